@@ -4,7 +4,7 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::{Value, json};
 
-use belay::decide::Door;
+use belay::decide::AdmissionPhase;
 use belay::webhook::parse_review;
 
 /// An UPDATE review of about `bytes` bytes, with two copies of a large custom resource.
@@ -35,7 +35,7 @@ fn parse(criterion: &mut Criterion) {
         let body = review(bytes);
         let mut group = criterion.benchmark_group(format!("review of {} KiB", body.len() >> 10));
         group.throughput(Throughput::Bytes(body.len() as u64));
-        group.bench_function("slim", |b| b.iter(|| parse_review(&body, Door::Validate)));
+        group.bench_function("slim", |b| b.iter(|| parse_review(&body, AdmissionPhase::Validate)));
         group.bench_function("tree", |b| b.iter(|| serde_json::from_slice::<Value>(&body)));
         group.finish();
     }

@@ -8,7 +8,7 @@ mod cluster;
 
 use std::time::{Duration, Instant};
 
-use belay::decide::{Door, Live, Situation, decide};
+use belay::decide::{AdmissionPhase, Live, Situation, decide};
 use belay::graph::Graph;
 use belay::policy::api::DeletionPolicySpec;
 use belay::policy::{Policy, PolicySet};
@@ -91,9 +91,10 @@ fn policies(graph: &Graph, number: usize) -> PolicySet {
 }
 
 fn row(name: &str, measured: bool, graph: &Graph, policies: &PolicySet, review: &[u8]) {
-    let door = if name.starts_with("CREATE") { Door::Mutate } else { Door::Validate };
+    let phase =
+        if name.starts_with("CREATE") { AdmissionPhase::Mutate } else { AdmissionPhase::Validate };
     let once = || {
-        let Parsed::Review(review) = parse_review(review, door).unwrap() else {
+        let Parsed::Review(review) = parse_review(review, phase).unwrap() else {
             panic!("unreadable")
         };
         let situation = Situation::new(graph, policies, Live::Graph, NOW);

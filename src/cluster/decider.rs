@@ -11,7 +11,7 @@ use super::journal::Journal;
 use super::live::{CarryOut, Confirm, Gathered, ReadGroup, Unconfirmed, confirm};
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Decision, Exemption, Existence, Live, LiveRead, LiveReads, Recorded, Resource, Review,
+    Decision, Exemption, Existence, Live, LiveRead, LiveReads, Recordable, Resource, Review,
     Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown, decide_within,
     target_existence,
 };
@@ -148,7 +148,7 @@ impl PendingReview<'_> {
     /// What may be recorded: the graph or a live read has to have the object of the
     /// review. Labels protect objects of kinds that belay does not watch, and may not
     /// read, too.
-    async fn recorded_as(&mut self) -> Recorded {
+    async fn recorded_as(&mut self) -> Recordable {
         let ClusterDecider { world, none, .. } = self.decider;
         let review = self.review;
         for _ in 0..2 {
@@ -158,7 +158,7 @@ impl PendingReview<'_> {
                 let (group, resource) = (&review.resource.group, &review.resource.resource);
                 let kind = world.graph.kinds.find_resource(group, resource);
                 if !kind.is_some_and(|kind| world.graph.is_complete(kind)) {
-                    return Recorded::Unproved;
+                    return Recordable::Unproved;
                 }
                 if self.gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
                     continue;
@@ -167,12 +167,12 @@ impl PendingReview<'_> {
                 target_existence(&Situation::new(&world.graph, &world.policies, live, 0), review)
             };
             match existence {
-                Existence::Exists => return Recorded::Proved,
+                Existence::Exists => return Recordable::Proved,
                 Existence::Unread(read) => self.read(vec![read]).await,
-                Existence::Absent | Existence::Unknown(_) => return Recorded::No,
+                Existence::Absent | Existence::Unknown(_) => return Recordable::No,
             }
         }
-        Recorded::No
+        Recordable::No
     }
 
     /// The final verdict, after what it says was written down. Who is exempt
@@ -246,7 +246,7 @@ fn look(
         kind.is_some_and(|kind| world.watched.contains(&kind))
             && world.patch_rights.allow(group, resource)
     };
-    verdict.hold = verdict.hold.filter(|hold| hold.put_back || is_seen());
+    verdict.hold = verdict.hold.filter(|hold| hold.restored || is_seen());
     Some(verdict)
 }
 
@@ -257,9 +257,9 @@ impl Decider for ClusterDecider {
             // What is asked twice is recorded once.
             let Resource { group, resource, .. } = &review.resource;
             if review.labelled && self.world.read().policies.names(group, resource) {
-                verdict.recorded = Recorded::No;
+                verdict.recorded = Recordable::No;
             }
-            if verdict.recorded != Recorded::No {
+            if verdict.recorded != Recordable::No {
                 self.journal.note(review, &verdict);
             }
             verdict

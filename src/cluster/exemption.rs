@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, Preconditions};
 
 use super::api::post_params;
-use crate::decide::{Exemption, Revoked};
+use crate::decide::{Exemption, RevokedRecord};
 use crate::objects::{ApiError, ObjectRef, short_digest};
 use crate::policy::Source;
 use crate::policy::api::{
@@ -57,7 +57,7 @@ pub fn approval_of(
 }
 
 /// What is said when one could not be deleted.
-pub fn unrevoked(record: &Revoked, error: &ApiError) -> String {
+pub fn unrevoked(record: &RevokedRecord, error: &ApiError) -> String {
     format!("the record of an exemption, {}, could not be deleted: {error}", record.name)
 }
 
@@ -134,7 +134,7 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
 
 /// Deletes a record, because a subject that is not exempt deletes the object that
 /// it names. The record must not open the deletes that follow from that.
-pub async fn revoke(client: &kube::Client, record: &Revoked) -> Result<(), ApiError> {
+pub async fn revoke(client: &kube::Client, record: &RevokedRecord) -> Result<(), ApiError> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
     let same = Preconditions { uid: Some(record.uid.clone()), ..Preconditions::default() };
     let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };

@@ -75,7 +75,7 @@ async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
     snapshot.look_up(kind, namespace, object).await.ok()?;
     let world = snapshot.context.world.read();
     let node = world.graph.object(kind, namespace, object)?;
-    let applied = situation(&world).applied(Facts::of_node(node));
+    let applied = situation(&world).policies_of(Facts::of_node(node));
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let policies = enforcing.map(|applied| applied.policy);
     Policy::discounting(approval, policies).map(|(policy, why)| why.words(&policy.source))

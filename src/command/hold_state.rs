@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::cluster::release::by_hand::look;
 use crate::cluster::{Place, Snapshot};
-use crate::decide::{Cause, cause};
+use crate::decide::{Cause, describe_cause};
 use crate::hold::{Count, Free};
 
 /// What a release waits for.
@@ -61,8 +61,8 @@ pub fn cause_text(because: &Cause) -> String {
     match because {
         Cause::Always => "it is always protected, until enough people have approved".to_owned(),
         Cause::Unproved => "belay has not seen yet that nothing needs it".to_owned(),
-        Cause::LetsGo(named) => format!("{named} would be protected less"),
+        Cause::WeakerProtection(named) => format!("{named} would be protected less"),
         Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
-        other => cause(other),
+        other => describe_cause(other),
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use crate::decide::{Decision, Door, Review, Verdict};
+use crate::decide::{AdmissionPhase, Decision, Review, Verdict};
 use crate::objects::shell_word;
 use crate::webhook::{Parsed, parse_review};
 
@@ -11,7 +11,7 @@ use crate::webhook::{Parsed, parse_review};
 struct Sample {
     /// What comes of it.
     shows: &'static str,
-    door: Door,
+    phase: AdmissionPhase,
     file: &'static str,
     text: &'static str,
 }
@@ -19,25 +19,25 @@ struct Sample {
 const SAMPLES: [Sample; 4] = [
     Sample {
         shows: "a DELETE that is denied, by a label",
-        door: Door::Validate,
+        phase: AdmissionPhase::Validate,
         file: "examples/delete-denied.json",
         text: include_str!("../../examples/delete-denied.json"),
     },
     Sample {
         shows: "a DELETE that is denied, because somebody uses the object",
-        door: Door::Validate,
+        phase: AdmissionPhase::Validate,
         file: "examples/delete-in-use.json",
         text: include_str!("../../examples/delete-in-use.json"),
     },
     Sample {
         shows: "a CREATE that gets the hold by a label, as a JSON patch",
-        door: Door::Mutate,
+        phase: AdmissionPhase::Mutate,
         file: "examples/create-held.json",
         text: include_str!("../../examples/create-held.json"),
     },
     Sample {
         shows: "a CREATE that gets the hold by a policy, as a JSON patch",
-        door: Door::Mutate,
+        phase: AdmissionPhase::Mutate,
         file: "examples/create-held-by-policy.json",
         text: include_str!("../../examples/create-held-by-policy.json"),
     },
@@ -63,7 +63,7 @@ pub fn welcome(
     let mut text =
         format!("belay answers on https://{url}, probes and metrics on http://{probes}\n\n");
     for sample in SAMPLES.iter().filter(|sample| sample.shows_something(decider)) {
-        let Sample { shows, door, file, text: review } = sample;
+        let Sample { shows, phase, file, text: review } = sample;
         // Somebody may run belay from anywhere: without the file the review
         // itself is in the line.
         let data = if std::fs::read_to_string(file).is_ok_and(|found| found == *review) {
@@ -72,7 +72,7 @@ pub fn welcome(
             let compact: String = review.lines().map(str::trim).collect();
             shell_word(&compact)
         };
-        let path = door.as_str();
+        let path = phase.as_str();
         text.push_str(&format!(
             "{shows}:\n  curl {ca}{identity}-H 'Content-Type: application/json' --data {data} \
              https://{url}/{path}\n\n"
@@ -85,13 +85,13 @@ pub fn welcome(
 impl Sample {
     /// Whether the answer is the one that is announced.
     fn shows_something(&self, decider: &dyn Fn(&Review<'_>) -> Verdict) -> bool {
-        let Ok(Parsed::Review(review)) = parse_review(self.text.as_bytes(), self.door) else {
+        let Ok(Parsed::Review(review)) = parse_review(self.text.as_bytes(), self.phase) else {
             return false;
         };
         let verdict = decider(&review);
-        match self.door {
-            Door::Validate => verdict.decision == Decision::Deny,
-            Door::Mutate => verdict.hold.is_some(),
+        match self.phase {
+            AdmissionPhase::Validate => verdict.decision == Decision::Deny,
+            AdmissionPhase::Mutate => verdict.hold.is_some(),
         }
     }
 }

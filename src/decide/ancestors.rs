@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::item::Item;
-use super::owners::{MOST, MOST_READ, Standing, standing};
+use super::owners::{MOST_OWNERS, MOST_OWNERS_READ, OwnerState, owner_state};
 use super::{LiveRead, Situation};
 use crate::graph::{DeletedObject, MOST_OWNER_LEVELS, Node, OwnerClaim, RememberedOwner};
 use crate::objects::{KeyedSet, Uid};
@@ -14,7 +14,7 @@ use crate::policy::{Approval, Identity};
 /// Whether exemption records count: the approvals that belay itself writes when
 /// an exempt subject deletes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Records {
+pub(crate) enum ExemptionRecords {
     /// They don't: a record opens no new request and releases no hold.
     Ignored,
     /// Those of the object itself, or of an object above it, that is being deleted:
@@ -27,14 +27,14 @@ pub(crate) enum Records {
 
 /// What has become of an object that an approval names.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum State {
+pub(super) enum DeletionState {
     /// It is not being deleted, or belay does not remember it.
     Lives,
     /// It is Terminating, or was deleted; since when, if it was seen Terminating.
     Ends(Option<i64>),
 }
 
-impl State {
+impl DeletionState {
     pub(super) fn of_item(item: &Item<'_>) -> Self {
         item.deleted().map_or(Self::Lives, |deleted| Self::Ends(Some(deleted)))
     }
@@ -55,9 +55,9 @@ impl State {
 /// content of it that was created at this time.
 pub(super) fn counts(
     situation: &Situation<'_>,
-    records: Records,
+    records: ExemptionRecords,
     approval: &Approval,
-    (state, created): (State, i64),
+    (state, created): (DeletionState, i64),
 ) -> bool {
     if !approval.is_in_force(state.deleted(), created, situation.now) {
         return false;
@@ -66,10 +66,10 @@ pub(super) fn counts(
         return true;
     }
     match state {
-        State::Lives => false,
-        State::Ends(deleted) => {
+        DeletionState::Lives => false,
+        DeletionState::Ends(deleted) => {
             let follows = |deleted| approval.precedes(deleted) && created <= deleted;
-            records != Records::Ignored && deleted.is_none_or(follows)
+            records != ExemptionRecords::Ignored && deleted.is_none_or(follows)
         }
     }
 }
@@ -80,7 +80,7 @@ pub(super) fn counts(
 /// each way up have to be enough.
 pub(super) struct Ancestors<'s, 'a> {
     situation: &'s Situation<'a>,
-    records: Records,
+    records: ExemptionRecords,
     /// The namespace of the object at the bottom.
     namespace: &'s str,
     /// When that was created.
@@ -103,7 +103,7 @@ pub(super) type ByName<'a> = BTreeMap<&'a str, &'a Approval>;
 impl<'s, 'a> Ancestors<'s, 'a> {
     pub(super) fn new(
         situation: &'s Situation<'a>,
-        (records, are_enough): (Records, &'s dyn Fn(&ByName<'a>) -> bool),
+        (records, are_enough): (ExemptionRecords, &'s dyn Fn(&ByName<'a>) -> bool),
         (namespace, created): (&'s str, i64),
     ) -> Self {
         let (found, lacking, late) = Default::default();
@@ -113,7 +113,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
 
     /// Whether all ways up from an object in this namespace have enough approvals, with
     /// those that were found below. Approvals that are older than `version` don't count.
-    pub(super) fn lead(
+    pub(super) fn check_owners(
         &mut self,
         namespace: &str,
         owners: &Owners<'_>,
@@ -124,7 +124,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         for (past, lost) in &owners.past {
             if *lost > version {
                 let found = self.found.clone();
-                if !self.follow(namespace, past, below, (version, depth)) {
+                if !self.check_owner(namespace, past, below, (version, depth)) {
                     // Until then this one kept it.
                     (self.found, version) = (found, *lost);
                 }
@@ -132,10 +132,10 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         }
         let mut owners = owners.now.iter().peekable();
         let some = owners.peek().is_some();
-        some && owners.all(|claim| self.follow(namespace, claim, below, (version, depth)))
+        some && owners.all(|claim| self.check_owner(namespace, claim, below, (version, depth)))
     }
 
-    fn follow(
+    fn check_owner(
         &mut self,
         namespace: &str,
         claim: &OwnerClaim<'_>,
@@ -143,14 +143,14 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         (version, depth): (u64, usize),
     ) -> bool {
         let situation = self.situation;
-        let (state, owners) = match standing(situation, namespace, claim) {
-            Standing::Unresolved => {
+        let (state, owners) = match owner_state(situation, namespace, claim) {
+            OwnerState::Unresolved => {
                 self.lacking = below.clone();
                 return false;
             }
-            Standing::Absent => find_absent(situation, claim),
-            Standing::Waiting(node) | Standing::Solid(node) => {
-                (State::of_node(node), Owners::of_node(situation, node))
+            OwnerState::Absent => find_absent(situation, claim),
+            OwnerState::Waiting(node) | OwnerState::Solid(node) => {
+                (DeletionState::of_node(node), Owners::of_node(situation, node))
             }
         };
         let mut with = Cow::Borrowed(below);
@@ -164,10 +164,10 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         let steps = 1 + owners.now.len() + owners.past.len() + with.len();
         // What is not found within the bounds, or leads in a circle, stays.
         depth <= MOST_OWNER_LEVELS
-            && self.looked_at <= MOST
+            && self.looked_at <= MOST_OWNERS
             && !owners.are_more
             && situation.work.charge(steps)
-            && self.lead(claim.namespace, &owners, &with, (version, depth + 1))
+            && self.check_owners(claim.namespace, &owners, &with, (version, depth + 1))
     }
 
     /// Adds the approvals of scope Content that name this owner. What is attached to an
@@ -175,7 +175,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
     fn find_approvals(
         &mut self,
         (claim, version): (&OwnerClaim<'_>, u64),
-        state: State,
+        state: DeletionState,
         with: &mut Cow<'_, ByName<'a>>,
     ) {
         let Self { situation, records, namespace, created, .. } = *self;
@@ -194,7 +194,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
 /// that it takes nothing is approved.
 pub(super) fn approvals_of<'a>(situation: &Situation<'a>, uid: Uid) -> &'a [Approval] {
     let approvals = situation.policies.approvals.of(uid);
-    let looked_at = &approvals[..approvals.len().min(MOST)];
+    let looked_at = &approvals[..approvals.len().min(MOST_OWNERS)];
     if situation.work.charge(looked_at.len()) { looked_at } else { &[] }
 }
 
@@ -274,16 +274,21 @@ impl<'c> Owners<'c> {
 }
 
 /// The state and the owners of an owner that does not exist, as far as they are known.
-fn find_absent<'a>(situation: &Situation<'a>, claim: &OwnerClaim<'_>) -> (State, Owners<'a>) {
+fn find_absent<'a>(
+    situation: &Situation<'a>,
+    claim: &OwnerClaim<'_>,
+) -> (DeletionState, Owners<'a>) {
     if let Some(gone) = situation.graph.deleted_object(claim.uid) {
-        return (State::Ends(gone.deleted), Owners::of_gone(gone));
+        return (DeletionState::Ends(gone.deleted), Owners::of_gone(gone));
     }
-    let Some(node) = node(situation, claim) else { return (State::Lives, Owners::default()) };
+    let Some(node) = node(situation, claim) else {
+        return (DeletionState::Lives, Owners::default());
+    };
     if !is_absent(situation, claim) {
-        return (State::of_node(node), Owners::default());
+        return (DeletionState::of_node(node), Owners::default());
     }
     // A live read has not found it, so it was deleted a moment ago.
-    (State::Ends(node.deleted()), Owners::of_node(situation, node))
+    (DeletionState::Ends(node.deleted()), Owners::of_node(situation, node))
 }
 
 /// The owner as it was read live, or as the graph has it.
@@ -303,19 +308,19 @@ fn is_absent(situation: &Situation<'_>, claim: &OwnerClaim<'_>) -> bool {
 
 /// Everything above some owners, whichever way leads there.
 #[derive(Debug, Default)]
-pub(super) struct Above {
+pub(super) struct AncestorApprovals {
     /// Whether an approval of scope Content in force names something there.
     pub(super) approved: bool,
     /// Whether an exemption record does.
     pub(super) recorded: bool,
     /// There is more than is looked at.
-    pub(super) endless: bool,
+    pub(super) incomplete: bool,
     /// The reads of those that seem to live and have not been read.
     pub(super) unread: Vec<LiveRead>,
 }
 
-impl Above {
-    pub(super) fn of(situation: &Situation<'_>, owners: &[OwnerClaim<'_>]) -> Self {
+impl AncestorApprovals {
+    pub(super) fn find(situation: &Situation<'_>, owners: &[OwnerClaim<'_>]) -> Self {
         let mut above = Self::default();
         let mut next: Vec<OwnerClaim<'_>> = owners.to_vec();
         let mut seen: KeyedSet<Uid> = KeyedSet::default();
@@ -323,11 +328,14 @@ impl Above {
             if !seen.insert(claim.uid) {
                 continue;
             }
-            if seen.len() > MOST || next.len() > 10 * MOST || !situation.work.charge(1) {
-                above.endless = true;
+            if seen.len() > MOST_OWNERS
+                || next.len() > 10 * MOST_OWNERS
+                || !situation.work.charge(1)
+            {
+                above.incomplete = true;
                 break;
             }
-            above.endless |= situation.policies.approvals.of(claim.uid).len() > MOST;
+            above.incomplete |= situation.policies.approvals.of(claim.uid).len() > MOST_OWNERS;
             for approval in content_approvals(situation, &claim) {
                 let own = situation.policies.identities.is_own(&approval.approver);
                 let deleted = node(situation, &claim).and_then(Node::deleted);
@@ -337,12 +345,12 @@ impl Above {
             match node(situation, &claim) {
                 Some(node) => {
                     above.read(situation, &claim);
-                    above.endless |= node.has_too_many_owners();
+                    above.incomplete |= node.has_too_many_owners();
                     next.extend(node.claims());
                 }
                 None => {
                     let (_, Owners { now, are_more, .. }) = find_absent(situation, &claim);
-                    above.endless |= are_more;
+                    above.incomplete |= are_more;
                     next.extend(now);
                 }
             }
@@ -353,7 +361,7 @@ impl Above {
     fn read(&mut self, situation: &Situation<'_>, claim: &OwnerClaim<'_>) {
         let Some(kind) = claim.kind else { return };
         let read = situation.object_read(kind, claim.namespace, claim.name);
-        if self.unread.len() < MOST_READ
+        if self.unread.len() < MOST_OWNERS_READ
             && situation.is_unread(&read)
             && !self.unread.contains(&read)
         {

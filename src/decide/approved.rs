@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::ancestors::{Ancestors, ByName, Owners, Records, State, approvals_of, counts};
+use super::ancestors::{
+    Ancestors, ByName, DeletionState, ExemptionRecords, Owners, approvals_of, counts,
+};
 use super::item::Item;
 use super::owners::is_cascade;
-use super::{Situation, Uncounted};
+use super::{IneffectiveApproval, Situation};
 use crate::policy::{Approval, Discount, Policy, Terms};
 
 /// The approvals in force for this object, as far as it takes to have enough: those that
@@ -14,11 +16,12 @@ use crate::policy::{Approval, Discount, Policy, Terms};
 fn in_force<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
-    records: Records,
+    records: ExemptionRecords,
     are_enough: &dyn Fn(&ByName<'a>) -> bool,
 ) -> (ByName<'a>, ByName<'a>) {
-    let (identity, state) = (item.identity(), State::of_item(item));
-    let above = if records == Records::Cascade { records } else { Records::Ignored };
+    let (identity, state) = (item.identity(), DeletionState::of_item(item));
+    let above =
+        if records == ExemptionRecords::Cascade { records } else { ExemptionRecords::Ignored };
     let by_name = |approval: &'a Approval| (approval.name.as_str(), approval);
     let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
         approval.names(&identity) && counts(situation, records, approval, (state, i64::MIN))
@@ -26,7 +29,7 @@ fn in_force<'a>(
     let mut found: ByName<'a> = named.map(by_name).collect();
     let (namespace, created) = (item.facts.namespace, item.created());
     for container in containers(situation, item) {
-        let (identity, state) = (container.identity(), State::of_item(&container));
+        let (identity, state) = (container.identity(), DeletionState::of_item(&container));
         let content = approvals_of(situation, identity.uid).iter().filter(|approval| {
             approval.content
                 && approval.names(&identity)
@@ -40,7 +43,7 @@ fn in_force<'a>(
     }
     let owners = Owners::of_item(situation, item);
     let mut ancestors = Ancestors::new(situation, (above, are_enough), (namespace, created));
-    let mut more = match ancestors.lead(namespace, &owners, &found, (0, 0)) {
+    let mut more = match ancestors.check_owners(namespace, &owners, &found, (0, 0)) {
         true => ancestors.found,
         false => ancestors.lacking,
     };
@@ -50,7 +53,7 @@ fn in_force<'a>(
 
 /// Whether the DELETE of this object follows by state from the deletion of what
 /// owns or contains it. Exemption records open no other request.
-pub(super) fn follows(situation: &Situation<'_>, item: &Item<'_>) -> bool {
+pub(super) fn is_in_cascade(situation: &Situation<'_>, item: &Item<'_>) -> bool {
     let dies = || containers(situation, item).iter().any(Item::is_terminating);
     !item.is_terminating() && (is_cascade(situation, item) || dies())
 }
@@ -58,13 +61,14 @@ pub(super) fn follows(situation: &Situation<'_>, item: &Item<'_>) -> bool {
 /// Whether nothing of what these policies refuse about an object stands any
 /// more: enough people have approved it. What belay itself recorded takes only
 /// those policies away that exempted somebody. Says by which approvals.
-pub(crate) fn approved<'a>(
+pub(crate) fn sufficient_approvals<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
     policies: &[&Policy],
-    records: Records,
+    records: ExemptionRecords,
 ) -> Option<Vec<&'a Approval>> {
-    let Asked { own, people, terms, .. } = asked(situation, item, policies, records);
+    let ApprovalStatus { own, people, terms, .. } =
+        approval_status(situation, item, policies, records);
     match terms {
         None => Some(own),
         Some(terms) if terms.are_met(&people) => Some([own, people].concat()),
@@ -74,7 +78,7 @@ pub(crate) fn approved<'a>(
 
 /// What policies ask for before an object may go, and who has said yes so far.
 #[derive(Debug, Clone)]
-pub(crate) struct Consent {
+pub(crate) struct RequiredApprovals {
     /// What is asked for.
     pub(crate) terms: Terms,
     /// Those whose approvals are in force and count.
@@ -83,28 +87,30 @@ pub(crate) struct Consent {
 
 /// What these policies ask for, and who has said yes; `None` when nobody has to
 /// any more.
-pub(crate) fn consent(
+pub(crate) fn required_approvals(
     situation: &Situation<'_>,
     item: &Item<'_>,
     policies: &[&Policy],
-) -> Option<Consent> {
-    let Asked { people, terms, .. } = asked(situation, item, policies, Records::Ignored);
+) -> Option<RequiredApprovals> {
+    let ApprovalStatus { people, terms, .. } =
+        approval_status(situation, item, policies, ExemptionRecords::Ignored);
     let terms = terms?;
     let people = terms.people(&people).into_iter().map(str::to_owned).collect();
-    Some(Consent { terms, people })
+    Some(RequiredApprovals { terms, people })
 }
 
 /// So many approvals that don't count are reported.
-pub(super) const UNCOUNTED: usize = 3;
+pub(super) const MOST_INEFFECTIVE: usize = 3;
 
 /// The approvals of an object that are in force and do not count for one of
 /// these policies, as far as they are reported.
-pub(crate) fn uncounted(
+pub(crate) fn ineffective_approvals(
     situation: &Situation<'_>,
     item: &Item<'_>,
     policies: &[&Policy],
-) -> Vec<Uncounted> {
-    let Asked { people, late, .. } = asked(situation, item, policies, Records::Ignored);
+) -> Vec<IneffectiveApproval> {
+    let ApprovalStatus { people, late, .. } =
+        approval_status(situation, item, policies, ExemptionRecords::Ignored);
     let discounted = people.into_iter().filter_map(|approval| {
         let (policy, why) = Policy::discounting(approval, policies.iter().copied())?;
         Some((&approval.approver, &policy.source, why))
@@ -112,16 +118,17 @@ pub(crate) fn uncounted(
     let late = late.into_iter().filter_map(|approval| {
         Some((&approval.approver, &policies.first()?.source, Discount::Attached))
     });
-    let reported = discounted.chain(late).collect::<BTreeSet<_>>().into_iter().take(UNCOUNTED);
-    let uncounted = reported.map(|(approver, policy, why)| {
+    let reported =
+        discounted.chain(late).collect::<BTreeSet<_>>().into_iter().take(MOST_INEFFECTIVE);
+    let ineffective_approvals = reported.map(|(approver, policy, why)| {
         let (approver, policy) = (approver.clone(), policy.clone());
-        Uncounted { approver, policy, why }
+        IneffectiveApproval { approver, policy, why }
     });
-    uncounted.collect()
+    ineffective_approvals.collect()
 }
 
 /// Approvals beside what is asked for.
-struct Asked<'a> {
+struct ApprovalStatus<'a> {
     /// What belay itself recorded.
     own: Vec<&'a Approval>,
     /// What people have approved.
@@ -131,12 +138,12 @@ struct Asked<'a> {
     terms: Option<Terms>,
 }
 
-fn asked<'a>(
+fn approval_status<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
     policies: &[&Policy],
-    records: Records,
-) -> Asked<'a> {
+    records: ExemptionRecords,
+) -> ApprovalStatus<'a> {
     let identities = &situation.policies.identities;
     let terms = |own: &[&Approval]| {
         let exempted = |policy: &Policy| own.iter().any(|yes| yes.exempts.contains(&policy.source));
@@ -154,7 +161,7 @@ fn asked<'a>(
     let late = late.into_values().filter(|yes| !identities.is_own(&yes.approver)).collect();
     let (own, people) = apart(&found);
     let terms = terms(&own);
-    Asked { own, people, late, terms }
+    ApprovalStatus { own, people, late, terms }
 }
 
 /// What an object lives in: its Namespace, and a custom resource its CRD.

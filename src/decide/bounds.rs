@@ -50,7 +50,7 @@ fn review(
 ) -> Review<'static> {
     Review {
         uid: "1".into(),
-        door: Door::Validate,
+        phase: AdmissionPhase::Validate,
         operation,
         resource: Resource { resource: "configmaps".into(), ..Resource::default() },
         name: "x".into(),
@@ -60,7 +60,7 @@ fn review(
         options: DeleteOptions::default(),
         object: new,
         old_object: Some(old),
-        extra: Extra::default(),
+        details: ReviewDetails::default(),
         labelled: false,
     }
 }
@@ -180,13 +180,13 @@ fn h60_a_manifest_that_cannot_be_stored_is_not_read() {
         let key = "kubectl.kubernetes.io/last-applied-configuration";
         let annotations = json!({ key: manifest });
         let metadata = json!({"name": "x", "annotations": annotations});
-        super::create::harm(
+        super::create::no_hold_reason(
             "example.com",
             "widgets",
             &object(json!({"metadata": metadata}).to_string()),
         )
     };
-    assert_eq!(harm(0), Some(super::create::Harm::Listed));
+    assert_eq!(harm(0), Some(super::create::NoHoldReason::Listed));
     assert_eq!(harm(256 << 10), None);
 }
 
@@ -702,13 +702,17 @@ fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_onc
     let situation = Situation::new(&graph, &policies, Live::Graph, 0);
     let situation = Situation { work: StepLimit::new(&budget), ..situation };
     let item = Item::of_node(&situation, graph.object(kind, "shop", "x").unwrap());
-    let applied = situation.applied(item.facts);
+    let applied = situation.policies_of(item.facts);
     let protecting: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
-    let reported = approved::uncounted(&situation, &item, &protecting);
+    let reported = approved::ineffective_approvals(&situation, &item, &protecting);
     let approvers: Vec<_> = reported.iter().map(|one| one.approver.as_str()).collect();
     assert_eq!(approvers, ["ann-0", "ann-1", "ann-2"]);
     // The first owner that is not covered decides.
-    assert!((owners::MOST..owners::MOST + 1_000).contains(&budget.steps()), "{}", budget.steps());
+    assert!(
+        (owners::MOST_OWNERS..owners::MOST_OWNERS + 1_000).contains(&budget.steps()),
+        "{}",
+        budget.steps()
+    );
 }
 
 #[test]
@@ -733,9 +737,9 @@ fn h15_parts_are_compared_without_being_built() {
         ))
     };
     let held = with(r#""belay.dev/hold""#, 1, "<");
-    let same = Extra::read(Some(&held), Some(&with("", 2, "<")));
+    let same = ReviewDetails::read(Some(&held), Some(&with("", 2, "<")));
     assert!(!same.rest_changes);
     assert_eq!(same.old_spec_finalizers, ["kubernetes"]);
-    assert!(Extra::read(Some(&held), Some(&with("", 2, ">"))).rest_changes);
-    assert!(Extra::read(Some(&held), Some(&with(r#""a.b/c""#, 2, "<"))).rest_changes);
+    assert!(ReviewDetails::read(Some(&held), Some(&with("", 2, ">"))).rest_changes);
+    assert!(ReviewDetails::read(Some(&held), Some(&with(r#""a.b/c""#, 2, "<"))).rest_changes);
 }

@@ -1,8 +1,8 @@
 //! DELETEs that follow from another one: what waits for the release, and what the
 //! garbage collector is refused.
 
-use super::ancestors::Records;
-use super::approved::approved;
+use super::ancestors::ExemptionRecords;
+use super::approved::sufficient_approvals;
 use super::item::Item;
 use super::judgement::Judgement;
 use super::users::users;
@@ -18,10 +18,11 @@ use crate::policy::{Applied, InUse};
 /// deletionTimestamp alone would start the clean-up of every controller that
 /// watches for it. Returns whether its users are left to the release, which asks
 /// nothing about what the object takes along or orphans.
-pub(super) fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
-    let applied = judgement.binding(target);
+pub(super) fn defer_to_release<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
+    let applied = judgement.binding_policies(target);
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
-    let released = |applied: &Applied<'_>| !asks_more(applied) && may_be_released(applied);
+    let released =
+        |applied: &Applied<'_>| !protects_beyond_use(applied) && may_be_released(applied);
     if !target.may_wait(&judgement.situation) || !enforcing.clone().all(released) {
         return false;
     }
@@ -35,7 +36,7 @@ pub(super) fn cascade<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> b
 
 /// Whether a policy protects in a way that the release does not ask about: it
 /// asks who uses the object, and nothing else.
-fn asks_more(applied: &Applied<'_>) -> bool {
+fn protects_beyond_use(applied: &Applied<'_>) -> bool {
     let modes = &applied.policy.modes;
     modes.protects_unused() || modes.from_orphaning
 }
@@ -54,9 +55,13 @@ fn is_left_to_release(applied: &Applied<'_>) -> bool {
 
 /// Refuses the DELETE of an object that waits for the release, while a policy with
 /// `onDelete: Deny` knows of users that stay.
-pub(super) fn users_stay<'a>(judgement: &mut Judgement<'a>, fates: &Fates, target: &Item<'a>) {
+pub(super) fn refuse_for_remaining_users<'a>(
+    judgement: &mut Judgement<'a>,
+    fates: &Fates,
+    target: &Item<'a>,
+) {
     let situation = judgement.situation;
-    for applied in judgement.binding(target) {
+    for applied in judgement.binding_policies(target) {
         let Some(in_use) = &applied.policy.modes.while_used else { continue };
         if is_left_to_release(&applied) {
             continue;
@@ -71,7 +76,7 @@ pub(super) fn users_stay<'a>(judgement: &mut Judgement<'a>, fates: &Fates, targe
 }
 
 /// Whether the DELETE of an object by the garbage collector may be refused.
-pub(crate) enum Refusal<'p> {
+pub(crate) enum CollectorRefusal<'p> {
     /// No policy refuses it.
     No,
     /// A policy may refuse it, whoever uses the object.
@@ -82,14 +87,19 @@ pub(crate) enum Refusal<'p> {
 
 /// Whether the garbage collector's DELETE of an object may be refused for what
 /// protects the object itself.
-pub(crate) fn refusal_in_cascade<'p>(situation: &Situation<'p>, item: &Item<'p>) -> Refusal<'p> {
+pub(crate) fn refusal_in_cascade<'p>(
+    situation: &Situation<'p>,
+    item: &Item<'p>,
+) -> CollectorRefusal<'p> {
     // After a pause policies refuse again.
-    let mut applied = situation.written(item.facts);
+    let mut applied = situation.policies_despite_pause(item.facts);
     applied
         .retain(|applied| applied.action == Action::Deny && applied.policy.may_refuse_collector());
     let policies: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
-    if applied.is_empty() || approved(situation, item, &policies, Records::Ignored).is_some() {
-        return Refusal::No;
+    if applied.is_empty()
+        || sufficient_approvals(situation, item, &policies, ExemptionRecords::Ignored).is_some()
+    {
+        return CollectorRefusal::No;
     }
     // What orphans protected dependents is refused as well.
     let orphans = item.finalizers().contains(&ORPHAN);
@@ -98,14 +108,14 @@ pub(crate) fn refusal_in_cascade<'p>(situation: &Situation<'p>, item: &Item<'p>)
         modes.protects_unused() || (modes.from_orphaning && orphans)
     };
     if applied.iter().any(|applied| !applied.certain || refuses(applied)) {
-        return Refusal::Perhaps;
+        return CollectorRefusal::Perhaps;
     }
     // What was read live does not know what a hold's age was before.
     let known = item.node.map(|node| Item::of_node(situation, node));
     let waits = item.may_wait(situation) && known.is_none_or(|known| known.may_wait(situation));
-    let waits = waits && !applied.iter().any(asks_more);
+    let waits = waits && !applied.iter().any(protects_beyond_use);
     let counting = applied.iter().filter(|applied| !waits || !is_left_to_release(applied));
     let modes: Vec<_> =
         counting.filter_map(|applied| applied.policy.modes.while_used.as_ref()).collect();
-    if modes.is_empty() { Refusal::No } else { Refusal::WhileUsed(modes) }
+    if modes.is_empty() { CollectorRefusal::No } else { CollectorRefusal::WhileUsed(modes) }
 }

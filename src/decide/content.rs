@@ -3,10 +3,10 @@
 
 use super::causes::{CauseList, cause_of_object};
 use super::item::Item;
-use super::owners::{Standing, standing};
+use super::owners::{OwnerState, owner_state};
 use super::situation::Absence;
 use super::users::is_used;
-use super::{Cause, Counts, LiveRead, Situation};
+use super::{Cause, ContentReason, LiveRead, Situation};
 use crate::graph::{Fates, Graph, Node};
 use crate::objects::{KindId, KindInfo, Kinds, full_name};
 use crate::policy::api::Action;
@@ -18,7 +18,7 @@ const COUNTED: usize = 1_000;
 
 /// What was found.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct BlockingObjects {
     /// What keeps the object.
     pub(super) causes: CauseList,
     /// What has to be read live before this counts.
@@ -29,19 +29,19 @@ pub(super) struct Kept {
     pub(super) unknown_kind: (String, String),
 }
 
-impl Kept {
+impl BlockingObjects {
     /// What keeps an object in this namespace.
-    fn of(namespace: &str) -> Self {
+    fn new(namespace: &str) -> Self {
         Self { causes: CauseList::new(namespace), ..Self::default() }
     }
 
     /// Takes in what was found in a namespace. Says whether to look for more.
-    fn found(&mut self, namespace: &str, cause: impl FnOnce() -> Cause) -> bool {
+    fn add(&mut self, namespace: &str, cause: impl FnOnce() -> Cause) -> bool {
         self.causes.add(namespace, cause);
         self.causes.more() < COUNTED
     }
 
-    fn absent(&mut self, kind: &KindInfo, absence: Absence) {
+    fn add_absence(&mut self, kind: &KindInfo, absence: Absence) {
         match absence {
             Absence::Proved => {}
             Absence::Unread(list) => self.confirm.push(list),
@@ -49,16 +49,16 @@ impl Kept {
             Absence::Unreadable { object, namespace } => {
                 let cause = Cause::Unknown(object);
                 let cause = cause_of_object(&self.causes.namespace, &namespace, cause);
-                self.unknown(kind, cause);
+                self.set_unknown(kind, cause);
             }
             Absence::Unknown(why) => {
                 let what = format!("objects of kind {}: {why}", kind.kind);
-                self.unknown(kind, Cause::Unknown(what));
+                self.set_unknown(kind, Cause::Unknown(what));
             }
         }
     }
 
-    fn unknown(&mut self, kind: &KindInfo, what: Cause) {
+    fn set_unknown(&mut self, kind: &KindInfo, what: Cause) {
         self.unknown = Some(what);
         self.unknown_kind = (kind.group.clone(), kind.resource.clone());
     }
@@ -66,13 +66,13 @@ impl Kept {
 
 /// Which kinds may be content.
 #[derive(Clone, Copy, PartialEq)]
-enum Counted {
+enum ContentKinds {
     /// All.
     Any,
     /// Claims, and those that policies name.
     Protected,
     /// Those that policies name.
-    Named,
+    ObjectName,
 }
 
 /// What a container is, and which objects are in it.
@@ -87,7 +87,7 @@ pub(super) enum Container<'a> {
 impl<'a> Container<'a> {
     /// Whether an object is a container, and which. A CRD is named after the
     /// resource that it defines.
-    pub(super) fn of(item: &Item<'a>) -> Option<Self> {
+    pub(super) fn from_item(item: &Item<'a>) -> Option<Self> {
         let facts = item.facts;
         if facts.is_namespace() {
             return Some(Self::Namespace(facts.name));
@@ -128,33 +128,39 @@ impl<'a> Container<'a> {
     /// Sees to it that what is in it is known: no object of these kinds is
     /// missed. It has no second line of defence (a hold would save the shell
     /// alone), so that it is empty is always read live.
-    fn prove(self, situation: &Situation<'_>, first: bool, kinds: Counted, kept: &mut Kept) {
+    fn prove(
+        self,
+        situation: &Situation<'_>,
+        first: bool,
+        kinds: ContentKinds,
+        kept: &mut BlockingObjects,
+    ) {
         match self {
             Self::Namespace(name) => {
                 for kind in kinds_of_content(situation, kinds) {
                     let list = situation.list(kind, name, first);
                     let info = situation.graph.kinds.info(kind);
-                    kept.absent(info, situation.absence(kind, list, true));
+                    kept.add_absence(info, situation.absence(kind, list, true));
                 }
             }
             Self::Definition(group, resource) => {
-                prove_kind(situation, (group, resource), first, kept);
+                prove_kind_absent(situation, (group, resource), first, kept);
             }
         }
     }
 }
 
 /// That there is no object of a kind, which may not even be known.
-fn prove_kind(
+fn prove_kind_absent(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),
     first: bool,
-    kept: &mut Kept,
+    kept: &mut BlockingObjects,
 ) {
     let kinds = &situation.graph.kinds;
     if let Some(kind) = kinds.find_resource(group, resource) {
         let list = situation.list(kind, "", first);
-        kept.absent(kinds.info(kind), situation.absence_by_metadata(kind, list));
+        kept.add_absence(kinds.info(kind), situation.absence_by_metadata(kind, list));
         return;
     }
     let unknown = format!("{} is no kind that belay knows", full_name(group, resource));
@@ -176,16 +182,16 @@ pub(super) fn content<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
     not_empty: &'a NotEmpty,
-) -> Kept {
-    let mut kept = Kept::default();
-    let Some(container) = Container::of(item) else { return kept };
+) -> BlockingObjects {
+    let mut kept = BlockingObjects::default();
+    let Some(container) = Container::from_item(item) else { return kept };
     for member in container.items(*situation) {
         if !situation.work.charge(8) {
             break;
         }
-        if let Some(why) = counts(situation, &member, container, not_empty)
-            && !kept.found(member.facts.namespace, || Cause::Content {
-                object: member.named(situation),
+        if let Some(why) = content_reason(situation, &member, container, not_empty)
+            && !kept.add(member.facts.namespace, || Cause::Content {
+                object: member.object_name(situation),
                 why,
             })
         {
@@ -196,22 +202,22 @@ pub(super) fn content<'a>(
         // One object is enough where any one counts.
         let first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
         let definition = matches!(container, Container::Definition(..));
-        let kinds = if not_empty.any { Counted::Any } else { Counted::Protected };
+        let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::Protected };
         container.prove(situation, first && definition, kinds, &mut kept);
     }
     kept
 }
 
 /// Sees to it that all content is known that policies could protect.
-pub(super) fn prove_content(situation: &Situation<'_>, item: &Item<'_>) -> Kept {
-    let mut kept = Kept::default();
-    let Some(container) = Container::of(item) else { return kept };
+pub(super) fn prove_content(situation: &Situation<'_>, item: &Item<'_>) -> BlockingObjects {
+    let mut kept = BlockingObjects::default();
+    let Some(container) = Container::from_item(item) else { return kept };
     if let Container::Definition(group, resource) = container
         && !situation.policies.names(group, resource)
     {
         return kept;
     }
-    container.prove(situation, false, Counted::Named, &mut kept);
+    container.prove(situation, false, ContentKinds::ObjectName, &mut kept);
     kept
 }
 
@@ -221,8 +227,8 @@ pub(super) fn existing<'a>(
     fates: &Fates,
     item: &Item<'a>,
     exists: &Exists,
-) -> Kept {
-    let mut kept = Kept::of(item.facts.own_namespace());
+) -> BlockingObjects {
+    let mut kept = BlockingObjects::new(item.facts.own_namespace());
     for (group, resource) in &exists.kinds {
         let container = Container::Definition(group, resource);
         for other in container.items(*situation) {
@@ -232,8 +238,8 @@ pub(super) fn existing<'a>(
             let goes = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
             let placed = exists.place.match_place(situation.places(), other.facts) != Matched::No;
             let counts = other.uid() != item.uid() && !goes && placed;
-            let cause = || Cause::Exists(other.named(situation));
-            if counts && !kept.found(other.facts.namespace, cause) {
+            let cause = || Cause::Exists(other.object_name(situation));
+            if counts && !kept.add(other.facts.namespace, cause) {
                 break;
             }
         }
@@ -241,41 +247,41 @@ pub(super) fn existing<'a>(
             let itself = (item.facts.group, item.facts.resource) == (group, resource);
             let first = exists.place.is_empty() && !itself;
             // The release does not ask for it again.
-            prove_kind(situation, (group, resource), first, &mut kept);
+            prove_kind_absent(situation, (group, resource), first, &mut kept);
         }
     }
     kept
 }
 
 /// Why an object counts as content; `None` if it does not.
-fn counts<'a>(
+fn content_reason<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
     container: Container<'_>,
     not_empty: &NotEmpty,
-) -> Option<Counts> {
+) -> Option<ContentReason> {
     let ignored =
         |matcher: &Matcher| matcher.matches(situation.places(), item.facts) == Matched::Yes;
-    if situation.is_furniture(item.facts) || not_empty.ignore.iter().any(ignored) {
+    if situation.is_default_object(item.facts) || not_empty.ignore.iter().any(ignored) {
         return None;
     }
     // What has an owner is made again by it, wherever that is.
     if not_empty.any && (not_empty.owned || !has_owner(situation, item)) {
-        return Some(Counts::Anything);
+        return Some(ContentReason::Anything);
     }
     // The owner of a claim makes another one, and not the data. So whoever
     // counts anything counts this as well.
     let namespace = matches!(container, Container::Namespace(_));
     if namespace && is_bound_claim(&situation.graph.kinds, item) {
-        return Some(Counts::Bound);
+        return Some(ContentReason::Bound);
     }
-    protected(situation, item).map(Counts::Protected)
+    protected(situation, item).map(ContentReason::Protected)
 }
 
 fn has_owner(situation: &Situation<'_>, item: &Item<'_>) -> bool {
     item.owners(situation).iter().any(|claim| {
-        let standing = standing(situation, item.facts.namespace, claim);
-        matches!(standing, Standing::Solid(_) | Standing::Waiting(_))
+        let standing = owner_state(situation, item.facts.namespace, claim);
+        matches!(standing, OwnerState::Solid(_) | OwnerState::Waiting(_))
     })
 }
 
@@ -288,7 +294,7 @@ fn is_bound_claim(kinds: &Kinds, item: &Item<'_>) -> bool {
 
 /// The enforcing policy that protects an object now.
 fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
-    let applied = situation.applied(item.facts);
+    let applied = situation.policies_of(item.facts);
     let mut enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let protects = enforcing.find(|applied| protects_now(situation, applied, item));
     protects.map(|applied| applied.policy.source.clone())
@@ -306,7 +312,7 @@ pub(super) fn protects_now<'a>(
 }
 
 /// The kinds whose objects could count as content of a Namespace.
-fn kinds_of_content(situation: &Situation<'_>, which: Counted) -> Vec<KindId> {
+fn kinds_of_content(situation: &Situation<'_>, which: ContentKinds) -> Vec<KindId> {
     let kinds = &situation.graph.kinds;
     let policies = situation.policies;
     let claims = kinds.find("", "PersistentVolumeClaim");
@@ -314,9 +320,11 @@ fn kinds_of_content(situation: &Situation<'_>, which: Counted) -> Vec<KindId> {
     let counted = namespaced.filter(|(kind, info)| {
         let events = info.resource == "events";
         let counts = match which {
-            Counted::Any => true,
-            Counted::Protected if Some(*kind) == claims => true,
-            Counted::Protected | Counted::Named => policies.names(&info.group, &info.resource),
+            ContentKinds::Any => true,
+            ContentKinds::Protected if Some(*kind) == claims => true,
+            ContentKinds::Protected | ContentKinds::ObjectName => {
+                policies.names(&info.group, &info.resource)
+            }
         };
         counts && !events
     });

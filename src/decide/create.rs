@@ -1,8 +1,8 @@
 //! CREATE: the hold is put on, where it helps.
 
-use super::excess::refuse_excess;
 use super::item::Item;
 use super::judgement::Judgement;
+use super::list_limits::refuse_long_lists;
 use super::{HoldChange, HoldPlace, Review, Situation, Verdict};
 use crate::objects::{Kinds, Object, is_hold};
 use crate::policy::Applied;
@@ -14,17 +14,17 @@ pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let mut verdict = Verdict::allow(target.target());
     let wants = |applied: &Applied<'_>| applied.action == Action::Deny && applied.policy.holds();
     if object.is_held()
-        || is_harm(target.facts.group, target.facts.resource, object)
-        || !situation.applied(target.facts).iter().any(wants)
+        || is_hold_unsafe(target.facts.group, target.facts.resource, object)
+        || !situation.policies_of(target.facts).iter().any(wants)
     {
         return verdict;
     }
     let mut judgement = Judgement::new(situation, review);
-    if refuse_excess(&mut judgement, review, &target) {
+    if refuse_long_lists(&mut judgement, review, &target) {
         return judgement.verdict(&[target]);
     }
     let place = HoldPlace::in_list(object, usize::MAX);
-    verdict.hold = Some(HoldChange { place, put_back: false });
+    verdict.hold = Some(HoldChange { place, restored: false });
     verdict
 }
 
@@ -52,7 +52,7 @@ const NEVER_HELD: &[(&str, &str)] = &[
 const HOOKS: &[&str] = &["helm.sh/hook", "argocd.argoproj.io/hook"];
 
 /// Whether a hold on any object of this kind would be harm, or no protection.
-pub(crate) fn is_harm_on_kind(group: &str, resource: &str) -> bool {
+pub(crate) fn is_hold_unsafe_on_kind(group: &str, resource: &str) -> bool {
     // A merge patch from Git takes it off Argo's own objects, belay puts it
     // back, for ever.
     NEVER_HELD.contains(&(group, resource)) || group == "argoproj.io"
@@ -60,7 +60,7 @@ pub(crate) fn is_harm_on_kind(group: &str, resource: &str) -> bool {
 
 /// Why a hold on an object would be harm, or no protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Harm {
+pub(crate) enum NoHoldReason {
     /// It is so on every object of the kind.
     Kind,
     /// A tool runs it and takes it away by itself.
@@ -71,9 +71,9 @@ pub(crate) enum Harm {
     Listed,
 }
 
-impl Harm {
+impl NoHoldReason {
     /// In words that a person can act on.
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Kind => "a hold on this kind is harm, or no protection",
             Self::Hook => "it is a hook, which a tool takes away by itself",
@@ -84,21 +84,25 @@ impl Harm {
 }
 
 /// Whether a hold on this object would be harm, or no protection.
-pub(crate) fn is_harm(group: &str, resource: &str, object: &Object<'_>) -> bool {
-    harm(group, resource, object).is_some()
+pub(crate) fn is_hold_unsafe(group: &str, resource: &str, object: &Object<'_>) -> bool {
+    no_hold_reason(group, resource, object).is_some()
 }
 
 /// Why a hold on this object would be harm, or no protection, if it is.
-pub(crate) fn harm(group: &str, resource: &str, object: &Object<'_>) -> Option<Harm> {
+pub(crate) fn no_hold_reason(
+    group: &str,
+    resource: &str,
+    object: &Object<'_>,
+) -> Option<NoHoldReason> {
     let metadata = &object.metadata;
-    if is_harm_on_kind(group, resource) {
-        return Some(Harm::Kind);
+    if is_hold_unsafe_on_kind(group, resource) {
+        return Some(NoHoldReason::Kind);
     }
     if HOOKS.iter().any(|hook| metadata.annotations.contains_key(*hook)) {
-        return Some(Harm::Hook);
+        return Some(NoHoldReason::Hook);
     }
     if (group, resource) == ("", "secrets") && metadata.name.starts_with("sh.helm.release.v1.") {
-        return Some(Harm::Record);
+        return Some(NoHoldReason::Record);
     }
     // Whoever lists finalizers in a manifest sends that list again, without
     // ours: a client-side apply of a custom resource strips it each time.
@@ -106,7 +110,7 @@ pub(crate) fn harm(group: &str, resource: &str, object: &Object<'_>) -> Option<H
         object.metadata.finalizers.iter().flatten().any(|finalizer| !is_hold(finalizer))
     };
     let lists = || others(object) || applied(object).is_some_and(|applied| others(&applied));
-    (!Kinds::is_built_in(group, resource) && lists()).then_some(Harm::Listed)
+    (!Kinds::is_built_in(group, resource) && lists()).then_some(NoHoldReason::Listed)
 }
 
 /// The API server stores no annotations that are longer together.

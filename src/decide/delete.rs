@@ -2,15 +2,15 @@
 //! object itself; of 4 to 7 all answers are gathered and the strictest wins; at
 //! the end 1 takes off what is approved.
 
-use super::cascade::{cascade, users_stay};
-use super::content::{Container, Kept, content, existing, protects_now, prove_content};
-use super::excess::refuse_excess;
+use super::cascade::{defer_to_release, refuse_for_remaining_users};
+use super::content::{BlockingObjects, Container, content, existing, protects_now, prove_content};
 use super::item::Item;
 use super::judgement::Judgement;
-use super::orphaning::orphaned;
-use super::owners::{Standing, is_cascade, is_in_dying_namespace, standing};
+use super::list_limits::refuse_long_lists;
+use super::orphaning::refuse_orphaning;
+use super::owners::{OwnerState, is_cascade, is_in_dying_namespace, owner_state};
 use super::users::users;
-use super::{Cause, Counts, Reason, Review, Situation, Verdict};
+use super::{Cause, ContentReason, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
 use crate::objects::{DefaultPropagation, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
@@ -32,7 +32,7 @@ pub(super) fn delete_item<'a>(
     review: &'a Review<'a>,
     target: &Item<'a>,
 ) -> Verdict {
-    let propagation = effective(situation, review, target);
+    let propagation = effective_propagation(situation, review, target);
     let verdict = delete_by(situation, review, target, propagation);
     let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
     // Only what would pass is advised.
@@ -50,10 +50,10 @@ fn delete_by<'a>(
     propagation: Propagation,
 ) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
-    let refused = refuse_excess(&mut judgement, review, target);
+    let refused = refuse_long_lists(&mut judgement, review, target);
     if !refused {
-        let member = member(&mut judgement, review, target, propagation);
-        take(&mut judgement, member.as_slice());
+        let member = deletion_target(&mut judgement, review, target, propagation);
+        judge_deletion(&mut judgement, member.as_slice());
     }
     judgement.verdict(&[*target])
 }
@@ -70,16 +70,16 @@ pub fn decide_together<'a>(
     let items: Vec<_> = nodes.iter().map(|node| Item::of_node(situation, *node)).collect();
     let mut taken = Vec::new();
     for target in &items {
-        let propagation = effective(situation, review, target);
-        taken.extend(member(&mut judgement, review, target, propagation));
+        let propagation = effective_propagation(situation, review, target);
+        taken.extend(deletion_target(&mut judgement, review, target, propagation));
     }
-    take(&mut judgement, &taken);
+    judge_deletion(&mut judgement, &taken);
     judgement.verdict(&items)
 }
 
 /// An object that a request deletes, or leads to the deletion of.
 #[derive(Clone, Copy)]
-pub(super) struct Member<'a> {
+pub(super) struct DeletionTarget<'a> {
     item: Item<'a>,
     propagation: Propagation,
     /// Whether its own users wait for the release: questions 4 to 6 are not asked
@@ -87,7 +87,7 @@ pub(super) struct Member<'a> {
     waits: bool,
 }
 
-impl<'a> Member<'a> {
+impl<'a> DeletionTarget<'a> {
     /// One about which every question is asked.
     pub(super) fn new(item: Item<'a>, propagation: Propagation) -> Self {
         Self { item, propagation, waits: false }
@@ -97,29 +97,29 @@ impl<'a> Member<'a> {
 /// Questions 2 and 3; returns the object if they leave others to be asked. What
 /// people have approved (question 1) is taken off at the end, when it is known
 /// what they would have had to approve.
-fn member<'a>(
+fn deletion_target<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &Item<'a>,
     propagation: Propagation,
-) -> Option<Member<'a>> {
+) -> Option<DeletionTarget<'a>> {
     let situation = judgement.situation;
     if target.is_terminating() {
         if target.facts.is_namespace() {
             // With its last spec.finalizer gone a DELETE takes the Namespace
             // out of storage, whatever is still in it.
-            if review.extra.old_spec_finalizers.is_empty() {
-                content_is_left(judgement, target);
+            if review.details.old_spec_finalizers.is_empty() {
+                refuse_remaining_content(judgement, target);
             }
             return None;
         }
         let changes = propagation != Propagation::under_way(target.finalizers().into_iter());
-        return changes.then_some(Member::new(*target, propagation));
+        return changes.then_some(DeletionTarget::new(*target, propagation));
     }
-    let waits = is_cascade(&situation, target) && cascade(judgement, target);
+    let waits = is_cascade(&situation, target) && defer_to_release(judgement, target);
     // Everything in the Namespace receives a DELETE of its own, and is asked about.
     let alone = waits && is_in_dying_namespace(&situation, target);
-    (!alone).then_some(Member { waits, ..Member::new(*target, propagation) })
+    (!alone).then_some(DeletionTarget { waits, ..DeletionTarget::new(*target, propagation) })
 }
 
 /// What a deletion reaches.
@@ -131,8 +131,8 @@ pub(super) struct Closure {
 }
 
 impl Closure {
-    fn of(situation: &Situation<'_>, members: &[Member<'_>]) -> Self {
-        let of = |member: &Member<'_>| targets(situation, &member.item, member.propagation);
+    fn follow(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> Self {
+        let of = |member: &DeletionTarget<'_>| targets(situation, &member.item, member.propagation);
         let targets: Vec<_> = members.iter().flat_map(of).collect();
         // What follows from an object that waits follows when its hold is removed.
         let waiting = members.iter().filter(|member| member.waits);
@@ -153,8 +153,8 @@ impl Closure {
 
     /// The same with everything below the object, whatever other owners that has: a
     /// user who changes the owners of the one may change those of the other.
-    pub(super) fn with_dependents(situation: &Situation<'_>, member: &Member<'_>) -> Self {
-        let mut closure = Self::of(situation, &[*member]);
+    pub(super) fn with_dependents(situation: &Situation<'_>, member: &DeletionTarget<'_>) -> Self {
+        let mut closure = Self::follow(situation, &[*member]);
         let mut seen = KeyedSet::from_iter([member.item.uid()]);
         let mut next = vec![(member.item.uid(), member.item.facts.namespace)];
         while let Some((uid, namespace)) = next.pop() {
@@ -187,31 +187,36 @@ impl Closure {
 }
 
 /// Questions 4 to 7, about everything that the deletion of these may take.
-pub(super) fn take<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>]) {
+pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, members: &[DeletionTarget<'a>]) {
     if !members.is_empty() {
-        let closure = Closure::of(&judgement.situation, members);
-        judge(judgement, members, &closure);
+        let closure = Closure::follow(&judgement.situation, members);
+        judge_closure(judgement, members, &closure);
     }
 }
 
 /// Questions 4 to 7, about the closure of these.
-pub(super) fn judge<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>], closure: &Closure) {
+pub(super) fn judge_closure<'a>(
+    judgement: &mut Judgement<'a>,
+    members: &[DeletionTarget<'a>],
+    closure: &Closure,
+) {
     let (situation, fates) = (judgement.situation, &closure.fates);
-    judgement.deletes();
+    judgement.set_deletes();
     let nodes = members.iter().filter_map(|member| member.item.node);
     let own: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
-    for Member { item: target, waits, .. } in members {
+    for DeletionTarget { item: target, waits, .. } in members {
         if *waits {
-            users_stay(judgement, fates, target);
+            refuse_for_remaining_users(judgement, fates, target);
         } else {
-            protected(judgement, fates, target, true);
+            judge_protection(judgement, fates, target, true);
         }
         if !closure.is_whole() {
             let limit = Cause::Unknown(format!("it takes more than {FOLLOWED} objects along"));
-            judgement.unknown(target, &limit, |_| true);
+            judgement.refuse_unknown_objects(target, &limit, |_| true);
         }
     }
-    let contained = |member: &Member<'a>| Some((member.item, Container::of(&member.item)?));
+    let contained =
+        |member: &DeletionTarget<'a>| Some((member.item, Container::from_item(&member.item)?));
     let containers: Vec<_> = members.iter().filter_map(contained).collect();
     // What a CRD takes along goes straight from storage: nobody is asked again.
     let live = containers.iter().any(|(_, c)| matches!(c, Container::Definition(..)));
@@ -221,26 +226,26 @@ pub(super) fn judge<'a>(judgement: &mut Judgement<'a>, members: &[Member<'a>], c
         }
         let item = Item::of_node(&situation, node);
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
-        judgement.goes_along(certain || !containers.is_empty());
-        protected(judgement, fates, &item, live);
+        judgement.set_content(certain || !containers.is_empty());
+        judge_protection(judgement, fates, &item, live);
     }
     for (target, container) in &containers {
-        judgement.goes_along(true);
+        judgement.set_content(true);
         for item in container.items(situation).filter(|item| item.node.is_none()) {
-            protected(judgement, fates, &item, live);
+            judge_protection(judgement, fates, &item, live);
         }
-        content_is_known(judgement, target, |_| true);
+        require_known_content(judgement, target, |_| true);
     }
-    for Member { item: target, propagation, .. } in members {
-        judgement.goes_along(*propagation == Propagation::Orphan);
-        orphaned(judgement, fates, target, *propagation);
+    for DeletionTarget { item: target, propagation, .. } in members {
+        judgement.set_content(*propagation == Propagation::Orphan);
+        refuse_orphaning(judgement, fates, target, *propagation);
     }
-    judgement.goes_along(false);
+    judgement.set_content(false);
 }
 
 /// Of the content of a Namespace or CRD that policies could protect nothing is
 /// missed.
-pub(super) fn content_is_known<'a>(
+pub(super) fn require_known_content<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     minds: impl Fn(&Policy) -> bool,
@@ -249,7 +254,7 @@ pub(super) fn content_is_known<'a>(
     judgement.confirm_all(kept.confirm);
     let Some(unknown) = kept.unknown else { return };
     let (group, resource) = &kept.unknown_kind;
-    judgement.unknown(target, &unknown, |policy| {
+    judgement.refuse_unknown_objects(target, &unknown, |policy| {
         // What carries the label is watched by itself, whatever its kind.
         let labelled = matches!(policy.source, Source::Label(_));
         !labelled && policy.names_kind(group, resource) && minds(policy)
@@ -274,22 +279,22 @@ fn targets(
     let only = |node: &Node<'_>| {
         situation.work.charge(node.owners().len());
         node.claims().all(|claim| {
-            let standing = standing(situation, node.namespace(), &claim);
-            claim.uid == target.uid() || !matches!(standing, Standing::Solid(_))
+            let standing = owner_state(situation, node.namespace(), &claim);
+            claim.uid == target.uid() || !matches!(standing, OwnerState::Solid(_))
         })
     };
     let dependents = graph.dependents_in_scope(target.uid(), target.facts.namespace);
     let dependents = dependents.filter(only).map(Node::id);
-    let container = Container::of(target).into_iter();
+    let container = Container::from_item(target).into_iter();
     let members = container.flat_map(|container| container.members(graph)).map(Node::id);
     dependents.chain(members).map(|id| (id, Propagation::Background)).collect()
 }
 
 /// Questions 4 to 6 about one object: the target, or one that goes along.
 /// `live`: nothing would catch a mistake.
-fn protected<'a>(judgement: &mut Judgement<'a>, fates: &Fates, item: &Item<'a>, live: bool) {
+fn judge_protection<'a>(judgement: &mut Judgement<'a>, fates: &Fates, item: &Item<'a>, live: bool) {
     let situation = judgement.situation;
-    for applied in &judgement.binding(item) {
+    for applied in &judgement.binding_policies(item) {
         let modes = &applied.policy.modes;
         if modes.always {
             judgement.refuse(applied, item, Reason::Protected, (vec![Cause::Always], 0));
@@ -315,21 +320,21 @@ fn protected<'a>(judgement: &mut Judgement<'a>, fates: &Fates, item: &Item<'a>, 
         }
         for exists in &modes.while_exists {
             let kept = existing(&situation, fates, item, exists);
-            keeps(judgement, applied, item, Reason::StillNeeded, kept);
+            refuse_for_objects(judgement, applied, item, Reason::StillNeeded, kept);
         }
         if let Some(not_empty) = &modes.while_not_empty {
             let kept = content(&situation, item, not_empty);
-            keeps(judgement, applied, item, Reason::NotEmpty, kept);
+            refuse_for_objects(judgement, applied, item, Reason::NotEmpty, kept);
         }
     }
 }
 
-fn keeps<'a>(
+fn refuse_for_objects<'a>(
     judgement: &mut Judgement<'a>,
     applied: &Applied<'a>,
     item: &Item<'a>,
     reason: Reason,
-    kept: Kept,
+    kept: BlockingObjects,
 ) {
     judgement.confirm(applied, kept.confirm);
     if !kept.causes.is_empty() {
@@ -342,41 +347,45 @@ fn keeps<'a>(
 /// What is protected is still in a Namespace that would leave storage, or lose
 /// what keeps it there. It matters whoever asks, and even where no policy
 /// speaks of the Namespace: the policies of what is in it do.
-pub(super) fn content_is_left<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+pub(super) fn refuse_remaining_content<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
     let situation = judgement.situation;
-    for applied in situation.applied(target.facts) {
+    for applied in situation.policies_of(target.facts) {
         if let Some(not_empty) = &applied.policy.modes.while_not_empty {
             let kept = content(&situation, target, not_empty);
-            keeps(judgement, &applied, target, Reason::NotEmpty, kept);
+            refuse_for_objects(judgement, &applied, target, Reason::NotEmpty, kept);
         }
     }
-    let Some(container) = Container::of(target) else { return };
-    judgement.goes_along(true);
+    let Some(container) = Container::from_item(target) else { return };
+    judgement.set_content(true);
     for item in container.items(situation) {
-        for applied in situation.applied(item.facts) {
+        for applied in situation.policies_of(item.facts) {
             let source = || applied.policy.source.clone();
             // Nobody needs what waits for its release; but without its
             // Namespace it can be read and not written, so that the hold would
             // stay on it for ever.
             let why = match protects_now(&situation, &applied, &item) {
-                true => Some(Counts::Protected(source())),
+                true => Some(ContentReason::Protected(source())),
                 false if applied.policy.holds() && item.hold() != HoldAge::NotHeld => {
-                    Some(Counts::Held(source()))
+                    Some(ContentReason::Held(source()))
                 }
                 false => None,
             };
             if let Some(why) = why {
-                let cause = Cause::Content { object: item.named(&situation), why };
+                let cause = Cause::Content { object: item.object_name(&situation), why };
                 judgement.refuse(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
             }
         }
     }
-    judgement.goes_along(false);
-    content_is_known(judgement, target, |_| true);
+    judgement.set_content(false);
+    require_known_content(judgement, target, |_| true);
 }
 
 /// R8: what a DELETE at the root really does.
-fn effective(situation: &Situation<'_>, review: &Review<'_>, target: &Item<'_>) -> Propagation {
+fn effective_propagation(
+    situation: &Situation<'_>,
+    review: &Review<'_>,
+    target: &Item<'_>,
+) -> Propagation {
     let kinds = &situation.graph.kinds;
     let default = target
         .kind

@@ -28,7 +28,8 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
             let why = situation.why_unknown(kind, namespace);
             let unknown = Cause::Unknown(format!("objects of kind Pod: {why}"));
             // belay watches the labels of Pods only if a setting asks for it.
-            judgement.unknown(&target, &unknown, |policy| policy.names_kind("", "pods"));
+            judgement
+                .refuse_unknown_objects(&target, &unknown, |policy| policy.names_kind("", "pods"));
         }
         return Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&[target]) };
     };

@@ -7,7 +7,9 @@
 
 use super::content::Container;
 use super::item::Item;
-use super::{Cause, Decision, Door, LiveRead, Review, Situation, Verdict, decide_unknown};
+use super::{
+    AdmissionPhase, Cause, Decision, LiveRead, Review, Situation, Verdict, decide_unknown,
+};
 use crate::objects::ApiError;
 
 /// Whether an object exists, as far as the graph and live reads tell.
@@ -25,7 +27,7 @@ pub enum Existence {
 
 impl Existence {
     /// What a live read says of an object.
-    pub(super) fn of(situation: &Situation<'_>, item: &Item<'_>) -> Self {
+    pub(super) fn of_item(situation: &Situation<'_>, item: &Item<'_>) -> Self {
         Self::find(situation, item, true)
     }
 
@@ -69,7 +71,7 @@ pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Exist
 /// What is said of a container that the graph doesn't have, until it was read. Its
 /// content goes by its name: without this, a review with a made-up uid would
 /// have all of it walked.
-pub(super) fn of_unknown_container(
+pub(super) fn decide_unknown_container(
     situation: &Situation<'_>,
     review: &Review<'_>,
 ) -> Option<Verdict> {
@@ -77,11 +79,11 @@ pub(super) fn of_unknown_container(
     situation.reads()?;
     let item = Item::of_review(situation, review, object);
     let watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
-    if review.door == Door::Mutate || item.node.is_some() || !watched {
+    if review.phase == AdmissionPhase::Mutate || item.node.is_some() || !watched {
         return None;
     }
-    Container::of(&item)?;
-    match Existence::of(situation, &item) {
+    Container::from_item(&item)?;
+    match Existence::of_item(situation, &item) {
         Existence::Exists => None,
         Existence::Absent => Some(Verdict::allow(review.target())),
         Existence::Unread(read) => {
@@ -95,7 +97,7 @@ pub(super) fn of_unknown_container(
 /// The verdict, if the object of the review exists. If it doesn't, belay says
 /// nothing: a request for an object that was deleted meanwhile fails anyway.
 /// While that is unknown, a refusal stays a refusal and names nothing.
-pub(super) fn of_existing(
+pub(super) fn decide_existing(
     situation: &Situation<'_>,
     review: &Review<'_>,
     verdict: Verdict,
@@ -110,7 +112,7 @@ pub(super) fn of_existing(
     if item.node.is_some() || verdict == nothing || (!watched && !names_others(&verdict)) {
         return verdict;
     }
-    let (confirm, why) = match Existence::of(situation, &item) {
+    let (confirm, why) = match Existence::of_item(situation, &item) {
         Existence::Exists => return verdict,
         Existence::Absent => return nothing,
         Existence::Unread(read) => (vec![read], "there was no time left to read it".to_owned()),

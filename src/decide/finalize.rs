@@ -1,9 +1,9 @@
 //! UPDATE of namespaces/finalize: what keeps a Namespace in storage goes.
 
-use super::delete::content_is_left;
+use super::delete::refuse_remaining_content;
 use super::item::Item;
 use super::judgement::Judgement;
-use super::update::changes;
+use super::update::judge_changes;
 use super::{Review, Situation, Verdict};
 use crate::objects::KeyedSet;
 
@@ -13,11 +13,11 @@ pub(super) fn finalize(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
     let Some(old) = &review.old_object else { return Verdict::allow(review.target()) };
     let target = Item::of_review(situation, review, old);
     let mut judgement = Judgement::new(situation, review);
-    let left: KeyedSet<&String> = review.extra.new_spec_finalizers.iter().collect();
-    if review.extra.old_spec_finalizers.iter().any(|finalizer| !left.contains(finalizer)) {
-        content_is_left(&mut judgement, &target);
+    let left: KeyedSet<&String> = review.details.new_spec_finalizers.iter().collect();
+    if review.details.old_spec_finalizers.iter().any(|finalizer| !left.contains(finalizer)) {
+        refuse_remaining_content(&mut judgement, &target);
     }
     // This subresource takes metadata.finalizers, too.
-    changes(&mut judgement, review, &target);
+    judge_changes(&mut judgement, review, &target);
     judgement.verdict(&[target])
 }

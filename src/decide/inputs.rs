@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{DeleteOptions, Extra, Resource, Review, Situation, User};
+use super::{DeleteOptions, Resource, Review, ReviewDetails, Situation, User};
 use crate::objects::{Metadata, Object, OwnerReference};
 use crate::policy::Approval;
 
@@ -28,7 +28,7 @@ fn inputs() -> BTreeSet<String> {
     let inputs = [
         fields!(Review {
             uid,
-            door,
+            phase,
             operation,
             resource,
             name,
@@ -38,13 +38,13 @@ fn inputs() -> BTreeSet<String> {
             options,
             object,
             old_object,
-            extra,
+            details,
             labelled,
         }),
         fields!(Resource { group, resource, subresource }),
         fields!(User { name, groups }),
         fields!(DeleteOptions { propagation_policy, orphan_dependents }),
-        fields!(owned Extra { rest_changes, old_spec_finalizers, new_spec_finalizers }),
+        fields!(owned ReviewDetails { rest_changes, old_spec_finalizers, new_spec_finalizers }),
         fields!(Object { api_version, kind, metadata }),
         fields!(Metadata {
             name,

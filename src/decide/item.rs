@@ -1,6 +1,6 @@
 //! An object that a verdict looks at, wherever it stands.
 
-use super::{Named, Review, Situation};
+use super::{ObjectName, Review, Situation};
 use crate::graph::{Node, OwnerClaim};
 use crate::objects::{
     FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid, is_hold,
@@ -11,7 +11,7 @@ use crate::policy::{Facts, Identity};
 /// Finalizers whose controllers do nothing but wait. Under any other one a
 /// deletionTimestamp starts a clean-up, and what stands behind the object goes
 /// though the object stays.
-pub(crate) const HARMLESS: &[&str] = &[
+pub(crate) const WAITING_FINALIZERS: &[&str] = &[
     FOREGROUND,
     ORPHAN,
     "kubernetes.io/pvc-protection",
@@ -145,7 +145,7 @@ impl<'a> Item<'a> {
     /// Whether the hold alone decides when it goes: it may be relied on, and a
     /// deletionTimestamp starts nobody's clean-up.
     pub(super) fn may_wait(&self, situation: &Situation<'_>) -> bool {
-        self.is_held(situation) && self.finalizers().into_iter().all(is_harmless)
+        self.is_held(situation) && self.finalizers().into_iter().all(is_waiting_finalizer)
     }
 
     /// Its owner references.
@@ -192,13 +192,13 @@ impl<'a> Item<'a> {
 impl Item<'_> {
     /// The object, as people name it; by its resource where the kind is not
     /// known.
-    pub(super) fn named(&self, situation: &Situation<'_>) -> Named {
+    pub(super) fn object_name(&self, situation: &Situation<'_>) -> ObjectName {
         let kind = match (self.body, self.kind) {
             (Body::Node(node), _) => &node.info().kind,
             (Body::Review(_), Some(kind)) => &situation.graph.kinds.info(kind).kind,
             (Body::Review(_), None) => self.facts.resource,
         };
-        Named {
+        ObjectName {
             kind: kind.to_owned(),
             namespace: self.facts.namespace.to_owned(),
             name: self.facts.name.to_owned(),
@@ -207,13 +207,13 @@ impl Item<'_> {
 }
 
 /// Whether the controller of a finalizer does nothing but wait.
-pub(super) fn is_harmless(finalizer: &str) -> bool {
-    is_hold(finalizer) || HARMLESS.contains(&finalizer)
+pub(super) fn is_waiting_finalizer(finalizer: &str) -> bool {
+    is_hold(finalizer) || WAITING_FINALIZERS.contains(&finalizer)
 }
 
 /// An object of a graph, as people name it.
-pub(crate) fn named(node: Node<'_>) -> Named {
-    Named {
+pub(crate) fn object_name(node: Node<'_>) -> ObjectName {
+    ObjectName {
         kind: node.info().kind.clone(),
         namespace: node.namespace().to_owned(),
         name: node.name().to_owned(),

@@ -3,14 +3,16 @@
 
 use std::cmp::Reverse;
 
-use super::ancestors::{Above, Records};
-use super::approved::{UNCOUNTED, approved, follows, uncounted};
+use super::ancestors::{AncestorApprovals, ExemptionRecords};
+use super::approved::{
+    MOST_INEFFECTIVE, ineffective_approvals, is_in_cascade, sufficient_approvals,
+};
 use super::existence::Existence;
 use super::item::Item;
 use super::owners::UserOwners;
 use super::{
-    Blocker, Cause, Decision, Exemption, LiveRead, Operation, Passed, Reason, Review, Revoked,
-    Situation, Uncounted, Verdict,
+    Blocker, Cause, Decision, Exemption, IneffectiveApproval, LiveRead, Operation, Overrides,
+    Reason, Review, RevokedRecord, Situation, Verdict,
 };
 use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::api::Action;
@@ -25,11 +27,11 @@ struct Finding<'a> {
     causes: Vec<Cause>,
     more: usize,
     /// Whether an approval of the target with its content covers the object.
-    along: bool,
+    is_content: bool,
 }
 
 /// So many blockers a verdict has at the most; of the others their number.
-const KEPT: usize = 20;
+const MOST_BLOCKERS: usize = 20;
 
 /// What has been found so far.
 pub(super) struct Judgement<'a> {
@@ -39,10 +41,10 @@ pub(super) struct Judgement<'a> {
     findings: Vec<Finding<'a>>,
     exempted: Vec<&'a Policy>,
     confirm: Vec<LiveRead>,
-    uncounted: Vec<Uncounted>,
+    ineffective_approvals: Vec<IneffectiveApproval>,
     deletes: bool,
     may_wait: bool,
-    along: bool,
+    is_content: bool,
 }
 
 impl<'a> Judgement<'a> {
@@ -54,15 +56,15 @@ impl<'a> Judgement<'a> {
             findings: Vec::new(),
             exempted: Vec::new(),
             confirm: Vec::new(),
-            uncounted: Vec::new(),
+            ineffective_approvals: Vec::new(),
             deletes: false,
             may_wait: true,
-            along: false,
+            is_content: false,
         }
     }
 
     /// The request leads to a deletion, from which others may follow.
-    pub(super) fn deletes(&mut self) {
+    pub(super) fn set_deletes(&mut self) {
         self.deletes = true;
     }
 
@@ -73,17 +75,17 @@ impl<'a> Judgement<'a> {
     }
 
     /// What is found next goes certainly along with the target, or does not.
-    pub(super) fn goes_along(&mut self, certainly: bool) {
-        self.along = certainly;
+    pub(super) fn set_content(&mut self, certainly: bool) {
+        self.is_content = certainly;
     }
 
     /// The policies of an object that bind the one who asks. A tenant's label on a Pod
     /// keeps no room of a Node from the Pods of others. The label of a Service is copied
     /// to its Endpoints and EndpointSlices, and the control plane writes them.
-    pub(super) fn binding(&self, item: &Item<'a>) -> Vec<Applied<'a>> {
+    pub(super) fn binding_policies(&self, item: &Item<'a>) -> Vec<Applied<'a>> {
         // A look at the policies takes as long as several steps.
         self.situation.work.charge(8 + item.facts.labels.size());
-        let mut applied = self.situation.applied(item.facts);
+        let mut applied = self.situation.policies_of(item.facts);
         let (user, identities) = (&self.review.user, &self.situation.policies.identities);
         let ignores_labels = match (item.facts.group, item.facts.resource) {
             ("", "pods") => identities.makes_room(&user.name),
@@ -101,7 +103,7 @@ impl<'a> Judgement<'a> {
 
     /// Objects are not known that these policies could protect, so they refuse,
     /// with the strictest action that they have anywhere.
-    pub(super) fn unknown(
+    pub(super) fn refuse_unknown_objects(
         &mut self,
         target: &Item<'a>,
         what: &Cause,
@@ -204,8 +206,16 @@ impl<'a> Judgement<'a> {
             let namespace = item.facts.namespace;
             causes = vec![Cause::Unknown(format!("the labels of Namespace {namespace}"))];
         }
-        let along = self.along;
-        self.findings.push(Finding { policy, outcome, item: *item, reason, causes, more, along });
+        let is_content = self.is_content;
+        self.findings.push(Finding {
+            policy,
+            outcome,
+            item: *item,
+            reason,
+            causes,
+            more,
+            is_content,
+        });
     }
 
     /// Something has to be read live before the verdict is final. What is only
@@ -232,14 +242,16 @@ impl<'a> Judgement<'a> {
             finding.outcome == Decision::Deny && finding.item.uid() == item.uid()
         };
         let denying: Vec<_> = self.findings.iter().filter(denies).map(|f| f.policy).collect();
-        !denying.is_empty() && approved(&self.situation, item, &denying, Records::Ignored).is_none()
+        !denying.is_empty()
+            && sufficient_approvals(&self.situation, item, &denying, ExemptionRecords::Ignored)
+                .is_none()
     }
 
     /// The budget of work is used up: what else there is to find is unknown, so
     /// every policy that binds the person refuses.
-    fn give_up(&mut self, target: &Item<'a>) {
+    fn refuse_over_budget(&mut self, target: &Item<'a>) {
         let says = "reaches more objects and references than belay follows for one request";
-        self.refuse_unknown(target, &Cause::Excess(says.to_owned()), |_| true);
+        self.refuse_unknown(target, &Cause::TooLarge(says.to_owned()), |_| true);
     }
 
     /// Whether nothing has been found so far.
@@ -250,15 +262,15 @@ impl<'a> Judgement<'a> {
     /// The verdict on these targets; it names the first of them.
     pub(super) fn verdict(mut self, targets: &[Item<'a>]) -> Verdict {
         if let Some(target) = targets.first().filter(|_| self.situation.work.is_used_up()) {
-            self.give_up(target);
+            self.refuse_over_budget(target);
         }
-        let mut passed = Passed::default();
-        self.take_approved(&mut passed, targets);
+        let mut overrides = Overrides::default();
+        self.remove_approved(&mut overrides, targets);
         self.confirm_records(targets);
         let strictest = self.findings.iter().map(|finding| finding.outcome).max();
         let passes = strictest.is_none_or(Decision::passes);
-        passed.exempted = sources(self.exempted.iter().copied());
-        let ends = self.ends().then(|| targets.first()).flatten();
+        overrides.exempted = sources(self.exempted.iter().copied());
+        let ends = self.is_deletion().then(|| targets.first()).flatten();
         let ends = ends.filter(|target| passes && !target.is_terminating());
         let ends = ends.filter(|_| !self.review.dry_run);
         let records = self.deletes && !self.exempted.is_empty();
@@ -266,7 +278,7 @@ impl<'a> Judgement<'a> {
         let exemption = exempt.then(|| Exemption {
             uid: targets.first().map(Item::uid_text).unwrap_or_default(),
             user: self.review.user.name.to_string(),
-            policies: passed.exempted.clone(),
+            policies: overrides.exempted.clone(),
             seconds: Terms::all(self.exempted.iter().map(|policy| &policy.approval))
                 .map_or(0, |terms| terms.longest_seconds),
         });
@@ -275,18 +287,26 @@ impl<'a> Judgement<'a> {
         let (blockers, more) = blockers(self.findings, targets);
         let target = targets.first().map(Item::target).unwrap_or_default();
         let revoked =
-            ends.map_or_else(Vec::new, |target| named_by_records(&self.situation, target));
-        let uncounted = if passes { Vec::new() } else { self.uncounted };
+            ends.map_or_else(Vec::new, |target| exemption_records(&self.situation, target));
+        let ineffective_approvals = if passes { Vec::new() } else { self.ineffective_approvals };
         // Who may delete a cluster-scoped object has rights in the whole cluster, but for
         // Namespaces: a RoleBinding in one can give the right to delete it.
         let in_full = target.own_namespace().is_empty();
-        let verdict = Verdict::of(target, blockers);
+        let verdict = Verdict::from_blockers(target, blockers);
         let verdict = if in_full { verdict.in_full() } else { verdict };
-        Verdict { confirm: self.confirm, more, passed, exemption, revoked, uncounted, ..verdict }
+        Verdict {
+            confirm: self.confirm,
+            more,
+            overrides,
+            exemption,
+            revoked,
+            ineffective_approvals,
+            ..verdict
+        }
     }
 
     /// Whether the request deletes an object, and does not only lead to that.
-    fn ends(&self) -> bool {
+    fn is_deletion(&self) -> bool {
         let Review { operation, resource, .. } = self.review;
         *operation == Operation::Delete || resource.subresource == "eviction"
     }
@@ -294,7 +314,7 @@ impl<'a> Judgement<'a> {
     /// Whether a live read finds the target. A record of an object that no longer
     /// exists would only help a forger.
     fn is_there(&mut self, target: &Item<'a>) -> bool {
-        match Existence::of(&self.situation, target) {
+        match Existence::of_item(&self.situation, target) {
             Existence::Exists => true,
             Existence::Absent => false,
             Existence::Unread(read) => {
@@ -314,7 +334,7 @@ impl<'a> Judgement<'a> {
             return;
         }
         for target in targets.iter().filter(|target| !target.is_terminating()) {
-            let above = Above::of(&self.situation, &target.owners(&self.situation));
+            let above = AncestorApprovals::find(&self.situation, &target.owners(&self.situation));
             if above.recorded {
                 self.confirm.extend(above.unread);
             }
@@ -324,18 +344,18 @@ impl<'a> Judgement<'a> {
     /// Takes away what enough people have approved, object by object: an
     /// approval for a Namespace is none for a claim in it, unless its scope
     /// says so.
-    fn take_approved(&mut self, passed: &mut Passed, targets: &[Item<'a>]) {
+    fn remove_approved(&mut self, overrides: &mut Overrides, targets: &[Item<'a>]) {
         if self.situation.policies.approvals.is_empty() {
             return;
         }
         let records = match targets {
             [target]
                 if self.review.operation == Operation::Delete
-                    && follows(&self.situation, target) =>
+                    && is_in_cascade(&self.situation, target) =>
             {
-                Records::Cascade
+                ExemptionRecords::Cascade
             }
-            _ => Records::Ignored,
+            _ => ExemptionRecords::Ignored,
         };
         // What is refused first, and then what would only wait.
         for outcome in [Decision::Deny, Decision::Hold] {
@@ -351,13 +371,19 @@ impl<'a> Judgement<'a> {
                 let policies: Vec<_> = of.iter().map(|finding| finding.policy).collect();
                 // A record never allows a delete that leaves dependents behind.
                 let orphans = of.iter().any(|finding| finding.reason == Reason::WouldOrphan);
-                let records = if orphans { Records::Ignored } else { records };
+                let records = if orphans { ExemptionRecords::Ignored } else { records };
                 let item = &of[0].item;
-                if let Some(yes) = approved(&self.situation, item, &policies, records) {
-                    passed.approvals.extend(yes.iter().map(|approval| approval.name.clone()));
+                if let Some(yes) = sufficient_approvals(&self.situation, item, &policies, records) {
+                    overrides.approvals.extend(yes.iter().map(|approval| approval.name.clone()));
                     gone.insert(uid);
-                } else if outcome == Decision::Deny && self.uncounted.len() < UNCOUNTED {
-                    self.uncounted.extend(uncounted(&self.situation, item, &policies));
+                } else if outcome == Decision::Deny
+                    && self.ineffective_approvals.len() < MOST_INEFFECTIVE
+                {
+                    self.ineffective_approvals.extend(ineffective_approvals(
+                        &self.situation,
+                        item,
+                        &policies,
+                    ));
                 }
             }
             // What only warns or records says nothing of what is approved.
@@ -366,16 +392,16 @@ impl<'a> Judgement<'a> {
                 !(taken && gone.contains(&finding.item.uid()))
             });
         }
-        passed.approvals.sort_unstable();
-        passed.approvals.dedup();
-        self.uncounted.sort_unstable();
-        self.uncounted.dedup();
-        self.uncounted.truncate(UNCOUNTED);
+        overrides.approvals.sort_unstable();
+        overrides.approvals.dedup();
+        self.ineffective_approvals.sort_unstable();
+        self.ineffective_approvals.dedup();
+        self.ineffective_approvals.truncate(MOST_INEFFECTIVE);
     }
 }
 
 /// The exemption records that name an object.
-fn named_by_records(situation: &Situation<'_>, target: &Item<'_>) -> Vec<Revoked> {
+fn exemption_records(situation: &Situation<'_>, target: &Item<'_>) -> Vec<RevokedRecord> {
     let policies = situation.policies;
     let identity = target.identity();
     let of = policies.approvals.of(identity.uid).iter();
@@ -384,7 +410,7 @@ fn named_by_records(situation: &Situation<'_>, target: &Item<'_>) -> Vec<Revoked
     });
     let revoked = records.map(|approval| {
         let (name, uid) = (approval.name.clone(), approval.own_uid.clone());
-        Revoked { name, uid }
+        RevokedRecord { name, uid }
     });
     revoked.collect()
 }
@@ -401,7 +427,7 @@ fn blockers(mut findings: Vec<Finding<'_>>, targets: &[Item<'_>]) -> (Vec<Blocke
     let mut places: KeyedMap<(Decision, Reason, Uid), Vec<usize>> = KeyedMap::default();
     let mut more = 0;
     for finding in findings {
-        let Finding { policy, outcome, item, reason, causes, more: others, along } = finding;
+        let Finding { policy, outcome, item, reason, causes, more: others, is_content } = finding;
         let same = places.entry((outcome, reason, item.uid())).or_default();
         let known = same.iter().copied().find(|at| blockers[*at].causes == causes);
         if let Some(at) = known {
@@ -413,7 +439,7 @@ fn blockers(mut findings: Vec<Finding<'_>>, targets: &[Item<'_>]) -> (Vec<Blocke
             blocker.people = blocker.people.max(policy.approval.required);
             continue;
         }
-        if blockers.len() >= KEPT {
+        if blockers.len() >= MOST_BLOCKERS {
             more += usize::from(blockers[0].outcome == outcome);
             continue;
         }
@@ -426,7 +452,7 @@ fn blockers(mut findings: Vec<Finding<'_>>, targets: &[Item<'_>]) -> (Vec<Blocke
             causes,
             more: others,
             people: policy.approval.required,
-            along: along && !own.contains(&item.uid()),
+            is_content: is_content && !own.contains(&item.uid()),
         });
     }
     (blockers, more)

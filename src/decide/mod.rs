@@ -21,16 +21,16 @@ mod content;
 mod create;
 mod delete;
 mod evict;
-mod excess;
 mod existence;
 mod finalize;
 #[cfg(test)]
 mod inputs;
 mod item;
 mod judgement;
-mod lets_go;
+mod list_limits;
 mod orphaning;
 mod owners;
+mod protection_changes;
 mod render;
 mod review;
 mod situation;
@@ -45,24 +45,26 @@ mod bounds;
 mod tests;
 
 // What the release and the plans share with verdicts.
-pub(crate) use ancestors::Records;
-pub(crate) use approved::{Consent, approved, consent, uncounted};
-pub(crate) use cascade::{Refusal, refusal_in_cascade};
-pub(crate) use create::{Harm, harm, is_harm, is_harm_on_kind};
+pub(crate) use ancestors::ExemptionRecords;
+pub(crate) use approved::{
+    RequiredApprovals, ineffective_approvals, required_approvals, sufficient_approvals,
+};
+pub(crate) use cascade::{CollectorRefusal, refusal_in_cascade};
+pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
 pub use delete::decide_together;
 pub use existence::{Existence, target_existence};
-pub(crate) use item::{HARMLESS, Item, named};
+pub(crate) use item::{Item, WAITING_FINALIZERS, object_name};
 pub use render::{audit_annotations, causes, message, patch, warnings};
-pub(crate) use render::{cause, named_by, sentence, ways};
-pub use review::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
+pub(crate) use render::{describe_cause, policy_names, remedies, sentence};
+pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User};
 pub use situation::{Live, LiveRead, LiveReads, Situation};
 pub use unreadable::{
     FailurePolicy, decide_paused, decide_unconfirmed, decide_unknown, decide_unreadable,
 };
 pub(crate) use users::counting_users;
 pub use verdict::{
-    Answer, Blocker, Cause, Counts, Decision, Exemption, HoldChange, HoldPlace, Named, Passed,
-    Reason, Recorded, Revoked, Uncounted, Verdict,
+    Answer, Blocker, Cause, ContentReason, Decision, Exemption, HoldChange, HoldPlace,
+    IneffectiveApproval, ObjectName, Overrides, Reason, Recordable, RevokedRecord, Verdict,
 };
 
 use crate::graph::{StepBudget, StepLimit};
@@ -86,8 +88,8 @@ pub fn decide_within(
     budget: &StepBudget,
 ) -> Verdict {
     let situation = &Situation { work: StepLimit::new(budget), ..*situation };
-    existence::of_unknown_container(situation, review)
-        .unwrap_or_else(|| existence::of_existing(situation, review, answer(situation, review)))
+    existence::decide_unknown_container(situation, review)
+        .unwrap_or_else(|| existence::decide_existing(situation, review, answer(situation, review)))
 }
 
 /// The verdict, if the object of the review exists.
@@ -95,21 +97,21 @@ fn answer(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let resource = &review.resource;
     let subresource = resource.subresource.as_str();
     let is = |group: &str, name: &str| resource.group == group && resource.resource == name;
-    match (review.door, review.operation) {
-        (Door::Mutate, Operation::Create) if subresource.is_empty() => {
+    match (review.phase, review.operation) {
+        (AdmissionPhase::Mutate, Operation::Create) if subresource.is_empty() => {
             create::create(situation, review)
         }
-        (Door::Mutate, Operation::Update) => update::put_back(situation, review),
-        (Door::Validate, Operation::Delete) if subresource.is_empty() => {
+        (AdmissionPhase::Mutate, Operation::Update) => update::restore_hold(situation, review),
+        (AdmissionPhase::Validate, Operation::Delete) if subresource.is_empty() => {
             delete::delete(situation, review)
         }
-        (Door::Validate, _) if review.evicts() => evict::evict(situation, review),
-        (Door::Validate, Operation::Update)
+        (AdmissionPhase::Validate, _) if review.evicts() => evict::evict(situation, review),
+        (AdmissionPhase::Validate, Operation::Update)
             if is("", "namespaces") && subresource == "finalize" =>
         {
             finalize::finalize(situation, review)
         }
-        (Door::Validate, Operation::Update) => update::update(situation, review),
+        (AdmissionPhase::Validate, Operation::Update) => update::update(situation, review),
         _ => Verdict::allow(review.target()),
     }
 }

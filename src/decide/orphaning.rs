@@ -1,16 +1,16 @@
 //! Question 7 of a DELETE, and its second line: who would lose an owner.
 
 use super::causes::LISTED;
-use super::item::{Item, named};
+use super::item::{Item, object_name};
 use super::judgement::Judgement;
-use super::owners::{Standing, standing};
-use super::{Cause, Named, Reason, Situation};
+use super::owners::{OwnerState, owner_state};
+use super::{Cause, ObjectName, Reason, Situation};
 use crate::graph::{Fates, Node, OwnerClaim, Propagation};
 use crate::objects::ORPHAN;
 
 /// Refuses what would leave protected objects without their owner, or a
 /// protected owner without its dependents.
-pub(super) fn orphaned<'a>(
+pub(super) fn refuse_orphaning<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     target: &Item<'a>,
@@ -34,24 +34,24 @@ pub(super) fn orphaned<'a>(
     dependents.sort_by_key(|node| (node.kind(), node.namespace(), node.name()));
     for node in &dependents {
         let item = Item::of_node(&situation, *node);
-        let applied = judgement.binding(&item);
+        let applied = judgement.binding_policies(&item);
         if keeps_an_owner(&situation, *node, target, fates) {
             // An approval of one owner does not cover what another one keeps.
-            judgement.goes_along(false);
+            judgement.set_content(false);
         }
         for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
-            let causes = vec![Cause::Owner(owner_that_goes(&situation, *node, target, fates))];
+            let causes = vec![Cause::Owner(deleted_owner(&situation, *node, target, fates))];
             judgement.refuse(applied, &item, Reason::WouldOrphan, (causes, 0));
         }
-        judgement.goes_along(propagation == Propagation::Orphan);
+        judgement.set_content(propagation == Propagation::Orphan);
     }
     if propagation != Propagation::Orphan || dependents.is_empty() {
         return;
     }
-    for applied in judgement.binding(target) {
+    for applied in judgement.binding_policies(target) {
         if applied.policy.modes.from_orphaning {
             let listed = dependents.iter().take(LISTED);
-            let causes = listed.map(|node| Cause::Dependent(named(*node))).collect();
+            let causes = listed.map(|node| Cause::Dependent(object_name(*node))).collect();
             let more = dependents.len().saturating_sub(LISTED);
             judgement.refuse(&applied, target, Reason::WouldOrphan, (causes, more));
         }
@@ -86,8 +86,8 @@ fn keeps_an_owner(
 ) -> bool {
     node.claims().any(|claim| {
         claim.uid != target.uid()
-            && match standing(situation, node.namespace(), &claim) {
-                Standing::Solid(owner) => {
+            && match owner_state(situation, node.namespace(), &claim) {
+                OwnerState::Solid(owner) => {
                     !situation.graph.same(owner).is_some_and(|o| fates.may_be_lost(o.id()))
                 }
                 _ => false,
@@ -97,18 +97,18 @@ fn keeps_an_owner(
 
 /// The owner whose end leaves the dependent behind: the target, or one that
 /// goes along with it and carries the finalizer `orphan`.
-fn owner_that_goes(
+fn deleted_owner(
     situation: &Situation<'_>,
     node: Node<'_>,
     target: &Item<'_>,
     fates: &Fates,
-) -> Named {
+) -> ObjectName {
     let graph = situation.graph;
     let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
     let goes = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
     let own = node.claims().any(|claim| claim.uid == target.uid());
     match owners.into_iter().find(goes).filter(|_| !own) {
-        Some(owner) => named(owner),
-        None => target.named(situation),
+        Some(owner) => object_name(owner),
+        None => target.object_name(situation),
     }
 }

@@ -8,7 +8,7 @@ use crate::policy::Facts;
 
 /// What an owner reference amounts to (R1 to R3).
 #[derive(Clone, Copy)]
-pub(super) enum Standing<'a> {
+pub(super) enum OwnerState<'a> {
     /// It cannot be resolved, which counts as a living owner: nothing is
     /// allowed because of what is not known.
     Unresolved,
@@ -22,32 +22,32 @@ pub(super) enum Standing<'a> {
 
 /// What this reference amounts to. What has been read live is newer than the
 /// graph, which lags by 20 to 50 ms just when several deletes follow another.
-pub(super) fn standing<'a>(
+pub(super) fn owner_state<'a>(
     situation: &Situation<'a>,
     item_namespace: &str,
     claim: &OwnerClaim<'_>,
-) -> Standing<'a> {
+) -> OwnerState<'a> {
     let graph = situation.graph;
-    let Some(kind) = claim.kind else { return Standing::Unresolved };
+    let Some(kind) = claim.kind else { return OwnerState::Unresolved };
     let crosses = item_namespace.is_empty() && graph.kinds.info(kind).namespaced;
     let is_unserved = |version| !graph.kinds.serves(kind, version);
     if claim.version.is_some_and(is_unserved) || crosses {
-        return Standing::Unresolved;
+        return OwnerState::Unresolved;
     }
     let node = match situation.read_object(kind, claim.namespace, claim.name) {
         Some(live) => live,
         None => {
             let cached = graph.object(kind, claim.namespace, claim.name);
             if cached.is_none() && !graph.proves_absence(kind, claim.namespace, claim.name) {
-                return Standing::Unresolved;
+                return OwnerState::Unresolved;
             }
             cached
         }
     };
     match node.filter(|node| node.uid() == claim.uid) {
-        None => Standing::Absent,
-        Some(node) if node.waits_in_foreground() => Standing::Waiting(node),
-        Some(node) => Standing::Solid(node),
+        None => OwnerState::Absent,
+        Some(node) if node.waits_in_foreground() => OwnerState::Waiting(node),
+        Some(node) => OwnerState::Solid(node),
     }
 }
 
@@ -61,8 +61,8 @@ pub(super) fn is_cascade(situation: &Situation<'_>, item: &Item<'_>) -> bool {
 fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &Item<'_>) -> bool {
     let owners = item.owners(situation);
     let stays = |claim: &OwnerClaim<'_>| {
-        let standing = standing(situation, item.facts.namespace, claim);
-        matches!(standing, Standing::Solid(_) | Standing::Unresolved)
+        let standing = owner_state(situation, item.facts.namespace, claim);
+        matches!(standing, OwnerState::Solid(_) | OwnerState::Unresolved)
     };
     !owners.is_empty() && !owners.iter().any(stays)
 }
@@ -93,10 +93,10 @@ pub(super) struct UserOwners<'a> {
 }
 
 /// Nothing real is owned by this many.
-pub(super) const MOST: usize = 1_000;
+pub(super) const MOST_OWNERS: usize = 1_000;
 
 /// So many owners of one object are read live.
-pub(super) const MOST_READ: usize = 16;
+pub(super) const MOST_OWNERS_READ: usize = 16;
 
 impl<'a> UserOwners<'a> {
     pub(super) fn new(situation: &Situation<'a>) -> Self {
@@ -125,23 +125,24 @@ impl<'a> UserOwners<'a> {
         if let Some(known) = self.doomed.get(&node.uid()) {
             return *known;
         }
-        if depth > MOST_OWNER_LEVELS || self.looked_at > MOST {
+        if depth > MOST_OWNER_LEVELS || self.looked_at > MOST_OWNERS {
             return false;
         }
         self.looked_at += 1;
         self.doomed.insert(node.uid(), false);
-        let doomed = self.goes(node, depth);
+        let doomed = self.will_be_deleted(node, depth);
         self.doomed.insert(node.uid(), doomed);
         doomed
     }
 
-    fn goes(&mut self, node: Node<'_>, depth: usize) -> bool {
+    fn will_be_deleted(&mut self, node: Node<'_>, depth: usize) -> bool {
         if node.has_too_many_owners() || !self.situation.work.charge(8 + node.owners().len()) {
             return false;
         }
         let facts = Facts::of_node(node);
-        let always =
-            |facts| self.situation.applied(facts).iter().any(|applied| applied.policy.modes.always);
+        let always = |facts| {
+            self.situation.policies_of(facts).iter().any(|applied| applied.policy.modes.always)
+        };
         if node.orphans_dependents() || always(facts) {
             return false;
         }
@@ -149,10 +150,10 @@ impl<'a> UserOwners<'a> {
         if claims.peek().is_none() {
             return node.is_terminating();
         }
-        claims.all(|claim| match standing(&self.situation, node.namespace(), &claim) {
-            Standing::Unresolved => false,
-            Standing::Absent => true,
-            Standing::Waiting(owner) | Standing::Solid(owner) => {
+        claims.all(|claim| match owner_state(&self.situation, node.namespace(), &claim) {
+            OwnerState::Unresolved => false,
+            OwnerState::Absent => true,
+            OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
                 let goes = owner.is_terminating() && !owner.orphans_dependents();
                 goes || self.is_doomed_at(owner, depth + 1)
             }
@@ -187,14 +188,17 @@ pub(super) fn find_owner<'a>(
         let mut next = Vec::new();
         for node in level {
             let steps = 1 + node.owners().len();
-            if node.has_too_many_owners() || seen.len() > MOST || !situation.work.charge(steps) {
+            if node.has_too_many_owners()
+                || seen.len() > MOST_OWNERS
+                || !situation.work.charge(steps)
+            {
                 return OwnerSearch::Unknown;
             }
             for claim in node.claims() {
-                match standing(situation, node.namespace(), &claim) {
-                    Standing::Unresolved => unknown |= may_be_sought(&claim),
-                    Standing::Absent => {}
-                    Standing::Waiting(owner) | Standing::Solid(owner) => {
+                match owner_state(situation, node.namespace(), &claim) {
+                    OwnerState::Unresolved => unknown |= may_be_sought(&claim),
+                    OwnerState::Absent => {}
+                    OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
                         if is_sought(owner) {
                             return OwnerSearch::Found(owner);
                         }
@@ -214,7 +218,7 @@ pub(super) fn find_owner<'a>(
 }
 
 /// The search up from owners for one that is being deleted.
-pub(super) struct Going<'s, 'a> {
+pub(super) struct DeletionSearch<'s, 'a> {
     situation: &'s Situation<'a>,
     /// By uid; "no" while an answer is looked for, because the collector deletes no
     /// cycle of owners (R10).
@@ -223,7 +227,7 @@ pub(super) struct Going<'s, 'a> {
     pub(super) unread: Vec<LiveRead>,
 }
 
-impl<'s, 'a> Going<'s, 'a> {
+impl<'s, 'a> DeletionSearch<'s, 'a> {
     pub(super) fn new(situation: &'s Situation<'a>) -> Self {
         Self { situation, answers: KeyedMap::default(), unread: Vec::new() }
     }
@@ -232,11 +236,11 @@ impl<'s, 'a> Going<'s, 'a> {
     /// it has owners, and each is gone, Terminating or deleted in the same way.
     /// Unlike [`UserOwners::is_doomed`] this finds what may be deleted: finalizers and policies
     /// that keep an object now may be gone by then.
-    pub(super) fn is_going(&mut self, node: Node<'a>) -> bool {
-        self.is_going_within(node, MOST_OWNER_LEVELS)
+    pub(super) fn is_being_deleted(&mut self, node: Node<'a>) -> bool {
+        self.is_being_deleted_within(node, MOST_OWNER_LEVELS)
     }
 
-    fn is_going_within(&mut self, node: Node<'a>, levels: usize) -> bool {
+    fn is_being_deleted_within(&mut self, node: Node<'a>, levels: usize) -> bool {
         if node.is_terminating() {
             return true;
         }
@@ -244,7 +248,8 @@ impl<'s, 'a> Going<'s, 'a> {
             return *known;
         }
         let owners = node.owners().len();
-        let bounded = levels > 0 && self.answers.len() <= MOST && !node.has_too_many_owners();
+        let bounded =
+            levels > 0 && self.answers.len() <= MOST_OWNERS && !node.has_too_many_owners();
         // There may be anything above.
         if !bounded || !self.situation.work.charge(8 + owners) {
             return true;
@@ -252,11 +257,11 @@ impl<'s, 'a> Going<'s, 'a> {
         self.answers.insert(node.uid(), false);
         let keeps = |claim: OwnerClaim<'a>| {
             self.read(&claim);
-            match standing(self.situation, node.namespace(), &claim) {
-                Standing::Unresolved => true,
-                Standing::Absent => false,
-                Standing::Waiting(owner) | Standing::Solid(owner) => {
-                    !self.is_going_within(owner, levels - 1)
+            match owner_state(self.situation, node.namespace(), &claim) {
+                OwnerState::Unresolved => true,
+                OwnerState::Absent => false,
+                OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
+                    !self.is_being_deleted_within(owner, levels - 1)
                 }
             }
         };
@@ -267,7 +272,9 @@ impl<'s, 'a> Going<'s, 'a> {
     }
 
     fn read(&mut self, claim: &OwnerClaim<'_>) {
-        let Some(kind) = claim.kind.filter(|_| self.unread.len() < MOST_READ) else { return };
+        let Some(kind) = claim.kind.filter(|_| self.unread.len() < MOST_OWNERS_READ) else {
+            return;
+        };
         let read = self.situation.object_read(kind, claim.namespace, claim.name);
         if self.situation.is_unread(&read) {
             self.unread.push(read);

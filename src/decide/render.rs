@@ -6,7 +6,9 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
 use serde_json::json;
 
-use super::{Blocker, Cause, Counts, Decision, HoldChange, HoldPlace, Named, Reason, Verdict};
+use super::{
+    Blocker, Cause, ContentReason, Decision, HoldChange, HoldPlace, ObjectName, Reason, Verdict,
+};
 use crate::objects::{HOLD, ObjectRef, one_line, one_line_name};
 use crate::policy::Source;
 
@@ -38,19 +40,19 @@ fn refusal(verdict: &Verdict) -> String {
     }
     let mut text = String::new();
     for blocker in told.iter().take(TOLD) {
-        let _ = write!(text, "{}; {}. ", sentence(&verdict.target, blocker), named_by(blocker));
+        let _ = write!(text, "{}; {}. ", sentence(&verdict.target, blocker), policy_names(blocker));
     }
     let more = told.len().saturating_sub(TOLD) + verdict.more;
     if more > 0 {
         let _ = write!(text, "There are {more} more reasons. ");
     }
-    for uncounted in &verdict.uncounted {
-        let says = uncounted.to_string();
+    for ineffective_approvals in &verdict.ineffective_approvals {
+        let says = ineffective_approvals.to_string();
         let mut letters = says.chars();
         let first = letters.next().map_or_else(String::new, |c| c.to_uppercase().to_string());
         let _ = write!(text, "{first}{}. ", letters.as_str());
     }
-    let ways = way_out(verdict, first);
+    let ways = remedy(verdict, first);
     let approvals = approve(verdict, &told).join(" and ");
     let ways = ways.into_iter().chain([approvals]).collect::<Vec<_>>().join(", or ");
     let why = verdict.target.arguments();
@@ -62,7 +64,7 @@ fn refusal(verdict: &Verdict) -> String {
 /// where something that certainly goes along is protected, and of what it
 /// would not cover.
 fn approve(verdict: &Verdict, told: &[&Blocker]) -> Vec<String> {
-    let of_target = |blocker: &&&Blocker| blocker.along || blocker.object == verdict.target;
+    let of_target = |blocker: &&&Blocker| blocker.is_content || blocker.object == verdict.target;
     let people = |blockers: &[&&Blocker]| {
         let people = blockers.iter().map(|blocker| blocker.people).max().unwrap_or(1);
         if people > 1 { format!(" ({people} people)") } else { String::new() }
@@ -79,7 +81,7 @@ fn approve(verdict: &Verdict, told: &[&Blocker]) -> Vec<String> {
     };
     let covered: Vec<_> = told.iter().filter(of_target).collect();
     if !covered.is_empty() {
-        command(&verdict.target, covered.iter().any(|blocker| blocker.along), &covered);
+        command(&verdict.target, covered.iter().any(|blocker| blocker.is_content), &covered);
     }
     let others = told.iter().filter(|blocker| !of_target(blocker));
     others.take(TOLD).for_each(|blocker| command(&blocker.object, false, &[blocker]));
@@ -88,12 +90,12 @@ fn approve(verdict: &Verdict, told: &[&Blocker]) -> Vec<String> {
 
 /// What helps against what stands against the request: what else than an
 /// approval, and the commands that approve.
-pub(crate) fn ways(verdict: &Verdict) -> (Option<String>, Vec<String>) {
+pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
     let told: Vec<_> =
         verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision).collect();
     match told.first() {
         Some(first) if !first.policies.is_empty() => {
-            (way_out(verdict, first), approve(verdict, &told))
+            (remedy(verdict, first), approve(verdict, &told))
         }
         _ => (None, Vec::new()),
     }
@@ -141,7 +143,7 @@ pub(crate) fn sentence(target: &ObjectRef, blocker: &Blocker) -> String {
     let list = list(blocker);
     let first = blocker.causes.first();
     match (blocker.reason, first) {
-        (Reason::Protected, Some(Cause::LetsGo(named))) => {
+        (Reason::Protected, Some(Cause::WeakerProtection(named))) => {
             format!("after this change of {object} {named} would be protected less")
         }
         (Reason::Protected, _) => format!("{subject} is protected"),
@@ -162,14 +164,14 @@ pub(crate) fn sentence(target: &ObjectRef, blocker: &Blocker) -> String {
         (Reason::FinalizerGuarded, _) => {
             format!("the finalizer {list} of {object} is not yours to take off")
         }
-        (Reason::Unknown, Some(Cause::Excess(what))) => format!("{object} {what}"),
+        (Reason::Unknown, Some(Cause::TooLarge(what))) => format!("{object} {what}"),
         (Reason::Unknown, _) => format!("belay cannot tell whether {object} may go: {list}"),
     }
 }
 
 /// The causes, with the number of those that are not told.
 fn list(blocker: &Blocker) -> String {
-    let told: Vec<String> = blocker.causes.iter().map(cause).collect();
+    let told: Vec<String> = blocker.causes.iter().map(describe_cause).collect();
     let mut text = told.join(", ");
     if blocker.more > 0 {
         let _ = write!(text, " and {} more", blocker.more);
@@ -177,19 +179,19 @@ fn list(blocker: &Blocker) -> String {
     text
 }
 
-pub(crate) fn cause(cause: &Cause) -> String {
+pub(crate) fn describe_cause(cause: &Cause) -> String {
     match cause {
         Cause::User { root, through: None, path } => format!("{root} ({})", one_line_name(path)),
-        Cause::User { root, through: Some(Named { kind, name, .. }), path } => {
+        Cause::User { root, through: Some(ObjectName { kind, name, .. }), path } => {
             let [kind, name, path] = [kind, name, path].map(|text| one_line_name(text));
             format!("{root} ({kind} {name}, {path})")
         }
-        Cause::Content { object, why: Counts::Anything } => object.to_string(),
-        Cause::Content { object, why: Counts::Bound } => format!("{object} is bound"),
-        Cause::Content { object, why: Counts::Protected(by) } => {
+        Cause::Content { object, why: ContentReason::Anything } => object.to_string(),
+        Cause::Content { object, why: ContentReason::Bound } => format!("{object} is bound"),
+        Cause::Content { object, why: ContentReason::Protected(by) } => {
             format!("{object}, which is protected ({by})")
         }
-        Cause::Content { object, why: Counts::Held(by) } => {
+        Cause::Content { object, why: ContentReason::Held(by) } => {
             format!("{object}, which is held ({by})")
         }
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
@@ -201,10 +203,10 @@ pub(crate) fn cause(cause: &Cause) -> String {
             [Cause::Unknown(_)] => format!("{ELSEWHERE} can't be read"),
             _ => ELSEWHERE.to_owned(),
         },
-        Cause::Unknown(what) | Cause::Unproven(what) | Cause::Excess(what) => {
+        Cause::Unknown(what) | Cause::Unproven(what) | Cause::TooLarge(what) => {
             one_line(what, LONGEST).into_owned()
         }
-        Cause::Always | Cause::Unproved | Cause::LetsGo(_) => String::new(),
+        Cause::Always | Cause::Unproved | Cause::WeakerProtection(_) => String::new(),
     }
 }
 
@@ -216,7 +218,7 @@ pub fn causes(verdict: &Verdict) -> String {
 }
 
 /// The policies, by name.
-pub(crate) fn named_by(blocker: &Blocker) -> String {
+pub(crate) fn policy_names(blocker: &Blocker) -> String {
     let names: Vec<&str> = blocker
         .policies
         .iter()
@@ -236,7 +238,7 @@ pub(crate) fn named_by(blocker: &Blocker) -> String {
 }
 
 /// What else than an approval helps.
-fn way_out(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
+fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let target = &verdict.target;
     let one = blocker.causes.len() + blocker.more == 1;
     let it = if one { "it" } else { "them" };
@@ -244,7 +246,7 @@ fn way_out(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         (Reason::InUse, Cause::User { .. } | Cause::Elsewhere { .. }) => {
             Some(format!("delete {it} first or take the reference out"))
         }
-        (Reason::NotEmpty, Cause::Content { why: Counts::Held(_), .. }) => {
+        (Reason::NotEmpty, Cause::Content { why: ContentReason::Held(_), .. }) => {
             Some("delete it and wait until it is gone".to_owned())
         }
         (Reason::NotEmpty, _) | (Reason::StillNeeded, _) => Some(format!("delete {it} first")),
@@ -268,7 +270,7 @@ fn way_out(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
             Some("leave it: once the object is deleted it goes when nothing needs it".to_owned())
         }
         (Reason::FinalizerGuarded, _) => Some("leave it to its controller".to_owned()),
-        (Reason::Unknown, Cause::Excess(_)) => None,
+        (Reason::Unknown, Cause::TooLarge(_)) => None,
         (Reason::Unknown, _) => Some("try again when belay can read it".to_owned()),
         _ => None,
     }
@@ -283,14 +285,14 @@ fn loses_dependent(target: &ObjectRef, blocker: &Blocker) -> bool {
 /// What a person is told although the request passes.
 pub fn warnings(verdict: &Verdict) -> Vec<String> {
     let mut warnings = Vec::new();
-    if verdict.hold.as_ref().is_some_and(|hold| hold.put_back) {
+    if verdict.hold.as_ref().is_some_and(|hold| hold.restored) {
         warnings
             .push(format!("{HOLD} was put back: belay takes it off when nothing needs the object"));
     }
     let Some(blocker) = verdict.blockers.first().filter(|b| b.outcome == verdict.decision) else {
         return warnings;
     };
-    let policies = named_by(blocker);
+    let policies = policy_names(blocker);
     match verdict.decision {
         Decision::Hold => {
             let object = format!("{}/{}", blocker.object.resource, blocker.object.name);
@@ -332,8 +334,8 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
         names.join(", ")
     };
     let refusing = sources(&mut verdict.blockers.iter().flat_map(|blocker| &blocker.policies));
-    let exempted = sources(&mut verdict.passed.exempted.iter());
-    let approved = verdict.passed.approvals.join(", ");
+    let exempted = sources(&mut verdict.overrides.exempted.iter());
+    let approved = verdict.overrides.approvals.join(", ");
     for (key, value) in
         [("policies", refusing), ("exempted-by", exempted), ("approved-by", approved)]
     {
@@ -344,8 +346,8 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
     if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
         annotations.push(("would-deny", one_line(&refusal(verdict), LONGEST).into_owned()));
     }
-    if let Some(HoldChange { put_back, .. }) = verdict.hold {
-        annotations.push(("hold", if put_back { "put back" } else { "added" }.to_owned()));
+    if let Some(HoldChange { restored, .. }) = verdict.hold {
+        annotations.push(("hold", if restored { "put back" } else { "added" }.to_owned()));
     }
     annotations
 }

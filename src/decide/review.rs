@@ -10,14 +10,14 @@ use crate::policy::Person;
 
 /// Which of the two admission phases asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Door {
+pub enum AdmissionPhase {
     /// The mutating phase: answers may carry a patch.
     Mutate,
     /// The validating phase: the object is final.
     Validate,
 }
 
-impl Door {
+impl AdmissionPhase {
     /// The name in metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -111,7 +111,7 @@ pub struct Review<'a> {
     /// server asks several times about one request, each with a fresh uid.
     pub uid: Text<'a>,
     /// Which phase asks.
-    pub door: Door,
+    pub phase: AdmissionPhase,
     /// What is being done.
     pub operation: Operation,
     /// To which kind of thing.
@@ -132,16 +132,16 @@ pub struct Review<'a> {
     /// The object as it is stored; absent on CREATE.
     pub old_object: Option<Object<'a>>,
     /// What the slim objects do not have, where a question needs it.
-    pub extra: Extra,
+    pub details: ReviewDetails,
     /// Whether it is asked because the object carries the label. Where a policy
     /// names the kind as well, the same is asked again without that.
     pub labelled: bool,
 }
 
 /// What some questions need beyond the slim objects. It takes a second look at
-/// the bytes, so it is read only for those ([`Review::wants_extra`]).
+/// the bytes, so it is read only for those ([`Review::needs_details`]).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Extra {
+pub struct ReviewDetails {
     /// Whether anything else changes in an UPDATE that drops the hold.
     pub rest_changes: bool,
     /// `spec.finalizers` of a Namespace as it is stored.
@@ -150,7 +150,7 @@ pub struct Extra {
     pub new_spec_finalizers: Vec<String>,
 }
 
-impl Extra {
+impl ReviewDetails {
     /// Reads it from the whole objects. They are compared as the text that
     /// they are, part by part, and not built: an object may have millions of
     /// values and be nested at any depth. The API server writes equal parts
@@ -165,7 +165,7 @@ impl Extra {
     }
 }
 
-/// What of an object [`Extra`] compares.
+/// What of an object [`ReviewDetails`] compares.
 #[derive(Default)]
 struct Parts<'a> {
     /// By field, or by field of the metadata; without the finalizers, and
@@ -246,7 +246,7 @@ impl Review<'_> {
         let DeleteOptions { propagation_policy, orphan_dependents } = &self.options;
         Review {
             uid: self.uid.to_static(),
-            door: self.door,
+            phase: self.phase,
             operation: self.operation,
             resource: Resource { group, resource, subresource },
             name: self.name.to_static(),
@@ -262,13 +262,13 @@ impl Review<'_> {
             },
             object: self.object.as_ref().map(Object::to_static),
             old_object: self.old_object.as_ref().map(Object::to_static),
-            extra: self.extra.clone(),
+            details: self.details.clone(),
             labelled: self.labelled,
         }
     }
 
-    /// Whether the question needs [`Extra`].
-    pub fn wants_extra(&self) -> bool {
+    /// Whether the question needs [`ReviewDetails`].
+    pub fn needs_details(&self) -> bool {
         let is_namespace = is_namespace(&self.resource.group, &self.resource.resource);
         match self.operation {
             Operation::Update => is_namespace || self.drops_hold(),

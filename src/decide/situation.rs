@@ -80,7 +80,7 @@ pub struct LiveReads {
 
 /// What every Namespace has by itself, and gets again when it is deleted. No
 /// policy means it.
-const FURNITURE: &[(&str, &str)] =
+const DEFAULT_OBJECTS: &[(&str, &str)] =
     &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
 
 impl<'a> Situation<'a> {
@@ -90,30 +90,30 @@ impl<'a> Situation<'a> {
     }
 
     /// The policies of an object.
-    pub(crate) fn applied(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
-        self.applied_at(self.places(), facts)
+    pub(crate) fn policies_of(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
+        self.policies_at(self.places(), facts)
     }
 
     /// The policies of an object, as if nobody had paused. A pause lets people
     /// delete; it does not let go of what is held.
-    pub(crate) fn written(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
-        if self.is_furniture(facts) {
+    pub(crate) fn policies_despite_pause(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
+        if self.is_default_object(facts) {
             return Vec::new();
         }
-        self.policies.written(self.places(), facts)
+        self.policies.policies_despite_pause(self.places(), facts)
     }
 
     /// The policies of an object in these places.
-    pub(super) fn applied_at(&self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'a>> {
-        if self.is_furniture(facts) {
+    pub(super) fn policies_at(&self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'a>> {
+        if self.is_default_object(facts) {
             return Vec::new();
         }
         self.policies.of(places, facts, self.now)
     }
 
     /// Whether this is what every Namespace has by itself.
-    pub(super) fn is_furniture(&self, facts: Facts<'_>) -> bool {
-        facts.group.is_empty() && FURNITURE.contains(&(facts.resource, facts.name))
+    pub(super) fn is_default_object(&self, facts: Facts<'_>) -> bool {
+        facts.group.is_empty() && DEFAULT_OBJECTS.contains(&(facts.resource, facts.name))
     }
 
     /// Where objects live.

@@ -430,7 +430,7 @@ fn split_owned(api_version: &str) -> (String, String) {
 }
 
 /// The objects of a question, old and new, and where they stand.
-fn asked(row: &Row) -> (Door, Operation, String, Option<Value>, Option<Value>) {
+fn asked(row: &Row) -> (AdmissionPhase, Operation, String, Option<Value>, Option<Value>) {
     let kinds = kinds();
     let known = |name: &str| {
         let own = row.ask.object.iter();
@@ -439,7 +439,7 @@ fn asked(row: &Row) -> (Door, Operation, String, Option<Value>, Option<Value>) {
         object(&kinds, found)
     };
     let ask = &row.ask;
-    let door = if ask.mutating { Door::Mutate } else { Door::Validate };
+    let phase = if ask.mutating { AdmissionPhase::Mutate } else { AdmissionPhase::Validate };
     let patched = |name: &str| {
         let mut new = known(name);
         json_patch::merge(&mut new, &ask.patch);
@@ -447,28 +447,28 @@ fn asked(row: &Row) -> (Door, Operation, String, Option<Value>, Option<Value>) {
     };
     let subresource = ask.subresource.clone();
     if let Some(name) = &ask.delete {
-        (door, Operation::Delete, subresource, Some(known(name)), None)
+        (phase, Operation::Delete, subresource, Some(known(name)), None)
     } else if let Some(name) = &ask.update {
-        (door, Operation::Update, subresource, Some(known(name)), Some(patched(name)))
+        (phase, Operation::Update, subresource, Some(known(name)), Some(patched(name)))
     } else if let Some(name) = &ask.finalize {
-        (door, Operation::Update, "finalize".into(), Some(known(name)), Some(patched(name)))
+        (phase, Operation::Update, "finalize".into(), Some(known(name)), Some(patched(name)))
     } else if let Some(name) = &ask.evict {
         let pod = known(name);
         let metadata =
             json!({"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]});
         let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata});
-        (Door::Validate, Operation::Create, "eviction".into(), None, Some(eviction))
+        (AdmissionPhase::Validate, Operation::Create, "eviction".into(), None, Some(eviction))
     } else {
         let mut new = object(&kinds, ask.create.as_ref().expect("a question"));
         let metadata = new["metadata"].as_object_mut().unwrap();
         metadata.remove("uid");
-        (Door::Mutate, Operation::Create, subresource, None, Some(new))
+        (AdmissionPhase::Mutate, Operation::Create, subresource, None, Some(new))
     }
 }
 
 fn check(file: &str, row: &Row) -> Result<(), String> {
     let Prepared { graph, policies, reads } = prepare(row);
-    let (door, operation, subresource, old, new) = asked(row);
+    let (phase, operation, subresource, old, new) = asked(row);
     let one = old.as_ref().or(new.as_ref()).unwrap();
     let kind = if subresource == "eviction" { "Pod" } else { one["kind"].as_str().unwrap() };
     let (group, _) = split_owned(&api_version(&graph.kinds, kind));
@@ -482,7 +482,7 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
     let user = row.ask.by.clone().unwrap_or_else(|| "alice".to_owned());
     let mut review = Review {
         uid: "1".into(),
-        door,
+        phase,
         operation,
         resource: Resource {
             group: info.group.as_str().into(),
@@ -502,15 +502,15 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         },
         object: leak(new_text),
         old_object: leak(old_text),
-        extra: Extra::default(),
+        details: ReviewDetails::default(),
         labelled: false,
     };
-    if review.wants_extra() {
+    if review.needs_details() {
         let raw = |object: &Option<Value>| {
             object.as_ref().map(|object| serde_json::value::to_raw_value(object).unwrap())
         };
         let (old, new) = (raw(&old), raw(&new));
-        review.extra = Extra::read(old.as_deref(), new.as_deref());
+        review.details = ReviewDetails::read(old.as_deref(), new.as_deref());
     }
     let mut reads = reads;
     if let (Some(reads), Some(live)) = (&mut reads, &row.live) {
@@ -562,8 +562,8 @@ fn compare(file: &str, row: &Row, verdict: &Verdict, new: Option<&Value>) -> Res
         finalizers.iter().map(|f| f.as_str().unwrap().to_owned()).collect::<Vec<_>>()
     });
     same("finalizers", &row.expect.after, &after);
-    same("approved by", &row.expect.approved, &verdict.passed.approvals);
-    let exempted: Vec<_> = verdict.passed.exempted.iter().map(ToString::to_string).collect();
+    same("approved by", &row.expect.approved, &verdict.overrides.approvals);
+    let exempted: Vec<_> = verdict.overrides.exempted.iter().map(ToString::to_string).collect();
     same("exempted by", &row.expect.exempted, &exempted);
     same("records", &row.expect.records, &verdict.exemption.is_some());
     let confirm: Vec<_> = verdict.confirm.iter().map(read).collect();

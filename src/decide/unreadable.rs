@@ -2,7 +2,7 @@
 //! verdict needs is not known, or not in time.
 
 use super::causes::is_elsewhere;
-use super::{Answer, Blocker, Cause, Decision, Door, LiveRead, Reason, Review, Verdict};
+use super::{AdmissionPhase, Answer, Blocker, Cause, Decision, LiveRead, Reason, Review, Verdict};
 use crate::objects::{ObjectRef, full_name};
 
 /// What is said to it.
@@ -19,7 +19,7 @@ pub enum FailurePolicy {
 /// The verdict on a review of which `detail` says what could not be read.
 pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolicy) -> Verdict {
     match policy {
-        FailurePolicy::Fail => refused(target, Cause::Unknown(detail)),
+        FailurePolicy::Fail => refuse_without_policy(target, Cause::Unknown(detail)),
         FailurePolicy::Ignore => Verdict::allow(target),
     }
 }
@@ -30,11 +30,11 @@ pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolic
 pub fn decide_unknown(review: &Review<'_>, what: String) -> Verdict {
     let resource = &review.resource;
     let eviction = resource.resource == "pods" && resource.subresource == "eviction";
-    match review.door {
-        Door::Mutate => Verdict::allow(review.target()),
-        Door::Validate => Verdict {
+    match review.phase {
+        AdmissionPhase::Mutate => Verdict::allow(review.target()),
+        AdmissionPhase::Validate => Verdict {
             answer: if eviction { Answer::TooManyRequests } else { Answer::Forbidden },
-            ..refused(review.target(), Cause::Unproven(what))
+            ..refuse_without_policy(review.target(), Cause::Unproven(what))
         },
     }
 }
@@ -63,13 +63,15 @@ pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
         1 => " and one more read".to_owned(),
         more => format!(" and {more} more reads"),
     };
-    let what =
-        format!("there was no time left to confirm {}{others}", named(first, &verdict.target));
+    let what = format!(
+        "there was no time left to confirm {}{others}",
+        describe_read(first, &verdict.target)
+    );
     decide_unknown(review, what)
 }
 
 /// A read, the way kubectl names what it reads.
-fn named(read: &LiveRead, target: &ObjectRef) -> String {
+fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
     let (group, resource, namespace, name) = match read {
         LiveRead::Object { group, resource, namespace, name } => {
             (group, resource, namespace, format!(" {name}"))
@@ -88,7 +90,7 @@ fn named(read: &LiveRead, target: &ObjectRef) -> String {
     format!("{}{name}{place}", full_name(group, resource))
 }
 
-fn refused(target: ObjectRef, cause: Cause) -> Verdict {
+fn refuse_without_policy(target: ObjectRef, cause: Cause) -> Verdict {
     let blocker = Blocker {
         outcome: Decision::Deny,
         reason: Reason::Unknown,
@@ -98,20 +100,20 @@ fn refused(target: ObjectRef, cause: Cause) -> Verdict {
         causes: vec![cause],
         more: 0,
         people: 0,
-        along: false,
+        is_content: false,
     };
-    Verdict::of(target, vec![blocker])
+    Verdict::from_blockers(target, vec![blocker])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{DeleteOptions, Extra, Operation, Resource, User, message};
+    use crate::decide::{DeleteOptions, Operation, Resource, ReviewDetails, User, message};
 
-    fn review(door: Door, subresource: &'static str) -> Review<'static> {
+    fn review(phase: AdmissionPhase, subresource: &'static str) -> Review<'static> {
         Review {
             uid: "1".into(),
-            door,
+            phase,
             operation: Operation::Delete,
             resource: Resource {
                 group: "".into(),
@@ -125,7 +127,7 @@ mod tests {
             options: DeleteOptions::default(),
             object: None,
             old_object: None,
-            extra: Extra::default(),
+            details: ReviewDetails::default(),
             labelled: false,
         }
     }
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_is_not_confirmed_is_refused_and_a_refusal_stands() {
-        let review = review(Door::Validate, "");
+        let review = review(AdmissionPhase::Validate, "");
         for decision in [Decision::Allow, Decision::Audit, Decision::Warn, Decision::Hold] {
             let refused = decide_unconfirmed(&review, verdict(decision, 3));
             assert_eq!((refused.decision, refused.reason), (Decision::Deny, Some(Reason::Unknown)));
@@ -162,11 +164,11 @@ mod tests {
     #[test]
     fn the_mutating_phase_refuses_nothing_for_that_and_an_eviction_comes_again() {
         let what = || "the weather".to_owned();
-        let allowed = decide_unknown(&review(Door::Mutate, ""), what());
-        assert_eq!(allowed, Verdict::allow(review(Door::Mutate, "").target()));
-        let verdict = decide_unknown(&review(Door::Validate, "eviction"), what());
+        let allowed = decide_unknown(&review(AdmissionPhase::Mutate, ""), what());
+        assert_eq!(allowed, Verdict::allow(review(AdmissionPhase::Mutate, "").target()));
+        let verdict = decide_unknown(&review(AdmissionPhase::Validate, "eviction"), what());
         assert_eq!((verdict.decision, verdict.answer), (Decision::Deny, Answer::TooManyRequests));
-        let verdict = decide_unknown(&review(Door::Validate, ""), what());
+        let verdict = decide_unknown(&review(AdmissionPhase::Validate, ""), what());
         assert_eq!(verdict.answer, Answer::Forbidden);
     }
 }

@@ -1,18 +1,18 @@
 //! UPDATE: finalizers, owner references, labels. What a DELETE would be
 //! refused for is not to be had by the back door.
 
-use super::ancestors::{Above, Records};
-use super::approved::approved;
+use super::ancestors::{AncestorApprovals, ExemptionRecords};
+use super::approved::sufficient_approvals;
 use super::content::Container;
-use super::delete::{Closure, Member, judge, take};
-use super::excess::refuse_excess;
-use super::item::{Item, named};
+use super::delete::{Closure, DeletionTarget, judge_closure, judge_deletion};
+use super::item::{Item, object_name};
 use super::judgement::Judgement;
-use super::lets_go::lets_go;
-use super::owners::{Going, MOST_READ, Standing, standing};
+use super::list_limits::refuse_long_lists;
+use super::owners::{DeletionSearch, MOST_OWNERS_READ, OwnerState, owner_state};
+use super::protection_changes::refuse_weaker_protection;
 use super::{
-    Cause, HoldChange, HoldPlace, LiveRead, Named, Reason, Review, Situation, Verdict,
-    is_harm_on_kind,
+    Cause, HoldChange, HoldPlace, LiveRead, ObjectName, Reason, Review, Situation, Verdict,
+    is_hold_unsafe_on_kind,
 };
 use crate::graph::{MOST_LIST_ENTRIES, Node, OwnerClaim, Propagation, User};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
@@ -28,33 +28,33 @@ pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
         return Verdict::allow(target.target());
     }
     let mut judgement = Judgement::new(situation, review);
-    if !refuse_excess(&mut judgement, review, &target) {
-        changes(&mut judgement, review, &target);
+    if !refuse_long_lists(&mut judgement, review, &target) {
+        judge_changes(&mut judgement, review, &target);
     }
     judgement.verdict(&[target])
 }
 
 /// Everything that an UPDATE may change to get around a policy.
-pub(super) fn changes<'a>(
+pub(super) fn judge_changes<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
     target: &Item<'a>,
 ) {
-    let applied = judgement.binding(target);
+    let applied = judgement.binding_policies(target);
     if review.drops_hold() {
         // Not Terminating: the mutating phase puts it back. When that phase
         // was skipped this one still sees it go.
-        hold_goes(judgement, target);
+        refuse_hold_removal(judgement, target);
     }
-    finalizers_go(judgement, review, target, &applied);
-    orphan_goes(judgement, review, target);
-    owners_change(judgement, review, target, &applied);
-    lets_go(judgement, review, target);
+    refuse_finalizer_removal(judgement, review, target, &applied);
+    judge_orphan_removal(judgement, review, target);
+    judge_owner_changes(judgement, review, target, &applied);
+    refuse_weaker_protection(judgement, review, target);
 }
 
 /// The mutating phase, asked when the hold goes from an object that is not
 /// Terminating.
-pub(super) fn put_back(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
+pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let (Some(old), Some(new)) = (&review.old_object, &review.object) else {
         return Verdict::allow(review.target());
     };
@@ -64,9 +64,9 @@ pub(super) fn put_back(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
         return Verdict::allow(target.target());
     }
     let mut judgement = Judgement::new(situation, review);
-    hold_goes(&mut judgement, &target);
+    refuse_hold_removal(&mut judgement, &target);
     let verdict = judgement.verdict(&[target]);
-    if verdict.decision.passes() || !review.extra.rest_changes {
+    if verdict.decision.passes() || !review.details.rest_changes {
         return verdict;
     }
     // Somebody replaces the object and does not know of the hold: a PUT, an
@@ -74,20 +74,20 @@ pub(super) fn put_back(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
     // to where it was, so that a repeated apply writes nothing.
     let index = old.hold().map_or(0, |hold| hold.index);
     let place = HoldPlace::in_list(new, index);
-    let hold = Some(HoldChange { place, put_back: true });
+    let hold = Some(HoldChange { place, restored: true });
     Verdict { hold, ..Verdict::allow(target.target()) }
 }
 
 /// The hold goes, and a policy that put it on still wants it, whomever else it
 /// binds or exempts: letting go is belay's. Where belay does not release holds, it puts
 /// none on, and guards none that others put on.
-fn hold_goes<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+fn refuse_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
     let Situation { policies, .. } = judgement.situation;
     let Facts { group, resource, .. } = target.facts;
-    if is_harm_on_kind(group, resource) {
+    if is_hold_unsafe_on_kind(group, resource) {
         return;
     }
-    let applied = judgement.situation.applied(target.facts);
+    let applied = judgement.situation.policies_of(target.facts);
     let holds = |applied: &&Applied<'_>| {
         applied.policy.holds() && policies.releases(applied.policy, group, resource)
     };
@@ -98,7 +98,7 @@ fn hold_goes<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
 }
 
 /// Finalizers of others go, by somebody who is not to take them off.
-fn finalizers_go<'a>(
+fn refuse_finalizer_removal<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &Item<'a>,
@@ -130,7 +130,11 @@ fn finalizers_go<'a>(
 
 /// Without the finalizer `orphan` the collector deletes the dependents of a
 /// Terminating owner, as after a DELETE with Background.
-fn orphan_goes<'a>(judgement: &mut Judgement<'a>, review: &'a Review<'a>, target: &Item<'a>) {
+fn judge_orphan_removal<'a>(
+    judgement: &mut Judgement<'a>,
+    review: &'a Review<'a>,
+    target: &Item<'a>,
+) {
     let situation = judgement.situation;
     let Some(new) = &review.object else { return };
     let orphans = |item: &Item<'_>| item.finalizers().contains(&ORPHAN);
@@ -139,7 +143,7 @@ fn orphan_goes<'a>(judgement: &mut Judgement<'a>, review: &'a Review<'a>, target
         && !orphans(&Item::of_review(&situation, review, new))
         && !situation.policies.identities.is_control_plane(&review.user.name)
     {
-        take(judgement, &[Member::new(*target, Propagation::Background)]);
+        judge_deletion(judgement, &[DeletionTarget::new(*target, Propagation::Background)]);
     }
 }
 
@@ -181,7 +185,7 @@ fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str)
 /// Owner references go from an object that may not lose its owner, or come to
 /// one that would then have no owner that keeps it, or one that opens a way to
 /// delete it.
-fn owners_change<'a>(
+fn judge_owner_changes<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
     target: &Item<'a>,
@@ -198,7 +202,7 @@ fn owners_change<'a>(
     if had.max(has) > MOST_LIST_ENTRIES {
         // What the collector removes keeps nothing.
         if !by_control_plane || has >= had {
-            many_owners_change(judgement, target, by_control_plane);
+            judge_many_owner_changes(judgement, target, by_control_plane);
         }
         return;
     }
@@ -208,8 +212,8 @@ fn owners_change<'a>(
     // A reference that is rewritten to a version that nobody serves names the
     // same owner, and the collector does not find it.
     let resolves = |claim: &&OwnerClaim<'_>| {
-        let standing = standing(&situation, target.facts.namespace, claim);
-        !matches!(standing, Standing::Unresolved)
+        let standing = owner_state(&situation, target.facts.namespace, claim);
+        !matches!(standing, OwnerState::Unresolved)
     };
     let unchanged: KeyedSet<_> = after.iter().map(|c| (identity(c), c.version)).collect();
     let stayed: KeyedSet<_> = after.iter().filter(resolves).map(identity).collect();
@@ -220,51 +224,51 @@ fn owners_change<'a>(
     let gone: Vec<_> = before.iter().filter(|claim| !stays(claim)).collect();
     let came = after.iter().filter(|claim| !had.contains(&identity(claim)));
     let came: Vec<_> = came.copied().collect();
-    let of = |claim: &OwnerClaim<'_>| standing(&situation, target.facts.namespace, claim);
-    let keeping = after.iter().filter(|claim| matches!(of(claim), Standing::Solid(_)));
+    let of = |claim: &OwnerClaim<'_>| owner_state(&situation, target.facts.namespace, claim);
+    let keeping = after.iter().filter(|claim| matches!(of(claim), OwnerState::Solid(_)));
     let keeping: Vec<_> = keeping.collect();
     let kept = !keeping.is_empty();
     // The control plane replaces owners: a StatefulSet by one of its Pods. Other
     // users may have added the owner that stays for this purpose.
     if !kept || !by_control_plane {
-        let unread = gone.iter().filter(|claim| matches!(of(claim), Standing::Unresolved));
+        let unread = gone.iter().filter(|claim| matches!(of(claim), OwnerState::Unresolved));
         let unread: Vec<_> = unread.filter_map(|claim| unread_owner(&situation, claim)).collect();
-        if unread.len() > MOST_READ {
+        if unread.len() > MOST_OWNERS_READ {
             refuse_unknown_owners(judgement, target, &format!("{} unread", unread.len()));
         } else {
             judgement.confirm_all(unread);
         }
         let still_kept = keeping.iter().any(|claim| had.contains(&identity(claim)));
         for claim in &gone {
-            loses_owner(judgement, target, (applied, still_kept), claim);
+            judge_owner_removal(judgement, target, (applied, still_kept), claim);
         }
     }
     // The collector removes what keeps nothing.
     let collects = came.is_empty() && by_control_plane;
-    let lost = gone.iter().any(|claim| !matches!(of(claim), Standing::Absent));
+    let lost = gone.iter().any(|claim| !matches!(of(claim), OwnerState::Absent));
     if after.is_empty() || (came.is_empty() && !lost) || (collects && kept) {
         return;
     }
     // The owner that goes may have kept the object from being deleted by others.
     let new = if lost { &after } else { &came };
-    let member = Member::new(*target, Propagation::Background);
+    let member = DeletionTarget::new(*target, Propagation::Background);
     let closure = Closure::with_dependents(&situation, &member);
-    let opens = !collects && opens_a_way(judgement, target, (applied, &closure), (new, &after));
+    let opens = !collects && widens_deletion(judgement, target, (applied, &closure), (new, &after));
     if opens {
         judgement.allow_no_hold();
     } else if kept || target.is_terminating() {
         return;
     }
     // What has owners and none that keeps it is deleted by the collector.
-    judge(judgement, &[member], &closure);
-    if !opens && !judgement.is_empty() && after.len() <= MOST_READ {
+    judge_closure(judgement, &[member], &closure);
+    if !opens && !judgement.is_empty() && after.len() <= MOST_OWNERS_READ {
         // The graph may lag behind an owner that was made a moment ago.
         judgement.confirm_all(after.iter().filter_map(|claim| unread_owner(&situation, claim)));
     }
 }
 
 /// Owner references change that are too many to be compared: any may come or go.
-fn many_owners_change<'a>(
+fn judge_many_owner_changes<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     by_control_plane: bool,
@@ -273,15 +277,15 @@ fn many_owners_change<'a>(
         refuse_unknown_owners(judgement, target, &format!("more than {MOST_LIST_ENTRIES}"));
     }
     judgement.allow_no_hold();
-    let member = Member::new(*target, Propagation::Background);
+    let member = DeletionTarget::new(*target, Propagation::Background);
     let closure = Closure::with_dependents(&judgement.situation, &member);
-    judge(judgement, &[member], &closure);
+    judge_closure(judgement, &[member], &closure);
 }
 
 /// Of too many owner references belay does not know which ones go.
 fn refuse_unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, count: &str) {
     let says = format!("changes {count} owner references, and belay does not look at that many");
-    judgement.refuse_unknown(target, &Cause::Excess(says), |policy| policy.modes.from_orphaning);
+    judgement.refuse_unknown(target, &Cause::TooLarge(says), |policy| policy.modes.from_orphaning);
 }
 
 /// Whether new owners open a way to delete an object, or what is deleted with it,
@@ -289,7 +293,7 @@ fn refuse_unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, c
 /// an owner above it, an owner that is being deleted, perhaps with the owners above
 /// it, or that is cluster-scoped; and any owner, if a policy yields to users who may
 /// delete that owner.
-fn opens_a_way<'a>(
+fn widens_deletion<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     (applied, closure): (&[Applied<'a>], &Closure),
@@ -297,7 +301,7 @@ fn opens_a_way<'a>(
 ) -> bool {
     let situation = judgement.situation;
     // What is in a Namespace or CRD is not all followed.
-    let mut protected = Container::of(target).is_some() || !closure.is_whole();
+    let mut protected = Container::from_item(target).is_some() || !closure.is_whole();
     let mut yields = !closure.is_whole();
     let mut look = |applied: &[Applied<'_>]| {
         let denying = applied.iter().filter(|applied| applied.action == Action::Deny);
@@ -308,31 +312,31 @@ fn opens_a_way<'a>(
     };
     look(applied);
     for node in closure.lost(situation.graph).filter(|node| node.uid() != target.uid()) {
-        look(&judgement.binding(&Item::of_node(&situation, node)));
+        look(&judgement.binding_policies(&Item::of_node(&situation, node)));
     }
     if !protected {
         return false;
     }
-    let above = Above::of(&situation, after);
+    let above = AncestorApprovals::find(&situation, after);
     // The control plane only adopts what a selector matches.
     let adopts = situation.policies.identities.is_control_plane(&judgement.review.user.name);
-    if above.approved || above.recorded || above.endless || (yields && !adopts) {
+    if above.approved || above.recorded || above.incomplete || (yields && !adopts) {
         return true;
     }
-    if new.len() > MOST_READ {
+    if new.len() > MOST_OWNERS_READ {
         return true;
     }
     let namespace = target.facts.namespace;
-    let mut going = Going::new(&situation);
+    let mut going = DeletionSearch::new(&situation);
     let opens = |claim: &OwnerClaim<'_>| {
         let foreign = !namespace.is_empty() && claim.kind.is_some() && claim.namespace.is_empty();
         foreign
-            || match standing(&situation, namespace, claim) {
-                Standing::Waiting(_) => true,
-                Standing::Solid(owner) => going.is_going(owner),
+            || match owner_state(&situation, namespace, claim) {
+                OwnerState::Waiting(_) => true,
+                OwnerState::Solid(owner) => going.is_being_deleted(owner),
                 // It keeps nothing, and the collector removes it.
-                Standing::Absent => false,
-                Standing::Unresolved => unread_owner(&situation, claim).is_none(),
+                OwnerState::Absent => false,
+                OwnerState::Unresolved => unread_owner(&situation, claim).is_none(),
             }
     };
     if new.iter().any(opens) {
@@ -366,7 +370,7 @@ fn is_retained(target: &Item<'_>, owner: &Item<'_>) -> bool {
 
 /// One owner reference goes. `still_kept`: another owner keeps the object, and did so
 /// before.
-fn loses_owner<'a>(
+fn judge_owner_removal<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     (applied, still_kept): (&[Applied<'a>], bool),
@@ -377,26 +381,26 @@ fn loses_owner<'a>(
         situation.policies.identities.is_control_plane(&judgement.review.user.name);
     let orphaning = |applied: &&Applied<'_>| applied.policy.modes.from_orphaning;
     let refusing: Vec<_> = applied.iter().filter(orphaning).collect();
-    let refuse = |judgement: &mut Judgement<'a>, owner: Named| {
+    let refuse = |judgement: &mut Judgement<'a>, owner: ObjectName| {
         for applied in &refusing {
             let causes = vec![Cause::Owner(owner.clone())];
             judgement.refuse(applied, target, Reason::WouldOrphan, (causes, 0));
         }
     };
-    let owner: Node<'a> = match standing(&situation, target.facts.namespace, claim) {
+    let owner: Node<'a> = match owner_state(&situation, target.facts.namespace, claim) {
         // The collector deletes an object whose owners are gone. Only the control plane
         // may stop that.
-        Standing::Absent => {
+        OwnerState::Absent => {
             let kind = claim.kind.filter(|_| !still_kept && !by_control_plane);
             if let Some(kind) = kind {
                 let kind = situation.graph.kinds.info(kind).kind.clone();
                 let (namespace, name) = (claim.namespace.to_owned(), claim.name.to_owned());
-                refuse(judgement, Named { kind, namespace, name });
+                refuse(judgement, ObjectName { kind, namespace, name });
             }
             return;
         }
         // The collector never takes off what it cannot resolve (R2).
-        Standing::Unresolved => {
+        OwnerState::Unresolved => {
             for applied in &refusing {
                 let what = format!("its owner {}, which belay does not know", claim.name);
                 let unknown = vec![Cause::Unknown(what)];
@@ -404,7 +408,7 @@ fn loses_owner<'a>(
             }
             return;
         }
-        Standing::Waiting(owner) | Standing::Solid(owner) => owner,
+        OwnerState::Waiting(owner) | OwnerState::Solid(owner) => owner,
     };
     // An owner that ends some other way deletes its dependents, or has orphaned them.
     // The control plane knows which. Others could keep it Terminating with a finalizer.
@@ -417,18 +421,20 @@ fn loses_owner<'a>(
     // Whoever approved the end of the owner with its content approved this, too. The
     // control plane does what was asked about when the owner was deleted.
     let yes = match by_control_plane {
-        true => approved(&situation, &owner_item, &policies, Records::Itself),
-        false => approved(&situation, target, &policies, Records::Ignored),
+        true => sufficient_approvals(&situation, &owner_item, &policies, ExemptionRecords::Itself),
+        false => sufficient_approvals(&situation, target, &policies, ExemptionRecords::Ignored),
     };
     if policies.is_empty() || yes.is_none() {
-        refuse(judgement, named(owner));
+        refuse(judgement, object_name(owner));
     }
-    let dependent = Cause::Dependent(target.named(&situation));
-    let mut of_owner = judgement.binding(&owner_item);
+    let dependent = Cause::Dependent(target.object_name(&situation));
+    let mut of_owner = judgement.binding_policies(&owner_item);
     of_owner.retain(|applied| {
-        let by = |records| approved(&situation, &owner_item, &[applied.policy], records).is_some();
+        let by = |records| {
+            sufficient_approvals(&situation, &owner_item, &[applied.policy], records).is_some()
+        };
         // What people approved is removed with the rest.
-        orphaning(&applied) && (by(Records::Ignored) || !by(Records::Itself))
+        orphaning(&applied) && (by(ExemptionRecords::Ignored) || !by(ExemptionRecords::Itself))
     });
     for applied in &of_owner {
         let causes = vec![dependent.clone()];

@@ -1,7 +1,7 @@
 //! Question 5 of a DELETE: who needs the object and would be left.
 
 use super::causes::{CauseList, LISTED, cause_of_object, is_elsewhere};
-use super::item::{Item, is_harmless, named};
+use super::item::{Item, is_waiting_finalizer, object_name};
 use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
 use super::situation::Absence;
 use super::{Cause, LiveRead, Situation};
@@ -21,7 +21,7 @@ const CONFIRMED: usize = 16;
 
 /// What was found of the users of an object.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct UserFindings {
     /// Those that are in the way, by their managers.
     pub(super) blocking: Vec<Cause>,
     /// How many more there are.
@@ -46,8 +46,8 @@ pub(super) fn users<'a>(
     in_use: &'a InUse,
     live: bool,
     owners: &mut UserOwners<'a>,
-) -> Found {
-    let mut found = Found::default();
+) -> UserFindings {
+    let mut found = UserFindings::default();
     let held = keeps && item.is_held(situation);
     let live = live && !held;
     let namespace = item.facts.own_namespace();
@@ -57,7 +57,7 @@ pub(super) fn users<'a>(
         if !situation.work.charge(user.node.finalizers().size()) {
             break;
         }
-        if goes_along(fates, user.node) {
+        if is_deleted_together(fates, user.node) {
             continue;
         }
         let goes = held && owners.is_doomed(user.node);
@@ -73,10 +73,9 @@ pub(super) fn users<'a>(
             if blocking.looked_at >= COUNTED || !situation.work.charge(1) {
                 break;
             }
-            let goes = situation
-                .graph
-                .same(user.node)
-                .is_some_and(|node| goes_along(fates, node) || (held && owners.is_doomed(node)));
+            let goes = situation.graph.same(user.node).is_some_and(|node| {
+                is_deleted_together(fates, node) || (held && owners.is_doomed(node))
+            });
             if !goes {
                 blocking.add(user, owners);
             }
@@ -101,9 +100,10 @@ pub(super) fn users<'a>(
 /// Whether a user certainly receives its DELETE along with what it uses, and
 /// nothing keeps it but controllers that wait: a user under a hold of ours
 /// waits for the same as all the others.
-fn goes_along(fates: &Fates, user: Node<'_>) -> bool {
+fn is_deleted_together(fates: &Fates, user: Node<'_>) -> bool {
     fates.get(user.id()).is_some_and(|fate| {
-        let waits = fate.outcome == Outcome::Held && user.finalizers().iter().all(is_harmless);
+        let waits =
+            fate.outcome == Outcome::Held && user.finalizers().iter().all(is_waiting_finalizer);
         fate.certainty == Certainty::Certain && (fate.outcome == Outcome::Deleted || waits)
     })
 }
@@ -180,8 +180,8 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
             let nodes = [*manager, user.node].map(Node::namespace);
             let apart = nodes.into_iter().find(|other| is_elsewhere(self.namespace, other));
             causes.add(apart.unwrap_or(self.namespace), || Cause::User {
-                root: named(*manager),
-                through: (manager.uid() != user.node.uid()).then(|| named(user.node)),
+                root: object_name(*manager),
+                through: (manager.uid() != user.node.uid()).then(|| object_name(user.node)),
                 path: user.path().to_owned(),
             });
         }
@@ -240,18 +240,18 @@ fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
         return false;
     }
     in_use.by.is_empty()
-        || means(in_use, user.node)
-        || !matches!(find_meant_owner(situation, user.node, in_use), OwnerSearch::Absent)
+        || selects_user(in_use, user.node)
+        || !matches!(find_selected_owner(situation, user.node, in_use), OwnerSearch::Absent)
 }
 
 /// Whether a policy means this object by itself.
-fn means(in_use: &InUse, node: Node<'_>) -> bool {
+fn selects_user(in_use: &InUse, node: Node<'_>) -> bool {
     in_use.by.iter().any(|by| by.matches(Facts::of_node(node)))
 }
 
 /// Searches everything above a user for an owner that the policy means. An owner
 /// that is not known is taken for what its reference says.
-fn find_meant_owner<'a>(
+fn find_selected_owner<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,
     in_use: &InUse,
@@ -263,7 +263,7 @@ fn find_meant_owner<'a>(
             in_use.by.iter().any(|by| by.may_mean(&info.group, &info.resource))
         })
     };
-    find_owner(situation, user, |owner| means(in_use, owner), may_be_meant)
+    find_owner(situation, user, |owner| selects_user(in_use, owner), may_be_meant)
 }
 
 /// By whom a user is shown: the owner at the top, unless the policy means another
@@ -275,17 +275,17 @@ fn manager<'a>(
     owners: &mut UserOwners<'a>,
 ) -> Node<'a> {
     let root = owners.root(user);
-    if in_use.by.is_empty() || means(in_use, root) {
+    if in_use.by.is_empty() || selects_user(in_use, root) {
         return root;
     }
-    match find_meant_owner(situation, user, in_use) {
+    match find_selected_owner(situation, user, in_use) {
         OwnerSearch::Found(owner) => owner,
         OwnerSearch::Unknown | OwnerSearch::Absent => root,
     }
 }
 
 /// That nobody was found means something only where all were looked at.
-fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: &mut Found) {
+fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: &mut UserFindings) {
     let Some(kind) = item.kind else {
         let Facts { group, resource, .. } = item.facts;
         let name = full_name(group, resource);

@@ -90,7 +90,7 @@ impl Reason {
 
 /// An object, the way people name it: `StatefulSet db/postgres`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Named {
+pub struct ObjectName {
     /// Its kind.
     pub kind: String,
     /// Its namespace; empty for a cluster-scoped object.
@@ -99,7 +99,7 @@ pub struct Named {
     pub name: String,
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slash = if self.namespace.is_empty() { "" } else { "/" };
         let [kind, namespace, name] =
@@ -119,25 +119,25 @@ pub enum Cause {
     /// Somebody needs it.
     User {
         /// Who, by the owner that the policy means, or by the one at the top.
-        root: Named,
+        root: ObjectName,
         /// By whom of its, if it is not the root itself.
-        through: Option<Named>,
+        through: Option<ObjectName>,
         /// Where in the user's manifest.
         path: String,
     },
     /// Something is in it.
     Content {
         /// What.
-        object: Named,
+        object: ObjectName,
         /// Why it counts.
-        why: Counts,
+        why: ContentReason,
     },
     /// Something exists.
-    Exists(Named),
+    Exists(ObjectName),
     /// It would lose this dependent.
-    Dependent(Named),
+    Dependent(ObjectName),
     /// It would lose this owner.
-    Owner(Named),
+    Owner(ObjectName),
     /// The hold would go.
     Hold {
         /// Whether the object is Terminating.
@@ -147,7 +147,7 @@ pub enum Cause {
     Finalizer(String),
     /// Labels or annotations would change so that this is protected less: the
     /// object itself, or one in the Namespace whose labels change.
-    LetsGo(Named),
+    WeakerProtection(ObjectName),
     /// These are in another namespace than the object that they keep. A client
     /// may not be allowed to read it: it learns neither names nor kinds nor how
     /// many there are.
@@ -160,7 +160,7 @@ pub enum Cause {
     /// Something is not known; the words say what, and why.
     Unknown(String),
     /// There is too much of something; the words say of what.
-    Excess(String),
+    TooLarge(String),
     /// belay could not get so far as to ask what any policy says; the words
     /// say why.
     Unproven(String),
@@ -168,7 +168,7 @@ pub enum Cause {
 
 /// Why content counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Counts {
+pub enum ContentReason {
     /// Anything does.
     Anything,
     /// It is a bound claim.
@@ -198,12 +198,12 @@ pub struct Blocker {
     /// How many different people have to approve before it passes.
     pub people: usize,
     /// Whether an approval of the target with its content covers the object.
-    pub along: bool,
+    pub is_content: bool,
 }
 
 /// Why a request passes that a policy refuses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Passed {
+pub struct Overrides {
     /// The approvals that were enough, by name.
     pub approvals: Vec<String>,
     /// Policies that exempt the one who asks.
@@ -227,7 +227,7 @@ pub struct Exemption {
 /// An exemption record that is to be deleted before the answer, because another
 /// subject deletes the object that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Revoked {
+pub struct RevokedRecord {
     /// The name of the approval.
     pub name: String,
     /// Its own uid.
@@ -236,7 +236,7 @@ pub struct Revoked {
 
 /// An approval that is in force and does not count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Uncounted {
+pub struct IneffectiveApproval {
     /// Who gave it.
     pub approver: String,
     /// The policy for which it does not count.
@@ -245,7 +245,7 @@ pub struct Uncounted {
     pub why: Discount,
 }
 
-impl std::fmt::Display for Uncounted {
+impl std::fmt::Display for IneffectiveApproval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { approver, policy, why } = self;
         write!(f, "the approval by {approver} does not count: it {}", why.words(policy))
@@ -258,7 +258,7 @@ pub struct HoldChange {
     /// Where the hold goes.
     pub place: HoldPlace,
     /// Whether the request would have dropped it.
-    pub put_back: bool,
+    pub restored: bool,
 }
 
 /// Where the hold goes.
@@ -312,13 +312,13 @@ pub struct Verdict {
     /// How many more blockers there are, as strict as the first.
     pub more: usize,
     /// Why it passes although a policy refuses.
-    pub passed: Passed,
+    pub overrides: Overrides,
     /// What is to be written down, unless it is a dry run.
     pub exemption: Option<Exemption>,
     /// Which records are to be deleted, unless it is a dry run.
-    pub revoked: Vec<Revoked>,
+    pub revoked: Vec<RevokedRecord>,
     /// Approvals in force that don't count for what refuses.
-    pub uncounted: Vec<Uncounted>,
+    pub ineffective_approvals: Vec<IneffectiveApproval>,
     /// What happens to the hold.
     pub hold: Option<HoldChange>,
     /// What has to be read live before the verdict is final.
@@ -329,12 +329,12 @@ pub struct Verdict {
     /// the background; asked only of a refusal that orphaning causes.
     pub background_passes: bool,
     /// Whether Events, statuses, logs and metrics may describe it.
-    pub recorded: Recorded,
+    pub recorded: Recordable,
 }
 
 /// Whether a verdict may be recorded: a caller who knows the path can name any object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recorded {
+pub enum Recordable {
     /// The object of the review may not exist.
     No,
     /// belay doesn't have all objects of its kind, so it may be made up.
@@ -352,20 +352,20 @@ impl Verdict {
             target,
             blockers: Vec::new(),
             more: 0,
-            passed: Passed::default(),
+            overrides: Overrides::default(),
             exemption: None,
             revoked: Vec::new(),
-            uncounted: Vec::new(),
+            ineffective_approvals: Vec::new(),
             hold: None,
             confirm: Vec::new(),
             answer: Answer::Forbidden,
             background_passes: false,
-            recorded: Recorded::Proved,
+            recorded: Recordable::Proved,
         }
     }
 
     /// Something stands against it, the strictest first.
-    pub fn of(target: ObjectRef, blockers: Vec<Blocker>) -> Self {
+    pub fn from_blockers(target: ObjectRef, blockers: Vec<Blocker>) -> Self {
         let strictest = blockers.first();
         Self {
             decision: strictest.map_or(Decision::Allow, |blocker| blocker.outcome),
@@ -399,10 +399,10 @@ mod tests {
             causes: Vec::new(),
             more: 0,
             people: 1,
-            along: false,
+            is_content: false,
         };
         let unknown = || blocker(Decision::Deny, Reason::Unknown);
-        let said = |blockers| Verdict::of(ObjectRef::default(), blockers);
+        let said = |blockers| Verdict::from_blockers(ObjectRef::default(), blockers);
         assert!(said(vec![unknown(), unknown()]).is_unknown());
         // What only warns refuses nothing.
         let warns = blocker(Decision::Warn, Reason::InUse);

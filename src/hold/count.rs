@@ -13,7 +13,8 @@ use serde_json::Value;
 use super::chain::{Above, Chain, READS};
 use super::excuses::{Excuse, Held, ReleaseGroup, is_only_held};
 use crate::decide::{
-    Cause, Item, Live, LiveRead, LiveReads, Records, Situation, approved, counting_users, named,
+    Cause, ExemptionRecords, Item, Live, LiveRead, LiveReads, Situation, counting_users,
+    object_name, sufficient_approvals,
 };
 use crate::graph::{Node, NodeId, User};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
@@ -198,7 +199,7 @@ struct WhileUsed<'p> {
 /// The policies by which an object is kept, until what they say is so or their
 /// approvals are there. What only warns or records keeps nothing.
 pub fn keeping<'p>(situation: &Situation<'p>, facts: Facts<'_>) -> Vec<Applied<'p>> {
-    let mut applied = situation.written(facts);
+    let mut applied = situation.policies_despite_pause(facts);
     applied.retain(|applied| applied.action == Action::Deny && applied.policy.keeps());
     applied
 }
@@ -214,7 +215,7 @@ fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
     // What an exempt subject deletes waits like anything else.
     let item = Item::of_node(situation, node);
-    if approved(situation, &item, &policies, Records::Ignored).is_some() {
+    if sufficient_approvals(situation, &item, &policies, ExemptionRecords::Ignored).is_some() {
         return Protection::Not(Free::Approved);
     }
     if applied.iter().any(|applied| !applied.certain) {
@@ -414,8 +415,8 @@ impl<'a> Counting<'a> {
             return;
         }
         let root = node.root_owner_within(self.chain.situation.work);
-        let through = (root.id() != node.id()).then(|| named(node));
-        let cause = Cause::User { root: named(root), through, path: path.to_owned() };
+        let through = (root.id() != node.id()).then(|| object_name(node));
+        let cause = Cause::User { root: object_name(root), through, path: path.to_owned() };
         if !self.kept.contains(&cause) {
             self.kept.push(cause);
         }

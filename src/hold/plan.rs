@@ -9,7 +9,7 @@ use json_patch::Patch;
 use serde_json::json;
 
 use super::patch::{add, remove, replace, test};
-use crate::decide::{HoldPlace, Situation, is_harm, is_harm_on_kind};
+use crate::decide::{HoldPlace, Situation, is_hold_unsafe, is_hold_unsafe_on_kind};
 use crate::objects::{HOLD, HoldEntry, Object};
 use crate::policy::api::Action;
 use crate::policy::{Applied, Facts, Source};
@@ -57,7 +57,7 @@ pub fn plan(
     let facts = Facts::of_object(resource, (&metadata.namespace, &metadata.name), object);
     let wanted = wanted(situation, facts);
     match (object.hold(), wanted) {
-        (None, Wanted::Yes) if !is_harm(resource.0, resource.1, object) => {
+        (None, Wanted::Yes) if !is_hold_unsafe(resource.0, resource.1, object) => {
             Plan::PutOn(HoldPlace::in_list(object, usize::MAX))
         }
         (Some(hold), Wanted::No) => Plan::TakeOff(hold),
@@ -83,10 +83,10 @@ pub enum Wanted {
 
 /// Whether policies want the hold on an object.
 pub fn wanted(situation: &Situation<'_>, facts: Facts<'_>) -> Wanted {
-    if is_harm_on_kind(facts.group, facts.resource) {
+    if is_hold_unsafe_on_kind(facts.group, facts.resource) {
         return Wanted::No;
     }
-    let applied = situation.applied(facts);
+    let applied = situation.policies_of(facts);
     let mut wanting = applied.iter().filter(|applied| wants(applied));
     match (wanting.clone().next(), wanting.any(|applied| applied.certain)) {
         (None, _) => Wanted::No,

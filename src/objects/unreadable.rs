@@ -36,7 +36,7 @@ const LONGEST_KEPT: usize = 1024;
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct Named<'a> {
+struct ObjectName<'a> {
     metadata: Name<'a>,
 }
 
@@ -65,7 +65,7 @@ impl Unreadable {
     }
 
     fn with_flaw(json: &str, flaw: Flaw) -> Self {
-        let named = serde_json::from_str::<Named<'_>>(json).ok().map(|named| named.metadata);
+        let named = serde_json::from_str::<ObjectName<'_>>(json).ok().map(|named| named.metadata);
         let named = named.filter(|named| {
             !named.name.is_empty() && named.name.len().max(named.namespace.len()) <= LONGEST_KEPT
         });

@@ -107,7 +107,11 @@ impl PolicySet {
 
     /// The policies that apply to an object, each once, in their order, with
     /// what they would do if there were no pause.
-    pub fn written<'p>(&'p self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'p>> {
+    pub fn policies_despite_pause<'p>(
+        &'p self,
+        places: Places<'_>,
+        facts: Facts<'_>,
+    ) -> Vec<Applied<'p>> {
         if self.identities.is_unasked(facts.own_namespace()) {
             return Vec::new();
         }
@@ -156,7 +160,7 @@ impl PolicySet {
 
     /// The policies that apply to an object at this time.
     pub fn of<'p>(&'p self, places: Places<'_>, facts: Facts<'_>, now: i64) -> Vec<Applied<'p>> {
-        let mut applied = self.written(places, facts);
+        let mut applied = self.policies_despite_pause(places, facts);
         if self.is_paused(now) {
             applied.iter_mut().for_each(|applied| applied.action = Action::Audit);
         }

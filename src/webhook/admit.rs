@@ -17,8 +17,8 @@ use super::response::respond;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
 use crate::decide::{
-    Blocker, Decision, Door, FailurePolicy, Operation, Reason, Recorded, User, Verdict, causes,
-    decide_paused, decide_unreadable,
+    AdmissionPhase, Blocker, Decision, FailurePolicy, Operation, Reason, Recordable, User, Verdict,
+    causes, decide_paused, decide_unreadable,
 };
 use crate::objects::one_line_name;
 use crate::policy::Source;
@@ -31,18 +31,18 @@ const TOKEN: &str = "token";
 /// try gets 404.
 pub fn routes(config: &mut web::ServiceConfig, secret: bool) {
     let below = if secret { format!("/{{{TOKEN}}}") } else { String::new() };
-    let doors = [Door::Validate, Door::Mutate];
-    let paths = doors.map(|door| {
-        let path = format!("{below}/{}", door.as_str());
-        [(format!("{path}{LABELLED}"), door), (path, door)]
+    let doors = [AdmissionPhase::Validate, AdmissionPhase::Mutate];
+    let paths = doors.map(|phase| {
+        let path = format!("{below}/{}", phase.as_str());
+        [(format!("{path}{LABELLED}"), phase), (path, phase)]
     });
-    for (path, door) in paths.into_iter().flatten() {
+    for (path, phase) in paths.into_iter().flatten() {
         let post = move |request: HttpRequest,
                          payload: web::Payload,
                          shared: web::Data<Shared>,
                          room: web::Data<Room>,
                          draining: web::Data<Draining>| async move {
-            admit(door, &request, payload, (&shared, &room), &draining).await
+            admit(phase, &request, payload, (&shared, &room), &draining).await
         };
         config.service(
             web::resource(&path).route(web::post().to(post)).default_service(web::to(wrong_method)),
@@ -88,7 +88,7 @@ async fn not_found(
 }
 
 async fn admit(
-    door: Door,
+    phase: AdmissionPhase,
     request: &HttpRequest,
     mut payload: web::Payload,
     (shared, room): (&web::Data<Shared>, &Room),
@@ -100,7 +100,7 @@ async fn admit(
     if let Some(connection) = Connection::of(request) {
         connection.keep();
     }
-    match answer(door, request, &mut payload, shared, room).await {
+    match answer(phase, request, &mut payload, shared, room).await {
         Ok((bytes, room)) => {
             let mut response = HttpResponse::Ok();
             if draining.is_draining() {
@@ -114,7 +114,7 @@ async fn admit(
 }
 
 async fn answer(
-    door: Door,
+    phase: AdmissionPhase,
     request: &HttpRequest,
     payload: &mut web::Payload,
     shared: &Shared,
@@ -130,7 +130,7 @@ async fn answer(
         connection.ask();
     }
     let labelled = request.path().ends_with(LABELLED);
-    let question = Question { door, labelled, until, is_late: false };
+    let question = Question { phase, labelled, until, is_late: false };
     if body.bytes.len() <= LARGE {
         return Ok((judge(question, &body.bytes, shared, room, None).await?, body.room));
     }
@@ -155,7 +155,7 @@ async fn answer(
 /// What is asked beside the review.
 #[derive(Clone, Copy)]
 struct Question {
-    door: Door,
+    phase: AdmissionPhase,
     labelled: bool,
     until: Instant,
     /// Whether there is no time to read its objects.
@@ -164,7 +164,7 @@ struct Question {
 
 /// The answer to the review in a body. The turn ends when it was parsed.
 async fn judge(
-    Question { door, labelled, until, is_late }: Question,
+    Question { phase, labelled, until, is_late }: Question,
     body: &[u8],
     shared: &Shared,
     room: &Room,
@@ -172,7 +172,7 @@ async fn judge(
 ) -> Result<Vec<u8>, BadRequest> {
     let started = Instant::now();
     let asked = |operation: Operation, user: &User<'_>, dry_run| Asked {
-        door,
+        phase,
         operation: operation.as_str(),
         class: user.class(),
         user: one_line_name(&user.name).into_owned(),
@@ -181,7 +181,7 @@ async fn judge(
     let start;
     let whole = match is_late {
         true => None,
-        false => read_whole(body, door, room, (turn, until)).await?,
+        false => read_whole(body, phase, room, (turn, until)).await?,
     };
     let is_whole = whole.is_some();
     let (parsed, room_of_lists) = match whole {
@@ -206,17 +206,17 @@ async fn judge(
                 tracing::warn!(detail, left_out, "unreadable review");
             }
             // Its object may not exist.
-            let policy = match door {
+            let policy = match phase {
                 _ if is_whole => shared.failure_policy,
                 // Validation refuses what has to be refused.
-                Door::Mutate => FailurePolicy::Ignore,
-                Door::Validate => FailurePolicy::Fail,
+                AdmissionPhase::Mutate => FailurePolicy::Ignore,
+                AdmissionPhase::Validate => FailurePolicy::Fail,
             };
             let mut verdict = decide_unreadable(target, detail, policy);
             if shared.decider.is_paused() {
                 verdict = decide_paused(verdict);
             }
-            verdict.recorded = Recorded::No;
+            verdict.recorded = Recordable::No;
             let bytes = respond(&uid, &verdict, vec![warning]);
             (asked(operation, &user, dry_run), verdict, bytes)
         }
@@ -230,11 +230,11 @@ async fn judge(
 /// when it was read.
 async fn read_whole<'b>(
     body: &'b [u8],
-    door: Door,
+    phase: AdmissionPhase,
     room: &Room,
     (turn, until): (Option<OwnedSemaphorePermit>, Instant),
 ) -> Result<Option<(Parsed<'b>, Reserved)>, BadRequest> {
-    let parsed = wire::parse(body, door)?;
+    let parsed = wire::parse(body, phase)?;
     drop(turn);
     let Parsed::Review(review) = &parsed else { return Ok(Some((parsed, Reserved::new()))) };
     let bytes = review.list_bytes();
@@ -250,12 +250,12 @@ async fn read_whole<'b>(
     if is_large && turn.is_none() {
         return Ok(None);
     }
-    Ok(Some((wire::parse(body, door)?, reserved)))
+    Ok(Some((wire::parse(body, phase)?, reserved)))
 }
 
 /// What is counted and logged of a request beside its verdict.
 struct Asked {
-    door: Door,
+    phase: AdmissionPhase,
     operation: &'static str,
     class: &'static str,
     user: String,
@@ -263,16 +263,16 @@ struct Asked {
 }
 
 fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
-    let Asked { door, operation, class, user, dry_run } = asked;
+    let Asked { phase, operation, class, user, dry_run } = asked;
     let labels = Answered {
-        webhook: door.as_str(),
+        webhook: phase.as_str(),
         operation,
         verdict: verdict.decision.as_str(),
         action: action(verdict),
         subject_class: class,
     };
     shared.metrics.answered(&labels, took);
-    if verdict.recorded == Recorded::No {
+    if verdict.recorded == Recordable::No {
         return;
     }
     for (policy, reason, outcome) in refusals(verdict) {
@@ -289,7 +289,7 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
     static PROVED: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
     let now = Instant::now();
     let admitted = match verdict.recorded {
-        Recorded::Unproved => UNPROVED.admit(now),
+        Recordable::Unproved => UNPROVED.admit(now),
         _ => PROVED.admit(&verdict.target.namespace, now),
     };
     let Some(left_out) = admitted else { return };
@@ -311,7 +311,7 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
 /// What the strictest policy that refuses does about the request. Only action
 /// Deny is ever approved or exempted from, so what passed by that was one.
 fn action(verdict: &Verdict) -> &'static str {
-    let passed = !verdict.passed.approvals.is_empty() || !verdict.passed.exempted.is_empty();
+    let passed = !verdict.overrides.approvals.is_empty() || !verdict.overrides.exempted.is_empty();
     match verdict.decision {
         Decision::Allow if passed => Decision::Deny.as_str(),
         Decision::Allow => "None",
@@ -418,7 +418,7 @@ mod tests {
             causes: Vec::new(),
             more: 0,
             people: 1,
-            along: false,
+            is_content: false,
         }
     }
 
@@ -432,7 +432,7 @@ mod tests {
             blocker(Decision::Deny, Reason::InUse, &["kept"]),
             blocker(Decision::Warn, Reason::InUse, &["new"]),
         ];
-        let verdict = Verdict::of(ObjectRef::default(), blockers);
+        let verdict = Verdict::from_blockers(ObjectRef::default(), blockers);
         let deny = Decision::Deny;
         let said = |name: &str, reason, outcome| (name.to_owned(), reason, outcome);
         assert_eq!(
@@ -452,13 +452,13 @@ mod tests {
     fn what_passes_by_an_approval_was_action_deny_and_what_nobody_minds_is_none() {
         let mut verdict = Verdict::allow(ObjectRef::default());
         assert_eq!(action(&verdict), "None");
-        verdict.passed.approvals.push("yes".to_owned());
+        verdict.overrides.approvals.push("yes".to_owned());
         assert_eq!(action(&verdict), "Deny");
-        verdict.passed.approvals.clear();
-        verdict.passed.exempted.push(Source::Label("Always"));
+        verdict.overrides.approvals.clear();
+        verdict.overrides.exempted.push(Source::Label("Always"));
         assert_eq!(action(&verdict), "Deny");
         let unreadable = blocker(Decision::Deny, Reason::Unknown, &[]);
-        let verdict = Verdict::of(ObjectRef::default(), vec![unreadable]);
+        let verdict = Verdict::from_blockers(ObjectRef::default(), vec![unreadable]);
         let (policy, ..) = refusals(&verdict).into_iter().next().unwrap();
         assert_eq!(policy, "no policy");
     }

@@ -8,7 +8,9 @@ use std::borrow::Cow;
 
 use super::body::BadRequest;
 use super::counts::{self, CountedObject, LONGEST};
-use crate::decide::{DeleteOptions, Door, Extra, Operation, Resource, Review, User};
+use crate::decide::{
+    AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User,
+};
 use crate::objects::{Metadata, Object, ObjectRef, Text};
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -194,7 +196,7 @@ fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> 
 
 /// Reads a body. The usual case is one pass over the bytes; only when that
 /// fails is it looked at again, to tell what it is instead.
-pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
+pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, BadRequest> {
     let error = match envelope(body) {
         Ok(envelope) => {
             let mut request = request(envelope)?;
@@ -205,7 +207,7 @@ pub fn parse(body: &[u8], door: Door) -> Result<Parsed<'_>, BadRequest> {
             if let Some(detail) = defect(&request) {
                 return Ok(unreadable_request(request, detail));
             }
-            let mut review = review(request, door);
+            let mut review = review(request, phase);
             if let Err(error) = add_details(&mut review, body) {
                 return Ok(unreadable_review(&review, &error));
             }
@@ -274,8 +276,8 @@ fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
 
 /// A second look at the bytes, for the few questions that need it.
 fn add_details<'a>(review: &mut Review<'a>, body: &'a [u8]) -> Result<(), serde_json::Error> {
-    if review.wants_extra() {
-        review.extra = extra(body)?;
+    if review.needs_details() {
+        review.details = read_details(body)?;
     }
     if review.evicts() {
         let envelope: Envelope<'_, Eviction<'_>> = serde_json::from_slice(body)?;
@@ -287,10 +289,10 @@ fn add_details<'a>(review: &mut Review<'a>, body: &'a [u8]) -> Result<(), serde_
 }
 
 /// An object may be nested as deeply as its writer likes, and hold bytes that are no text.
-fn extra(body: &[u8]) -> Result<Extra, serde_json::Error> {
+fn read_details(body: &[u8]) -> Result<ReviewDetails, serde_json::Error> {
     let text = std::str::from_utf8(body).map_or_else(|_| readable(body).into(), Cow::Borrowed);
     let Objects { request: ObjectsOfRequest { object, old_object } } = serde_json::from_str(&text)?;
-    Ok(Extra::read(old_object, object))
+    Ok(ReviewDetails::read(old_object, object))
 }
 
 /// The same with a question mark where no text is, so that it gets no longer.
@@ -442,7 +444,7 @@ fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
-fn review<'a>(request: Request<'a, Object<'a>>, door: Door) -> Review<'a> {
+fn review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> Review<'a> {
     let Request {
         uid,
         operation,
@@ -458,7 +460,7 @@ fn review<'a>(request: Request<'a, Object<'a>>, door: Door) -> Review<'a> {
     } = request;
     Review {
         uid,
-        door,
+        phase,
         operation: operation.into(),
         resource: Resource { group, resource, subresource: sub_resource.unwrap_or_default() },
         name: name.unwrap_or_default(),
@@ -468,7 +470,7 @@ fn review<'a>(request: Request<'a, Object<'a>>, door: Door) -> Review<'a> {
         options: options.unwrap_or_default().into(),
         object,
         old_object,
-        extra: Extra::default(),
+        details: ReviewDetails::default(),
         labelled: false,
     }
 }

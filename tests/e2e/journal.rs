@@ -8,7 +8,7 @@ use belay::cluster::Holding;
 use belay::cluster::journal::{self, Journal};
 use belay::cluster::status::{self, Written, WrittenPolicy};
 use belay::cluster::{Context, Registered, Settings, SharedWorld, Signals, World};
-use belay::decide::{Door, Live, Situation, decide};
+use belay::decide::{AdmissionPhase, Live, Situation, decide};
 use belay::graph::{Edges, Progress};
 use belay::objects::Object;
 use belay::policy::api::{DeletionPolicy, DeletionPolicySpec};
@@ -75,7 +75,9 @@ impl Replica {
             },
         })
         .to_string();
-        let Parsed::Review(review) = parse_review(body.as_bytes(), Door::Validate).unwrap() else {
+        let Parsed::Review(review) =
+            parse_review(body.as_bytes(), AdmissionPhase::Validate).unwrap()
+        else {
             panic!("the review is readable");
         };
         for _ in 0..times {

@@ -115,7 +115,7 @@ impl<'a> Driver<'a> {
         let kind = std::mem::discriminant(&waiting);
         let is_news = self.said.as_ref().map(std::mem::discriminant) != Some(kind);
         self.said = Some(waiting);
-        if waiting == Waiting::Consent && is_news {
+        if waiting == Waiting::RequiredApprovals && is_news {
             tracing::error!(
                 secret = self.name,
                 "the Secret holds a certificate that belay has not made, and is left alone; delete \
@@ -132,7 +132,7 @@ impl<'a> Driver<'a> {
             }
             Waiting::Margin(left) => left,
             Waiting::Replicas => jittered(self.own.timing.ask),
-            Waiting::Configurations | Waiting::Consent => IDLE,
+            Waiting::Configurations | Waiting::RequiredApprovals => IDLE,
         }
     }
 

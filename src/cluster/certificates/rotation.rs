@@ -112,13 +112,13 @@ pub enum Waiting {
     /// Not every live replica reports to serve the new pair.
     Replicas,
     /// Somebody else's Secret: for a word from a person.
-    Consent,
+    RequiredApprovals,
 }
 
 /// What to do next.
 pub fn step(content: &Content, seen: &Seen, now: i64) -> Step {
     if content.foreign && !content.requested {
-        return Step::Wait(Waiting::Consent);
+        return Step::Wait(Waiting::RequiredApprovals);
     }
     let current = content.current.as_ref().filter(|pair| now < pair.expires);
     let Some(current) = current else {

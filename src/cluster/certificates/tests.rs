@@ -108,7 +108,7 @@ fn what_is_staged_and_no_good_is_staged_again() {
 fn a_foreign_secret_is_left_alone_until_somebody_asks() {
     let foreign = Content { foreign: true, ..steady(1) };
     for time in [DAY, 70 * DAY, 100 * DAY] {
-        let wait = Step::Wait(Waiting::Consent);
+        let wait = Step::Wait(Waiting::RequiredApprovals);
         assert_eq!(step(&foreign, &Seen::default(), time), wait);
     }
     let asked = Content { requested: true, ..foreign };

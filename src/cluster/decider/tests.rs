@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::super::live::{Answer, Found};
 use super::super::patch_rights::PatchRights;
 use super::*;
-use crate::decide::{Decision, Door, LiveRead, Reason, Recorded, Revoked, STEPS, message};
+use crate::decide::{
+    AdmissionPhase, Decision, LiveRead, Reason, Recordable, RevokedRecord, STEPS, message,
+};
 use crate::objects::{ApiError, Kinds};
 use crate::policy::api::DeletionApproval;
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet};
@@ -65,7 +67,11 @@ impl CarryOut for Script {
         Box::pin(async { self.record.clone() })
     }
 
-    fn revoke(&self, record: Revoked, _: Instant) -> LocalBoxFuture<'_, Result<(), ApiError>> {
+    fn revoke(
+        &self,
+        record: RevokedRecord,
+        _: Instant,
+    ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
         self.revoked.lock().push(record.name);
         Box::pin(async { self.record.clone() })
     }
@@ -130,7 +136,7 @@ impl Asked {
 /// Somebody deletes ConfigMap a/data.
 struct Question {
     world: SharedWorld,
-    door: Door,
+    phase: AdmissionPhase,
     user: &'static str,
     resource: &'static str,
     dry_run: bool,
@@ -141,7 +147,7 @@ impl Default for Question {
     fn default() -> Self {
         Self {
             world: world(),
-            door: Door::Validate,
+            phase: AdmissionPhase::Validate,
             user: "alice",
             resource: "configmaps",
             dry_run: false,
@@ -155,7 +161,7 @@ impl Question {
         self,
         answers: impl Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send + Sync + 'static,
     ) -> Asked {
-        let Self { world, door, user, resource, dry_run, record } = self;
+        let Self { world, phase, user, resource, dry_run, record } = self;
         let script = Arc::new(Script::new(answers, record));
         let decider = {
             let (journal, _) = Journal::new(Metrics::default());
@@ -167,7 +173,7 @@ impl Question {
             "resource": {"group": "", "version": "v1", "resource": resource}, "name": "data",
             "namespace": "a", "oldObject": old, "dryRun": dry_run}});
         let bytes = review.to_string().into_bytes();
-        let Parsed::Review(review) = parse_review(&bytes, door).unwrap() else {
+        let Parsed::Review(review) = parse_review(&bytes, phase).unwrap() else {
             panic!("unreadable")
         };
         let until = Instant::now() + Duration::from_secs(4);
@@ -299,8 +305,10 @@ async fn a_kind_that_comes_while_a_question_waits_is_no_other_kind() {
 
 #[tokio::test]
 async fn nothing_is_decided_before_the_policies_are_read() {
-    for (door, decision) in [(Door::Validate, Decision::Deny), (Door::Mutate, Decision::Allow)] {
-        let question = Question { door, ..Question::default() };
+    for (phase, decision) in
+        [(AdmissionPhase::Validate, Decision::Deny), (AdmissionPhase::Mutate, Decision::Allow)]
+    {
+        let question = Question { phase, ..Question::default() };
         question.world.write().loaded = false;
         let asked = question.ask(nothing).await;
         assert_eq!(asked.verdict.decision, decision);
@@ -425,7 +433,7 @@ async fn what_belay_does_not_watch_gets_no_hold() {
             "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "data",
             "namespace": "a", "object": {"metadata": {"name": "data", "namespace": "a"}}}});
         let bytes = review.to_string().into_bytes();
-        let Parsed::Review(review) = parse_review(&bytes, Door::Mutate).unwrap() else {
+        let Parsed::Review(review) = parse_review(&bytes, AdmissionPhase::Mutate).unwrap() else {
             panic!("unreadable")
         };
         let script = Script::new(nothing, Ok(()));
@@ -451,7 +459,7 @@ async fn h06_all_rounds_of_a_review_share_one_budget() {
         "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "data",
         "namespace": "a", "oldObject": data()}});
     let bytes = review.to_string().into_bytes();
-    let Parsed::Review(review) = parse_review(&bytes, Door::Validate).unwrap() else {
+    let Parsed::Review(review) = parse_review(&bytes, AdmissionPhase::Validate).unwrap() else {
         panic!("unreadable")
     };
     let (journal, _) = Journal::new(Metrics::default());
@@ -501,7 +509,7 @@ async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not(
     let (journal, _) = Journal::new(Metrics::default());
     let world = world_with_dependents(60, 1_000);
     let decider = ClusterDecider::new(world, Arc::new(Script::new(pods, Ok(()))), journal);
-    let parse = |bytes| match parse_review(bytes, Door::Validate) {
+    let parse = |bytes| match parse_review(bytes, AdmissionPhase::Validate) {
         Ok(Parsed::Review(review)) => review,
         other => panic!("{other:?}"),
     };
@@ -546,7 +554,7 @@ type Scripted = fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>>;
 /// them recorded.
 #[tokio::test]
 async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
-    let ask = async |known: bool, door, request: Value, answers: Scripted| {
+    let ask = async |known: bool, phase, request: Value, answers: Scripted| {
         let world = world();
         let maps = world.read().graph.kinds.find("", "ConfigMap").unwrap();
         world.write().graph.set_complete(maps, true);
@@ -558,7 +566,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": review});
         let bytes = review.to_string().into_bytes();
-        let Parsed::Review(review) = parse_review(&bytes, door).unwrap() else {
+        let Parsed::Review(review) = parse_review(&bytes, phase).unwrap() else {
             panic!("unreadable")
         };
         let (journal, mut entries) = Journal::new(Metrics::default());
@@ -566,19 +574,19 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
         let verdict = decider.decide(&review, Instant::now() + Duration::from_secs(5)).await;
         assert_eq!(verdict.decision, Decision::Deny);
         let noted = entries.try_recv().is_ok();
-        assert_eq!(noted, verdict.recorded != Recorded::No);
+        assert_eq!(noted, verdict.recorded != Recordable::No);
         noted
     };
     let delete = || json!({"operation": "DELETE", "oldObject": data()});
     let late = |_| Some(Err(ApiError::NotFound));
-    assert!(!ask(false, Door::Validate, delete(), late).await, "the read is late");
-    assert!(ask(false, Door::Validate, delete(), pods).await, "a live read has it");
-    assert!(ask(true, Door::Validate, delete(), late).await, "the graph has it");
+    assert!(!ask(false, AdmissionPhase::Validate, delete(), late).await, "the read is late");
+    assert!(ask(false, AdmissionPhase::Validate, delete(), pods).await, "a live read has it");
+    assert!(ask(true, AdmissionPhase::Validate, delete(), late).await, "the graph has it");
 
     let finalizers = vec!["a/b"; crate::graph::MOST_LIST_ENTRIES + 1];
     let object = json!({"metadata": {"name": "data", "namespace": "a", "finalizers": finalizers}});
     let create = json!({"operation": "CREATE", "object": object});
-    assert!(!ask(true, Door::Mutate, create, pods).await, "it doesn't exist yet");
+    assert!(!ask(true, AdmissionPhase::Mutate, create, pods).await, "it doesn't exist yet");
 
     // A label protects objects of kinds that belay does not watch, and may not read.
     let mut old = data();
@@ -587,7 +595,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
         json!({"operation": "DELETE", "oldObject": old,
             "resource": {"group": "", "version": "v1", "resource": "secrets"}})
     };
-    assert!(ask(true, Door::Validate, labelled(), nothing).await);
+    assert!(ask(true, AdmissionPhase::Validate, labelled(), nothing).await);
 }
 
 /// An object with the label, of a kind that a policy names, is asked about by
@@ -609,7 +617,8 @@ async fn what_is_asked_twice_is_noted_once() {
             world.write().policies = PolicySet::default();
         }
         let (bytes, labelled) = review(labelled);
-        let Parsed::Review(mut review) = parse_review(&bytes, Door::Validate).unwrap() else {
+        let Parsed::Review(mut review) = parse_review(&bytes, AdmissionPhase::Validate).unwrap()
+        else {
             panic!("unreadable")
         };
         review.labelled = labelled;

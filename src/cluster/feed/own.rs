@@ -122,7 +122,7 @@ fn read<K: DeserializeOwned + Resource>(
     json: &str,
 ) -> Result<(String, Result<K, OtherVersion>), Unreadable> {
     #[derive(serde::Deserialize)]
-    struct Named {
+    struct ObjectName {
         metadata: Name,
     }
     #[derive(serde::Deserialize)]
@@ -134,7 +134,7 @@ fn read<K: DeserializeOwned + Resource>(
         Ok(object) => Ok((object.name_any(), Ok(object))),
         Err(error) => {
             let named = serde_json::from_str(json);
-            let Named { metadata } = named.map_err(|error| Unreadable::new(json, &error))?;
+            let ObjectName { metadata } = named.map_err(|error| Unreadable::new(json, &error))?;
             Ok((metadata.name, Err(OtherVersion(error.to_string()))))
         }
     }

@@ -188,9 +188,9 @@ impl Feed {
                 || (reread && policies.names(&info.group, &info.resource))
         };
         self.watches.outdate(is_stale);
-        for (named_by, resource) in absent.difference(&self.absent) {
+        for (policy_names, resource) in absent.difference(&self.absent) {
             tracing::warn!(
-                named_by,
+                policy_names,
                 resource,
                 "a kind is named that is not installed; that counts once the kind is"
             );

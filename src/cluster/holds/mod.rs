@@ -457,7 +457,7 @@ impl Holds {
         let (namespace, name) = (&object.metadata.namespace, &object.metadata.name);
         let facts = Facts::of_object(resource, (namespace, name), &object);
         if matches!(planned, Plan::PutOn(_))
-            && !self.backfill.allows(kind, &wanting(&situation.applied(facts)))
+            && !self.backfill.allows(kind, &wanting(&situation.policies_of(facts)))
         {
             return None;
         }

@@ -75,7 +75,7 @@ impl Survey {
             if node.finalizers().iter().any(|f| f != HOLD && is_hold(f)) {
                 self.former.push(work());
             }
-            let applied = situation.applied(facts);
+            let applied = situation.policies_of(facts);
             let may_patch = world.patch_rights.allow(&node.info().group, &node.info().resource);
             if !held && wanted == Wanted::Yes && may_patch {
                 let place = (node.kind(), wanting(&applied));
@@ -137,13 +137,14 @@ pub fn kinds(world: &World) -> HeldKinds {
         for (group, resource) in policy.kinds() {
             for kind in named(world, group, resource) {
                 let info = world.graph.kinds.info(kind);
-                let is_harm = crate::decide::is_harm_on_kind(&info.group, &info.resource);
-                if !is_harm && world.patch_rights.allow(&info.group, &info.resource) {
+                let is_hold_unsafe =
+                    crate::decide::is_hold_unsafe_on_kind(&info.group, &info.resource);
+                if !is_hold_unsafe && world.patch_rights.allow(&info.group, &info.resource) {
                     held.insert(kind);
                     continue;
                 }
                 let Source::Policy(name) = &policy.source else { continue };
-                let (of, kind) = match is_harm {
+                let (of, kind) = match is_hold_unsafe {
                     true => (&mut never, info.resource.clone()),
                     false => (&mut forbidden, info.full_name()),
                 };

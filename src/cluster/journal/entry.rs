@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::decide::{
-    Blocker, Decision, Reason, Recorded, Review, Verdict, audit_annotations, message, warnings,
+    Blocker, Decision, Reason, Recordable, Review, Verdict, audit_annotations, message, warnings,
 };
 use crate::objects::{ObjectRef, one_line_name};
 use crate::policy::Source;
@@ -63,7 +63,7 @@ impl Entry {
         policies.sort_unstable();
         policies.dedup();
         let more = if outcome == verdict.decision { verdict.more } else { 0 };
-        let part = Verdict { more, ..Verdict::of(verdict.target.clone(), blockers) };
+        let part = Verdict { more, ..Verdict::from_blockers(verdict.target.clone(), blockers) };
         Some(Self {
             time: to_the_second(now),
             uid: uid(review, &verdict.target),
@@ -72,7 +72,7 @@ impl Entry {
             policies,
             user: one_line_name(&review.user.name).into_owned(),
             message: shortened(words(&part), LONGEST),
-            proved: verdict.recorded == Recorded::Proved,
+            proved: verdict.recorded == Recordable::Proved,
             target: part.target,
         })
     }
@@ -124,14 +124,15 @@ pub(in crate::cluster) fn to_the_second(time: Timestamp) -> Timestamp {
 pub(super) mod tests {
     use super::*;
     use crate::decide::{
-        Cause, DeleteOptions, Door, Extra, Named, Operation, Resource, User, decide_unreadable,
+        AdmissionPhase, Cause, DeleteOptions, ObjectName, Operation, Resource, ReviewDetails, User,
+        decide_unreadable,
     };
     use crate::objects::Object;
 
     fn review<'a>(object: Object<'a>, dry_run: bool) -> Review<'a> {
         Review {
             uid: "1".into(),
-            door: Door::Validate,
+            phase: AdmissionPhase::Validate,
             operation: Operation::Delete,
             resource: Resource { resource: "configmaps".into(), ..Resource::default() },
             name: "settings".into(),
@@ -141,13 +142,13 @@ pub(super) mod tests {
             options: DeleteOptions::default(),
             object: None,
             old_object: Some(object),
-            extra: Extra::default(),
+            details: ReviewDetails::default(),
             labelled: false,
         }
     }
 
     fn blocker(outcome: Decision, reason: Reason, policy: &str, target: &ObjectRef) -> Blocker {
-        let pod = Named { kind: "Pod".into(), namespace: "shop".into(), name: "web".into() };
+        let pod = ObjectName { kind: "Pod".into(), namespace: "shop".into(), name: "web".into() };
         let cause = match reason {
             Reason::InUse => Cause::User { root: pod, through: None, path: "spec".into() },
             _ => Cause::Always,
@@ -160,7 +161,7 @@ pub(super) mod tests {
             causes: vec![cause],
             more: 0,
             people: 1,
-            along: false,
+            is_content: false,
         }
     }
 
@@ -176,7 +177,7 @@ pub(super) mod tests {
             blocker(Decision::Hold, Reason::InUse, "held", &target),
             blocker(Decision::Warn, Reason::InUse, "new", &target),
         ];
-        let verdict = Verdict::of(target.clone(), blockers.clone());
+        let verdict = Verdict::from_blockers(target.clone(), blockers.clone());
         let now = Timestamp::from_millisecond(1_700_000_000_900).unwrap();
         let entries = Entry::of(&review, &verdict, now);
         let [denied, warned] = &entries[..] else { panic!("{entries:?}") };
@@ -189,7 +190,7 @@ pub(super) mod tests {
         assert_eq!(warned.decision, Decision::Warn);
         assert!(warned.message.contains("in use by Pod shop/web"), "{}", warned.message);
 
-        let held = Verdict::of(target, blockers[2..].to_vec());
+        let held = Verdict::from_blockers(target, blockers[2..].to_vec());
         let entries = Entry::of(&review, &held, now);
         assert_eq!(entries[0].decision, Decision::Hold);
         assert!(entries[0].message.contains("stays Terminating until"), "{}", entries[0].message);

@@ -133,10 +133,11 @@ mod tests {
             "name": "settings", "namespace": "shop", "operation": "DELETE", "dryRun": false,
             "userInfo": {"username": "alice"}, "object": null,
             "oldObject": {"metadata": {"name": "settings", "uid": "u"}}}}"#;
-        let review = match parse_review(body.as_bytes(), crate::decide::Door::Validate).unwrap() {
-            Parsed::Review(review) => review,
-            Parsed::Unreadable { .. } => panic!("it is readable"),
-        };
+        let review =
+            match parse_review(body.as_bytes(), crate::decide::AdmissionPhase::Validate).unwrap() {
+                Parsed::Review(review) => review,
+                Parsed::Unreadable { .. } => panic!("it is readable"),
+            };
         let verdict = decide_unreadable(review.target(), "torn".into(), FailurePolicy::Fail);
         let metrics = Metrics::default();
         let (journal, mut receiver) = Journal::new(metrics.clone());

@@ -45,7 +45,7 @@ use super::context::Context;
 use super::exemption;
 use super::list::Buffers;
 use super::world::SharedWorld;
-use crate::decide::{LiveRead, Revoked};
+use crate::decide::{LiveRead, RevokedRecord};
 use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
 use crate::webhook::fair::Slots;
@@ -83,7 +83,11 @@ pub trait CarryOut: Send + Sync {
     ) -> LocalBoxFuture<'_, Result<(), ApiError>>;
 
     /// Deletes such an approval by this time, or says why it could not.
-    fn revoke(&self, record: Revoked, until: Instant) -> LocalBoxFuture<'_, Result<(), ApiError>>;
+    fn revoke(
+        &self,
+        record: RevokedRecord,
+        until: Instant,
+    ) -> LocalBoxFuture<'_, Result<(), ApiError>>;
 }
 
 /// The handle of the task that talks to the API server. Cheap to clone; other
@@ -105,7 +109,7 @@ enum Errand {
 #[derive(Debug)]
 enum Write {
     Record(Box<DeletionApproval>),
-    Revoke(Revoked),
+    Revoke(RevokedRecord),
 }
 
 /// Somebody who waits for a read.
@@ -265,7 +269,11 @@ impl CarryOut for Reader {
         Box::pin(self.write(Write::Record(Box::new(approval)), until))
     }
 
-    fn revoke(&self, record: Revoked, until: Instant) -> LocalBoxFuture<'_, Result<(), ApiError>> {
+    fn revoke(
+        &self,
+        record: RevokedRecord,
+        until: Instant,
+    ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
         Box::pin(self.write(Write::Revoke(record), until))
     }
 }

@@ -217,7 +217,7 @@ fn count_down(waiting: &mut HashMap<ReadGroup, usize>, all: &mut usize, group: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{Door, Live};
+    use crate::decide::{AdmissionPhase, Live};
     use crate::policy::PolicySet;
     use crate::relations::Catalogue;
     use crate::webhook::{Parsed, parse_review};
@@ -304,7 +304,7 @@ mod tests {
                 "resource": {"resource": "configmaps"}, "name": "a", "namespace": namespace,
                 "userInfo": {"username": user}, "oldObject": {"metadata": {"uid": uid}}}});
             let bytes = review.to_string();
-            let parsed = parse_review(bytes.as_bytes(), Door::Validate).unwrap();
+            let parsed = parse_review(bytes.as_bytes(), AdmissionPhase::Validate).unwrap();
             let Parsed::Review(review) = parsed else { panic!("it can be read") };
             ReadGroup::of(&Situation::new(graph, &policies, Live::Graph, 0), &review)
         };

@@ -14,7 +14,7 @@ use super::configurations::{Address, skeleton};
 use super::patch::{Standing, standing};
 use super::rules::Rules;
 use crate::cluster::Settings;
-use crate::decide::Door;
+use crate::decide::AdmissionPhase;
 
 /// The webhooks of one configuration that are not as they were installed.
 #[derive(Debug, Default)]
@@ -36,12 +36,12 @@ impl Changes {
     pub(super) fn compare(
         &mut self,
         settings: &Settings,
-        (door, account): (Door, &str),
+        (phase, account): (AdmissionPhase, &str),
         now: &[Standing],
         rules: &Rules,
     ) -> bool {
         if self.installed.as_ref().is_none_or(|(of, _)| of != account) {
-            self.installed = Some((account.to_owned(), installed(settings, account, door)));
+            self.installed = Some((account.to_owned(), installed(settings, account, phase)));
         }
         let expected = self.installed.as_ref().map_or(&[][..], |(_, webhooks)| webhooks);
         let found = changed(now, expected, rules);
@@ -52,13 +52,13 @@ impl Changes {
 }
 
 /// The webhooks of one configuration, as the installation made them.
-fn installed(settings: &Settings, account: &str, door: Door) -> Vec<Standing> {
+fn installed(settings: &Settings, account: &str, phase: AdmissionPhase) -> Vec<Standing> {
     let Settings { namespace, name, timeout_seconds, .. } = settings;
     let address = Address::Service { namespace: namespace.clone(), name: name.clone(), port: 443 };
     let configurations = skeleton(name, &address, account);
-    let webhooks = match door {
-        Door::Mutate => serde_json::to_value(configurations.mutating.webhooks),
-        Door::Validate => serde_json::to_value(configurations.validating.webhooks),
+    let webhooks = match phase {
+        AdmissionPhase::Mutate => serde_json::to_value(configurations.mutating.webhooks),
+        AdmissionPhase::Validate => serde_json::to_value(configurations.validating.webhooks),
     };
     // belay's own manifests can be read.
     let webhooks = webhooks.and_then(|webhooks| standing(Some(&webhooks)));
@@ -159,7 +159,7 @@ mod tests {
         let entry = entries.find(|entry| entry["name"] == "label-delete.belay.dev").unwrap();
         let (parent, field) = pointer.rsplit_once('/').unwrap();
         entry.pointer_mut(parent).unwrap()[field] = value;
-        let installed = installed(&settings(), ACCOUNT, Door::Validate);
+        let installed = installed(&settings(), ACCOUNT, AdmissionPhase::Validate);
         let rules = rules(&World::default(), &[]);
         changed(&standing(Some(&webhooks)).unwrap(), &installed, &rules)
     }

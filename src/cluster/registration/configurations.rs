@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 use super::conditions::Condition::{
     self, AnnotationsChange, Changes, HoldGoes, NoRepeat, NotOurs, SpecFinalizersChange,
 };
-use crate::decide::Door;
+use crate::decide::AdmissionPhase;
 use crate::objects::PROTECT_LABEL;
 use crate::policy::unasked_namespaces;
 use crate::webhook::LABELLED;
@@ -30,7 +30,7 @@ pub struct Entry {
     /// Its name, which a person reads in a denial.
     pub name: &'static str,
     /// In which configuration it stands.
-    pub door: Door,
+    pub phase: AdmissionPhase,
     /// Whether the request is refused when belay does not answer.
     fails: bool,
     /// Whether it is asked about labelled objects alone.
@@ -38,8 +38,8 @@ pub struct Entry {
     conditions: &'static [Condition],
 }
 
-const fn entry(name: &'static str, door: Door, fails: bool) -> Entry {
-    Entry { name, door, fails, labelled: false, conditions: &[] }
+const fn entry(name: &'static str, phase: AdmissionPhase, fails: bool) -> Entry {
+    Entry { name, phase, fails, labelled: false, conditions: &[] }
 }
 
 impl Entry {
@@ -52,7 +52,7 @@ impl Entry {
     /// policy names.
     pub(super) fn path(&self) -> String {
         let labelled = if self.labelled { LABELLED } else { "" };
-        format!("/{}{labelled}", self.door.as_str())
+        format!("/{}{labelled}", self.phase.as_str())
     }
 
     const fn when(self, conditions: &'static [Condition]) -> Self {
@@ -66,22 +66,26 @@ impl Entry {
 /// stands without an answer, the request passes; where belay is the only one
 /// who could say no, it is refused.
 pub const ENTRIES: &[Entry] = &[
-    entry("hold.belay.dev", Door::Mutate, false).when(&[HoldGoes, NotOurs]),
-    entry("label-hold.belay.dev", Door::Mutate, false).labelled().when(&[HoldGoes, NotOurs]),
-    entry("delete.belay.dev", Door::Validate, true).when(&[NoRepeat]),
-    entry("cascade.belay.dev", Door::Validate, false).when(&[NoRepeat, Changes]),
-    entry("update.belay.dev", Door::Validate, true).when(&[Changes, NotOurs]),
+    entry("hold.belay.dev", AdmissionPhase::Mutate, false).when(&[HoldGoes, NotOurs]),
+    entry("label-hold.belay.dev", AdmissionPhase::Mutate, false)
+        .labelled()
+        .when(&[HoldGoes, NotOurs]),
+    entry("delete.belay.dev", AdmissionPhase::Validate, true).when(&[NoRepeat]),
+    entry("cascade.belay.dev", AdmissionPhase::Validate, false).when(&[NoRepeat, Changes]),
+    entry("update.belay.dev", AdmissionPhase::Validate, true).when(&[Changes, NotOurs]),
     // The condition of the entry above looks at belay's own annotations alone.
-    entry("annotate.belay.dev", Door::Validate, true).when(&[AnnotationsChange, NotOurs]),
-    entry("finalize.belay.dev", Door::Validate, true).when(&[SpecFinalizersChange]),
-    entry("evict.belay.dev", Door::Validate, false),
-    entry("label-delete.belay.dev", Door::Validate, true).labelled().when(&[NoRepeat]),
-    entry("label-update.belay.dev", Door::Validate, true).labelled().when(&[Changes, NotOurs]),
+    entry("annotate.belay.dev", AdmissionPhase::Validate, true).when(&[AnnotationsChange, NotOurs]),
+    entry("finalize.belay.dev", AdmissionPhase::Validate, true).when(&[SpecFinalizersChange]),
+    entry("evict.belay.dev", AdmissionPhase::Validate, false),
+    entry("label-delete.belay.dev", AdmissionPhase::Validate, true).labelled().when(&[NoRepeat]),
+    entry("label-update.belay.dev", AdmissionPhase::Validate, true)
+        .labelled()
+        .when(&[Changes, NotOurs]),
 ];
 
 /// The entries of one configuration.
-pub fn entries(door: Door) -> impl Iterator<Item = &'static Entry> {
-    ENTRIES.iter().filter(move |entry| entry.door == door)
+pub fn entries(phase: AdmissionPhase) -> impl Iterator<Item = &'static Entry> {
+    ENTRIES.iter().filter(move |entry| entry.phase == phase)
 }
 
 /// Where the API server finds belay.
@@ -127,9 +131,9 @@ pub fn of_labels(name: &str, address: &Address, bundle: &[u8]) -> Configurations
     let alone = ["label-delete.belay.dev", "label-hold.belay.dev"];
     let entries = ENTRIES.iter().filter(|entry| alone.contains(&entry.name));
     let fill = |entry: &Entry| {
-        let operation = match entry.door {
-            Door::Mutate => "CREATE",
-            Door::Validate => "DELETE",
+        let operation = match entry.phase {
+            AdmissionPhase::Mutate => "CREATE",
+            AdmissionPhase::Validate => "DELETE",
         };
         let rules = Some(vec![super::rules::everything(operation, "*")]);
         let bundle = Some(ByteString(bundle.to_vec()));
@@ -160,8 +164,8 @@ fn build<'e>(
         let conditions = (!conditions.is_empty()).then_some(conditions);
         let failure_policy = Some(if entry.fails { "Fail" } else { "Ignore" }.to_owned());
         let object_selector = entry.labelled.then(labelled);
-        match entry.door {
-            Door::Validate => validating.push(ValidatingWebhook {
+        match entry.phase {
+            AdmissionPhase::Validate => validating.push(ValidatingWebhook {
                 name: entry.name.to_owned(),
                 admission_review_versions: vec!["v1".to_owned()],
                 client_config,
@@ -174,7 +178,7 @@ fn build<'e>(
                 side_effects: "NoneOnDryRun".to_owned(),
                 timeout_seconds: Some(TIMEOUT_SECONDS),
             }),
-            Door::Mutate => mutating.push(MutatingWebhook {
+            AdmissionPhase::Mutate => mutating.push(MutatingWebhook {
                 name: entry.name.to_owned(),
                 admission_review_versions: vec!["v1".to_owned()],
                 client_config,

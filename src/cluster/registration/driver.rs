@@ -23,7 +23,7 @@ use crate::cluster::api::patch_params;
 use crate::cluster::event::create;
 use crate::cluster::pace::{Backoff, within};
 use crate::cluster::{Context, Paths, Registered};
-use crate::decide::Door;
+use crate::decide::AdmissionPhase;
 use crate::objects::ApiError;
 use crate::telemetry::Condition;
 use crate::webhook::PathToken;
@@ -39,8 +39,8 @@ const TRIES: usize = 3;
 pub async fn run(context: Context) {
     let mut ending = context.signals.ending.subscribe();
     let (tell, heard) = mpsc::channel(16);
-    let configurations =
-        [Door::Mutate, Door::Validate].map(|door| Configuration::new(&context, door));
+    let configurations = [AdmissionPhase::Mutate, AdmissionPhase::Validate]
+        .map(|phase| Configuration::new(&context, phase));
     let [mutating, validating] = configurations.each_ref().map(|c| (c.api.clone(), c.kind));
     let (name, retry) = (context.settings.name.clone(), context.settings.timing.retry);
     let remark = context.readiness.remark(
@@ -86,7 +86,7 @@ struct Filled {
 }
 
 struct Configuration {
-    door: Door,
+    phase: AdmissionPhase,
     kind: &'static str,
     api: Api<DynamicObject>,
     watched: Watched,
@@ -107,15 +107,19 @@ struct Configuration {
 }
 
 impl Configuration {
-    fn new(context: &Context, door: Door) -> Self {
-        let (kind, plural) = match door {
-            Door::Mutate => ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-            Door::Validate => ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    fn new(context: &Context, phase: AdmissionPhase) -> Self {
+        let (kind, plural) = match phase {
+            AdmissionPhase::Mutate => {
+                ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
+            }
+            AdmissionPhase::Validate => {
+                ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
+            }
         };
         let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
         Self {
-            door,
+            phase,
             kind,
             api: Api::all_with(context.client.clone(), &resource),
             watched: Watched::Unknown,
@@ -137,9 +141,9 @@ impl Configuration {
 
     /// Its name in metrics.
     fn label(&self) -> &'static str {
-        match self.door {
-            Door::Mutate => "mutating",
-            Door::Validate => "validating",
+        match self.phase {
+            AdmissionPhase::Mutate => "mutating",
+            AdmissionPhase::Validate => "validating",
         }
     }
 }
@@ -215,7 +219,7 @@ impl Driver {
             let (kind, name) = (configuration.kind, &settings.name);
             let now = configuration.watched.entries().unwrap_or_default();
             let differs =
-                configuration.changes.compare(settings, (configuration.door, account), now, rules);
+                configuration.changes.compare(settings, (configuration.phase, account), now, rules);
             let webhooks = configuration.changes.found();
             self.context.metrics.registration_changed(configuration.label(), webhooks.len());
             if !differs {
@@ -266,7 +270,7 @@ impl Driver {
         let mut error = None;
         for _ in 0..TRIES {
             let Some(entries) = configuration.watched.entries() else { return };
-            let Some(patch) = compare(entries, configuration.door, wanted).patch else {
+            let Some(patch) = compare(entries, configuration.phase, wanted).patch else {
                 if configuration.held_off.take().is_some() {
                     tracing::info!(kind, name, "the webhook configuration is filled in again");
                 }
@@ -406,16 +410,16 @@ impl Driver {
                 configuration.event_due = None;
             }
             self.context.metrics.registration_missing(label, false);
-            bundles.push(bundle(entries, configuration.door));
+            bundles.push(bundle(entries, configuration.phase));
             // A path that replicas do not accept asks nothing.
-            let token = token(entries, configuration.door);
+            let token = token(entries, configuration.phase);
             asks &= token.as_ref().zip(paths).is_some_and(|(t, p)| p.accepted.contains(t));
             tokens.push(token);
             let different = configuration.changes.found().iter();
             changed.extend(different.map(|webhook| format!("{kind}/{name} webhook {webhook}")));
             let Some(wanted) = &self.wanted else { continue };
             let rules_alone = patch::Wanted { rules: &wanted.rules, bundle: None, token: None };
-            let compared = compare(entries, configuration.door, rules_alone);
+            let compared = compare(entries, configuration.phase, rules_alone);
             let Difference { asks: its, missing: absent, .. } = compared;
             asks &= its;
             missing.extend(absent.iter().map(|entry| format!("{kind}/{name} entry {entry}")));

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::configurations::{Entry, entries};
 use super::rules::Rules;
-use crate::decide::Door;
+use crate::decide::AdmissionPhase;
 use crate::webhook::PathToken;
 
 /// An entry of a configuration, as it stands in the API server.
@@ -118,12 +118,12 @@ pub struct Wanted<'a> {
 }
 
 /// Compares.
-pub fn compare(standing: &[Standing], door: Door, wanted: Wanted<'_>) -> Difference {
+pub fn compare(standing: &[Standing], phase: AdmissionPhase, wanted: Wanted<'_>) -> Difference {
     let Wanted { rules, bundle, token } = wanted;
     let mut operations = Vec::new();
     let mut asks = true;
     for (index, entry) in standing.iter().enumerate() {
-        let Some(known) = entry.known(door) else { continue };
+        let Some(known) = entry.known(phase) else { continue };
         let before = operations.len();
         let wanted = rules.of(&entry.name);
         let stand = entry.rules.as_deref().unwrap_or_default();
@@ -156,7 +156,7 @@ pub fn compare(standing: &[Standing], door: Door, wanted: Wanted<'_>) -> Differe
         }
     }
     let absent = |name: &str| !standing.iter().any(|entry| entry.name == name);
-    let missing: Vec<_> = entries(door)
+    let missing: Vec<_> = entries(phase)
         .map(|entry| entry.name)
         .filter(|name| absent(name) && !rules.of(name).is_empty())
         .collect();
@@ -169,8 +169,8 @@ pub fn compare(standing: &[Standing], door: Door, wanted: Wanted<'_>) -> Differe
 
 impl Standing {
     /// The entry of belay's that it is; none: belay does not know it.
-    fn known(&self, door: Door) -> Option<&'static Entry> {
-        entries(door).find(|entry| entry.name == self.name)
+    fn known(&self, phase: AdmissionPhase) -> Option<&'static Entry> {
+        entries(phase).find(|entry| entry.name == self.name)
     }
 
     fn bundle(&self) -> Option<&[u8]> {
@@ -180,8 +180,8 @@ impl Standing {
 
 /// The authorities that stand in every entry of belay's; `None`: they differ,
 /// or there are none.
-pub fn bundle(standing: &[Standing], door: Door) -> Option<&str> {
-    let known = standing.iter().filter(|entry| entry.known(door).is_some());
+pub fn bundle(standing: &[Standing], phase: AdmissionPhase) -> Option<&str> {
+    let known = standing.iter().filter(|entry| entry.known(phase).is_some());
     let mut bundles = known.map(Standing::bundle);
     let first = bundles.next()??;
     bundles.all(|bundle| bundle == Some(first)).then(|| std::str::from_utf8(first).ok())?
@@ -189,9 +189,9 @@ pub fn bundle(standing: &[Standing], door: Door) -> Option<&str> {
 
 /// The secret in the path of every entry of belay's; `None`: they differ, or
 /// there is none.
-pub fn token(standing: &[Standing], door: Door) -> Option<PathToken> {
+pub fn token(standing: &[Standing], phase: AdmissionPhase) -> Option<PathToken> {
     let mut tokens = standing.iter().filter_map(|entry| {
-        let known = entry.known(door)?;
+        let known = entry.known(phase)?;
         let path = entry.client_config.path().unwrap_or_default();
         let token = path.strip_suffix(&known.path()).and_then(|rest| rest.strip_prefix('/'));
         Some(token.and_then(PathToken::parse))

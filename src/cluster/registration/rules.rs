@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 use crate::cluster::World;
 use crate::cluster::feed::plan;
-use crate::decide::is_harm_on_kind;
+use crate::decide::is_hold_unsafe_on_kind;
 use crate::objects::Kinds;
 use crate::policy::Policy;
 use crate::policy::api::Action;
@@ -48,7 +48,7 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     let mut rules = Rules::default();
 
     let mut held = of(&|policy| policy.holds() && policy.strictest_action() == Action::Deny);
-    held.0.retain(|(group, resource)| !is_harm_on_kind(group, resource));
+    held.0.retain(|(group, resource)| !is_hold_unsafe_on_kind(group, resource));
     rules.ask("hold.belay.dev", "CREATE", &held, "");
     rules.ask("hold.belay.dev", "UPDATE", &held, "/*");
 

@@ -10,7 +10,7 @@ use crate::cluster::Registered;
 use crate::cluster::holding::{Holding, RefusedHolds, Stopped};
 use crate::cluster::journal::to_the_second;
 
-use crate::decide::Harm;
+use crate::decide::NoHoldReason;
 use crate::graph::{Graph, Incomplete};
 use crate::objects::{ApiError, KindId, full_name};
 use crate::policy::api::NotHeld;
@@ -226,7 +226,7 @@ pub(super) fn not_held(holding: &Holding) -> Vec<NotHeld> {
     });
     let none_on = none_on.iter().map(|resource| NotHeld {
         resource: resource.clone(),
-        why: Harm::Kind.words().to_owned(),
+        why: NoHoldReason::Kind.message().to_owned(),
         objects: None,
     });
     let stopped = stopped.iter().map(|Stopped { resource, missing, limit }| NotHeld {

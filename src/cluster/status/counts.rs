@@ -33,7 +33,7 @@ fn counts(world: &World, kind: KindId, objects: &[NodeId], into: &mut Counts) {
     // A number that was free for a moment may be another object's by now.
     let nodes = objects.iter().filter_map(|id| graph.get(*id)).filter(|n| n.kind() == kind);
     for node in nodes {
-        for applied in situation.written(Facts::of_node(node)) {
+        for applied in situation.policies_despite_pause(Facts::of_node(node)) {
             let Source::Policy(name) = &applied.policy.source else { continue };
             if !into.contains_key(name) {
                 into.insert(name.clone(), Count::default());

@@ -18,11 +18,11 @@ const STEP: usize = 64;
 pub(super) struct Watched {
     /// The value of `Signals::changed` that this follows from.
     changed: Option<u64>,
-    policies: BTreeMap<String, Named>,
+    policies: BTreeMap<String, ObjectName>,
 }
 
 #[derive(Debug)]
-struct Named {
+struct ObjectName {
     needs: BTreeSet<KindId>,
     unknown: Vec<String>,
 }
@@ -44,7 +44,7 @@ impl Watched {
                 step.map(|policy| {
                     if let Source::Policy(name) = &policy.source {
                         let unknown = unknown.remove(name).unwrap_or_default();
-                        let named = Named { needs: needs(&world, policy), unknown };
+                        let named = ObjectName { needs: needs(&world, policy), unknown };
                         policies.insert(name.clone(), named);
                     }
                 })
@@ -63,7 +63,7 @@ impl Watched {
         let world = context.world.read();
         let policies = self.policies.iter();
         policies
-            .map(|(name, Named { needs, unknown })| {
+            .map(|(name, ObjectName { needs, unknown })| {
                 let finding = watching(&world.graph, needs, unknown);
                 (name.as_str(), (finding, unknown.as_slice()))
             })

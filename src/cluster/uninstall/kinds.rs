@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use crate::cluster::context::Settings;
 use crate::cluster::feed::plan::{labelled, policies, targets};
 use crate::cluster::world::World;
-use crate::decide::is_harm_on_kind;
+use crate::decide::is_hold_unsafe_on_kind;
 use crate::objects::{KindId, KindInfo};
 
 /// A kind to look at.
@@ -27,7 +27,7 @@ pub fn to_look_at(world: &World, settings: &Settings, record: &BTreeSet<String>)
         .flat_map(|policy| targets(world, policy))
         .filter(|kind| {
             let info = kinds.info(*kind);
-            !is_harm_on_kind(&info.group, &info.resource)
+            !is_hold_unsafe_on_kind(&info.group, &info.resource)
         })
         .chain(labelled(world, settings))
         .collect();

@@ -181,7 +181,7 @@ async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<
     if content {
         snapshot.objects(session.near()).await;
         if let Ok(verdict) = super::why::verdict(session, snapshot).await {
-            let along = verdict.blockers.into_iter().filter(|blocker| blocker.along);
+            let along = verdict.blockers.into_iter().filter(|blocker| blocker.is_content);
             sources.extend(along.flat_map(|blocker| blocker.policies));
         }
     }
@@ -189,7 +189,7 @@ async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<
     let Some((kind, namespace, name)) = session.place(&world) else { return Vec::new() };
     let situation = situation(&world);
     if let Some(node) = world.graph.object(kind, &namespace, &name) {
-        let applied = situation.applied(Facts::of_node(node));
+        let applied = situation.policies_of(Facts::of_node(node));
         let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
         sources.extend(enforcing.map(|applied| applied.policy.source.clone()));
         // A pause lets people delete; what is held by then is held on.

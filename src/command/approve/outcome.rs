@@ -4,7 +4,9 @@ use super::{arguments_of, right};
 use crate::cluster::Snapshot;
 use crate::command::target::{Session, approvals_unread, situation};
 use crate::command::why;
-use crate::decide::{Blocker, Consent, Decision, Item, Verdict, consent, sentence};
+use crate::decide::{
+    Blocker, Decision, Item, RequiredApprovals, Verdict, required_approvals, sentence,
+};
 use crate::objects::{FOREGROUND, Object, ObjectRef, split_api_version};
 use crate::policy::{Policy, service_account};
 
@@ -91,7 +93,7 @@ async fn verdict(session: &Session, snapshot: &Snapshot) -> Option<Verdict> {
 /// What a DELETE would take along that an approval of the object alone does not
 /// cover: whoever gave one reads it here, and not in the next refusal.
 fn along(verdict: &Verdict) -> Option<String> {
-    refusing_of(verdict, |blocker| blocker.along)
+    refusing_of(verdict, |blocker| blocker.is_content)
 }
 
 /// What stands against a DELETE, whatever it is.
@@ -106,13 +108,17 @@ fn refusing_of(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<St
 }
 
 /// Who has approved by now, against what is asked for.
-fn consented(session: &Session, snapshot: &Snapshot, policies: &[Policy]) -> Option<Consent> {
+fn consented(
+    session: &Session,
+    snapshot: &Snapshot,
+    policies: &[Policy],
+) -> Option<RequiredApprovals> {
     let world = snapshot.context.world.read();
     let (kind, namespace, name) = session.place(&world)?;
     let situation = situation(&world);
     let node = world.graph.object(kind, &namespace, &name)?;
     let policies: Vec<&Policy> = policies.iter().collect();
-    consent(&situation, &Item::of_node(&situation, node), &policies)
+    required_approvals(&situation, &Item::of_node(&situation, node), &policies)
 }
 
 /// How many are missing, and who they may be; `known`: it could be read who has
@@ -120,7 +126,7 @@ fn consented(session: &Session, snapshot: &Snapshot, policies: &[Policy]) -> Opt
 fn missing(
     me: &str,
     policies: &[Policy],
-    Consent { terms, people }: &Consent,
+    RequiredApprovals { terms, people }: &RequiredApprovals,
     known: bool,
     right: &str,
 ) -> String {
@@ -206,18 +212,19 @@ mod tests {
     use super::*;
     use crate::policy::Terms;
 
-    fn consented(required: usize, accounts: &[&str], people: &[&str]) -> Consent {
+    fn consented(required: usize, accounts: &[&str], people: &[&str]) -> RequiredApprovals {
         let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         let accounts = owned(accounts);
         let terms = Terms { required, longest_seconds: 600, accounts };
-        Consent { terms, people: owned(people) }
+        RequiredApprovals { terms, people: owned(people) }
     }
 
     #[test]
     fn who_is_missing_is_said_as_far_as_it_is_known() {
         let (ci, right) = ("system:serviceaccount:ops:ci", "a right");
-        let says =
-            |me: &str, consent: &Consent, known: bool| missing(me, &[], consent, known, right);
+        let says = |me: &str, consent: &RequiredApprovals, known: bool| {
+            missing(me, &[], consent, known, right)
+        };
         let said = says(ci, &consented(1, &[], &[]), true);
         assert!(said.contains("ops:ci is a service account, and "), "{said}");
         // Neither is one.

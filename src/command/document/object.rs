@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::decide::Named;
+use crate::decide::ObjectName;
 use crate::graph::{Graph, NodeId};
 use crate::objects::{KindInfo, Kinds, ObjectRef};
 
@@ -54,7 +54,7 @@ impl Object {
 
     /// The one that messages name so. A name says no group: the plural and the
     /// group are said if a graph has one such object and no other.
-    pub fn named(graph: &Graph, Named { kind, namespace, name }: &Named) -> Self {
+    pub fn named(graph: &Graph, ObjectName { kind, namespace, name }: &ObjectName) -> Self {
         let kinds = graph.kinds.iter().filter(|(_, info)| info.kind == *kind);
         let mut found = kinds.filter(|(id, _)| graph.object(*id, namespace, name).is_some());
         match (found.next(), found.next()) {
@@ -110,7 +110,8 @@ mod tests {
             json!({"group": "example.com", "resource": "gizmos", "namespace": "shop",
                 "name": "web", "typed": "gizmos.example.com/web -n shop"})
         );
-        let named = Named { kind: "Gizmo".into(), namespace: String::new(), name: "web".into() };
+        let named =
+            ObjectName { kind: "Gizmo".into(), namespace: String::new(), name: "web".into() };
         assert_eq!(
             said(&Object::named(&Graph::new(Kinds::default()), &named)),
             json!({"kind": "Gizmo", "name": "web", "typed": "gizmo/web"})

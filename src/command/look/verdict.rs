@@ -5,8 +5,8 @@ use crate::cluster::{Confirm, confirm};
 use crate::command::document::ReportedVerdict;
 use crate::command::target::SILENT;
 use crate::decide::{
-    Decision, DeleteOptions, Door, Extra, Live, LiveRead, LiveReads, Operation, Resource, Review,
-    Situation, User, Verdict, decide_together,
+    AdmissionPhase, Decision, DeleteOptions, Live, LiveRead, LiveReads, Operation, Resource,
+    Review, ReviewDetails, Situation, User, Verdict, decide_together,
 };
 use crate::graph::{Node, Propagation};
 use crate::objects::{ApiError, Kinds};
@@ -58,7 +58,7 @@ async fn decided(scene: &Scene, cascade: Propagation) -> Verdict {
     };
     let review = Review {
         uid: "".into(),
-        door: Door::Validate,
+        phase: AdmissionPhase::Validate,
         operation: Operation::Delete,
         resource: Resource::default(),
         name: "".into(),
@@ -73,7 +73,10 @@ async fn decided(scene: &Scene, cascade: Propagation) -> Verdict {
         old_object: None,
         // Of a Namespace that is Terminating: it still has the one that every
         // Namespace has.
-        extra: Extra { old_spec_finalizers: vec!["kubernetes".to_owned()], ..Extra::default() },
+        details: ReviewDetails {
+            old_spec_finalizers: vec!["kubernetes".to_owned()],
+            ..ReviewDetails::default()
+        },
         labelled: false,
     };
     let now = match &scene.person {

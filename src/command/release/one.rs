@@ -16,7 +16,7 @@ use crate::command::refusal::is_unasked;
 use crate::command::screen::Format;
 use crate::command::target::{Session, TargetArguments, approvals_unread, situation, unprotected};
 use crate::command::visitor::Visitor;
-use crate::decide::{Cause, Item, Records, approved, consent};
+use crate::decide::{Cause, ExemptionRecords, Item, required_approvals, sufficient_approvals};
 use crate::hold::{Count, Sight, Waiting, keeping};
 use crate::objects::{ApiError, is_hold};
 use crate::policy::{Facts, Policy};
@@ -294,11 +294,11 @@ impl Work {
         let keeping = keeping(&situation, Facts::of_node(node));
         let policies: Vec<&Policy> = keeping.iter().map(|applied| applied.policy).collect();
         let item = Item::of_node(&situation, node);
-        match approved(&situation, &item, &policies, Records::Ignored) {
+        match sufficient_approvals(&situation, &item, &policies, ExemptionRecords::Ignored) {
             Some(approvals) if !approvals.is_empty() => Ok(()),
             Some(_) => Err("no approval of it is in force".to_owned()),
             None => {
-                let (given, required) = consent(&situation, &item, &policies)
+                let (given, required) = required_approvals(&situation, &item, &policies)
                     .map_or((0, 1), |consent| (consent.people.len(), consent.terms.required));
                 Err(format!("{given} of {required} people have approved it"))
             }

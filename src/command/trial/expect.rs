@@ -113,12 +113,12 @@ impl Expect {
             differ("held", word(*held).into(), shown.into(), found == Some(*held));
         }
         if let Some(approved) = approved {
-            let found = sorted(&found.passed.approvals);
+            let found = sorted(&found.overrides.approvals);
             let approved = sorted(approved);
             differ("approved", shown(&approved), shown(&found), approved == found);
         }
         if let Some(exempted) = exempted {
-            let found: Vec<String> = found.passed.exempted.iter().map(policy_name).collect();
+            let found: Vec<String> = found.overrides.exempted.iter().map(policy_name).collect();
             let (exempted, found) = (sorted(exempted), sorted(&found));
             differ("exempted", shown(&exempted), shown(&found), exempted == found);
         }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::error::CaseError;
 use crate::command::document::policy_name;
 use crate::command::files::World;
-use crate::decide::{self, Cause, Decision, Door, Verdict};
+use crate::decide::{self, AdmissionPhase, Cause, Decision, Verdict};
 use crate::objects::is_hold;
 use crate::webhook::{Parsed, parse_review};
 
@@ -23,7 +23,7 @@ pub struct Outcome {
 
 /// Asks about a review at this time. An error says why it is no review.
 pub fn outcome(world: &World, mut review: Value, now: i64) -> Result<Outcome, CaseError> {
-    let first = judged(world, &review, Door::Mutate, now)?;
+    let first = judged(world, &review, AdmissionPhase::Mutate, now)?;
     let mut warnings = decide::warnings(&first);
     if !first.decision.passes() {
         let held = held(&review, &first);
@@ -35,7 +35,7 @@ pub fn outcome(world: &World, mut review: Value, now: i64) -> Result<Outcome, Ca
         json_patch::patch(object, &patch)
             .map_err(|error| CaseError::PatchFails(error.to_string()))?;
     }
-    let second = judged(world, &review, Door::Validate, now)?;
+    let second = judged(world, &review, AdmissionPhase::Validate, now)?;
     warnings.extend(decide::warnings(&second));
     let verdict = if second.decision >= first.decision { second } else { first };
     let held = held(&review, &verdict);
@@ -43,9 +43,9 @@ pub fn outcome(world: &World, mut review: Value, now: i64) -> Result<Outcome, Ca
 }
 
 /// One phase, by the bytes that it would be sent.
-fn judged(world: &World, review: &Value, door: Door, now: i64) -> Result<Verdict, CaseError> {
+fn judged(world: &World, review: &Value, phase: AdmissionPhase, now: i64) -> Result<Verdict, CaseError> {
     let bytes = review.to_string().into_bytes();
-    match parse_review(&bytes, door) {
+    match parse_review(&bytes, phase) {
         Ok(Parsed::Review(review)) => Ok(world.decide(&review, now)),
         Ok(Parsed::Unreadable { detail, .. }) => {
             Err(CaseError::UnreadableObject(detail.to_string()))
@@ -76,9 +76,9 @@ impl Outcome {
     /// The policies that made the verdict what it is, or that let somebody
     /// pass who is exempt from them.
     pub fn policies(&self) -> Vec<String> {
-        let Verdict { decision, blockers, passed, .. } = &self.verdict;
+        let Verdict { decision, blockers, overrides, .. } = &self.verdict;
         let decisive = blockers.iter().filter(|blocker| blocker.outcome == *decision);
-        let sources = decisive.flat_map(|blocker| &blocker.policies).chain(&passed.exempted);
+        let sources = decisive.flat_map(|blocker| &blocker.policies).chain(&overrides.exempted);
         let mut names: Vec<String> = sources.map(policy_name).collect();
         names.sort();
         names.dedup();
@@ -111,7 +111,7 @@ fn named(cause: &Cause) -> Vec<String> {
         | Cause::Exists(object)
         | Cause::Dependent(object)
         | Cause::Owner(object)
-        | Cause::LetsGo(object) => vec![object.to_string()],
+        | Cause::WeakerProtection(object) => vec![object.to_string()],
         Cause::Elsewhere { causes, .. } => causes.iter().flat_map(named).collect(),
         Cause::Finalizer(finalizer) => vec![finalizer.clone()],
         Cause::Always
@@ -119,6 +119,6 @@ fn named(cause: &Cause) -> Vec<String> {
         | Cause::Hold { .. }
         | Cause::Unknown(_)
         | Cause::Unproven(_)
-        | Cause::Excess(_) => Vec::new(),
+        | Cause::TooLarge(_) => Vec::new(),
     }
 }

@@ -35,10 +35,10 @@ pub fn needs(verdict: &Verdict) -> Vec<Need> {
     let deciding = || verdict.blockers.iter().filter(|b| b.outcome == verdict.decision);
     // What no policy says no approval takes away.
     let deciding = || deciding().filter(|blocker| !blocker.policies.is_empty());
-    let content = deciding().any(|blocker| blocker.along);
+    let content = deciding().any(|blocker| blocker.is_content);
     let mut needs = Vec::new();
     for blocker in deciding() {
-        let of_target = blocker.along || blocker.object == verdict.target;
+        let of_target = blocker.is_content || blocker.object == verdict.target;
         let object = if of_target { &verdict.target } else { &blocker.object };
         let need = Need { object: object.clone(), content: of_target && content };
         if !needs.contains(&need) {

@@ -19,7 +19,9 @@ use super::screen::OutputArguments;
 use super::target::{Session, TargetArguments, unprotected};
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
-use crate::decide::{DeleteOptions, Door, Extra, Operation, Resource, Review, User, Verdict};
+use crate::decide::{
+    AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User, Verdict,
+};
 use crate::objects::{Object, is_namespace};
 
 /// How long the live reads of a verdict may take.
@@ -71,7 +73,7 @@ pub async fn verdict(session: &Session, snapshot: &Snapshot) -> Result<Verdict, 
     let whole = serde_json::value::to_raw_value(&session.object).ok();
     let review = Review {
         uid: "".into(),
-        door: Door::Validate,
+        phase: AdmissionPhase::Validate,
         operation: Operation::Delete,
         resource: Resource {
             group: target.group.as_str().into(),
@@ -88,7 +90,7 @@ pub async fn verdict(session: &Session, snapshot: &Snapshot) -> Result<Verdict, 
         options: DeleteOptions::default(),
         object: None,
         old_object: Some(object),
-        extra: Extra::read(whole.as_deref(), None),
+        details: ReviewDetails::read(whole.as_deref(), None),
         labelled: false,
     };
     Ok(snapshot.decide(&review, Instant::now() + LIMIT).await)

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::cluster::World;
-use crate::decide::{Blocker, Cause, Decision, Named, Verdict};
+use crate::decide::{Blocker, Cause, Decision, ObjectName, Verdict};
 
 /// Sentences about what is known to change; of everything else nothing.
 pub fn by_itself(world: &World, verdict: &Verdict) -> Vec<String> {
@@ -14,7 +14,7 @@ pub fn by_itself(world: &World, verdict: &Verdict) -> Vec<String> {
         let of_causes = blocker.causes.iter().filter_map(|cause| ends(world, blocker, cause));
         says.extend(of_causes);
     }
-    says.extend(verdict.passed.approvals.iter().filter_map(|name| approval(world, name)));
+    says.extend(verdict.overrides.approvals.iter().filter_map(|name| approval(world, name)));
     if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
         says.extend(pause(world));
     }
@@ -48,7 +48,7 @@ fn ends(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
 
 /// Whether all objects that this may be are Terminating. A name says no group,
 /// so there may be several.
-fn is_going(world: &World, Named { kind, namespace, name }: &Named) -> bool {
+fn is_going(world: &World, ObjectName { kind, namespace, name }: &ObjectName) -> bool {
     let graph = &world.graph;
     let kinds = graph.kinds.iter().filter(|(_, info)| info.kind == *kind);
     let nodes = kinds.filter_map(|(id, _)| graph.object(id, namespace, name));
@@ -57,7 +57,7 @@ fn is_going(world: &World, Named { kind, namespace, name }: &Named) -> bool {
 }
 
 /// Whether this is a Job of Kubernetes' own: others may be called so, too.
-fn is_job(world: &World, Named { kind, namespace, name }: &Named) -> bool {
+fn is_job(world: &World, ObjectName { kind, namespace, name }: &ObjectName) -> bool {
     let graph = &world.graph;
     let job = graph.kinds.find("batch", "Job").filter(|_| kind == "Job");
     job.is_some_and(|job| graph.object(job, namespace, name).is_some())
@@ -90,8 +90,11 @@ mod tests {
     }
 
     fn user(kind: &str) -> Cause {
-        let root =
-            Named { kind: kind.to_owned(), namespace: "shop".to_owned(), name: "web".to_owned() };
+        let root = ObjectName {
+            kind: kind.to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+        };
         Cause::User { root, through: None, path: "spec".to_owned() }
     }
 
@@ -104,9 +107,9 @@ mod tests {
             causes,
             more: 0,
             people: 1,
-            along: false,
+            is_content: false,
         };
-        Verdict::of(target(), vec![blocker])
+        Verdict::from_blockers(target(), vec![blocker])
     }
 
     /// A world with this object shop/web in it.

@@ -2,7 +2,7 @@
 //! DELETE is refused.
 
 use super::{Counting, ReleaseGroup, UnknownUse};
-use crate::decide::{Item, Refusal, Situation, counting_users, refusal_in_cascade};
+use crate::decide::{Item, CollectorRefusal, Situation, counting_users, refusal_in_cascade};
 use crate::graph::{Node, NodeId, User};
 use crate::objects::NumberSet;
 
@@ -45,9 +45,9 @@ impl<'a> Counting<'a> {
     fn refuses(&mut self, node: Node<'a>, group: &ReleaseGroup) -> Result<bool, UnknownUse> {
         let item = Item::of_node(self.chain.situation, node);
         let modes = match refusal_in_cascade(self.chain.situation, &item) {
-            Refusal::No => return Ok(false),
-            Refusal::Perhaps => return Ok(true),
-            Refusal::WhileUsed(modes) => modes,
+            CollectorRefusal::No => return Ok(false),
+            CollectorRefusal::Perhaps => return Ok(true),
+            CollectorRefusal::WhileUsed(modes) => modes,
         };
         let lists = self.lists(node)?;
         self.read(&lists);

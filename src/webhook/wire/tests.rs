@@ -16,12 +16,12 @@ fn review(groups: usize, field: &str, value: &str) -> Vec<u8> {
 #[test]
 fn h34_a_review_has_a_bounded_number_of_groups() {
     let body = review(counts::GROUPS, "labels", "null");
-    let Parsed::Review(read) = parse(&body, Door::Validate).unwrap() else {
+    let Parsed::Review(read) = parse(&body, AdmissionPhase::Validate).unwrap() else {
         panic!("it can be read")
     };
     assert_eq!(read.user.groups.len(), counts::GROUPS);
     let body = review(counts::GROUPS + 1, "labels", "null");
-    let Parsed::Unreadable { detail, .. } = parse(&body, Door::Validate).unwrap() else {
+    let Parsed::Unreadable { detail, .. } = parse(&body, AdmissionPhase::Validate).unwrap() else {
         panic!("it has too many")
     };
     assert!(detail.contains("more than 10000 groups in userInfo"), "{detail}");
@@ -31,7 +31,7 @@ fn h34_a_review_has_a_bounded_number_of_groups() {
 fn h71_long_lists_are_counted_in_bytes_of_memory() {
     let bytes = |groups: usize| {
         let body = review(groups, "labels", "null");
-        let Parsed::Review(read) = parse(&body, Door::Validate).unwrap() else {
+        let Parsed::Review(read) = parse(&body, AdmissionPhase::Validate).unwrap() else {
             panic!("it can be read")
         };
         read.list_bytes()
@@ -55,7 +55,8 @@ fn h76_a_propagation_policy_of_a_million_bytes_is_not_copied() {
             "resource":{{"resource":"pods"}},"name":"a","operation":"DELETE","oldObject":{{}},
             "options":{{"propagationPolicy":"{policy}"}}}}}}"#
         );
-        let Parsed::Unreadable { detail, .. } = parse(body.as_bytes(), Door::Validate).unwrap()
+        let Parsed::Unreadable { detail, .. } =
+            parse(body.as_bytes(), AdmissionPhase::Validate).unwrap()
         else {
             panic!("it is too long")
         };
@@ -100,10 +101,12 @@ fn h34_an_object_of_a_review_has_a_bounded_number_of_entries() {
         ("ownerReferences", owners(199_900), owners(200_001)),
     ] {
         let body = review(0, field, &most);
-        let read = parse(&body, Door::Validate).unwrap();
+        let read = parse(&body, AdmissionPhase::Validate).unwrap();
         assert!(matches!(read, Parsed::Review(_)), "{field}");
         let body = review(0, field, &one_more);
-        let Parsed::Unreadable { detail, user, .. } = parse(&body, Door::Validate).unwrap() else {
+        let Parsed::Unreadable { detail, user, .. } =
+            parse(&body, AdmissionPhase::Validate).unwrap()
+        else {
             panic!("{field} is not bounded")
         };
         assert!(detail.starts_with("more than ") && user.name == "jane", "{detail}");
@@ -127,7 +130,7 @@ fn update(resource: &str, fields: &str, metadata: &str) -> Vec<u8> {
 
 /// Whether a review is read, or why not.
 fn reads(body: &[u8]) -> Result<(), String> {
-    match parse(body, Door::Mutate).unwrap() {
+    match parse(body, AdmissionPhase::Mutate).unwrap() {
         Parsed::Review(_) => Ok(()),
         Parsed::Unreadable { detail, .. } => Err(detail),
     }
@@ -170,7 +173,10 @@ fn h50_the_texts_that_an_answer_repeats_are_bounded() {
     let sample = String::from_utf8(review(1, "generateName", "\"g\"")).unwrap();
     let options = r#""name":"a","namespace":"b","subResource":"c""#;
     let sample = sample.replacen(r#""name":"a""#, options, 1);
-    assert!(matches!(parse(sample.as_bytes(), Door::Validate).unwrap(), Parsed::Review(_)));
+    assert!(matches!(
+        parse(sample.as_bytes(), AdmissionPhase::Validate).unwrap(),
+        Parsed::Review(_)
+    ));
     for (short, text) in [
         (r#""uid":"1""#, format!(r#""uid":"{long}""#)),
         (r#""resource":"configmaps""#, format!(r#""resource":"{long}""#)),
@@ -188,7 +194,7 @@ fn h50_the_texts_that_an_answer_repeats_are_bounded() {
         assert_ne!(body, sample, "{short}");
         // An error would let it pass where a webhook has failurePolicy Ignore. The API
         // server makes the uid.
-        match parse(body.as_bytes(), Door::Validate) {
+        match parse(body.as_bytes(), AdmissionPhase::Validate) {
             Err(refused) => {
                 assert_eq!((refused.code, short), (StatusCode::BAD_REQUEST, r#""uid":"1""#));
                 assert!(refused.message.len() < 200 && refused.message.contains("1024 bytes"));
@@ -207,9 +213,12 @@ fn h50_the_texts_that_an_answer_repeats_are_bounded() {
     }
     // Of what can't be read, too.
     let body = sample.replace(r#""generateName":"g""#, r#""generateName":7"#);
-    assert!(matches!(parse(body.as_bytes(), Door::Validate), Ok(Parsed::Unreadable { .. })));
+    assert!(matches!(
+        parse(body.as_bytes(), AdmissionPhase::Validate),
+        Ok(Parsed::Unreadable { .. })
+    ));
     let body = body.replace(r#""uid":"1""#, &format!(r#""uid":"{long}""#));
-    assert!(parse(body.as_bytes(), Door::Validate).is_err());
+    assert!(parse(body.as_bytes(), AdmissionPhase::Validate).is_err());
 }
 
 #[test]
@@ -255,12 +264,12 @@ fn reads_the_finalizers_of_a_namespace_whatever_its_managed_fields_are() {
     while let Some(at) = body.windows(2).position(|two| two == b"XX") {
         body[at..at + 2].fill(0xff);
     }
-    let Parsed::Review(review) = parse(&body, Door::Validate).unwrap() else {
+    let Parsed::Review(review) = parse(&body, AdmissionPhase::Validate).unwrap() else {
         panic!("it can be read")
     };
-    assert_eq!(review.extra.old_spec_finalizers, ["kubernetes"]);
-    assert_eq!(review.extra.new_spec_finalizers, Vec::<String>::new());
-    assert!(review.extra.rest_changes);
+    assert_eq!(review.details.old_spec_finalizers, ["kubernetes"]);
+    assert_eq!(review.details.new_spec_finalizers, Vec::<String>::new());
+    assert!(review.details.rest_changes);
 }
 
 #[test]
@@ -272,7 +281,7 @@ fn h46_an_eviction_has_the_options_of_its_delete() {
         );
         let body =
             format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{request}}}"#);
-        match parse(body.as_bytes(), Door::Validate).unwrap() {
+        match parse(body.as_bytes(), AdmissionPhase::Validate).unwrap() {
             Parsed::Review(review) => Ok(review.options.propagation_policy.map(|p| p.to_string())),
             Parsed::Unreadable { detail, .. } => Err(detail),
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belay::decide::{Decision, Door, Live, Situation, Verdict, decide};
+use belay::decide::{AdmissionPhase, Decision, Live, Situation, Verdict, decide};
 use belay::graph::Graph;
 use belay::policy::api::MAX_APPROVAL_SECONDS;
 use belay::policy::{Approval, Approvals, Policy, PolicySet};
@@ -393,7 +393,7 @@ fn decided(object: &Value, approval: &Approval) -> Verdict {
         "resource": {"group": "", "version": "v1", "resource": "configmaps"},
         "name": "data", "namespace": object["metadata"]["namespace"]}});
     let bytes = review.to_string().into_bytes();
-    let Parsed::Review(review) = parse_review(&bytes, Door::Validate).unwrap() else {
+    let Parsed::Review(review) = parse_review(&bytes, AdmissionPhase::Validate).unwrap() else {
         panic!("unreadable")
     };
     let now = jiff::Timestamp::now().as_second();

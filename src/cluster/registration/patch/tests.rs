@@ -33,7 +33,7 @@ fn compared(live: &Value, bundle: Option<&str>) -> Difference {
 fn compared_with(live: &Value, bundle: Option<&str>, token: &PathToken) -> Difference {
     let entries = standing(live.get("webhooks")).unwrap();
     let wanted = Wanted { rules: &wanted(), bundle, token: Some(token) };
-    compare(&entries, Door::Validate, wanted)
+    compare(&entries, AdmissionPhase::Validate, wanted)
 }
 
 /// The configuration after the patch, which has to apply to it.
@@ -56,7 +56,10 @@ fn one_patch_fills_in_what_belay_owns_and_nothing_else() {
     let before = installed();
     let after = patched(&before, Some("pem"));
     assert_eq!(compared(&after, Some("pem")), Difference { asks: true, ..Difference::default() });
-    assert_eq!(bundle(&standing(after.get("webhooks")).unwrap(), Door::Validate), Some("pem"));
+    assert_eq!(
+        bundle(&standing(after.get("webhooks")).unwrap(), AdmissionPhase::Validate),
+        Some("pem")
+    );
     let mut without = after.clone();
     for entry in without["webhooks"].as_array_mut().unwrap() {
         let entry = entry.as_object_mut().unwrap();
@@ -93,7 +96,10 @@ fn without_a_bundle_the_authorities_are_left_alone() {
     assert_eq!(compared(&live, None).patch, None);
     live["webhooks"][6]["rules"] = json!([]);
     let after = patched(&live, None);
-    assert_eq!(bundle(&standing(after.get("webhooks")).unwrap(), Door::Validate), Some("theirs"));
+    assert_eq!(
+        bundle(&standing(after.get("webhooks")).unwrap(), AdmissionPhase::Validate),
+        Some("theirs")
+    );
     assert_eq!(after, patched(&installed(), Some("theirs")));
 }
 
@@ -165,7 +171,7 @@ fn entries_that_belay_does_not_know_are_left_alone_and_missing_ones_are_told() {
 fn a_configuration_without_entries_lacks_them() {
     for webhooks in [None, Some(&Value::Null), Some(&json!([]))] {
         let wanted = Wanted { rules: &wanted(), bundle: Some("pem"), token: Some(&secret("1")) };
-        let difference = compare(&standing(webhooks).unwrap(), Door::Mutate, wanted);
+        let difference = compare(&standing(webhooks).unwrap(), AdmissionPhase::Mutate, wanted);
         assert_eq!(difference.missing, ["label-hold.belay.dev"]);
         assert_eq!(difference.patch, None);
     }
@@ -175,13 +181,17 @@ fn a_configuration_without_entries_lacks_them() {
 fn authorities_that_differ_are_none() {
     let mut live = patched(&installed(), Some("pem"));
     live["webhooks"][3]["clientConfig"]["caBundle"] = json!(ByteString(b"old".to_vec()));
-    assert_eq!(bundle(&standing(live.get("webhooks")).unwrap(), Door::Validate), None);
-    assert_eq!(bundle(&standing(installed().get("webhooks")).unwrap(), Door::Validate), None);
+    assert_eq!(bundle(&standing(live.get("webhooks")).unwrap(), AdmissionPhase::Validate), None);
+    assert_eq!(
+        bundle(&standing(installed().get("webhooks")).unwrap(), AdmissionPhase::Validate),
+        None
+    );
 }
 
 #[test]
 fn a_new_token_is_written_into_every_path_of_a_service_or_a_url() {
-    let of = |live: &Value| token(&standing(live.get("webhooks")).unwrap(), Door::Validate);
+    let of =
+        |live: &Value| token(&standing(live.get("webhooks")).unwrap(), AdmissionPhase::Validate);
     assert_eq!(of(&installed()), None);
     let mut live = patched(&installed(), Some("pem"));
     for (index, url) in [(0, "https://a:8443"), (1, "https://a/"), (2, "https://a/old/validate")] {

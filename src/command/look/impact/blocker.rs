@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::command::document::{Object, ReportedVerdict, policy_name};
-use crate::decide::{Blocker, Verdict, named_by, sentence};
+use crate::decide::{Blocker, Verdict, policy_names, sentence};
 use crate::objects::Kinds;
 
 /// One reason.
@@ -35,7 +35,7 @@ impl BlockerReport {
             object: Object::of(&blocker.object, kinds),
             says: said(verdict, blocker, targets),
             policies: blocker.policies.iter().map(policy_name).collect(),
-            by: named_by(blocker),
+            by: policy_names(blocker),
         }
     }
 }

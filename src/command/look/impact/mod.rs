@@ -119,9 +119,9 @@ async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
 async fn may_approve(scene: &Scene, verdict: &Verdict) -> Option<bool> {
     let (caller, _) = scene.person.as_ref()?;
     let blocker = verdict.blockers.first()?;
-    let covered = if blocker.along { &verdict.target } else { &blocker.object };
+    let covered = if blocker.is_content { &verdict.target } else { &blocker.object };
     let place = asked_in(covered).unwrap_or_default();
-    let (kind, name) = match blocker.along {
+    let (kind, name) = match blocker.is_content {
         true => (("*", "*"), ""),
         false => ((covered.group.as_str(), covered.resource.as_str()), covered.name.as_str()),
     };

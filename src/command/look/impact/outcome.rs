@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::command::look::scene::Scene;
-use crate::decide::HARMLESS;
+use crate::decide::WAITING_FINALIZERS;
 use crate::graph::{
     Certainty, DeletionRequest, Fate, Fates, Graph, Node, NodeId, Outcome, Propagation, fates,
 };
@@ -52,7 +52,7 @@ impl<'s> Outcomes<'s> {
         let targets = targets
             .map(|node| (node.id(), Propagation::effective(graph, node, Some(cascade), None)));
         let targets: Vec<(NodeId, Propagation)> = targets.collect();
-        let brief: Vec<&str> = HARMLESS.iter().copied().chain([BALANCER]).collect();
+        let brief: Vec<&str> = WAITING_FINALIZERS.iter().copied().chain([BALANCER]).collect();
         let fates = fates(
             graph,
             &DeletionRequest { short_lived_finalizers: &brief, ..DeletionRequest::new(&targets) },
@@ -121,7 +121,8 @@ impl<'s> Outcomes<'s> {
             return why.clone();
         }
         let Some(node) = self.scene.graph.get(id) else { return String::new() };
-        let others = node.finalizers().iter().filter(|f| !HARMLESS.contains(f) && *f != BALANCER);
+        let others =
+            node.finalizers().iter().filter(|f| !WAITING_FINALIZERS.contains(f) && *f != BALANCER);
         let others: Vec<&str> = others.collect();
         match others.as_slice() {
             [] => "until what it contains, or owns, is gone".to_owned(),

@@ -12,7 +12,7 @@ use crate::command::look::say;
 use crate::command::look::scene::Scene;
 use crate::command::look::stock::{Key, SNAPSHOTS, bytes, shown};
 use crate::command::look::verdict::reported;
-use crate::decide::{Verdict, ways};
+use crate::decide::{Verdict, remedies};
 use crate::graph::{Certainty, NodeId, Outcome, Propagation};
 use crate::objects::KindInfo;
 
@@ -215,7 +215,7 @@ impl Impact {
         let targets: Vec<Object> = scene.targets.iter().map(|id| Object::at(graph, *id)).collect();
         let reported = reported(scene, verdict);
         let (way_out, approve) = match (verdict, reported) {
-            (Some(verdict), ReportedVerdict::Deny) => ways(verdict),
+            (Some(verdict), ReportedVerdict::Deny) => remedies(verdict),
             _ => (None, Vec::new()),
         };
         let blockers = verdict.into_iter().flat_map(|verdict| {

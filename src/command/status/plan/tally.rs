@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::command::status::report::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
-use crate::decide::{Situation, harm};
+use crate::decide::{Situation, no_hold_reason};
 use crate::hold::{Plan, Wanted, plan, wanted, wants};
 use crate::objects::{KindInfo, Object};
 use crate::policy::api::{Action, HoldMode};
@@ -49,7 +49,7 @@ impl Tally {
         let resource = (info.group.as_str(), info.resource.as_str());
         let metadata = &object.metadata;
         let facts = Facts::of_object(resource, (&metadata.namespace, &metadata.name), object);
-        let applied = situation.written(facts);
+        let applied = situation.policies_despite_pause(facts);
         if applied.is_empty() {
             return;
         }
@@ -99,8 +99,8 @@ fn why_not(
     if !applied.certain {
         return "the labels of its Namespace are not known";
     }
-    match harm(group, resource, object) {
-        Some(harm) => harm.words(),
+    match no_hold_reason(group, resource, object) {
+        Some(reason) => reason.message(),
         None if object.is_terminating() => "it is Terminating, and nothing can be put on it",
         None => "no hold would be put on it",
     }

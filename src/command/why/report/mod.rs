@@ -23,7 +23,8 @@ use crate::command::target::{
     Session, approvals_unread, right_to_approve, right_to_approve_content, situation,
 };
 use crate::decide::{
-    Blocker, Cause, Decision, Item, Verdict, consent, named_by, sentence, uncounted, ways,
+    Blocker, Cause, Decision, Item, Verdict, ineffective_approvals, policy_names, remedies,
+    required_approvals, sentence,
 };
 use crate::graph::{Graph, Node};
 use crate::hold::keeping;
@@ -226,12 +227,12 @@ impl Report {
             may_approve_if_creating: approvers.iter().flat_map(|all| all.unsure.clone()).collect(),
             you_may: approvers.as_ref().and_then(|approvers| approvers.you),
             by_itself: by_itself(&world, verdict),
-            approvals: verdict.passed.approvals.clone(),
+            approvals: verdict.overrides.approvals.clone(),
             uncounted: match held {
                 true => holding_uncounted(session, &world),
-                false => verdict.uncounted.iter().map(ToString::to_string).collect(),
+                false => verdict.ineffective_approvals.iter().map(ToString::to_string).collect(),
             },
-            exempted: verdict.passed.exempted.iter().map(ToString::to_string).collect(),
+            exempted: verdict.overrides.exempted.iter().map(ToString::to_string).collect(),
             policies: protecting(session, &world),
             terminating,
             managed_by: managers(&session.object),
@@ -261,8 +262,8 @@ impl Report {
 impl Why {
     fn of(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
         // With its content an approval of the target covers what goes along.
-        let covered = if blocker.along { &verdict.target } else { &blocker.object };
-        let scope = if blocker.along { " --scope content" } else { "" };
+        let covered = if blocker.is_content { &verdict.target } else { &blocker.object };
+        let scope = if blocker.is_content { " --scope content" } else { "" };
         Self {
             verdict: blocker.outcome.into(),
             reason: blocker.reason.as_str(),
@@ -274,7 +275,7 @@ impl Why {
             approval: Approval {
                 required: blocker.people,
                 given: given(world, blocker),
-                right: match blocker.along {
+                right: match blocker.is_content {
                     true => right_to_approve_content(covered),
                     false => right_to_approve(covered),
                 },
@@ -284,7 +285,7 @@ impl Why {
                 ),
                 known,
             },
-            by: named_by(blocker),
+            by: policy_names(blocker),
         }
     }
 }
@@ -313,7 +314,7 @@ fn given(world: &World, blocker: &Blocker) -> Vec<String> {
         .and_then(|kind| world.graph.object(kind, namespace, name));
     let Some(node) = node else { return Vec::new() };
     let situation = situation(world);
-    consent(&situation, &Item::of_node(&situation, node), &saying(world, blocker))
+    required_approvals(&situation, &Item::of_node(&situation, node), &saying(world, blocker))
         .map_or_else(Vec::new, |consent| consent.people)
 }
 
@@ -326,7 +327,7 @@ fn saying<'w>(world: &'w World, blocker: &Blocker) -> Vec<&'w Policy> {
 /// What helps beside an approval, as a refusal says it.
 fn way_out(verdict: &Verdict) -> Option<String> {
     let stands = matches!(verdict.decision, Decision::Deny | Decision::Hold);
-    ways(verdict).0.filter(|_| stands)
+    remedies(verdict).0.filter(|_| stands)
 }
 
 /// The approvals that would help, and the service accounts whose yes counts for
@@ -368,7 +369,7 @@ fn holding<'w>(session: &Session, world: &'w World) -> Vec<&'w Policy> {
 fn holding_uncounted(session: &Session, world: &World) -> Vec<String> {
     let Some(node) = node(session, world) else { return Vec::new() };
     let (situation, policies) = (situation(world), holding(session, world));
-    let found = uncounted(&situation, &Item::of_node(&situation, node), &policies);
+    let found = ineffective_approvals(&situation, &Item::of_node(&situation, node), &policies);
     found.iter().map(ToString::to_string).collect()
 }
 
@@ -376,7 +377,7 @@ fn holding_uncounted(session: &Session, world: &World) -> Vec<String> {
 fn letting_go(session: &Session, world: &World, known: bool) -> Option<Approval> {
     let (situation, node) = (situation(world), node(session, world)?);
     let policies = holding(session, world);
-    let consent = consent(&situation, &Item::of_node(&situation, node), &policies)?;
+    let consent = required_approvals(&situation, &Item::of_node(&situation, node), &policies)?;
     Some(Approval {
         required: consent.terms.required,
         given: consent.people,
@@ -390,7 +391,7 @@ fn letting_go(session: &Session, world: &World, known: bool) -> Option<Approval>
 /// ways a plain DELETE says nothing.
 fn protecting(session: &Session, world: &World) -> Vec<Protecting> {
     let Some(node) = node(session, world) else { return Vec::new() };
-    let applied = situation(world).applied(Facts::of_node(node));
+    let applied = situation(world).policies_of(Facts::of_node(node));
     let told = applied.iter().map(|applied| Protecting {
         name: policy_name(&applied.policy.source),
         action: applied.action,

@@ -2,15 +2,15 @@
 //! that takes the same approval as deleting it.
 
 use super::content::Container;
-use super::delete::content_is_known;
+use super::delete::require_known_content;
 use super::item::Item;
 use super::judgement::Judgement;
 use super::users::counting_users;
-use super::{Cause, Named, Reason, Review};
+use super::{Cause, ObjectName, Reason, Review};
 use crate::objects::NumberSet;
 use crate::policy::{Applied, Policy};
 
-pub(super) fn lets_go<'a>(
+pub(super) fn refuse_weaker_protection<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
     target: &Item<'a>,
@@ -18,16 +18,17 @@ pub(super) fn lets_go<'a>(
     let Some(new) = &review.object else { return };
     let situation = judgement.situation;
     let after = Item::of_review(&situation, review, new).facts;
-    let before = judgement.binding(target);
-    let own = target.named(&situation);
-    refuse_what_goes(judgement, target, &own, &before, &situation.applied(after));
+    let before = judgement.binding_policies(target);
+    let own = target.object_name(&situation);
+    refuse_lost_policies(judgement, target, &own, &before, &situation.policies_of(after));
     if review.old_object.as_ref().is_some_and(|old| old.metadata.labels != new.metadata.labels) {
         let item = Item::of_review(&situation, review, new);
         refuse_lost_users(judgement, target, &item, &before);
     }
 
     // The labels of a Namespace decide about what is in it, too.
-    let Some(container) = Container::of(target).filter(|_| target.facts.is_namespace()) else {
+    let Some(container) = Container::from_item(target).filter(|_| target.facts.is_namespace())
+    else {
         return;
     };
     let differs = |key: &str| target.facts.labels.get(key) != after.labels.get(key);
@@ -37,15 +38,15 @@ pub(super) fn lets_go<'a>(
     }
     let places = situation.places().with(target.facts.name, after.labels);
     for item in container.items(situation) {
-        let mut before = judgement.binding(&item);
+        let mut before = judgement.binding_policies(&item);
         before.retain(|applied| minds(applied.policy));
         if !before.is_empty() {
-            let after = situation.applied_at(places, item.facts);
-            let named = item.named(&situation);
-            refuse_what_goes(judgement, target, &named, &before, &after);
+            let after = situation.policies_at(places, item.facts);
+            let named = item.object_name(&situation);
+            refuse_lost_policies(judgement, target, &named, &before, &after);
         }
     }
-    content_is_known(judgement, target, minds);
+    require_known_content(judgement, target, minds);
 }
 
 /// A user by a selector on labels would not be a user any more.
@@ -63,17 +64,17 @@ fn refuse_lost_users<'a>(
             users.map(|user| user.node.id()).collect::<NumberSet<_>>()
         };
         if !users(target).is_subset(&users(after)) {
-            let causes = vec![Cause::LetsGo(target.named(&situation))];
+            let causes = vec![Cause::WeakerProtection(target.object_name(&situation))];
             judgement.refuse(applied, target, Reason::Protected, (causes, 0));
         }
     }
 }
 
 /// A policy that applies before, and not after, or with a milder action.
-fn refuse_what_goes<'a>(
+fn refuse_lost_policies<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
-    named: &Named,
+    named: &ObjectName,
     before: &[Applied<'a>],
     after: &[Applied<'a>],
 ) {
@@ -86,7 +87,7 @@ fn refuse_what_goes<'a>(
                 applied,
                 target,
                 Reason::Protected,
-                (vec![Cause::LetsGo(named.clone())], 0),
+                (vec![Cause::WeakerProtection(named.clone())], 0),
             );
         }
     }

@@ -12,7 +12,7 @@ use crate::objects::Object;
 
 /// Refuses such an object where policies protect it. Says whether that decides
 /// the request: a refusal that no approval takes away.
-pub(super) fn refuse_excess<'a>(
+pub(super) fn refuse_long_lists<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &Item<'a>,
@@ -28,10 +28,10 @@ pub(super) fn refuse_excess<'a>(
     else {
         return false;
     };
-    for applied in judgement.binding(target) {
+    for applied in judgement.binding_policies(target) {
         let says =
             format!("has {count} {what}, and belay looks at no more than {MOST_LIST_ENTRIES}");
-        judgement.refuse(&applied, target, Reason::Unknown, (vec![Cause::Excess(says)], 0));
+        judgement.refuse(&applied, target, Reason::Unknown, (vec![Cause::TooLarge(says)], 0));
     }
     judgement.is_refused(target)
 }
