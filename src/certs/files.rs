@@ -9,7 +9,7 @@ use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 
 use super::pair::{PairError, certificates};
-use super::{CertError, Pair, Serving};
+use super::{CertError, CertificateAndKey, Serving};
 use crate::telemetry::Metrics;
 
 /// The files that TLS is served from.
@@ -91,7 +91,7 @@ impl CertificateFiles {
             serving.clients.replace(verifier);
         }
         if let Some(pair) = pair {
-            serving.take(pair, metrics);
+            serving.replace(pair, metrics);
         }
         Ok(())
     }
@@ -105,14 +105,15 @@ impl PairFiles {
         })
     }
 
-    fn parse(&self, contents: &PairContents) -> Result<Pair, CertError> {
-        let pair = Pair::read(&contents.tls_cert, &contents.tls_key).map_err(|error| {
-            let (path, what, detail) = match error {
-                PairError::Certificate(detail) => (&self.tls_cert, "certificate chain", detail),
-                PairError::Key(detail) => (&self.tls_key, "private key", detail),
-            };
-            CertError::Content { path: path.clone(), what, detail }
-        })?;
+    fn parse(&self, contents: &PairContents) -> Result<CertificateAndKey, CertError> {
+        let pair =
+            CertificateAndKey::read(&contents.tls_cert, &contents.tls_key).map_err(|error| {
+                let (path, what, detail) = match error {
+                    PairError::Certificate(detail) => (&self.tls_cert, "certificate chain", detail),
+                    PairError::Key(detail) => (&self.tls_key, "private key", detail),
+                };
+                CertError::Content { path: path.clone(), what, detail }
+            })?;
         if pair.expires < jiff::Timestamp::now().as_second() {
             tracing::warn!(path = %self.tls_cert.display(), "the certificate has expired: every client will refuse it");
         }
@@ -139,7 +140,7 @@ pub async fn watch(
         }
         // Files are replaced one after another: what does not fit together may
         // be half of a change. The next look tells.
-        if !settled(&files, &found, every).await {
+        if !is_stable(&files, &found, every).await {
             continue;
         }
         let used = match &found {
@@ -158,7 +159,7 @@ pub async fn watch(
 }
 
 /// Whether the files are the same after a moment.
-async fn settled(
+async fn is_stable(
     files: &CertificateFiles,
     found: &Result<Contents, UnreadFile>,
     every: Duration,

@@ -23,7 +23,7 @@ const BACKDATE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 
 /// Where the files of a made pair are.
 #[derive(Debug, Clone)]
-pub struct Made {
+pub struct CertificatePaths {
     /// The authority's certificate: what clients trust (`caBundle`).
     pub ca_cert: PathBuf,
     /// The server's certificate.
@@ -32,7 +32,7 @@ pub struct Made {
     pub tls_key: PathBuf,
 }
 
-impl Made {
+impl CertificatePaths {
     /// The names that belay uses in a folder; they are those of a Kubernetes
     /// TLS Secret, so that a mounted Secret is such a folder too.
     pub fn in_folder(folder: &Path) -> Self {
@@ -55,7 +55,7 @@ impl Made {
 }
 
 /// A pair that has just been made, and its authority: PEM texts.
-pub struct Fresh {
+pub struct NewCertificate {
     /// The authority's certificate.
     pub ca_cert: String,
     /// The server's certificate.
@@ -67,7 +67,7 @@ pub struct Fresh {
 /// Makes a CA and a server pair for `names` (DNS names and IP addresses), valid
 /// for `days`. The CA's private key is thrown away: nobody can sign anything
 /// else with it, and the next pair gets a CA of its own.
-pub fn make(names: &[String], days: u32) -> Result<Fresh, CertError> {
+pub fn make(names: &[String], days: u32) -> Result<NewCertificate, CertError> {
     // rcgen takes any text for a DNS name; a client would refuse it later.
     if let Some(name) = names.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
         return Err(CertError::Name(name.clone()));
@@ -76,7 +76,7 @@ pub fn make(names: &[String], days: u32) -> Result<Fresh, CertError> {
         return Err(CertError::Days(days));
     }
     let failed = |source| CertError::Make { names: names.join(", "), source };
-    let (ca, ca_key) = authority(days).map_err(failed)?;
+    let (ca, ca_key) = ca_params(days).map_err(failed)?;
     let ca_cert = ca.self_signed(&ca_key).map_err(failed)?;
     let issuer = Issuer::new(ca, ca_key);
 
@@ -86,32 +86,40 @@ pub fn make(names: &[String], days: u32) -> Result<Fresh, CertError> {
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
-    validity(&mut params, days);
+    set_validity(&mut params, days);
     let cert = params.signed_by(&key, &issuer).map_err(failed)?;
-    Ok(Fresh { ca_cert: ca_cert.pem(), tls_cert: cert.pem(), tls_key: key.serialize_pem() })
+    Ok(NewCertificate {
+        ca_cert: ca_cert.pem(),
+        tls_cert: cert.pem(),
+        tls_key: key.serialize_pem(),
+    })
 }
 
 /// Makes a pair as [`make`] does, in `folder`.
-pub fn make_pair(folder: &Path, names: &[String], days: u32) -> Result<Made, CertError> {
-    let Fresh { ca_cert, tls_cert, tls_key } = make(names, days)?;
+pub fn make_pair(
+    folder: &Path,
+    names: &[String],
+    days: u32,
+) -> Result<CertificatePaths, CertError> {
+    let NewCertificate { ca_cert, tls_cert, tls_key } = make(names, days)?;
     fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
-    let made = Made::in_folder(folder);
+    let made = CertificatePaths::in_folder(folder);
     write(&made.tls_key, &tls_key, 0o600)?;
     write(&made.tls_cert, &tls_cert, 0o644)?;
     write(&made.ca_cert, &ca_cert, 0o644)?;
     Ok(made)
 }
 
-fn authority(days: u32) -> Result<(CertificateParams, KeyPair), rcgen::Error> {
+fn ca_params(days: u32) -> Result<(CertificateParams, KeyPair), rcgen::Error> {
     let mut params = CertificateParams::new(Vec::<String>::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.distinguished_name.push(DnType::CommonName, "belay CA");
-    validity(&mut params, days);
+    set_validity(&mut params, days);
     Ok((params, KeyPair::generate()?))
 }
 
-fn validity(params: &mut CertificateParams, days: u32) {
+fn set_validity(params: &mut CertificateParams, days: u32) {
     let now = jiff::Timestamp::now();
     let at = |offset: jiff::SignedDuration| {
         let date = (now + offset).to_zoned(jiff::tz::TimeZone::UTC).date();

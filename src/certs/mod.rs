@@ -8,8 +8,8 @@ mod serving;
 mod verifier;
 
 pub use files::{CertificateFiles, Contents, PairFiles, UnreadFile, watch};
-pub use make::{Fresh, MAX_DAYS, Made, make, make_pair};
-pub use pair::{Pair, PairError, certificates, expiry, provider};
+pub use make::{NewCertificate, MAX_DAYS, CertificatePaths, make, make_pair};
+pub use pair::{CertificateAndKey, PairError, certificates, expiry, provider};
 pub use serving::{Serving, server_config};
 
 use std::path::PathBuf;

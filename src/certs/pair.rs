@@ -12,7 +12,7 @@ use rustls::sign::CertifiedKey;
 
 /// A chain and the key of its leaf, which belong together.
 #[derive(Debug)]
-pub struct Pair {
+pub struct CertificateAndKey {
     pub(super) certified: CertifiedKey,
     /// The serial number of the leaf, in hexadecimal digits.
     pub serial: String,
@@ -32,7 +32,7 @@ pub enum PairError {
     Key(String),
 }
 
-impl Pair {
+impl CertificateAndKey {
     /// Reads both. rustls checks that they belong together.
     pub fn read(certificate: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = certificates(certificate).map_err(PairError::Certificate)?;
@@ -51,7 +51,7 @@ impl Pair {
 
     /// Whether a client that trusts these authorities alone would accept the
     /// pair for this name at this time (seconds since 1970).
-    pub fn convinces(&self, authorities: &[CertificateDer<'_>], name: &str, at: i64) -> bool {
+    pub fn is_trusted_by(&self, authorities: &[CertificateDer<'_>], name: &str, at: i64) -> bool {
         let Some((leaf, intermediates)) = self.certified.cert.split_first() else { return false };
         let mut roots = RootCertStore::empty();
         for authority in authorities {
@@ -104,26 +104,29 @@ mod tests {
     #[test]
     fn a_made_pair_convinces_who_trusts_its_authority_for_its_name_and_time() {
         let (made, other) = (make(&names(), 90).unwrap(), make(&names(), 90).unwrap());
-        let pair = Pair::read(made.tls_cert.as_bytes(), made.tls_key.as_bytes()).unwrap();
+        let pair =
+            CertificateAndKey::read(made.tls_cert.as_bytes(), made.tls_key.as_bytes()).unwrap();
         let authorities = |text: &str| certificates(text.as_bytes()).unwrap();
         let own = authorities(&made.ca_cert);
         let now = jiff::Timestamp::now().as_second();
         assert!(pair.begins < now && now + 89 * 86_400 < pair.expires);
         assert_eq!(expiry(&own[0]), Some(pair.expires));
-        assert!(pair.convinces(&own, "belay.belay.svc", now));
-        assert!(!pair.convinces(&own, "belay.other.svc", now));
-        assert!(!pair.convinces(&own, "belay.belay.svc", pair.expires + 1));
-        assert!(!pair.convinces(&authorities(&other.ca_cert), "belay.belay.svc", now));
+        assert!(pair.is_trusted_by(&own, "belay.belay.svc", now));
+        assert!(!pair.is_trusted_by(&own, "belay.other.svc", now));
+        assert!(!pair.is_trusted_by(&own, "belay.belay.svc", pair.expires + 1));
+        assert!(!pair.is_trusted_by(&authorities(&other.ca_cert), "belay.belay.svc", now));
         // Both authorities have the same name; the one that signed is found.
         let both = authorities(&format!("{}{}", other.ca_cert, made.ca_cert));
-        assert!(pair.convinces(&both, "belay.belay.svc", now));
+        assert!(pair.is_trusted_by(&both, "belay.belay.svc", now));
     }
 
     #[test]
     fn each_pair_has_a_serial_number_of_its_own() {
         let serial = || {
             let made = make(&names(), 1).unwrap();
-            Pair::read(made.tls_cert.as_bytes(), made.tls_key.as_bytes()).unwrap().serial
+            CertificateAndKey::read(made.tls_cert.as_bytes(), made.tls_key.as_bytes())
+                .unwrap()
+                .serial
         };
         let (one, two) = (serial(), serial());
         assert_ne!(one, two);
@@ -133,8 +136,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_without_what_was_read() {
         let (one, two) = (make(&names(), 1).unwrap(), make(&names(), 1).unwrap());
-        let read =
-            |certificate: &str, key: &str| Pair::read(certificate.as_bytes(), key.as_bytes()).err();
+        let read = |certificate: &str, key: &str| {
+            CertificateAndKey::read(certificate.as_bytes(), key.as_bytes()).err()
+        };
         assert!(matches!(read("", &one.tls_key), Some(PairError::Certificate(_))));
         assert!(matches!(read(&one.tls_cert, "secret"), Some(PairError::Key(_))));
         let Some(PairError::Key(said)) = read(&one.tls_cert, &two.tls_key) else { panic!("fits") };

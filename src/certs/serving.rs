@@ -10,7 +10,7 @@ use rustls::{NamedGroup, ServerConfig};
 
 use super::pair::provider;
 use super::verifier::ClientAuthorities;
-use super::{CertError, Pair};
+use super::{CertError, CertificateAndKey};
 use crate::telemetry::Metrics;
 
 /// What is served now: a certificate with its key, and the authorities whose
@@ -23,7 +23,7 @@ pub struct Serving {
 
 impl Serving {
     /// Serves this pair from now on. Handshakes under way end with the old one.
-    pub fn take(&self, pair: Pair, metrics: &Metrics) {
+    pub fn replace(&self, pair: CertificateAndKey, metrics: &Metrics) {
         self.certificate.store(Some(Arc::new(pair.certified)));
         metrics.certificate_loaded(pair.expires);
     }

@@ -143,7 +143,7 @@ mod tests {
                 "deletionTimestamp": deleted, "finalizers": [crate::objects::HOLD]}});
             let mut world = World::default();
             let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
-            let sight = crate::hold::Sight::of(&object).unwrap();
+            let sight = crate::hold::TargetState::read(&object).unwrap();
             let seen = Seen { sight, requested: None, unused: false, changes: 0, unwatched: false };
             world.waiting.seen.insert((kind, namespace.to_owned(), "own".to_owned()), seen);
             let approval = Approval { content: true, ..approval("a") };

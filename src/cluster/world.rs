@@ -12,7 +12,7 @@ use super::api::Detail;
 use super::clock::Clock;
 use super::patch_rights::PatchRights;
 use crate::graph::{Graph, Listing, NodeId};
-use crate::hold::Sight;
+use crate::hold::TargetState;
 use crate::objects::{
     KeyedMap, KeyedSet, KindId, Kinds, NumberMap, NumberSet, Object, Uid, Unreadable,
 };
@@ -85,7 +85,7 @@ pub struct Waiting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// What a release has to know of it.
-    pub sight: Sight,
+    pub sight: TargetState,
     /// The value of the annotation by which a person asks to look now.
     pub requested: Option<String>,
     /// Whether the graph knows of nobody who needs it.

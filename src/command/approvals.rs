@@ -17,7 +17,7 @@ use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
 use crate::objects::{Kinds, ObjectRef, is_namespace};
 use crate::policy::api::{Action, DeletionApproval, Scope};
-use crate::policy::{Approval, Facts, Policy};
+use crate::policy::{Approval, ObjectFacts, Policy};
 
 /// So many are shown, unless all are asked for.
 const SHOWN: usize = 50;
@@ -75,10 +75,10 @@ async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
     snapshot.look_up(kind, namespace, object).await.ok()?;
     let world = snapshot.context.world.read();
     let node = world.graph.object(kind, namespace, object)?;
-    let applied = situation(&world).policies_of(Facts::of_node(node));
+    let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let policies = enforcing.map(|applied| applied.policy);
-    Policy::discounting(approval, policies).map(|(policy, why)| why.words(&policy.source))
+    Policy::discounting(approval, policies).map(|(policy, why)| why.explain(&policy.source))
 }
 
 /// One approval.

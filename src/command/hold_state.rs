@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::cluster::release::by_hand::look;
 use crate::cluster::{Place, Snapshot};
 use crate::decide::{Cause, describe_cause};
-use crate::hold::{Count, Free};
+use crate::hold::{Count, ReleaseReason};
 
 /// What a release waits for.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -48,11 +48,11 @@ impl HoldState {
 }
 
 /// Why a hold may go, in words.
-pub fn why_free(free: Free) -> &'static str {
+pub fn why_free(free: ReleaseReason) -> &'static str {
     match free {
-        Free::Approved => "enough people have approved",
-        Free::Unprotected => "no policy protects it any more",
-        Free::Unused => "nothing needs it",
+        ReleaseReason::Approved => "enough people have approved",
+        ReleaseReason::Unprotected => "no policy protects it any more",
+        ReleaseReason::Unused => "nothing needs it",
     }
 }
 

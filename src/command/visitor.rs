@@ -22,7 +22,7 @@ use crate::cluster::{
 };
 use crate::objects::{ApiError, KindNames};
 use crate::policy::{Identities, Policy};
-use crate::relations::Custom;
+use crate::relations::CustomRelation;
 use crate::timing::Timing;
 
 /// Who asks, and where.
@@ -137,7 +137,7 @@ impl Visitor {
     pub async fn planned(
         &self,
         policies: Vec<Policy>,
-        relations: &[Custom],
+        relations: &[CustomRelation],
     ) -> Result<Snapshot, CommandError> {
         let client = self.caller.client.clone();
         let (settings, identities) = (self.settings(), self.identities());

@@ -193,7 +193,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
 /// The approvals that name a uid, as far as they are looked at. Without the work
 /// that it takes nothing is approved.
 pub(super) fn approvals_of<'a>(situation: &Situation<'a>, uid: Uid) -> &'a [Approval] {
-    let approvals = situation.policies.approvals.of(uid);
+    let approvals = situation.policies.approvals.of_uid(uid);
     let looked_at = &approvals[..approvals.len().min(MOST_OWNERS)];
     if situation.work.charge(looked_at.len()) { looked_at } else { &[] }
 }
@@ -335,7 +335,7 @@ impl AncestorApprovals {
                 above.incomplete = true;
                 break;
             }
-            above.incomplete |= situation.policies.approvals.of(claim.uid).len() > MOST_OWNERS;
+            above.incomplete |= situation.policies.approvals.of_uid(claim.uid).len() > MOST_OWNERS;
             for approval in content_approvals(situation, &claim) {
                 let own = situation.policies.identities.is_own(&approval.approver);
                 let deleted = node(situation, &claim).and_then(Node::deleted);

@@ -8,7 +8,7 @@ use super::ancestors::{
 use super::item::Item;
 use super::owners::is_cascade;
 use super::{IneffectiveApproval, Situation};
-use crate::policy::{Approval, Discount, Policy, Terms};
+use crate::policy::{Approval, ApprovalTerms, DiscountReason, Policy};
 
 /// The approvals in force for this object, as far as it takes to have enough: those that
 /// name it, and those of scope Content that name what it lives in, or that certainly takes
@@ -80,7 +80,7 @@ pub(crate) fn sufficient_approvals<'a>(
 #[derive(Debug, Clone)]
 pub(crate) struct RequiredApprovals {
     /// What is asked for.
-    pub(crate) terms: Terms,
+    pub(crate) terms: ApprovalTerms,
     /// Those whose approvals are in force and count.
     pub(crate) people: Vec<String>,
 }
@@ -116,7 +116,7 @@ pub(crate) fn ineffective_approvals(
         Some((&approval.approver, &policy.source, why))
     });
     let late = late.into_iter().filter_map(|approval| {
-        Some((&approval.approver, &policies.first()?.source, Discount::Attached))
+        Some((&approval.approver, &policies.first()?.source, DiscountReason::Attached))
     });
     let reported =
         discounted.chain(late).collect::<BTreeSet<_>>().into_iter().take(MOST_INEFFECTIVE);
@@ -135,7 +135,7 @@ struct ApprovalStatus<'a> {
     people: Vec<&'a Approval>,
     /// Those of which the object has become content since they were given.
     late: Vec<&'a Approval>,
-    terms: Option<Terms>,
+    terms: Option<ApprovalTerms>,
 }
 
 fn approval_status<'a>(
@@ -148,7 +148,7 @@ fn approval_status<'a>(
     let terms = |own: &[&Approval]| {
         let exempted = |policy: &Policy| own.iter().any(|yes| yes.exempts.contains(&policy.source));
         let left = policies.iter().filter(|policy| !exempted(policy));
-        Terms::all(left.map(|policy| &policy.approval))
+        ApprovalTerms::all(left.map(|policy| &policy.approval))
     };
     let apart = |found: &ByName<'a>| -> (Vec<&'a Approval>, Vec<&'a Approval>) {
         found.values().copied().partition(|yes| identities.is_own(&yes.approver))

@@ -10,7 +10,7 @@ use super::{Cause, Reason, Situation};
 use crate::graph::Fates;
 use crate::objects::ORPHAN;
 use crate::policy::api::{Action, OnDelete};
-use crate::policy::{Applied, InUse};
+use crate::policy::{AppliedPolicy, InUse};
 
 /// Question 3: the DELETE follows from another one. What the hold keeps may
 /// wait for the release, which looks live for users. What a policy protects in
@@ -22,7 +22,7 @@ pub(super) fn defer_to_release<'a>(judgement: &mut Judgement<'a>, target: &Item<
     let applied = judgement.binding_policies(target);
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let released =
-        |applied: &Applied<'_>| !protects_beyond_use(applied) && may_be_released(applied);
+        |applied: &AppliedPolicy<'_>| !protects_beyond_use(applied) && may_be_released(applied);
     if !target.may_wait(&judgement.situation) || !enforcing.clone().all(released) {
         return false;
     }
@@ -36,19 +36,19 @@ pub(super) fn defer_to_release<'a>(judgement: &mut Judgement<'a>, target: &Item<
 
 /// Whether a policy protects in a way that the release does not ask about: it
 /// asks who uses the object, and nothing else.
-fn protects_beyond_use(applied: &Applied<'_>) -> bool {
+fn protects_beyond_use(applied: &AppliedPolicy<'_>) -> bool {
     let modes = &applied.policy.modes;
     modes.protects_unused() || modes.from_orphaning
 }
 
 /// Whether a release waits for the users that a policy counts.
-fn may_be_released(applied: &Applied<'_>) -> bool {
+fn may_be_released(applied: &AppliedPolicy<'_>) -> bool {
     applied.policy.modes.while_used.is_none() || applied.policy.holds()
 }
 
 /// Whether a policy leaves all its users to the release. Under `onDelete: Deny` users
 /// that stay keep the object from becoming Terminating.
-fn is_left_to_release(applied: &Applied<'_>) -> bool {
+fn is_left_to_release(applied: &AppliedPolicy<'_>) -> bool {
     let while_used = applied.policy.modes.while_used.as_ref();
     may_be_released(applied) && while_used.is_none_or(|in_use| in_use.on_delete == OnDelete::Hold)
 }
@@ -103,7 +103,7 @@ pub(crate) fn refusal_in_cascade<'p>(
     }
     // What orphans protected dependents is refused as well.
     let orphans = item.finalizers().contains(&ORPHAN);
-    let refuses = |applied: &Applied<'_>| {
+    let refuses = |applied: &AppliedPolicy<'_>| {
         let modes = &applied.policy.modes;
         modes.protects_unused() || (modes.from_orphaning && orphans)
     };

@@ -10,7 +10,7 @@ use super::{Cause, ContentReason, LiveRead, Situation};
 use crate::graph::{Fates, Graph, Node};
 use crate::objects::{KindId, KindInfo, Kinds, full_name};
 use crate::policy::api::Action;
-use crate::policy::{Applied, Exists, Matched, Matcher, NotEmpty, Source};
+use crate::policy::{AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, Source};
 
 /// So much is counted; whether it is a thousand or a million is the same
 /// answer.
@@ -236,7 +236,8 @@ pub(super) fn existing<'a>(
                 break;
             }
             let goes = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
-            let placed = exists.place.match_place(situation.places(), other.facts) != Matched::No;
+            let placed =
+                exists.place.match_place(situation.places(), other.facts) != MatchResult::No;
             let counts = other.uid() != item.uid() && !goes && placed;
             let cause = || Cause::Exists(other.object_name(situation));
             if counts && !kept.add(other.facts.namespace, cause) {
@@ -261,7 +262,7 @@ fn content_reason<'a>(
     not_empty: &NotEmpty,
 ) -> Option<ContentReason> {
     let ignored =
-        |matcher: &Matcher| matcher.matches(situation.places(), item.facts) == Matched::Yes;
+        |matcher: &Matcher| matcher.matches(situation.places(), item.facts) == MatchResult::Yes;
     if situation.is_default_object(item.facts) || not_empty.ignore.iter().any(ignored) {
         return None;
     }
@@ -304,7 +305,7 @@ fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
 /// it.
 pub(super) fn protects_now<'a>(
     situation: &Situation<'a>,
-    applied: &Applied<'a>,
+    applied: &AppliedPolicy<'a>,
     item: &Item<'a>,
 ) -> bool {
     let modes = &applied.policy.modes;

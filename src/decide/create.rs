@@ -5,14 +5,15 @@ use super::judgement::Judgement;
 use super::list_limits::refuse_long_lists;
 use super::{HoldChange, HoldPlace, Review, Situation, Verdict};
 use crate::objects::{Kinds, Object, is_hold};
-use crate::policy::Applied;
+use crate::policy::AppliedPolicy;
 use crate::policy::api::Action;
 
 pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(object) = &review.object else { return Verdict::allow(review.target()) };
     let target = Item::of_review(situation, review, object);
     let mut verdict = Verdict::allow(target.target());
-    let wants = |applied: &Applied<'_>| applied.action == Action::Deny && applied.policy.holds();
+    let wants =
+        |applied: &AppliedPolicy<'_>| applied.action == Action::Deny && applied.policy.holds();
     if object.is_held()
         || is_hold_unsafe(target.facts.group, target.facts.resource, object)
         || !situation.policies_of(target.facts).iter().any(wants)

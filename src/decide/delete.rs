@@ -14,7 +14,7 @@ use super::{Cause, ContentReason, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
 use crate::objects::{DefaultPropagation, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
-use crate::policy::{Applied, Policy, Source};
+use crate::policy::{AppliedPolicy, Policy, Source};
 
 /// How many objects a deletion is followed through, at the most.
 const FOLLOWED: usize = 200_000;
@@ -331,7 +331,7 @@ fn judge_protection<'a>(judgement: &mut Judgement<'a>, fates: &Fates, item: &Ite
 
 fn refuse_for_objects<'a>(
     judgement: &mut Judgement<'a>,
-    applied: &Applied<'a>,
+    applied: &AppliedPolicy<'a>,
     item: &Item<'a>,
     reason: Reason,
     kept: BlockingObjects,

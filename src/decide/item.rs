@@ -6,7 +6,7 @@ use crate::objects::{
     FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid, is_hold,
     is_namespace, split_api_version,
 };
-use crate::policy::{Facts, Identity};
+use crate::policy::{Identity, ObjectFacts};
 
 /// Finalizers whose controllers do nothing but wait. Under any other one a
 /// deletionTimestamp starts a clean-up, and what stands behind the object goes
@@ -25,7 +25,7 @@ pub(crate) const WAITING_FINALIZERS: &[&str] = &[
 /// has it, or one that was read live.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'a> {
-    pub(super) facts: Facts<'a>,
+    pub(super) facts: ObjectFacts<'a>,
     /// Its kind, if belay knows one that is served.
     pub(super) kind: Option<KindId>,
     /// Its node, if the graph has this very object.
@@ -57,7 +57,7 @@ impl<'a> Item<'a> {
             "" => object.metadata.generate_name.as_str(),
             name => name,
         };
-        let facts = Facts::of_object(resource, (namespace, name), object);
+        let facts = ObjectFacts::of_object(resource, (namespace, name), object);
         let graph = situation.graph;
         let kind = graph.kinds.find_resource(resource.0, resource.1);
         let node = kind.and_then(|kind| graph.object(kind, facts.namespace, facts.name));
@@ -69,7 +69,7 @@ impl<'a> Item<'a> {
     /// An object of the situation's graph, or one that was read live.
     pub(crate) fn of_node(situation: &Situation<'a>, node: Node<'a>) -> Self {
         Self {
-            facts: Facts::of_node(node),
+            facts: ObjectFacts::of_node(node),
             kind: Some(node.kind()),
             node: situation.graph.same(node),
             body: Body::Node(node),
@@ -179,12 +179,12 @@ impl<'a> Item<'a> {
     }
 
     pub(super) fn identity(&self) -> Identity<'a> {
-        let Facts { group, resource, namespace, name, .. } = self.facts;
+        let ObjectFacts { group, resource, namespace, name, .. } = self.facts;
         Identity { group, resource, namespace, name, uid: self.uid() }
     }
 
     pub(super) fn target(&self) -> ObjectRef {
-        let Facts { group, resource, namespace, name, .. } = self.facts;
+        let ObjectFacts { group, resource, namespace, name, .. } = self.facts;
         ObjectRef::new((group, resource), namespace, name)
     }
 }

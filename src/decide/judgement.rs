@@ -16,7 +16,7 @@ use super::{
 };
 use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::api::Action;
-use crate::policy::{Applied, Policy, Source, Terms};
+use crate::policy::{AppliedPolicy, ApprovalTerms, Policy, Source};
 
 /// One thing that a policy holds against the request.
 struct Finding<'a> {
@@ -82,19 +82,19 @@ impl<'a> Judgement<'a> {
     /// The policies of an object that bind the one who asks. A tenant's label on a Pod
     /// keeps no room of a Node from the Pods of others. The label of a Service is copied
     /// to its Endpoints and EndpointSlices, and the control plane writes them.
-    pub(super) fn binding_policies(&self, item: &Item<'a>) -> Vec<Applied<'a>> {
+    pub(super) fn binding_policies(&self, item: &Item<'a>) -> Vec<AppliedPolicy<'a>> {
         // A look at the policies takes as long as several steps.
         self.situation.work.charge(8 + item.facts.labels.size());
         let mut applied = self.situation.policies_of(item.facts);
         let (user, identities) = (&self.review.user, &self.situation.policies.identities);
         let ignores_labels = match (item.facts.group, item.facts.resource) {
-            ("", "pods") => identities.makes_room(&user.name),
+            ("", "pods") => identities.evicts_pods(&user.name),
             ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
                 identities.is_control_plane(&user.name)
             }
             _ => false,
         };
-        applied.retain(|Applied { policy, .. }| {
+        applied.retain(|AppliedPolicy { policy, .. }| {
             policy.binds(user.person())
                 && !(ignores_labels && matches!(policy.source, Source::Label(_)))
         });
@@ -127,7 +127,7 @@ impl<'a> Judgement<'a> {
         for policy in policies.iter() {
             if policy.binds(self.review.user.person()) && which(policy) {
                 let action = if paused { Action::Audit } else { policy.strictest_action() };
-                let applied = Applied { policy, action, certain: true };
+                let applied = AppliedPolicy { policy, action, certain: true };
                 self.refuse(&applied, target, Reason::Unknown, (vec![what.clone()], 0));
             }
         }
@@ -136,7 +136,7 @@ impl<'a> Judgement<'a> {
     /// A policy refuses something about an object.
     pub(super) fn refuse(
         &mut self,
-        applied: &Applied<'a>,
+        applied: &AppliedPolicy<'a>,
         item: &Item<'a>,
         reason: Reason,
         (causes, more): (Vec<Cause>, usize),
@@ -147,7 +147,7 @@ impl<'a> Judgement<'a> {
     /// The same, also of those whom the policy exempts.
     pub(super) fn refuse_exempt_too(
         &mut self,
-        applied: &Applied<'a>,
+        applied: &AppliedPolicy<'a>,
         item: &Item<'a>,
         reason: Reason,
         causes: Vec<Cause>,
@@ -158,7 +158,7 @@ impl<'a> Judgement<'a> {
     /// The object will wait for this, under its hold.
     pub(super) fn wait(
         &mut self,
-        applied: &Applied<'a>,
+        applied: &AppliedPolicy<'a>,
         item: &Item<'a>,
         (causes, more): (Vec<Cause>, usize),
     ) {
@@ -171,7 +171,7 @@ impl<'a> Judgement<'a> {
 
     fn add(
         &mut self,
-        applied: &Applied<'a>,
+        applied: &AppliedPolicy<'a>,
         item: &Item<'a>,
         reason: Reason,
         mut outcome: Decision,
@@ -194,13 +194,13 @@ impl<'a> Judgement<'a> {
 
     fn push(
         &mut self,
-        applied: &Applied<'a>,
+        applied: &AppliedPolicy<'a>,
         item: &Item<'a>,
         reason: Reason,
         outcome: Decision,
         (mut causes, more): (Vec<Cause>, usize),
     ) {
-        let Applied { policy, certain, .. } = *applied;
+        let AppliedPolicy { policy, certain, .. } = *applied;
         let reason = if certain { reason } else { Reason::Unknown };
         if !certain {
             let namespace = item.facts.namespace;
@@ -222,7 +222,7 @@ impl<'a> Judgement<'a> {
     /// recorded is not worth a read.
     pub(super) fn confirm(
         &mut self,
-        applied: &Applied<'a>,
+        applied: &AppliedPolicy<'a>,
         reads: impl IntoIterator<Item = LiveRead>,
     ) {
         if applied.action == Action::Deny {
@@ -279,7 +279,7 @@ impl<'a> Judgement<'a> {
             uid: targets.first().map(Item::uid_text).unwrap_or_default(),
             user: self.review.user.name.to_string(),
             policies: overrides.exempted.clone(),
-            seconds: Terms::all(self.exempted.iter().map(|policy| &policy.approval))
+            seconds: ApprovalTerms::all(self.exempted.iter().map(|policy| &policy.approval))
                 .map_or(0, |terms| terms.longest_seconds),
         });
         self.confirm.sort_unstable();
@@ -404,7 +404,7 @@ impl<'a> Judgement<'a> {
 fn exemption_records(situation: &Situation<'_>, target: &Item<'_>) -> Vec<RevokedRecord> {
     let policies = situation.policies;
     let identity = target.identity();
-    let of = policies.approvals.of(identity.uid).iter();
+    let of = policies.approvals.of_uid(identity.uid).iter();
     let records = of.filter(|approval| {
         approval.names(&identity) && policies.identities.is_own(&approval.approver)
     });

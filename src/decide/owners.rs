@@ -4,7 +4,7 @@ use super::item::Item;
 use super::{LiveRead, Situation};
 use crate::graph::{MOST_OWNER_LEVELS, Node, OwnerClaim};
 use crate::objects::{KeyedMap, KeyedSet, Uid};
-use crate::policy::Facts;
+use crate::policy::ObjectFacts;
 
 /// What an owner reference amounts to (R1 to R3).
 #[derive(Clone, Copy)]
@@ -139,7 +139,7 @@ impl<'a> UserOwners<'a> {
         if node.has_too_many_owners() || !self.situation.work.charge(8 + node.owners().len()) {
             return false;
         }
-        let facts = Facts::of_node(node);
+        let facts = ObjectFacts::of_node(node);
         let always = |facts| {
             self.situation.policies_of(facts).iter().any(|applied| applied.policy.modes.always)
         };

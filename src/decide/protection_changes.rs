@@ -8,7 +8,7 @@ use super::judgement::Judgement;
 use super::users::counting_users;
 use super::{Cause, ObjectName, Reason, Review};
 use crate::objects::NumberSet;
-use crate::policy::{Applied, Policy};
+use crate::policy::{AppliedPolicy, Policy};
 
 pub(super) fn refuse_weaker_protection<'a>(
     judgement: &mut Judgement<'a>,
@@ -36,7 +36,7 @@ pub(super) fn refuse_weaker_protection<'a>(
     if !situation.policies.iter().any(minds) {
         return;
     }
-    let places = situation.places().with(target.facts.name, after.labels);
+    let places = situation.places().with_labels(target.facts.name, after.labels);
     for item in container.items(situation) {
         let mut before = judgement.binding_policies(&item);
         before.retain(|applied| minds(applied.policy));
@@ -54,7 +54,7 @@ fn refuse_lost_users<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     after: &Item<'a>,
-    before: &[Applied<'a>],
+    before: &[AppliedPolicy<'a>],
 ) {
     let situation = judgement.situation;
     for applied in before {
@@ -75,8 +75,8 @@ fn refuse_lost_policies<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     named: &ObjectName,
-    before: &[Applied<'a>],
-    after: &[Applied<'a>],
+    before: &[AppliedPolicy<'a>],
+    after: &[AppliedPolicy<'a>],
 ) {
     for applied in before {
         let stays = after.iter().any(|other| {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::graph::{Graph, Node, StepLimit};
 use crate::objects::{ApiError, KindId, full_name};
-use crate::policy::{Applied, Facts, Places, PolicySet};
+use crate::policy::{AppliedPolicy, NamespaceLabels, ObjectFacts, PolicySet};
 
 /// Everything that is known at the moment of a question.
 #[derive(Clone, Copy)]
@@ -90,13 +90,13 @@ impl<'a> Situation<'a> {
     }
 
     /// The policies of an object.
-    pub(crate) fn policies_of(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
+    pub(crate) fn policies_of(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
         self.policies_at(self.places(), facts)
     }
 
     /// The policies of an object, as if nobody had paused. A pause lets people
     /// delete; it does not let go of what is held.
-    pub(crate) fn policies_despite_pause(&self, facts: Facts<'_>) -> Vec<Applied<'a>> {
+    pub(crate) fn policies_despite_pause(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
         if self.is_default_object(facts) {
             return Vec::new();
         }
@@ -104,21 +104,25 @@ impl<'a> Situation<'a> {
     }
 
     /// The policies of an object in these places.
-    pub(super) fn policies_at(&self, places: Places<'_>, facts: Facts<'_>) -> Vec<Applied<'a>> {
+    pub(super) fn policies_at(
+        &self,
+        places: NamespaceLabels<'_>,
+        facts: ObjectFacts<'_>,
+    ) -> Vec<AppliedPolicy<'a>> {
         if self.is_default_object(facts) {
             return Vec::new();
         }
-        self.policies.of(places, facts, self.now)
+        self.policies.policies_of(places, facts, self.now)
     }
 
     /// Whether this is what every Namespace has by itself.
-    pub(super) fn is_default_object(&self, facts: Facts<'_>) -> bool {
+    pub(super) fn is_default_object(&self, facts: ObjectFacts<'_>) -> bool {
         facts.group.is_empty() && DEFAULT_OBJECTS.contains(&(facts.resource, facts.name))
     }
 
     /// Where objects live.
-    pub(super) fn places(&self) -> Places<'a> {
-        Places::new(self.graph)
+    pub(super) fn places(&self) -> NamespaceLabels<'a> {
+        NamespaceLabels::new(self.graph)
     }
 
     /// What was read live.

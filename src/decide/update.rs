@@ -17,7 +17,7 @@ use super::{
 use crate::graph::{MOST_LIST_ENTRIES, Node, OwnerClaim, Propagation, User};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
 use crate::policy::api::Action;
-use crate::policy::{Applied, Facts};
+use crate::policy::{AppliedPolicy, ObjectFacts};
 
 /// The validating phase: the object is final.
 pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
@@ -83,12 +83,12 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
 /// none on, and guards none that others put on.
 fn refuse_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
     let Situation { policies, .. } = judgement.situation;
-    let Facts { group, resource, .. } = target.facts;
+    let ObjectFacts { group, resource, .. } = target.facts;
     if is_hold_unsafe_on_kind(group, resource) {
         return;
     }
     let applied = judgement.situation.policies_of(target.facts);
-    let holds = |applied: &&Applied<'_>| {
+    let holds = |applied: &&AppliedPolicy<'_>| {
         applied.policy.holds() && policies.releases(applied.policy, group, resource)
     };
     for applied in applied.iter().filter(holds) {
@@ -102,7 +102,7 @@ fn refuse_finalizer_removal<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &Item<'a>,
-    applied: &[Applied<'a>],
+    applied: &[AppliedPolicy<'a>],
 ) {
     if !applied.iter().any(|applied| applied.policy.modes.from_stripping.is_some()) {
         return;
@@ -189,7 +189,7 @@ fn judge_owner_changes<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
     target: &Item<'a>,
-    applied: &[Applied<'a>],
+    applied: &[AppliedPolicy<'a>],
 ) {
     let situation = judgement.situation;
     let (Some(old), Some(new)) = (&review.old_object, &review.object) else { return };
@@ -296,14 +296,14 @@ fn refuse_unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, c
 fn widens_deletion<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
-    (applied, closure): (&[Applied<'a>], &Closure),
+    (applied, closure): (&[AppliedPolicy<'a>], &Closure),
     (new, after): (&[OwnerClaim<'_>], &[OwnerClaim<'_>]),
 ) -> bool {
     let situation = judgement.situation;
     // What is in a Namespace or CRD is not all followed.
     let mut protected = Container::from_item(target).is_some() || !closure.is_whole();
     let mut yields = !closure.is_whole();
-    let mut look = |applied: &[Applied<'_>]| {
+    let mut look = |applied: &[AppliedPolicy<'_>]| {
         let denying = applied.iter().filter(|applied| applied.action == Action::Deny);
         denying.for_each(|applied| {
             protected = true;
@@ -373,13 +373,13 @@ fn is_retained(target: &Item<'_>, owner: &Item<'_>) -> bool {
 fn judge_owner_removal<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
-    (applied, still_kept): (&[Applied<'a>], bool),
+    (applied, still_kept): (&[AppliedPolicy<'a>], bool),
     claim: &OwnerClaim<'a>,
 ) {
     let situation = judgement.situation;
     let by_control_plane =
         situation.policies.identities.is_control_plane(&judgement.review.user.name);
-    let orphaning = |applied: &&Applied<'_>| applied.policy.modes.from_orphaning;
+    let orphaning = |applied: &&AppliedPolicy<'_>| applied.policy.modes.from_orphaning;
     let refusing: Vec<_> = applied.iter().filter(orphaning).collect();
     let refuse = |judgement: &mut Judgement<'a>, owner: ObjectName| {
         for applied in &refusing {

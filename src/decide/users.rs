@@ -10,7 +10,7 @@ use crate::graph::{
     User,
 };
 use crate::objects::{KeyedMap, Uid, full_name};
-use crate::policy::{Facts, InUse};
+use crate::policy::{InUse, ObjectFacts};
 
 /// So many users are looked at, at the most: whether a thousand or ten
 /// thousand need an object, the answer is the same.
@@ -212,7 +212,7 @@ pub(crate) fn counting_users<'a>(
     graph: &'a Graph,
 ) -> impl Iterator<Item = User<'a>> + use<'a> {
     let (situation, item) = (*situation, *item);
-    let Facts { namespace, name, labels, .. } = item.facts;
+    let ObjectFacts { namespace, name, labels, .. } = item.facts;
     let place = item.kind.and_then(|kind| graph.find(kind, namespace, name));
     let named = place
         .into_iter()
@@ -229,7 +229,7 @@ pub(crate) fn counting_users<'a>(
 
 /// Whether this use keeps an object under this policy.
 fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
-    let facts = Facts::of_node(user.node);
+    let facts = ObjectFacts::of_node(user.node);
     let excused = match user.excuse() {
         Excuse::None => false,
         Excuse::Optional => !in_use.optional,
@@ -246,7 +246,7 @@ fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
 
 /// Whether a policy means this object by itself.
 fn selects_user(in_use: &InUse, node: Node<'_>) -> bool {
-    in_use.by.iter().any(|by| by.matches(Facts::of_node(node)))
+    in_use.by.iter().any(|by| by.matches(ObjectFacts::of_node(node)))
 }
 
 /// Searches everything above a user for an owner that the policy means. An owner
@@ -287,7 +287,7 @@ fn manager<'a>(
 /// That nobody was found means something only where all were looked at.
 fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: &mut UserFindings) {
     let Some(kind) = item.kind else {
-        let Facts { group, resource, .. } = item.facts;
+        let ObjectFacts { group, resource, .. } = item.facts;
         let name = full_name(group, resource);
         found.unknown = Some(Cause::Unknown(format!("{name} is no kind that belay knows")));
         return;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::LiveRead;
 use crate::objects::{Object, ObjectRef, one_line_name};
 use crate::policy::api::Action;
-use crate::policy::{Discount, Source};
+use crate::policy::{DiscountReason, Source};
 
 /// What belay says to a request, from the mildest to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
@@ -242,13 +242,13 @@ pub struct IneffectiveApproval {
     /// The policy for which it does not count.
     pub policy: Source,
     /// Why.
-    pub why: Discount,
+    pub why: DiscountReason,
 }
 
 impl std::fmt::Display for IneffectiveApproval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { approver, policy, why } = self;
-        write!(f, "the approval by {approver} does not count: it {}", why.words(policy))
+        write!(f, "the approval by {approver} does not count: it {}", why.explain(policy))
     }
 }
 

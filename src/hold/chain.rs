@@ -9,7 +9,7 @@ pub(super) const READS: usize = 64;
 
 /// What was read live, and what was asked for.
 #[derive(Clone, Copy)]
-pub(super) struct Chain<'a> {
+pub(super) struct OwnerReader<'a> {
     pub(super) situation: &'a Situation<'a>,
     pub(super) reads: &'a LiveReads,
 }
@@ -27,7 +27,7 @@ pub(super) enum Owner<'g> {
 }
 
 /// Everything above an object.
-pub(super) struct Above {
+pub(super) struct OwnersAbove {
     /// The owners that are there, their owners, and so on.
     pub(super) there: NumberSet<NodeId>,
     /// When the oldest of these and of the object itself was created.
@@ -38,7 +38,7 @@ pub(super) struct Above {
     pub(super) unknown: bool,
 }
 
-impl<'a> Chain<'a> {
+impl<'a> OwnerReader<'a> {
     pub(super) fn graph(&self) -> &'a Graph {
         &self.reads.graph
     }
@@ -76,8 +76,8 @@ impl<'a> Chain<'a> {
 
     /// Everything above an object. Editors write owner references: what is beyond
     /// the depth and the number that controllers write is unknown.
-    pub(super) fn above(&self, node: Node<'a>) -> Above {
-        let mut above = Above {
+    pub(super) fn find_owners(&self, node: Node<'a>) -> OwnersAbove {
+        let mut above = OwnersAbove {
             there: NumberSet::default(),
             created: node.created(),
             unread: Vec::new(),
@@ -142,7 +142,7 @@ mod tests {
             let (graph, policies) = (Graph::default(), PolicySet::default());
             let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
             let node = reads.graph.object(kind, "b", "a").unwrap();
-            Chain { situation: &situation, reads: &reads }.above(node).unknown
+            OwnerReader { situation: &situation, reads: &reads }.find_owners(node).unknown
         };
         assert!(!unknown(1_000));
         assert!(unknown(1_001));

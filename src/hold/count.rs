@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::chain::{Above, Chain, READS};
+use super::chain::{OwnerReader, OwnersAbove, READS};
 use super::excuses::{Excuse, Held, ReleaseGroup, is_only_held};
 use crate::decide::{
     Cause, ExemptionRecords, Item, Live, LiveRead, LiveReads, Situation, counting_users,
@@ -19,11 +19,11 @@ use crate::decide::{
 use crate::graph::{Node, NodeId, User};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
 use crate::policy::api::{Action, OnDelete};
-use crate::policy::{Applied, Facts, InUse, Policy};
+use crate::policy::{AppliedPolicy, InUse, ObjectFacts, Policy};
 
 /// A use that counts whoever the user is.
-static ANYBODY: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
-static ANYBODY_OPTIONALLY: InUse =
+static ANY_USER: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
+static ANY_OPTIONAL_USER: InUse =
     InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: true };
 
 /// What a count came to.
@@ -36,7 +36,7 @@ pub enum Count {
     /// Something is unknown. It keeps the target.
     Unknown(UnknownUse),
     /// Nothing keeps it.
-    Free(Free),
+    Free(ReleaseReason),
 }
 
 /// Why it is unknown whether something keeps a target.
@@ -89,7 +89,7 @@ pub enum UnknownUse {
 
 /// Why nothing keeps a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Free {
+pub enum ReleaseReason {
     /// Enough people said yes.
     Approved,
     /// No policy protects it any more.
@@ -148,7 +148,7 @@ pub(super) fn count_without(
         return Count::Unknown(UnknownUse::TargetUnread);
     };
     let situation = &Situation { live: Live::Read(reads), ..*situation };
-    let chain = Chain { situation, reads };
+    let chain = OwnerReader { situation, reads };
     match protection(chain, node) {
         Protection::Uncertain => {
             let place = node.namespace().to_owned();
@@ -176,7 +176,7 @@ pub(super) fn count_without(
         Err(unknown) => Count::Unknown(unknown),
         Ok(()) if !counting.kept.is_empty() => Count::Kept(counting.kept),
         Ok(()) if !counting.read.is_empty() => Count::Read(counting.read),
-        Ok(()) => Count::Free(Free::Unused),
+        Ok(()) => Count::Free(ReleaseReason::Unused),
     }
 }
 
@@ -184,7 +184,7 @@ pub(super) fn count_without(
 enum Protection<'p> {
     /// Perhaps something does.
     Uncertain,
-    Not(Free),
+    Not(ReleaseReason),
     Always,
     WhileUsed(WhileUsed<'p>),
 }
@@ -198,17 +198,20 @@ struct WhileUsed<'p> {
 
 /// The policies by which an object is kept, until what they say is so or their
 /// approvals are there. What only warns or records keeps nothing.
-pub fn keeping<'p>(situation: &Situation<'p>, facts: Facts<'_>) -> Vec<Applied<'p>> {
+pub fn keeping_policies<'p>(
+    situation: &Situation<'p>,
+    facts: ObjectFacts<'_>,
+) -> Vec<AppliedPolicy<'p>> {
     let mut applied = situation.policies_despite_pause(facts);
     applied.retain(|applied| applied.action == Action::Deny && applied.policy.keeps());
     applied
 }
 
-fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
+fn protection<'p>(chain: OwnerReader<'p>, node: Node<'p>) -> Protection<'p> {
     let situation = chain.situation;
-    let applied = keeping(situation, Facts::of_node(node));
+    let applied = keeping_policies(&situation, ObjectFacts::of_node(node));
     if applied.is_empty() {
-        return Protection::Not(Free::Unprotected);
+        return Protection::Not(ReleaseReason::Unprotected);
     }
     // Approvals are looked for with all that is known of the cluster: what the
     // object lives in, and who owned it when that was still there.
@@ -216,7 +219,7 @@ fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
     // What an exempt subject deletes waits like anything else.
     let item = Item::of_node(situation, node);
     if sufficient_approvals(situation, &item, &policies, ExemptionRecords::Ignored).is_some() {
-        return Protection::Not(Free::Approved);
+        return Protection::Not(ReleaseReason::Approved);
     }
     if applied.iter().any(|applied| !applied.certain) {
         return Protection::Uncertain;
@@ -232,14 +235,14 @@ fn protection<'p>(chain: Chain<'p>, node: Node<'p>) -> Protection<'p> {
 
 /// A count under way: the target, and whatever waits in a cycle with it.
 struct Counting<'a> {
-    chain: Chain<'a>,
+    chain: OwnerReader<'a>,
     excuses: &'a [Excuse],
     members: Vec<NodeId>,
     /// Who waits for whom, among the members: those that wait, by the one that
     /// they wait for.
     waits: NumberMap<NodeId, Vec<NodeId>>,
     /// What is above each user.
-    above: NumberMap<NodeId, Rc<Above>>,
+    above: NumberMap<NodeId, Rc<OwnersAbove>>,
     read: Vec<LiveRead>,
     kept: Vec<Cause>,
     /// How many keep it, told or not.
@@ -252,7 +255,7 @@ impl<'a> Counting<'a> {
         // the whole cycle only when it is known: so until nobody is new.
         let mut group = self.group(&[target.id()])?;
         loop {
-            self.look(target, &group)?;
+            self.find_users(target, &group)?;
             let news = self.members.iter().any(|member| !group.contains(*member));
             if !news || !self.read.is_empty() || self.chain.situation.work.is_used_up() {
                 break;
@@ -265,14 +268,14 @@ impl<'a> Counting<'a> {
             let waiting = self.waiting_for(target.id());
             let members = self.members.iter().copied();
             let apart: Vec<_> = members.filter(|member| !waiting.contains(member)).collect();
-            apart.into_iter().for_each(|member| self.keep(member));
+            apart.into_iter().for_each(|member| self.add_member_cause(member));
         }
         Ok(())
     }
 
     /// The users of the target, and of whatever waits in a cycle with it, when
     /// the holds of these go.
-    fn look(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), UnknownUse> {
+    fn find_users(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), UnknownUse> {
         (self.waits, self.kept, self.keeping) = (NumberMap::default(), Vec::new(), 0);
         self.members = vec![target.id()];
         let mut at = 0;
@@ -283,10 +286,10 @@ impl<'a> Counting<'a> {
                 return Ok(());
             }
             match protection(self.chain, node) {
-                Protection::WhileUsed(kept) => self.users(node, kept, group)?,
+                Protection::WhileUsed(kept) => self.count_users(node, kept, group)?,
                 // One that nothing keeps goes by itself, and is waited for.
                 Protection::Not(_) | Protection::Uncertain | Protection::Always => {
-                    self.keep(member);
+                    self.add_member_cause(member);
                 }
             }
         }
@@ -294,15 +297,15 @@ impl<'a> Counting<'a> {
     }
 
     /// The users of one member.
-    fn users(
+    fn count_users(
         &mut self,
         node: Node<'a>,
         kept: WhileUsed<'a>,
         group: &ReleaseGroup,
     ) -> Result<(), UnknownUse> {
-        let lists = self.lists(node)?;
+        let lists = self.unread_lists(node)?;
         if !lists.is_empty() {
-            self.read(&lists);
+            self.request_reads(&lists);
             return Ok(());
         }
         let graph = self.chain.graph();
@@ -310,7 +313,7 @@ impl<'a> Counting<'a> {
         let live = Situation { graph, ..*self.chain.situation };
         let item = Item::of_node(&live, node);
         let settle_seconds = kept.settle_seconds;
-        let held = Held { node, above: self.chain.above(node), settle_seconds };
+        let held = Held { node, above: self.chain.find_owners(node), settle_seconds };
         for in_use in kept.modes {
             let mut meant = NumberSet::default();
             for user in counting_users(&live, &item, in_use, graph) {
@@ -318,20 +321,20 @@ impl<'a> Counting<'a> {
                     return Ok(());
                 }
                 meant.insert(user.node.id());
-                self.once_known(&held, group, user, true);
+                self.check_user(&held, group, user, true);
             }
             if in_use.by.is_empty() {
                 continue;
             }
             // Whom a policy means is told by the owners above it as well, who
             // have perhaps not been read.
-            let anybody = if in_use.optional { &ANYBODY_OPTIONALLY } else { &ANYBODY };
-            for user in counting_users(&live, &item, anybody, graph) {
+            let any_user = if in_use.optional { &ANY_OPTIONAL_USER } else { &ANY_USER };
+            for user in counting_users(&live, &item, any_user, graph) {
                 if self.keeping >= COUNTED {
                     return Ok(());
                 }
                 if !meant.contains(&user.node.id()) {
-                    self.once_known(&held, group, user, false);
+                    self.check_user(&held, group, user, false);
                 }
             }
         }
@@ -340,27 +343,33 @@ impl<'a> Counting<'a> {
 
     /// A user, once everything above it is known. Who is not meant counts
     /// only where that cannot be.
-    fn once_known(
+    fn check_user(
         &mut self,
         held: &Held<'a>,
         group: &ReleaseGroup,
         user: User<'a>,
         is_meant: bool,
     ) {
-        let above = self.above(user.node);
-        self.read(&above.unread);
+        let above = self.find_owners(user.node);
+        self.request_reads(&above.unread);
         let is_terminating = user.node.is_terminating();
         if is_terminating {
-            self.read(&held.above.unread);
+            self.request_reads(&held.above.unread);
         }
         let unread = !above.unread.is_empty() || is_terminating && !held.above.unread.is_empty();
         if !unread && (is_meant || above.unknown) {
-            self.user(held, group, user, &above);
+            self.count_user(held, group, user, &above);
         }
     }
 
     /// A user of which everything is known that will be.
-    fn user(&mut self, held: &Held<'a>, group: &ReleaseGroup, user: User<'a>, above: &Above) {
+    fn count_user(
+        &mut self,
+        held: &Held<'a>,
+        group: &ReleaseGroup,
+        user: User<'a>,
+        above: &OwnersAbove,
+    ) {
         let node = user.node;
         self.chain.charge(node.finalizers().size());
         let has = |excuse| self.excuses.contains(&excuse);
@@ -380,13 +389,13 @@ impl<'a> Counting<'a> {
             waiting.push(held.node.id());
             return;
         }
-        self.keep_by(node, user.path());
+        self.add_cause(node, user.path());
     }
 
     /// What is above a user, which may use many members.
-    fn above(&mut self, node: Node<'a>) -> Rc<Above> {
+    fn find_owners(&mut self, node: Node<'a>) -> Rc<OwnersAbove> {
         let chain = self.chain;
-        self.above.entry(node.id()).or_insert_with(|| Rc::new(chain.above(node))).clone()
+        self.above.entry(node.id()).or_insert_with(|| Rc::new(chain.find_owners(node))).clone()
     }
 
     /// The target, and the members that wait for it, perhaps by others.
@@ -403,13 +412,13 @@ impl<'a> Counting<'a> {
         found
     }
 
-    fn keep(&mut self, member: NodeId) {
+    fn add_member_cause(&mut self, member: NodeId) {
         if let Some(node) = self.chain.graph().get(member) {
-            self.keep_by(node, "");
+            self.add_cause(node, "");
         }
     }
 
-    fn keep_by(&mut self, node: Node<'a>, path: &str) {
+    fn add_cause(&mut self, node: Node<'a>, path: &str) {
         self.keeping += 1;
         if self.kept.len() >= TOLD {
             return;
@@ -422,7 +431,7 @@ impl<'a> Counting<'a> {
         }
     }
 
-    fn read(&mut self, reads: &[LiveRead]) {
+    fn request_reads(&mut self, reads: &[LiveRead]) {
         // Each is compared with all that are to be read already.
         self.chain.charge(8 * reads.len());
         for read in reads {
@@ -435,7 +444,7 @@ impl<'a> Counting<'a> {
     /// The lists of every kind that could need an object and was not read yet:
     /// producers before products, so that what a producer makes between two
     /// lists is found by the later one.
-    fn lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, UnknownUse> {
+    fn unread_lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, UnknownUse> {
         let situation = self.chain.situation;
         let mut unread = Vec::new();
         for (needer, crosses) in situation.policies.needers(&situation.graph.kinds, node.kind()) {
@@ -450,7 +459,7 @@ impl<'a> Counting<'a> {
                 continue;
             }
             match self.chain.done(&read) {
-                None => unread.push((place(&info.group, &info.resource), read)),
+                None => unread.push((list_order(&info.group, &info.resource), read)),
                 Some(Ok(())) => {
                     if let Some(object) = self.chain.graph().unreadable(needer, namespace) {
                         return Err(UnknownUse::UnreadableUser(object));
@@ -469,7 +478,7 @@ impl<'a> Counting<'a> {
 
 /// The order in which kinds are listed. What makes others comes before what it
 /// makes; operators come before everything of Kubernetes' own.
-fn place(group: &str, resource: &str) -> u8 {
+fn list_order(group: &str, resource: &str) -> u8 {
     match (group, resource) {
         _ if !Kinds::is_built_in(group, resource) => 0,
         ("batch", "cronjobs") | ("apps", "deployments") => 1,

@@ -1,7 +1,7 @@
 //! Users that do not count, although they need the target. Without these
 //! exceptions there are pairs that wait for each other for ever.
 
-use super::chain::{Above, Chain};
+use super::chain::{OwnerReader, OwnersAbove};
 use crate::graph::{
     Certainty, DeletionRequest, Fates, Node, NodeId, Outcome, Propagation, RefusesDelete, fates,
 };
@@ -43,7 +43,11 @@ pub(super) struct ReleaseGroup {
 
 impl ReleaseGroup {
     /// What follows from the release of these, except for objects that refuse.
-    pub(super) fn new(chain: Chain<'_>, members: &[NodeId], refusing: &NumberSet<NodeId>) -> Self {
+    pub(super) fn new(
+        chain: OwnerReader<'_>,
+        members: &[NodeId],
+        refusing: &NumberSet<NodeId>,
+    ) -> Self {
         let graph = chain.graph();
         let nodes = members.iter().filter_map(|id| graph.get(*id));
         let propagation = |node: Node<'_>| {
@@ -88,7 +92,7 @@ impl ReleaseGroup {
 /// One held object, of which users are asked.
 pub(super) struct Held<'a> {
     pub(super) node: Node<'a>,
-    pub(super) above: Above,
+    pub(super) above: OwnersAbove,
     /// A create may have begun so long before it was given its time of
     /// creation: the API server sets that when other webhooks are through.
     pub(super) settle_seconds: i64,
@@ -100,7 +104,7 @@ impl Held<'_> {
     }
 
     /// Whether a user and everything `above` it are newcomers.
-    pub(super) fn is_late(&self, above: &Above) -> bool {
+    pub(super) fn is_late(&self, above: &OwnersAbove) -> bool {
         let Some(deleted) = self.node.deleted() else { return false };
         let margin = CLOCKS_SECONDS.saturating_add(self.settle_seconds);
         !above.unknown && above.created > deleted.saturating_add(margin)

@@ -20,18 +20,18 @@
 mod chain;
 mod count;
 mod excuses;
-mod machine;
 mod patch;
 mod plan;
 mod protocol;
+mod release;
 
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;
 
-pub use count::{Count, Free, PASS_STEPS, UnknownUse, as_released, count, keeping};
-pub use machine::{ROUNDS, Release};
-pub use patch::{Mark, Removal, Sight, TOKEN};
-pub use plan::{Plan, Wanted, plan, plan_patch, wanted, wanting, wants};
+pub use count::{Count, ReleaseReason, PASS_STEPS, UnknownUse, as_released, count, keeping_policies};
+pub use patch::{TokenWrite, HoldRemoval, TargetState, TOKEN};
+pub use plan::{Plan, Wanted, plan, plan_patch, hold_want, policies_wanting_hold, wants_hold};
 pub use protocol::{Answer, End, Input, Limits, Output, Waiting};
+pub use release::{ROUNDS, Release};

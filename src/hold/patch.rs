@@ -19,7 +19,7 @@ pub const TOKEN: &str = "belay.dev/release-token";
 
 /// What a release has to know of its target, as some answer had it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Sight {
+pub struct TargetState {
     /// Which object it is.
     pub uid: Arc<str>,
     /// Its version.
@@ -34,9 +34,9 @@ pub struct Sight {
     pub annotated: bool,
 }
 
-impl Sight {
+impl TargetState {
     /// Reads it from an object; `None` if this is no object.
-    pub fn of(object: &Value) -> Option<Self> {
+    pub fn read(object: &Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
         let text = |field: &str| metadata.get(field).and_then(Value::as_str).map(Arc::from);
         let finalizers = metadata.get("finalizers").and_then(Value::as_array);
@@ -57,14 +57,14 @@ impl Sight {
 /// The write that begins a pass: the token. It lands on the very version that
 /// was looked at, or not at all, so one that was sent twice lands once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Mark {
-    pub(super) sight: Sight,
+pub struct TokenWrite {
+    pub(super) sight: TargetState,
     pub(super) token: Arc<str>,
 }
 
-impl Mark {
+impl TokenWrite {
     /// The token, for the object as it was seen.
-    pub fn new(sight: Sight, token: Arc<str>) -> Self {
+    pub fn new(sight: TargetState, token: Arc<str>) -> Self {
         Self { sight, token }
     }
 
@@ -83,16 +83,16 @@ impl Mark {
 /// The write that lets go. It does not ask for a version: others write status
 /// all the time, and what matters is tested by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Removal {
+pub struct HoldRemoval {
     pub(super) uid: Arc<str>,
     pub(super) deleted: Arc<str>,
     pub(super) token: Arc<str>,
     pub(super) hold: HoldEntry,
 }
 
-impl Removal {
+impl HoldRemoval {
     /// The removal of what was seen; `None` where there is nothing to remove.
-    pub fn of(sight: &Sight) -> Option<Self> {
+    pub fn of_target(sight: &TargetState) -> Option<Self> {
         Some(Self {
             uid: sight.uid.clone(),
             deleted: sight.deleted.clone()?,

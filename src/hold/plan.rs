@@ -12,7 +12,7 @@ use super::patch::{add, remove, replace, test};
 use crate::decide::{HoldPlace, Situation, is_hold_unsafe, is_hold_unsafe_on_kind};
 use crate::objects::{HOLD, HoldEntry, Object};
 use crate::policy::api::Action;
-use crate::policy::{Applied, Facts, Source};
+use crate::policy::{AppliedPolicy, ObjectFacts, Source};
 
 /// What is to be done about the hold of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Plan {
 
 impl Plan {
     /// What it does to an object, for the log; none where it does nothing.
-    pub fn word(&self) -> Option<&'static str> {
+    pub fn action(&self) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
             Self::PutOn(_) => Some("put on"),
@@ -54,8 +54,8 @@ pub fn plan(
         return Plan::Nothing;
     }
     let metadata = &object.metadata;
-    let facts = Facts::of_object(resource, (&metadata.namespace, &metadata.name), object);
-    let wanted = wanted(situation, facts);
+    let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);
+    let wanted = hold_want(situation, facts);
     match (object.hold(), wanted) {
         (None, Wanted::Yes) if !is_hold_unsafe(resource.0, resource.1, object) => {
             Plan::PutOn(HoldPlace::in_list(object, usize::MAX))
@@ -82,12 +82,12 @@ pub enum Wanted {
 }
 
 /// Whether policies want the hold on an object.
-pub fn wanted(situation: &Situation<'_>, facts: Facts<'_>) -> Wanted {
+pub fn hold_want(situation: &Situation<'_>, facts: ObjectFacts<'_>) -> Wanted {
     if is_hold_unsafe_on_kind(facts.group, facts.resource) {
         return Wanted::No;
     }
     let applied = situation.policies_of(facts);
-    let mut wanting = applied.iter().filter(|applied| wants(applied));
+    let mut wanting = applied.iter().filter(|applied| wants_hold(applied));
     match (wanting.clone().next(), wanting.any(|applied| applied.certain)) {
         (None, _) => Wanted::No,
         (Some(_), false) => Wanted::Unknown,
@@ -96,13 +96,13 @@ pub fn wanted(situation: &Situation<'_>, facts: Facts<'_>) -> Wanted {
 }
 
 /// Whether a policy that applies to an object wants the hold on it.
-pub fn wants(applied: &Applied<'_>) -> bool {
+pub fn wants_hold(applied: &AppliedPolicy<'_>) -> bool {
     applied.action == Action::Deny && applied.policy.holds()
 }
 
 /// Who certainly wants the hold on an object.
-pub fn wanting(applied: &[Applied<'_>]) -> Vec<Source> {
-    let wanting = applied.iter().filter(|applied| applied.certain && wants(applied));
+pub fn policies_wanting_hold(applied: &[AppliedPolicy<'_>]) -> Vec<Source> {
+    let wanting = applied.iter().filter(|applied| applied.certain && wants_hold(applied));
     wanting.map(|applied| applied.policy.source.clone()).collect()
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::count::{Count, Free};
-use super::patch::{Mark, Removal, Sight};
+use super::count::{Count, ReleaseReason};
+use super::patch::{HoldRemoval, TargetState, TokenWrite};
 use crate::decide::{Cause, LiveRead};
 
 /// The numbers of the protocol.
@@ -40,7 +40,7 @@ impl Default for Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// 200, with the object.
-    Done(Sight),
+    Done(TargetState),
     /// 404: the object is not there, or what is not there is its Namespace
     /// (`details.kind` of the answer is `namespaces`).
     Missing {
@@ -60,7 +60,7 @@ pub enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Input {
     /// The watch shows the object like this.
-    Seen(Sight),
+    Seen(TargetState),
     /// The watch says that the object is gone.
     Gone,
     /// Look now: it is time, a user went, or a person asks. While something is
@@ -93,7 +93,7 @@ pub enum Output {
     /// GET the target, live.
     Get,
     /// Write the token.
-    Mark(Mark),
+    Mark(TokenWrite),
     /// Read this, live and consistently: no `resourceVersion`.
     Read(LiveRead),
     /// Ask [`super::count`] with what was read in this pass, as
@@ -106,7 +106,7 @@ pub enum Output {
     /// has [`Output::Ended`].
     Forget,
     /// Take the hold off.
-    Remove(Removal),
+    Remove(HoldRemoval),
     /// What status says.
     Waits(Waiting),
     /// It is over.
@@ -129,7 +129,7 @@ pub enum Waiting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
     /// We took the hold off.
-    Released(Free),
+    Released(ReleaseReason),
     /// It is gone, or another object stands in its place, or somebody else
     /// took the hold off. So it looks, too, when we did and the answer was
     /// lost.

@@ -17,8 +17,8 @@ fn target() -> Value {
     }})
 }
 
-fn sight(object: &Value) -> Sight {
-    Sight::of(object).unwrap()
+fn sight(object: &Value) -> TargetState {
+    TargetState::read(object).unwrap()
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -31,7 +31,7 @@ fn list(group: &str, resource: &str) -> LiveRead {
 }
 
 /// A release that has just been told to write its token.
-fn marking(object: &mut Value) -> (Release, Mark) {
+fn marking(object: &mut Value) -> (Release, TokenWrite) {
     let mut release = Release::new("u".into(), "r".into(), Limits::default());
     release.step(seconds(0), Input::Seen(sight(object)));
     match release.step(seconds(45), Input::Look).pop() {
@@ -51,9 +51,9 @@ fn counting(object: &mut Value) -> Release {
 }
 
 /// One that has just sent the removal.
-fn removing(object: &mut Value) -> (Release, Removal) {
+fn removing(object: &mut Value) -> (Release, HoldRemoval) {
     let mut release = counting(object);
-    match release.step(seconds(47), Input::Counted(Count::Free(Free::Unused))).pop() {
+    match release.step(seconds(47), Input::Counted(Count::Free(ReleaseReason::Unused))).pop() {
         Some(Output::Remove(removal)) => (release, removal),
         other => panic!("{other:?}"),
     }
@@ -106,13 +106,13 @@ fn a_whole_pass_takes_the_hold_off_and_nothing_else() {
     let answered = Input::Read { asked: None };
     assert_eq!(release.step(seconds(47), answered.clone()), [read(&reads[1])]);
     assert_eq!(release.step(seconds(47), answered), [Output::Count]);
-    let outputs = release.step(seconds(49), Input::Counted(Count::Free(Free::Unused)));
+    let outputs = release.step(seconds(49), Input::Counted(Count::Free(ReleaseReason::Unused)));
     let [Output::Forget, Output::Remove(removal)] = &outputs[..] else { panic!("{outputs:?}") };
     json_patch::patch(&mut object, &removal.patch()).unwrap();
     assert_eq!(object["metadata"]["finalizers"], json!(["x/y"]));
     assert_eq!(object["metadata"]["annotations"], json!({"other": "stays"}));
     let outputs = release.step(seconds(49), Input::Removed(Answer::Done(sight(&object))));
-    assert_eq!(outputs, [Output::Ended(End::Released(Free::Unused))]);
+    assert_eq!(outputs, [Output::Ended(End::Released(ReleaseReason::Unused))]);
 }
 
 #[test]
@@ -120,7 +120,8 @@ fn what_was_read_too_long_ago_counts_for_nothing() {
     // The token was answered at 46 seconds.
     for (now, goes) in [(48, true), (49, false)] {
         let mut release = counting(&mut target());
-        let outputs = release.step(seconds(now), Input::Counted(Count::Free(Free::Unused)));
+        let outputs =
+            release.step(seconds(now), Input::Counted(Count::Free(ReleaseReason::Unused)));
         assert_eq!(outputs.iter().any(|o| matches!(o, Output::Remove(_))), goes, "{now}");
         assert_eq!(release.is_busy(), goes);
     }
@@ -129,7 +130,7 @@ fn what_was_read_too_long_ago_counts_for_nothing() {
     let reads = vec![list("apps", "deployments")];
     release.step(seconds(46), Input::Counted(Count::Read(reads)));
     release.step(seconds(57), Input::Read { asked: Some(seconds(55)) });
-    let outputs = release.step(seconds(57), Input::Counted(Count::Free(Free::Unused)));
+    let outputs = release.step(seconds(57), Input::Counted(Count::Free(ReleaseReason::Unused)));
     assert!(matches!(outputs[..], [Output::Forget, Output::Remove(_)]), "{outputs:?}");
     // And so does a pass that takes a minute, however fresh its last read is.
     let mut release = counting(&mut target());
@@ -137,7 +138,7 @@ fn what_was_read_too_long_ago_counts_for_nothing() {
     release.step(seconds(46), Input::Counted(Count::Read(reads)));
     release.step(seconds(106), Input::Read { asked: None });
     release.step(seconds(106), Input::Read { asked: None });
-    let outputs = release.step(seconds(106), Input::Counted(Count::Free(Free::Unused)));
+    let outputs = release.step(seconds(106), Input::Counted(Count::Free(ReleaseReason::Unused)));
     assert_eq!(unknown(&outputs), "reading took longer than its answers are good for");
 }
 

@@ -11,7 +11,7 @@
 //!      │    by its own clock   │                 │    by their own clocks
 //! ```
 //!
-//! While they differ by more, [`Witness`] keeps two replicas from taking it from
+//! While they differ by more, [`LeaseObserver`] keeps two replicas from taking it from
 //! each other for ever.
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ pub struct Candidate<'a> {
 
 /// What follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stand {
+pub enum LeaseDecision {
     /// We lead before this time, as far as this Lease goes. Renew it at the
     /// other one.
     Lead {
@@ -71,24 +71,28 @@ pub enum Stand {
 
 /// Where this replica stands. Only a Lease that was read from the API server,
 /// or came back from a write, may be given here, never one that was only sent.
-pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Stand {
+pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> LeaseDecision {
     let (Some(holder), Some(renewed)) = (&spec.holder, spec.renewed) else {
-        return Stand::Acquire;
+        return LeaseDecision::Acquire;
     };
     let duration = duration(spec, me);
-    let believes_until = later(renewed, duration.saturating_sub(me.skew));
-    if is_from_nowhere(renewed, duration, me, now) {
-        Stand::Acquire
+    let leads_until = add_time(renewed, duration.saturating_sub(me.skew));
+    if is_too_far_ahead(renewed, duration, me, now) {
+        LeaseDecision::Acquire
     } else if holder != me.name {
-        let expires = later(renewed, duration);
-        if now < expires { Stand::StandBy { until: expires } } else { Stand::Acquire }
+        let expires = add_time(renewed, duration);
+        if now < expires {
+            LeaseDecision::StandBy { until: expires }
+        } else {
+            LeaseDecision::Acquire
+        }
     } else if now < renewed {
         // Our clock went back a little: what we wrote is still ahead of us.
-        Stand::StandBy { until: renewed }
-    } else if now < believes_until {
-        Stand::Lead { until: believes_until, renew_at: later(renewed, renewal(duration)) }
+        LeaseDecision::StandBy { until: renewed }
+    } else if now < leads_until {
+        LeaseDecision::Lead { until: leads_until, renew_at: add_time(renewed, renewal(duration)) }
     } else {
-        Stand::Acquire
+        LeaseDecision::Acquire
     }
 }
 
@@ -100,14 +104,14 @@ pub fn renewal(duration: Duration) -> Duration {
 /// The Lease to write, on the version of the one that was read: to take it, or
 /// to renew it. When the write is refused somebody else has written: read
 /// again, and evaluate that.
-pub fn next(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Spec {
+pub fn next_spec(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Spec {
     let mine = spec.holder.as_deref() == Some(me.name);
     let duration = duration(spec, me);
     // A renewal never takes back what an earlier one said, unless that was
     // nonsense.
     let kept = spec
         .renewed
-        .filter(|renewed| mine && *renewed > now && !is_from_nowhere(*renewed, duration, me, now));
+        .filter(|renewed| mine && *renewed > now && !is_too_far_ahead(*renewed, duration, me, now));
     Spec {
         holder: Some(me.name.to_owned()),
         acquired: spec.acquired.filter(|_| mine).or(Some(now)),
@@ -126,13 +130,13 @@ fn duration(spec: &Spec, me: Candidate<'_>) -> Duration {
 
 /// Whether a time lies further ahead than any clock within the stated skew
 /// could have written. Nobody would lead until then.
-fn is_from_nowhere(
+fn is_too_far_ahead(
     renewed: Timestamp,
     duration: Duration,
     me: Candidate<'_>,
     now: Timestamp,
 ) -> bool {
-    renewed > later(now, duration.saturating_add(me.skew))
+    renewed > add_time(now, duration.saturating_add(me.skew))
 }
 
 /// What a replica has seen of the Lease with its own eyes.
@@ -143,16 +147,16 @@ fn is_from_nowhere(
 /// changes between two looks has a holder who lives, whatever the times in it
 /// say. Before the second look there are only the times.
 #[derive(Debug, Default)]
-pub struct Witness {
+pub struct LeaseObserver {
     last: Option<Spec>,
     changed: Option<Instant>,
 }
 
-impl Witness {
+impl LeaseObserver {
     /// Looks at what was read at an instant. The result is for how long from
     /// then on the holder, another one than we, counts as alive; none: by this
     /// nothing is known of it.
-    pub fn look(&mut self, spec: &Spec, me: Candidate<'_>, at: Instant) -> Option<Duration> {
+    pub fn observe(&mut self, spec: &Spec, me: Candidate<'_>, at: Instant) -> Option<Duration> {
         if self.last.as_ref().is_some_and(|last| last != spec) {
             self.changed = Some(at);
         }
@@ -166,11 +170,11 @@ impl Witness {
 
 /// The Lease to write when its holder steps down, so that nobody has to wait.
 /// It stops believing first.
-pub fn stepped_down(spec: &Spec) -> Spec {
+pub fn released_spec(spec: &Spec) -> Spec {
     Spec { holder: None, renewed: None, ..spec.clone() }
 }
 
-fn later(time: Timestamp, by: Duration) -> Timestamp {
+fn add_time(time: Timestamp, by: Duration) -> Timestamp {
     let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
     time.saturating_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -48,13 +48,13 @@ impl World {
         Timestamp::from_millisecond(1_767_268_800_000 + self.now + self.offsets[i]).unwrap()
     }
 
-    fn stand(&self, i: usize) -> Option<Stand> {
+    fn stand(&self, i: usize) -> Option<LeaseDecision> {
         let (_, spec) = self.known[i].as_ref()?;
         Some(evaluate(spec, candidate(NAMES[i]), self.clock(i)))
     }
 
     fn leads(&self, i: usize) -> bool {
-        matches!(self.stand(i), Some(Stand::Lead { .. }))
+        matches!(self.stand(i), Some(LeaseDecision::Lead { .. }))
     }
 
     fn step(&mut self, step: &Step) {
@@ -66,8 +66,8 @@ impl World {
                     return;
                 };
                 // The leader renews whenever it likes.
-                if !matches!(stand, Stand::StandBy { .. }) {
-                    let next = next(spec, candidate(NAMES[i]), self.clock(i));
+                if !matches!(stand, LeaseDecision::StandBy { .. }) {
+                    let next = next_spec(spec, candidate(NAMES[i]), self.clock(i));
                     self.flying.push((i, *version, next));
                 }
             }
@@ -85,7 +85,7 @@ impl World {
             }
             Step::Resign(i) if self.leads(i) => {
                 let Some((version, spec)) = self.known[i].take() else { return };
-                self.flying.push((i, version, stepped_down(&spec)));
+                self.flying.push((i, version, released_spec(&spec)));
             }
             _ => {}
         }
@@ -194,15 +194,15 @@ fn who_stepped_down_is_replaced_at_once() {
 #[test]
 fn a_lease_says_when_to_look_again() {
     let start = Timestamp::from_second(1_767_268_800).unwrap();
-    let spec = next(&Spec::default(), candidate("a"), start);
-    assert_eq!(evaluate(&Spec::default(), candidate("a"), start), Stand::Acquire);
-    let (until, renew_at) = (later(start, DURATION - SKEW), later(start, DURATION / 3));
-    assert_eq!(evaluate(&spec, candidate("a"), start), Stand::Lead { until, renew_at });
-    assert_eq!(evaluate(&spec, candidate("a"), until), Stand::Acquire);
-    let until = later(start, DURATION);
-    assert_eq!(evaluate(&spec, candidate("b"), start), Stand::StandBy { until });
-    assert_eq!(evaluate(&spec, candidate("b"), until), Stand::Acquire);
-    let renewed = next(&spec, candidate("a"), later(start, Duration::from_secs(5)));
+    let spec = next_spec(&Spec::default(), candidate("a"), start);
+    assert_eq!(evaluate(&Spec::default(), candidate("a"), start), LeaseDecision::Acquire);
+    let (until, renew_at) = (add_time(start, DURATION - SKEW), add_time(start, DURATION / 3));
+    assert_eq!(evaluate(&spec, candidate("a"), start), LeaseDecision::Lead { until, renew_at });
+    assert_eq!(evaluate(&spec, candidate("a"), until), LeaseDecision::Acquire);
+    let until = add_time(start, DURATION);
+    assert_eq!(evaluate(&spec, candidate("b"), start), LeaseDecision::StandBy { until });
+    assert_eq!(evaluate(&spec, candidate("b"), until), LeaseDecision::Acquire);
+    let renewed = next_spec(&spec, candidate("a"), add_time(start, Duration::from_secs(5)));
     assert_eq!((renewed.acquired, renewed.transitions), (Some(start), 1));
 }
 
@@ -220,16 +220,16 @@ fn a_lease_from_the_future_is_waited_for_or_not_believed() {
     };
     for holder in ["a", "b"] {
         let lost = lease(holder, at(3600));
-        assert_eq!(evaluate(&lost, candidate("a"), now), Stand::Acquire, "{holder}");
-        let next = next(&lost, candidate("a"), now);
+        assert_eq!(evaluate(&lost, candidate("a"), now), LeaseDecision::Acquire, "{holder}");
+        let next = next_spec(&lost, candidate("a"), now);
         assert_eq!(next.renewed, Some(now), "{holder}");
-        assert!(matches!(evaluate(&next, candidate("a"), now), Stand::Lead { .. }));
+        assert!(matches!(evaluate(&next, candidate("a"), now), LeaseDecision::Lead { .. }));
     }
     let ahead = lease("a", at(1));
-    assert_eq!(evaluate(&ahead, candidate("a"), now), Stand::StandBy { until: at(1) });
-    assert!(matches!(evaluate(&ahead, candidate("a"), at(1)), Stand::Lead { .. }));
+    assert_eq!(evaluate(&ahead, candidate("a"), now), LeaseDecision::StandBy { until: at(1) });
+    assert!(matches!(evaluate(&ahead, candidate("a"), at(1)), LeaseDecision::Lead { .. }));
     let theirs = lease("b", at(SKEW.as_secs() as i64));
-    assert!(matches!(evaluate(&theirs, candidate("a"), now), Stand::StandBy { .. }));
+    assert!(matches!(evaluate(&theirs, candidate("a"), now), LeaseDecision::StandBy { .. }));
 }
 
 #[test]
@@ -242,8 +242,8 @@ fn a_lease_for_years_is_good_for_ten_times_our_own_at_the_most() {
         ..Spec::default()
     };
     let until = now + SignedDuration::from_secs(150);
-    assert_eq!(evaluate(&years, candidate("a"), now), Stand::StandBy { until });
-    assert_eq!(evaluate(&years, candidate("a"), until), Stand::Acquire);
+    assert_eq!(evaluate(&years, candidate("a"), now), LeaseDecision::StandBy { until });
+    assert_eq!(evaluate(&years, candidate("a"), until), LeaseDecision::Acquire);
 }
 
 /// Replicas whose clocks are further apart than is stated, each looking every
@@ -251,7 +251,7 @@ fn a_lease_for_years_is_good_for_ten_times_our_own_at_the_most() {
 fn with_clocks_apart(eyes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, usize)> {
     let start = Instant::now();
     let mut stored = Spec::default();
-    let mut witnesses = [Witness::default(), Witness::default()];
+    let mut witnesses = [LeaseObserver::default(), LeaseObserver::default()];
     let mut taken = Vec::new();
     for second in 0..seconds {
         // The one that is a second further looks in the other's pauses.
@@ -262,19 +262,19 @@ fn with_clocks_apart(eyes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, u
         }
         let now = Timestamp::from_second(1_767_268_800 + second + [0, 30][i]).unwrap();
         let at = start + Duration::from_secs(second.unsigned_abs());
-        if eyes && witnesses[i].look(&stored, me, at).is_some() {
+        if eyes && witnesses[i].observe(&stored, me, at).is_some() {
             continue;
         }
         let write = match evaluate(&stored, me, now) {
-            Stand::Acquire => {
+            LeaseDecision::Acquire => {
                 taken.push((second, i));
                 true
             }
-            Stand::Lead { renew_at, .. } => now >= renew_at,
-            Stand::StandBy { .. } => false,
+            LeaseDecision::Lead { renew_at, .. } => now >= renew_at,
+            LeaseDecision::StandBy { .. } => false,
         };
         if write {
-            stored = next(&stored, me, now);
+            stored = next_spec(&stored, me, now);
         }
     }
     taken

@@ -2,8 +2,8 @@
 //! approvals are in force for an object is for the decision to say.
 
 use super::api::{DeletionApproval, Scope};
-use super::compiled::{Policy, Source, Terms};
-use super::people::account;
+use super::compiled::{ApprovalTerms, Policy, Source};
+use super::identities::account;
 use crate::objects::{KeyedMap, Uid};
 
 /// So far ahead of belay's clock an approval may have been given.
@@ -191,12 +191,12 @@ impl Approvals {
     }
 
     /// Those that name this uid, whatever else they say.
-    pub fn of(&self, uid: Uid) -> &[Approval] {
+    pub fn of_uid(&self, uid: Uid) -> &[Approval] {
         self.by_uid.get(&uid).map_or(&[], Vec::as_slice)
     }
 }
 
-impl Terms {
+impl ApprovalTerms {
     /// What satisfies all of several policies: the greatest number of people,
     /// the shortest duration, only accounts that every one of them lists.
     pub fn all<'t>(terms: impl IntoIterator<Item = &'t Self>) -> Option<Self> {
@@ -226,14 +226,14 @@ impl Terms {
     }
 
     /// Why an approval does not count; none: it counts.
-    fn discount(&self, approval: &Approval) -> Option<Discount> {
+    fn discount(&self, approval: &Approval) -> Option<DiscountReason> {
         let seconds = approval.expires.saturating_sub(approval.created);
         if !(1..=self.longest_seconds).contains(&seconds) {
-            return Some(Discount::TooLong { longest_seconds: self.longest_seconds });
+            return Some(DiscountReason::TooLong { longest_seconds: self.longest_seconds });
         }
         let (namespace, name) = account(&approval.approver)?;
         let listed = |listed: &String| listed.split_once('/') == Some((namespace, name));
-        (!self.accounts.iter().any(listed)).then_some(Discount::Unlisted)
+        (!self.accounts.iter().any(listed)).then_some(DiscountReason::Unlisted)
     }
 }
 
@@ -243,7 +243,7 @@ impl Policy {
     pub fn discounting<'p>(
         approval: &Approval,
         policies: impl IntoIterator<Item = &'p Self>,
-    ) -> Option<(&'p Self, Discount)> {
+    ) -> Option<(&'p Self, DiscountReason)> {
         let discounts = policies
             .into_iter()
             .filter_map(|policy| Some((policy, policy.approval.discount(approval)?)));
@@ -253,7 +253,7 @@ impl Policy {
 
 /// Why an approval does not count for a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Discount {
+pub enum DiscountReason {
     /// It lasts longer than this.
     TooLong {
         /// What the policy allows.
@@ -265,9 +265,9 @@ pub enum Discount {
     Attached,
 }
 
-impl Discount {
+impl DiscountReason {
     /// The words after "the approval": what is wrong with it for a policy.
-    pub fn words(self, policy: &Source) -> String {
+    pub fn explain(self, policy: &Source) -> String {
         match self {
             Self::TooLong { longest_seconds } => {
                 let longest = format_seconds(longest_seconds.unsigned_abs());

@@ -6,10 +6,10 @@ use super::api::{
     Action, Check as _, Counting, DeletionPolicySpec, Existing, HoldMode, LabelSelector, OnDelete,
     OptionalReferences, Owned, Problem, Protect, Subject,
 };
-use super::facts::{Facts, Places};
-use super::people::{Person, collectors, includes};
-use super::selectors::{Labels, Matched, Matcher, Users};
-use super::stripping::Stripping;
+use super::facts::{NamespaceLabels, ObjectFacts};
+use super::finalizer_guard::FinalizerGuard;
+use super::identities::{Person, collectors, includes};
+use super::selectors::{Labels, MatchResult, Matcher, UserMatcher};
 use crate::objects::{PROTECT_LABEL, Text};
 
 /// The annotation of a DeletionPolicy that says how many objects of one kind may
@@ -55,7 +55,7 @@ pub struct Policy {
     action: Action,
     overrides: Vec<(Labels, Action)>,
     /// What it takes to delete all the same.
-    pub approval: Terms,
+    pub approval: ApprovalTerms,
     /// How long a deleted object stays held at the least.
     pub settle_seconds: i64,
     /// So many objects of one kind may get the hold late; 0: any number; none:
@@ -79,7 +79,7 @@ pub struct Modes {
     /// It loses neither its owner nor its dependents by orphaning.
     pub from_orphaning: bool,
     /// Finalizers of others are not taken off by hand.
-    pub from_stripping: Option<Stripping>,
+    pub from_stripping: Option<FinalizerGuard>,
 }
 
 impl Modes {
@@ -112,7 +112,7 @@ pub fn mode_names(on: [bool; 6]) -> Vec<&'static str> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct InUse {
     /// Which users count; none: any.
-    pub by: Vec<Users>,
+    pub by: Vec<UserMatcher>,
     /// What a DELETE does while it is used.
     pub on_delete: OnDelete,
     /// Whether references with `optional: true` count.
@@ -141,7 +141,7 @@ pub struct Exists {
 
 /// What it takes to delete all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct ApprovalTerms {
     /// How many different people have to approve.
     pub required: usize,
     /// How long an approval may last at the most.
@@ -186,7 +186,7 @@ impl Policy {
                 .iter()
                 .map(|o| (Labels::compile(Some(&o.namespace_selector)), o.action))
                 .collect(),
-            approval: Terms {
+            approval: ApprovalTerms {
                 required: usize::try_from(approval.required).unwrap_or(1),
                 longest_seconds: approval.max_duration_seconds,
                 accounts: approval.service_accounts.clone(),
@@ -256,28 +256,32 @@ impl Policy {
     pub(super) fn protects(
         &self,
         target: &Matcher,
-        places: Places<'_>,
-        facts: Facts<'_>,
-    ) -> Matched {
+        places: NamespaceLabels<'_>,
+        facts: ObjectFacts<'_>,
+    ) -> MatchResult {
         let matched = target.matches(places, facts);
-        if matched == Matched::No {
+        if matched == MatchResult::No {
             return matched;
         }
-        let mut excluded = Matched::No;
+        let mut excluded = MatchResult::No;
         for exclude in &self.exclude {
             match exclude.matches(places, facts) {
-                Matched::Yes => return Matched::No,
-                Matched::Unknown => excluded = Matched::Unknown,
-                Matched::No => {}
+                MatchResult::Yes => return MatchResult::No,
+                MatchResult::Unknown => excluded = MatchResult::Unknown,
+                MatchResult::No => {}
             }
         }
-        if excluded == Matched::Unknown { Matched::Unknown } else { matched }
+        if excluded == MatchResult::Unknown { MatchResult::Unknown } else { matched }
     }
 
     /// What happens when it refuses something about an object here. Where the
     /// labels of its Namespace are not known, the strictest of what it could be,
     /// and that it is not certain.
-    pub(super) fn action(&self, places: Places<'_>, facts: Facts<'_>) -> (Action, bool) {
+    pub(super) fn action(
+        &self,
+        places: NamespaceLabels<'_>,
+        facts: ObjectFacts<'_>,
+    ) -> (Action, bool) {
         // Objects outside of namespaces are in no ring of a rollout.
         if facts.namespace.is_empty() && !facts.is_namespace() {
             return (self.action, true);
@@ -285,9 +289,9 @@ impl Policy {
         let mut possible: Option<Action> = None;
         for (place, action) in &self.overrides {
             match place.match_place(places, facts) {
-                Matched::No => {}
-                Matched::Yes => return strictest_of(possible, *action),
-                Matched::Unknown => possible = possible.max(Some(*action)),
+                MatchResult::No => {}
+                MatchResult::Yes => return strictest_of(possible, *action),
+                MatchResult::Unknown => possible = possible.max(Some(*action)),
             }
         }
         strictest_of(possible, self.action)
@@ -385,7 +389,7 @@ impl Modes {
         Self {
             always: always.is_some(),
             while_used: while_used.as_ref().map(|mode| InUse {
-                by: mode.by.iter().map(Users::compile).collect(),
+                by: mode.by.iter().map(UserMatcher::compile).collect(),
                 on_delete: mode.on_delete,
                 optional: mode.optional_references == OptionalReferences::Count,
             }),
@@ -396,7 +400,7 @@ impl Modes {
             }),
             while_exists: while_exists.iter().flatten().map(Exists::compile).collect(),
             from_orphaning: from_orphaning.is_some(),
-            from_stripping: from_stripping.as_ref().map(Stripping::compile),
+            from_stripping: from_stripping.as_ref().map(FinalizerGuard::compile),
         }
     }
 }

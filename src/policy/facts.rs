@@ -8,14 +8,14 @@ use crate::objects::{Object, PackedMap, Text, is_namespace};
 
 /// Labels or annotations.
 #[derive(Debug, Clone, Copy)]
-pub enum Pairs<'a> {
+pub enum KeyValues<'a> {
     /// As they stand in a review.
     Texts(&'a BTreeMap<Text<'a>, Text<'a>>),
     /// As the graph keeps them.
     Packed(&'a PackedMap),
 }
 
-impl<'a> Pairs<'a> {
+impl<'a> KeyValues<'a> {
     /// The value of a key.
     pub fn get(self, key: &str) -> Option<&'a str> {
         match self {
@@ -35,7 +35,7 @@ impl<'a> Pairs<'a> {
 
 /// What policies read of an object.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct ObjectFacts<'a> {
     /// API group.
     pub group: &'a str,
     /// Plural name.
@@ -45,12 +45,12 @@ pub struct Facts<'a> {
     /// Name.
     pub name: &'a str,
     /// Labels.
-    pub labels: Pairs<'a>,
+    pub labels: KeyValues<'a>,
     /// Annotations; of an object in the graph those that are kept.
-    pub annotations: Pairs<'a>,
+    pub annotations: KeyValues<'a>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> ObjectFacts<'a> {
     /// Of an object in the graph.
     pub fn of_node(node: Node<'a>) -> Self {
         let info = node.info();
@@ -59,8 +59,8 @@ impl<'a> Facts<'a> {
             resource: &info.resource,
             namespace: node.namespace(),
             name: node.name(),
-            labels: Pairs::Packed(node.labels()),
-            annotations: Pairs::Packed(node.annotations()),
+            labels: KeyValues::Packed(node.labels()),
+            annotations: KeyValues::Packed(node.annotations()),
         }
     }
 
@@ -76,8 +76,8 @@ impl<'a> Facts<'a> {
             resource,
             namespace,
             name,
-            labels: Pairs::Texts(&object.metadata.labels),
-            annotations: Pairs::Texts(&object.metadata.annotations),
+            labels: KeyValues::Texts(&object.metadata.labels),
+            annotations: KeyValues::Texts(&object.metadata.annotations),
         }
     }
 
@@ -96,29 +96,29 @@ impl<'a> Facts<'a> {
 /// Where objects live: the Namespaces of the graph, and perhaps the labels that
 /// one of them is about to have.
 #[derive(Clone, Copy)]
-pub struct Places<'a> {
+pub struct NamespaceLabels<'a> {
     graph: &'a Graph,
-    instead: Option<(&'a str, Pairs<'a>)>,
+    instead: Option<(&'a str, KeyValues<'a>)>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> NamespaceLabels<'a> {
     /// As they are.
     pub fn new(graph: &'a Graph) -> Self {
         Self { graph, instead: None }
     }
 
     /// As they will be when the Namespace of this name has these labels.
-    pub fn with(self, name: &'a str, labels: Pairs<'a>) -> Self {
+    pub fn with_labels(self, name: &'a str, labels: KeyValues<'a>) -> Self {
         Self { instead: Some((name, labels)), ..self }
     }
 
     /// The labels of a Namespace; `None` if they are not known.
-    pub(super) fn labels(self, name: &str) -> Option<Pairs<'a>> {
+    pub(super) fn labels(self, name: &str) -> Option<KeyValues<'a>> {
         if let Some((_, labels)) = self.instead.filter(|(other, _)| *other == name) {
             return Some(labels);
         }
         let kind = self.graph.kinds.find("", "Namespace")?;
         let namespace = self.graph.object(kind, "", name)?;
-        Some(Pairs::Packed(namespace.labels()))
+        Some(KeyValues::Packed(namespace.labels()))
     }
 }

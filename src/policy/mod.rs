@@ -8,24 +8,24 @@ pub mod api;
 mod approvals;
 mod compiled;
 mod facts;
-mod people;
+mod finalizer_guard;
+mod identities;
+mod policy_set;
 mod relation;
 mod rules;
 mod selectors;
-mod set;
-mod stripping;
 
 #[cfg(test)]
 mod tests;
 
-pub use approvals::{Approval, Approvals, Discount, Identity, Pause, format_seconds};
+pub use approvals::{Approval, Approvals, DiscountReason, Identity, Pause, format_seconds};
 pub use compiled::{
-    BACKFILL, BINDS_SOME, Exists, InUse, Modes, NotEmpty, Policy, Source, Terms, mode_names,
+    ApprovalTerms, BACKFILL, BINDS_SOME, Exists, InUse, Modes, NotEmpty, Policy, Source, mode_names,
 };
-pub use facts::{Facts, Pairs, Places};
-pub use people::{Identities, Person, account as service_account, unasked_namespaces};
+pub use facts::{KeyValues, NamespaceLabels, ObjectFacts};
+pub use finalizer_guard::FinalizerGuard;
+pub use identities::{Identities, Person, account as service_account, exempt_namespaces};
+pub use policy_set::{AppliedPolicy, PolicySet};
 pub use relation::compile as compile_relation;
 pub use rules::Rules;
-pub use selectors::{Labels, Matched, Matcher, Users};
-pub use set::{Applied, PolicySet};
-pub use stripping::Stripping;
+pub use selectors::{Labels, MatchResult, Matcher, UserMatcher};

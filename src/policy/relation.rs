@@ -2,10 +2,10 @@
 
 use super::api::{RelatedKind, RelationSpec, Strength as Written};
 use crate::graph::Strength;
-use crate::relations::{Custom, CustomError, CustomTo, Path, PathError};
+use crate::relations::{CustomError, CustomRelation, CustomTo, Path, PathError};
 
 /// Compiles a relation, or says which field is wrong and why.
-pub fn compile(name: &str, spec: &RelationSpec) -> Result<Custom, (String, String)> {
+pub fn compile(name: &str, spec: &RelationSpec) -> Result<CustomRelation, (String, String)> {
     let RelationSpec {
         from,
         to,
@@ -44,9 +44,11 @@ pub fn compile(name: &str, spec: &RelationSpec) -> Result<Custom, (String, Strin
         Written::Produces => Strength::Produces,
     };
     let until = until.as_ref().map(|until| (until.field_path.as_str(), until.equals.as_str()));
-    Custom::new(name, (&from.group, &from.resource), to, strength, until).map_err(|error| {
+    CustomRelation::new(name, (&from.group, &from.resource), to, strength, until).map_err(|error| {
         match error {
-            CustomError::Path { field, source } => (format!("spec.{field}"), words(&source)),
+            CustomError::Path { field, source } => {
+                (format!("spec.{field}"), describe_error(&source))
+            }
             CustomError::Apart { field, path } => (
                 format!("spec.{field}"),
                 format!(
@@ -59,10 +61,10 @@ pub fn compile(name: &str, spec: &RelationSpec) -> Result<Custom, (String, Strin
 }
 
 fn path(field: &str, text: &str) -> Result<Path, (String, String)> {
-    Path::parse(text).map_err(|error| (format!("spec.{field}"), words(&error)))
+    Path::parse(text).map_err(|error| (format!("spec.{field}"), describe_error(&error)))
 }
 
 /// In one line: the error itself points with an arrow, which needs two.
-fn words(PathError { column, expected, .. }: &PathError) -> String {
+fn describe_error(PathError { column, expected, .. }: &PathError) -> String {
     format!("{expected} at character {} of this path", column + 1)
 }

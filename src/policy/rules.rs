@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::compiled::Policy;
-use super::people::Identities;
-use super::set::PolicySet;
+use super::identities::Identities;
+use super::policy_set::PolicySet;
 use crate::graph::Graph;
 use crate::objects::Kinds;
-use crate::relations::{Catalogue, Custom, PathError};
+use crate::relations::{Catalogue, CustomRelation, PathError};
 
 /// Relations and policies that are in force together.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Rules {
     /// Compiles them for these kinds. An error: a built-in relation is wrong.
     pub fn load(
         kinds: &Kinds,
-        relations: &[Custom],
+        relations: &[CustomRelation],
         policies: Vec<Policy>,
         identities: Identities,
     ) -> Result<Self, PathError> {

@@ -1,7 +1,7 @@
 //! Selectors, compiled: labels as Kubernetes matches them, names with `*`.
 
 use super::api::{By, LabelSelector, Operator, Target};
-use super::facts::{Facts, Places};
+use super::facts::{NamespaceLabels, ObjectFacts};
 use crate::graph::Requirement;
 
 /// The label that the API server puts on every Namespace, with its name.
@@ -57,19 +57,19 @@ impl Labels {
 
     /// Whether an object lives in a Namespace that matches. Objects outside of
     /// namespaces always do, as for webhooks.
-    pub fn match_place(&self, places: Places<'_>, facts: Facts<'_>) -> Matched {
+    pub fn match_place(&self, places: NamespaceLabels<'_>, facts: ObjectFacts<'_>) -> MatchResult {
         if self.is_empty() {
-            return Matched::Yes;
+            return MatchResult::Yes;
         }
         let name = facts.own_namespace();
         if name.is_empty() {
-            return Matched::Yes;
+            return MatchResult::Yes;
         }
         let labels = match facts.is_namespace() {
             true => Some(facts.labels),
             false => places.labels(facts.namespace),
         };
-        let mut matched = Matched::Yes;
+        let mut matched = MatchResult::Yes;
         for requirement in &self.0 {
             // The API server sees to it that this label is the name, so it is
             // known even of a Namespace that is not.
@@ -77,12 +77,12 @@ impl Labels {
                 (true, _) => requirement.holds(|_| Some(name)),
                 (false, Some(labels)) => requirement.holds(|key| labels.get(key)),
                 (false, None) => {
-                    matched = Matched::Unknown;
+                    matched = MatchResult::Unknown;
                     continue;
                 }
             };
             if !holds {
-                return Matched::No;
+                return MatchResult::No;
             }
         }
         matched
@@ -92,7 +92,7 @@ impl Labels {
 /// Whether something matches, as far as can be known. In this order the
 /// greatest of several is what any of them comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Matched {
+pub enum MatchResult {
     /// It does not.
     No,
     /// The labels of its Namespace are not known.
@@ -173,12 +173,12 @@ impl Matcher {
     }
 
     /// Whether an object matches.
-    pub fn matches(&self, places: Places<'_>, facts: Facts<'_>) -> Matched {
+    pub fn matches(&self, places: NamespaceLabels<'_>, facts: ObjectFacts<'_>) -> MatchResult {
         let itself = self.names_kind(facts.group, facts.resource)
             && (self.names.is_empty() || self.names.iter().any(|name| name.matches(facts.name)))
             && self.labels.matches(|key| facts.labels.get(key))
             && self.annotations.iter().all(|(k, v)| facts.annotations.get(k) == Some(v.as_str()));
-        if itself { self.place.match_place(places, facts) } else { Matched::No }
+        if itself { self.place.match_place(places, facts) } else { MatchResult::No }
     }
 
     /// The kinds it names, as pairs of group and resource; `*` may be either.
@@ -222,13 +222,13 @@ fn names(list: &[String], name: &str) -> bool {
 
 /// Which users count.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Users {
+pub struct UserMatcher {
     groups: Vec<String>,
     resources: Vec<String>,
     labels: Labels,
 }
 
-impl Users {
+impl UserMatcher {
     /// Compiles an entry of `by`.
     pub fn compile(by: &By) -> Self {
         let By { api_groups, resources, object_selector } = by;
@@ -240,7 +240,7 @@ impl Users {
     }
 
     /// Whether this user, or this owner above one, is meant.
-    pub fn matches(&self, facts: Facts<'_>) -> bool {
+    pub fn matches(&self, facts: ObjectFacts<'_>) -> bool {
         (self.groups.is_empty() || names(&self.groups, facts.group))
             && (self.resources.is_empty() || names(&self.resources, facts.resource))
             && self.labels.matches(|key| facts.labels.get(key))

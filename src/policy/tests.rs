@@ -76,16 +76,16 @@ proptest! {
         let metadata = if gold { json!({"labels": {"tier": "gold"}}) } else { json!({}) };
         let value = json!({ "metadata": metadata });
         let object = Object::deserialize(&value).unwrap();
-        let facts = Facts::of_object(resource, (namespace, name), &object);
-        let places = Places::new(&graph);
+        let facts = ObjectFacts::of_object(resource, (namespace, name), &object);
+        let places = NamespaceLabels::new(&graph);
         let expected: Vec<(Source, bool)> = compiled.iter().filter_map(|policy| {
             let matched = policy.targets.iter().map(|target| policy.protects(target, places, facts));
-            let matched: Vec<_> = matched.filter(|matched| *matched != Matched::No).collect();
-            (!matched.is_empty()).then(|| (policy.source.clone(), matched.contains(&Matched::Yes)))
+            let matched: Vec<_> = matched.filter(|matched| *matched != MatchResult::No).collect();
+            (!matched.is_empty()).then(|| (policy.source.clone(), matched.contains(&MatchResult::Yes)))
         }).collect();
         let set = PolicySet::new(compiled.clone(), &Catalogue::default());
         let found: Vec<(Source, bool)> =
-            set.of(places, facts, 0).iter().map(|a| (a.policy.source.clone(), a.certain)).collect();
+            set.policies_of(places, facts, 0).iter().map(|a| (a.policy.source.clone(), a.certain)).collect();
         prop_assert_eq!(found, expected);
     }
 }
@@ -108,22 +108,22 @@ fn policies_of_others_are_not_looked_at() {
     let set = PolicySet::new(specs, &Catalogue::default());
     let value = json!({});
     let object = Object::deserialize(&value).unwrap();
-    let facts = Facts::of_object(("", "secrets"), ("team-7", "name-9"), &object);
+    let facts = ObjectFacts::of_object(("", "secrets"), ("team-7", "name-9"), &object);
     // The two of the label apply to every kind; the rest are those that match.
     assert_eq!(set.candidates(facts), 2 + 2);
-    assert_eq!(set.of(Places::new(&graph), facts, 0).len(), 2);
+    assert_eq!(set.policies_of(NamespaceLabels::new(&graph), facts, 0).len(), 2);
 }
 
 #[test]
 fn terms_of_several_policies_are_the_strictest_of_each() {
-    let terms = |required, longest_seconds, accounts: &[&str]| Terms {
+    let terms = |required, longest_seconds, accounts: &[&str]| ApprovalTerms {
         required,
         longest_seconds,
         accounts: accounts.iter().map(|a| (*a).to_owned()).collect(),
     };
     let (a, b) = (terms(1, 3600, &["ci/x", "ci/y"]), terms(2, 7200, &["ci/y"]));
-    assert_eq!(Terms::all([&a, &b]), Some(terms(2, 3600, &["ci/y"])));
-    assert_eq!(Terms::all([]), None);
+    assert_eq!(ApprovalTerms::all([&a, &b]), Some(terms(2, 3600, &["ci/y"])));
+    assert_eq!(ApprovalTerms::all([]), None);
 }
 
 #[test]
@@ -154,9 +154,9 @@ fn of_namespaces_that_are_left_out_no_policy_speaks() {
     set.identities.namespace = Some("belay".to_owned());
     let (graph, labels) = (Graph::default(), std::collections::BTreeMap::new());
     let applies = |resource, namespace, name| {
-        let (labels, annotations) = (Pairs::Texts(&labels), Pairs::Texts(&labels));
-        let facts = Facts { group: "", resource, namespace, name, labels, annotations };
-        !set.policies_despite_pause(Places::new(&graph), facts).is_empty()
+        let (labels, annotations) = (KeyValues::Texts(&labels), KeyValues::Texts(&labels));
+        let facts = ObjectFacts { group: "", resource, namespace, name, labels, annotations };
+        !set.policies_despite_pause(NamespaceLabels::new(&graph), facts).is_empty()
     };
     assert!(applies("configmaps", "shop", "c") && applies("namespaces", "", "shop"));
     assert!(applies("nodes", "", "kube-system"), "a Node of that name is no Namespace");

@@ -9,7 +9,7 @@ use crate::objects::{KindId, Kinds};
 
 /// A relation of a user's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Custom {
+pub struct CustomRelation {
     /// Its name.
     pub name: String,
     from: (String, String),
@@ -77,7 +77,7 @@ pub enum CustomError {
     },
 }
 
-impl Custom {
+impl CustomRelation {
     /// A relation from a kind (group, resource). Paths that belong to one
     /// reference have to stand in the same element of whatever lists they lead
     /// through.

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::catalogue::{ESTABLISHED, FINISHED, Guard, Nameable, ROWS, Row, SCALED_DOWN, To};
 use super::compiled::Compiled;
-use super::custom::Custom;
+use super::custom::CustomRelation;
 #[cfg(test)]
 use super::fields::Fields;
 use super::fields::add_value;
@@ -64,7 +64,7 @@ pub enum Reads {
 impl Catalogue {
     /// Compiles the built-in rows and these relations of users. Rows whose
     /// kinds are not served are left out.
-    pub fn new(kinds: &Kinds, custom: &[Custom]) -> Result<Self, PathError> {
+    pub fn new(kinds: &Kinds, custom: &[CustomRelation]) -> Result<Self, PathError> {
         let mut catalogue = Self::default();
         for row in ROWS {
             catalogue.add_row(kinds, row)?;

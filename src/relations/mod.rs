@@ -19,6 +19,6 @@ mod tests;
 
 pub use catalogue::OWNED;
 pub use catalogue::related_kinds;
-pub use custom::{Custom, CustomError, CustomTo};
+pub use custom::{CustomError, CustomRelation, CustomTo};
 pub use engine::{Catalogue, Needers, Parsed, Reads};
 pub use path::{Path, PathError};

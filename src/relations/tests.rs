@@ -356,7 +356,7 @@ fn custom_relations_follow_the_same_rules() {
     };
     let from = ("example.com", "backups");
     let relations = [
-        Custom::new(
+        CustomRelation::new(
             "one",
             from,
             name("spec.cluster.name", None),
@@ -364,7 +364,7 @@ fn custom_relations_follow_the_same_rules() {
             Some(("status.phase", "Done")),
         )
         .unwrap(),
-        Custom::new(
+        CustomRelation::new(
             "many",
             from,
             name("spec.refs[*].to.name", Some("spec.refs[*].to.namespace")),
@@ -372,8 +372,9 @@ fn custom_relations_follow_the_same_rules() {
             None,
         )
         .unwrap(),
-        Custom::new("list", from, name("spec.names[*]", None), Strength::Mentions, None).unwrap(),
-        Custom::new(
+        CustomRelation::new("list", from, name("spec.names[*]", None), Strength::Mentions, None)
+            .unwrap(),
+        CustomRelation::new(
             "typed",
             from,
             CustomTo::Typed {
@@ -418,7 +419,7 @@ fn custom_relations_follow_the_same_rules() {
     );
 
     // Paths through different lists do not make one reference.
-    let apart = Custom::new(
+    let apart = CustomRelation::new(
         "apart",
         from,
         name("spec.refs[*].name", Some("spec.other[*].namespace")),

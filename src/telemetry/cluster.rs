@@ -32,7 +32,7 @@ pub(super) struct Resource {
 
 /// How the feed is doing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Fed {
+pub struct FeedState {
     /// Objects in the graph.
     pub objects: usize,
     /// Edges in the graph.

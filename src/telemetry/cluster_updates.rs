@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Metrics;
-use super::cluster::{Configuration, Fed, HoldChange, Released, Resource};
+use super::cluster::{Configuration, FeedState, HoldChange, Released, Resource};
 
 impl Metrics {
     /// A verdict is in no status and no Event.
@@ -72,7 +72,7 @@ impl Metrics {
     }
 
     /// How the feed is doing.
-    pub fn fed(&self, fed: &Fed) {
+    pub fn fed(&self, fed: &FeedState) {
         let metrics = &self.0.cluster;
         metrics.objects.set(number(fed.objects));
         metrics.edges.set(number(fed.edges));

@@ -15,7 +15,7 @@ use super::live::LiveMetrics;
 
 /// Labels of an answered review. Each has a small, fixed set of values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Answered {
+pub struct ReviewLabels {
     /// Which phase asked.
     pub webhook: &'static str,
     /// What was being done.
@@ -33,14 +33,14 @@ pub struct Answered {
 /// Labels of what a policy refused, or would have. Policies are few, and their
 /// names are those of objects of the whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Denied {
+struct DenialLabels {
     policy: String,
     reason: &'static str,
     action: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refused {
+struct BadRequestLabels {
     code: u16,
 }
 
@@ -51,10 +51,10 @@ pub struct Metrics(pub(super) Arc<Inner>);
 #[derive(Debug)]
 pub struct Inner {
     registry: Registry,
-    answered: Family<Answered, Counter>,
+    answered: Family<ReviewLabels, Counter>,
     duration: Histogram,
-    denied: Family<Denied, Counter>,
-    refused: Family<Refused, Counter>,
+    denied: Family<DenialLabels, Counter>,
+    refused: Family<BadRequestLabels, Counter>,
     certificate_expiry: Gauge,
     certificate_failures: Counter,
     files_loaded: Counter,
@@ -132,20 +132,20 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Counts one answered review.
-    pub fn answered(&self, labels: &Answered, took: Duration) {
+    pub fn answered(&self, labels: &ReviewLabels, took: Duration) {
         self.0.answered.get_or_create(labels).inc();
         self.0.duration.observe(took.as_secs_f64());
     }
 
     /// Counts that one policy refused a request, or would have.
     pub fn denied(&self, policy: &str, reason: &'static str, action: &'static str) {
-        let labels = Denied { policy: policy.to_owned(), reason, action };
+        let labels = DenialLabels { policy: policy.to_owned(), reason, action };
         self.0.denied.get_or_create(&labels).inc();
     }
 
     /// Counts one HTTP request that was no review.
     pub fn bad_request(&self, code: u16) {
-        self.0.refused.get_or_create(&Refused { code }).inc();
+        self.0.refused.get_or_create(&BadRequestLabels { code }).inc();
     }
 
     /// When the certificate in use expires, in seconds since 1970; none: there
@@ -187,13 +187,13 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Fed;
+    use super::super::FeedState;
     use super::*;
 
     #[test]
     fn names_are_those_of_the_dashboards() {
         let metrics = Metrics::default();
-        let labels = Answered {
+        let labels = ReviewLabels {
             webhook: "validate",
             operation: "delete",
             verdict: "Deny",
@@ -216,7 +216,7 @@ mod tests {
         metrics.registration_changed("validating", 2);
         metrics.read_live("ok", Duration::from_millis(3));
         metrics.hold_changed("put on", true);
-        metrics.fed(&Fed {
+        metrics.fed(&FeedState {
             objects: 3,
             edges: 2,
             lag: Duration::from_secs(1),

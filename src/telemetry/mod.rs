@@ -9,7 +9,7 @@ mod logs;
 mod metrics;
 mod readiness;
 
-pub use cluster::Fed;
+pub use cluster::FeedState;
 pub use logs::{LineLimit, LogFormat, NamespaceLines, init_logs};
-pub use metrics::{Answered, Metrics};
+pub use metrics::{Metrics, ReviewLabels};
 pub use readiness::{Condition, Readiness};

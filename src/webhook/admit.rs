@@ -9,7 +9,7 @@ use actix_web::http::header::{self, ContentType, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{self, BadRequest, Body, Reserved, Room, Sending};
+use super::body::{self, BadRequest, Body, BodyMemory, Reserved, Sending};
 use super::connection::Connection;
 use super::counts::LARGE;
 use super::draining::Draining;
@@ -22,7 +22,7 @@ use crate::decide::{
 };
 use crate::objects::one_line_name;
 use crate::policy::Source;
-use crate::telemetry::{Answered, LineLimit, NamespaceLines};
+use crate::telemetry::{LineLimit, NamespaceLines, ReviewLabels};
 
 /// The name of the path's secret segment.
 const TOKEN: &str = "token";
@@ -40,7 +40,7 @@ pub fn routes(config: &mut web::ServiceConfig, secret: bool) {
         let post = move |request: HttpRequest,
                          payload: web::Payload,
                          shared: web::Data<Shared>,
-                         room: web::Data<Room>,
+                         room: web::Data<BodyMemory>,
                          draining: web::Data<Draining>| async move {
             admit(phase, &request, payload, (&shared, &room), &draining).await
         };
@@ -91,14 +91,14 @@ async fn admit(
     phase: AdmissionPhase,
     request: &HttpRequest,
     mut payload: web::Payload,
-    (shared, room): (&web::Data<Shared>, &Room),
+    (shared, room): (&web::Data<Shared>, &BodyMemory),
     draining: &Draining,
 ) -> HttpResponse {
     if !has_token(request, shared) {
         return not_found(request.clone(), payload, shared.clone()).await;
     }
-    if let Some(connection) = Connection::of(request) {
-        connection.keep();
+    if let Some(connection) = Connection::from_request(request) {
+        connection.set_known_caller();
     }
     match answer(phase, request, &mut payload, shared, room).await {
         Ok((bytes, room)) => {
@@ -118,7 +118,7 @@ async fn answer(
     request: &HttpRequest,
     payload: &mut web::Payload,
     shared: &Shared,
-    room: &Room,
+    room: &BodyMemory,
 ) -> Result<(Vec<u8>, Reserved), BadRequest> {
     require_json(request)?;
     let limits = &shared.limits;
@@ -126,8 +126,8 @@ async fn answer(
         .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
     let until = Instant::now() + deadline;
     let body = body::read(request, payload, room, deadline).await?;
-    if let Some(connection) = Connection::of(request) {
-        connection.ask();
+    if let Some(connection) = Connection::from_request(request) {
+        connection.set_waiting();
     }
     let labelled = request.path().ends_with(LABELLED);
     let question = Question { phase, labelled, until, is_late: false };
@@ -167,11 +167,11 @@ async fn judge(
     Question { phase, labelled, until, is_late }: Question,
     body: &[u8],
     shared: &Shared,
-    room: &Room,
+    room: &BodyMemory,
     turn: Option<OwnedSemaphorePermit>,
 ) -> Result<Vec<u8>, BadRequest> {
     let started = Instant::now();
-    let asked = |operation: Operation, user: &User<'_>, dry_run| Asked {
+    let asked = |operation: Operation, user: &User<'_>, dry_run| ReviewSummary {
         phase,
         operation: operation.as_str(),
         class: user.class(),
@@ -231,7 +231,7 @@ async fn judge(
 async fn read_whole<'b>(
     body: &'b [u8],
     phase: AdmissionPhase,
-    room: &Room,
+    room: &BodyMemory,
     (turn, until): (Option<OwnedSemaphorePermit>, Instant),
 ) -> Result<Option<(Parsed<'b>, Reserved)>, BadRequest> {
     let parsed = wire::parse(body, phase)?;
@@ -254,7 +254,7 @@ async fn read_whole<'b>(
 }
 
 /// What is counted and logged of a request beside its verdict.
-struct Asked {
+struct ReviewSummary {
     phase: AdmissionPhase,
     operation: &'static str,
     class: &'static str,
@@ -262,9 +262,9 @@ struct Asked {
     dry_run: bool,
 }
 
-fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
-    let Asked { phase, operation, class, user, dry_run } = asked;
-    let labels = Answered {
+fn account(shared: &Shared, asked: &ReviewSummary, verdict: &Verdict, took: Duration) {
+    let ReviewSummary { phase, operation, class, user, dry_run } = asked;
+    let labels = ReviewLabels {
         webhook: phase.as_str(),
         operation,
         verdict: verdict.decision.as_str(),
@@ -275,7 +275,7 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
     if verdict.recorded == Recordable::No {
         return;
     }
-    for (policy, reason, outcome) in refusals(verdict) {
+    for (policy, reason, outcome) in policy_outcomes(verdict) {
         shared.metrics.denied(&policy, reason.as_str(), outcome.as_str());
     }
     let word = match verdict.decision {
@@ -296,7 +296,7 @@ fn account(shared: &Shared, asked: &Asked, verdict: &Verdict, took: Duration) {
     tracing::info!(
         operation,
         reason = verdict.reason.map_or("", |reason| reason.as_str()),
-        policies = named(verdict),
+        policies = policy_list(verdict),
         causes = causes(verdict),
         resource = &*one_line_name(&verdict.target.resource),
         namespace = &*one_line_name(&verdict.target.namespace),
@@ -321,7 +321,7 @@ fn action(verdict: &Verdict) -> &'static str {
 
 /// What each policy said, each thing once however many objects it is about.
 /// What could not even be read was refused by none.
-fn refusals(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
+fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
     let of = |blocker: &Blocker| {
         let Blocker { reason, outcome, .. } = *blocker;
         let mut names: Vec<String> = blocker.policies.iter().map(label).collect();
@@ -342,7 +342,7 @@ fn label(source: &Source) -> String {
 }
 
 /// The policies that made the verdict what it is.
-fn named(verdict: &Verdict) -> String {
+fn policy_list(verdict: &Verdict) -> String {
     let decisive = verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision);
     let names: BTreeSet<String> = decisive.flat_map(|b| &b.policies).map(label).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
@@ -395,7 +395,7 @@ fn answer_refusal(
 ) -> HttpResponse {
     let BadRequest { code, message } = refusal;
     shared.metrics.bad_request(code.as_u16());
-    if let Some(connection) = Connection::of(request) {
+    if let Some(connection) = Connection::from_request(request) {
         connection.end_requests();
     }
     HttpResponse::build(code)
@@ -436,7 +436,7 @@ mod tests {
         let deny = Decision::Deny;
         let said = |name: &str, reason, outcome| (name.to_owned(), reason, outcome);
         assert_eq!(
-            refusals(&verdict).into_iter().collect::<Vec<_>>(),
+            policy_outcomes(&verdict).into_iter().collect::<Vec<_>>(),
             [
                 said("kept", Reason::Protected, deny),
                 said("kept", Reason::InUse, deny),
@@ -445,7 +445,7 @@ mod tests {
             ]
         );
         assert_eq!(action(&verdict), "Deny");
-        assert_eq!(named(&verdict), "kept, label Always");
+        assert_eq!(policy_list(&verdict), "kept, label Always");
     }
 
     #[test]
@@ -459,7 +459,7 @@ mod tests {
         assert_eq!(action(&verdict), "Deny");
         let unreadable = blocker(Decision::Deny, Reason::Unknown, &[]);
         let verdict = Verdict::from_blockers(ObjectRef::default(), vec![unreadable]);
-        let (policy, ..) = refusals(&verdict).into_iter().next().unwrap();
+        let (policy, ..) = policy_outcomes(&verdict).into_iter().next().unwrap();
         assert_eq!(policy, "no policy");
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Limits;
 use super::connection::Connection;
-use super::places::Places;
+use super::slots::ConnectionSlots;
 
 /// A refusal before any verdict: the HTTP status and one sentence.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl BadRequest {
 /// body moves to the other room when it has sent as much as a small one may have, and
 /// takes that as it arrives.
 #[derive(Clone)]
-pub struct Room {
+pub struct BodyMemory {
     small: Budget,
     large: Budget,
     most: usize,
@@ -61,7 +61,7 @@ pub struct Room {
 struct Budget {
     free: Arc<Semaphore>,
     turn: Arc<Semaphore>,
-    senders: Places,
+    senders: ConnectionSlots,
 }
 
 /// The room that a body takes until this is dropped.
@@ -100,11 +100,11 @@ impl Budget {
     fn new(bytes: usize, most: usize) -> Self {
         let units = (bytes.saturating_sub(most) / UNIT).min(Semaphore::MAX_PERMITS);
         let (free, turn) = (Arc::new(Semaphore::new(units)), Arc::new(Semaphore::new(1)));
-        Self { free, turn, senders: Places::new(usize::MAX) }
+        Self { free, turn, senders: ConnectionSlots::new(usize::MAX) }
     }
 
     /// Waits for room for a step, or for all the rest. Says which it is.
-    async fn take(&self, step: usize, rest: usize) -> (Option<OwnedSemaphorePermit>, usize) {
+    async fn reserve(&self, step: usize, rest: usize) -> (Option<OwnedSemaphorePermit>, usize) {
         let units = u32::try_from(step.div_ceil(UNIT)).unwrap_or(u32::MAX);
         let mut free = pin!(self.free.clone().acquire_many_owned(units));
         let mut turn = pin!(self.turn.clone().acquire_owned());
@@ -120,7 +120,7 @@ impl Budget {
     }
 }
 
-impl Room {
+impl BodyMemory {
     /// The room that these limits give.
     pub fn new(limits: &Limits) -> Self {
         Self {
@@ -156,7 +156,7 @@ impl Room {
 pub async fn read(
     request: &HttpRequest,
     payload: &mut web::Payload,
-    room: &Room,
+    room: &BodyMemory,
     deadline: Duration,
 ) -> Result<Body, BadRequest> {
     let announced = request.headers().get(CONTENT_LENGTH);
@@ -181,17 +181,17 @@ pub async fn read(
             "belay is reading as many bodies as it has memory for; try again",
         )
     };
-    let connection = Connection::of(request).map(Rc::as_ref);
+    let connection = Connection::from_request(request).map(Rc::as_ref);
     if let Some(connection) = connection {
         // Before it may wait for room: what arrives is no head.
         connection.allow(0);
     }
     let (bytes, first) = (Vec::new(), room.most_small);
-    let mut arriving = Arriving { payload, connection, bytes, first, waits: &waits };
+    let mut arriving = PartialBody { payload, connection, bytes, first, waits: &waits };
     let whole = async {
         arriving.allow(length.min(FREE));
         let mut taken = Vec::new();
-        if arriving.arrive(length.min(FREE)).await? && length > FREE {
+        if arriving.receive(length.min(FREE)).await? && length > FREE {
             let small = length.min(room.most_small);
             taken = arriving.fill(small, &room.small).await?.ok_or_else(no_room)?;
             if length > small {
@@ -216,7 +216,7 @@ pub async fn read(
 }
 
 /// A body of which a part has arrived.
-struct Arriving<'a> {
+struct PartialBody<'a> {
     payload: &'a mut web::Payload,
     connection: Option<&'a Connection>,
     bytes: Vec<u8>,
@@ -226,7 +226,7 @@ struct Arriving<'a> {
     waits: &'a Cell<bool>,
 }
 
-impl Arriving<'_> {
+impl PartialBody<'_> {
     /// Reads until it has so many bytes. Takes room for as much as has arrived,
     /// again and again, and lets no more arrive than it has room for. `None`: it
     /// was silent while others waited.
@@ -242,14 +242,14 @@ impl Arriving<'_> {
                 let rest = until - reserved;
                 let step = self.bytes.len().max(self.first).min(rest);
                 self.waits.set(true);
-                let (permit, more) = budget.take(step, rest).await;
+                let (permit, more) = budget.reserve(step, rest).await;
                 self.waits.set(false);
                 taken.extend(permit);
                 reserved += more;
                 self.allow(reserved.saturating_sub(self.bytes.len()));
             }
             let part = reserved.min(self.bytes.len() + PART);
-            let arrived = budget.senders.run(self.arrive(part)).await;
+            let arrived = budget.senders.run(self.receive(part)).await;
             match arrived.transpose()? {
                 None => return Ok(None),
                 Some(true) => {}
@@ -269,7 +269,7 @@ impl Arriving<'_> {
     }
 
     /// Reads until so many bytes have arrived. Says whether there may be more.
-    async fn arrive(&mut self, until: usize) -> Result<bool, BadRequest> {
+    async fn receive(&mut self, until: usize) -> Result<bool, BadRequest> {
         while self.bytes.len() < until {
             let Some(chunk) = self.payload.next().await else { return Ok(false) };
             let chunk = chunk.map_err(|error| {
@@ -300,7 +300,7 @@ pub struct Sending<K> {
 impl<K> Sending<K> {
     /// These bytes are the answer to this request.
     pub fn new(bytes: Vec<u8>, request: &HttpRequest, kept: K) -> Self {
-        let connection = Connection::of(request).cloned();
+        let connection = Connection::from_request(request).cloned();
         if let Some(connection) = &connection {
             connection.set_answering(true);
         }
@@ -342,7 +342,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn h71_long_lists_of_parsed_reviews_have_one_bound() {
-        let room = Room::new(&Limits::default());
+        let room = BodyMemory::new(&Limits::default());
         let (some, wait) = (24 << 20, Duration::from_secs(1));
         let first = room.for_lists(some, Duration::ZERO).await;
         assert!(first.is_some() && room.for_lists(some, wait).await.is_none());
@@ -354,10 +354,10 @@ mod tests {
 
     #[tokio::test]
     async fn h51_a_body_takes_room_until_its_answer_was_sent() {
-        let room = Room::new(&Limits::default());
+        let room = BodyMemory::new(&Limits::default());
         let free = || room.small.free.available_permits();
         let all = free();
-        let (permit, _) = room.small.take(UNIT, 9 * UNIT).await;
+        let (permit, _) = room.small.reserve(UNIT, 9 * UNIT).await;
         let request = TestRequest::default().to_http_request();
         let mut answer = pin!(Sending::new(vec![0; PART + 1], &request, Vec::from_iter(permit)));
         let mut sent = Vec::new();

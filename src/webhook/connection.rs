@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 use actix_web::HttpRequest;
 
 use super::callers::Callers;
-use super::places::{CallerPlaces, EndRequest, Place};
+use super::slots::{CallerSlots, ConnectionSlot, EndRequest};
 
 /// The longest head. The API server's have less than 4 KiB.
 pub const HEAD: usize = 16 << 10;
@@ -25,7 +25,7 @@ pub struct Connection {
     left: Cell<usize>,
     phase: Cell<Phase>,
     waiting: Cell<Option<Waker>>,
-    place: RefCell<Option<PlaceOfCaller>>,
+    place: RefCell<Option<CallerSlot>>,
     end: Arc<EndRequest>,
     /// Whether a part of an answer is not written yet.
     answering: Cell<bool>,
@@ -46,10 +46,10 @@ enum Requests {
 }
 
 /// The place of a connection among those that newer ones end.
-struct PlaceOfCaller {
-    place: Place,
+struct CallerSlot {
+    place: ConnectionSlot,
     /// Where it may have one.
-    places: CallerPlaces,
+    places: CallerSlots,
     state: CallerState,
     /// Its address, and where that is remembered once the caller is known.
     address: Option<(IpAddr, Callers)>,
@@ -91,7 +91,7 @@ impl Connection {
     }
 
     /// The connection of a request.
-    pub fn of(request: &HttpRequest) -> Option<&Rc<Self>> {
+    pub fn from_request(request: &HttpRequest) -> Option<&Rc<Self>> {
         request.conn_data()
     }
 
@@ -99,16 +99,16 @@ impl Connection {
     /// one when its caller has shown that it knows the path. Then its address is known.
     pub fn set_place(
         &self,
-        place: Place,
-        places: CallerPlaces,
+        place: ConnectionSlot,
+        places: CallerSlots,
         address: Option<(IpAddr, Callers)>,
     ) {
         let state = CallerState::Sending;
-        self.place.replace(Some(PlaceOfCaller { place, places, state, address }));
+        self.place.replace(Some(CallerSlot { place, places, state, address }));
     }
 
     /// Its caller knows the path: only those end it now that send a request as well.
-    pub fn keep(&self) {
+    pub fn set_known_caller(&self) {
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.places.sending);
             if let Some((address, callers)) = &caller.address {
@@ -118,7 +118,7 @@ impl Connection {
     }
 
     /// Its review has arrived. Connections that only send no longer end it.
-    pub fn ask(&self) {
+    pub fn set_waiting(&self) {
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.places.asking);
             caller.state = CallerState::Asking;
@@ -190,12 +190,12 @@ impl Connection {
     }
 
     /// How many more bytes are read now.
-    pub fn left(&self) -> usize {
+    pub fn remaining_bytes(&self) -> usize {
         self.left.get()
     }
 
     /// So many bytes have arrived.
-    pub fn took(&self, bytes: usize) {
+    pub fn count_received(&self, bytes: usize) {
         self.left.set(self.left.get().saturating_sub(bytes));
     }
 
@@ -241,15 +241,15 @@ mod tests {
 
     /// A connection whose review is being decided, its end, and the places, of which one
     /// is for those that send and one for those that are idle.
-    fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, CallerPlaces) {
-        let few = CallerPlaces::of_probes(1);
+    fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, CallerSlots) {
+        let few = CallerSlots::for_probes(1);
         let places =
-            CallerPlaces { sending: few.sending, idle: few.idle, ..CallerPlaces::of_probes(2) };
+            CallerSlots { sending: few.sending, idle: few.idle, ..CallerSlots::for_probes(2) };
         let connection = Connection::new(HEAD);
-        let (place, ended) = places.new.take(std::future::pending::<()>());
+        let (place, ended) = places.new.occupy(std::future::pending::<()>());
         connection.set_place(place, places.clone(), None);
-        connection.keep();
-        connection.ask();
+        connection.set_known_caller();
+        connection.set_waiting();
         (connection, ended, places)
     }
 
@@ -257,7 +257,7 @@ mod tests {
     async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
         let (connection, ended, places) = asking();
         let mut ended = std::pin::pin!(ended);
-        let (mut newer, _newer) = places.new.take(std::future::pending::<()>());
+        let (mut newer, _newer) = places.new.occupy(std::future::pending::<()>());
         newer.enter(&places.idle);
         let asked = || connection.end.is_asked(Waker::noop());
         assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
@@ -274,7 +274,7 @@ mod tests {
         let mut ended = std::pin::pin!(ended);
         connection.end_answer();
         connection.begin();
-        let (mut newer, _newer) = places.new.take(std::future::pending::<()>());
+        let (mut newer, _newer) = places.new.occupy(std::future::pending::<()>());
         for answered in [&places.asking, &places.idle] {
             newer.enter(answered);
             assert!(futures_util::poll!(&mut ended).is_pending());
@@ -298,7 +298,7 @@ mod tests {
             if arrived {
                 far.write_all(b"head").await.unwrap();
             }
-            let (mut newer, _newer) = places.new.take(std::future::pending::<()>());
+            let (mut newer, _newer) = places.new.occupy(std::future::pending::<()>());
             newer.enter(&places.idle);
             let mut buffer = [0; 16];
             if arrived {
@@ -306,8 +306,8 @@ mod tests {
                 assert_eq!(near.read(&mut buffer).await.unwrap(), 4);
                 let more = futures_util::FutureExt::now_or_never(near.read(&mut buffer));
                 assert!(more.is_none(), "{more:?}");
-                connection.keep();
-                connection.ask();
+                connection.set_known_caller();
+                connection.set_waiting();
                 connection.end_answer();
                 newer.enter(&places.idle);
             }

@@ -21,11 +21,11 @@ mod draining;
 pub mod fair;
 mod handshakes;
 mod path;
-mod places;
 mod probes;
 mod records;
 mod response;
 mod server;
+mod slots;
 mod timed;
 mod wire;
 

@@ -23,13 +23,13 @@ use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::body::Room;
+use super::body::BodyMemory;
 use super::callers::{Callers, Client};
 use super::connection::{Connection, HEAD};
 use super::draining::Draining;
 use super::handshakes::Handshakes;
-use super::places::{Bounds, CallerPlaces, Places};
 use super::records::RecordSocket;
+use super::slots::{Bounds, CallerSlots, ConnectionSlots};
 use super::timed::{Socket, Timed};
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
@@ -89,7 +89,7 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     let no_webhook = unbound(listen, "--listen");
     let listener = open_listener(listen).map_err(no_webhook)?;
     let address = listener.local_addr().unwrap_or(listen);
-    let bounds = Bounds::of(workers);
+    let bounds = Bounds::for_threads(workers);
     let admission =
         admission(listener, tls, (workers, &bounds), &shared, &draining).map_err(no_webhook)?;
 
@@ -150,11 +150,11 @@ fn admission(
     draining: &Draining,
 ) -> std::io::Result<actix_web::dev::Server> {
     let (shared, draining) = (shared.clone(), draining.clone());
-    let room = Room::new(&shared.limits);
+    let room = BodyMemory::new(&shared.limits);
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
     let (bounds, callers) = (*bounds, Callers::default());
-    // Its own limit lets new connections wait. `Places` bounds their number.
+    // Its own limit lets new connections wait. `ConnectionSlots` bounds their number.
     actix_tls::accept::max_concurrent_tls_connect(usize::MAX);
     let builder = actix_web::dev::Server::build();
     let graceful = builder.graceful_shutdown_signal();
@@ -168,15 +168,15 @@ fn admission(
                 .app_data(web::Data::new(room));
             admit::routes(config, secret);
         };
-        let places = CallerPlaces::of(&bounds);
+        let places = CallerSlots::new(&bounds);
         let known = callers.clone();
         let http =
             http(routes, (places, known), limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline);
         let (handshakes, callers) = (Handshakes::new(limits.deadline), callers.clone());
-        let known = Places::new(bounds.known_handshakes);
-        let unknown = Places::new(bounds.handshakes);
+        let known = ConnectionSlots::new(bounds.known_handshakes);
+        let unknown = ConnectionSlots::new(bounds.handshakes);
         let accept = move |io: TcpStream, tls: &AcceptorService| {
             let client = callers.client(io.peer_addr().ok().map(|peer| peer.ip()));
             let (places, address) = match client {
@@ -226,7 +226,7 @@ fn probing(
         let routes = move |config: &mut web::ServiceConfig| {
             probes::routes(config.app_data(web::Data::new(data)));
         };
-        let places = (CallerPlaces::of_probes(connections), Callers::default());
+        let places = (CallerSlots::for_probes(connections), Callers::default());
         let http = http(routes, places, Duration::ZERO, limits.clone(), graceful.clone());
         fn_service(move |io: TcpStream| {
             let peer = io.peer_addr().ok();
@@ -247,7 +247,7 @@ fn probing(
 /// the place of the oldest.
 fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     routes: impl FnOnce(&mut web::ServiceConfig),
-    (places, callers): (CallerPlaces, Callers),
+    (places, callers): (CallerSlots, Callers),
     keep_alive: Duration,
     limits: Limits,
     graceful: GracefulShutdownSignal,
@@ -293,7 +293,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
             Client::Known(_) => &places.known,
             Client::Unknown(_) => &places.new,
         };
-        let (place, ended) = first.take(Service::call(http, (timed, Protocol::Http1, peer)));
+        let (place, ended) = first.occupy(Service::call(http, (timed, Protocol::Http1, peer)));
         let caller = address.map(|address| (address, callers.clone()));
         connection.set_place(place, places.clone(), caller);
         async move { ended.await.unwrap_or(Ok(())) }

@@ -115,7 +115,7 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let left = self.connection.left();
+        let left = self.connection.remaining_bytes();
         if left == 0 {
             return match self.connection.wait(cx) {
                 Ok(()) => self.or_timed_out(cx),
@@ -133,7 +133,7 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
             return self.or_timed_out(cx);
         }
         let arrived = buffer.filled().len() - before;
-        self.connection.took(arrived);
+        self.connection.count_received(arrived);
         self.io.arrived(arrived);
         if arrived > 0 && !self.asked {
             self.asked = true;
@@ -298,7 +298,7 @@ mod tests {
         connection.allow(3);
         near.read_exact(&mut buffer).await.unwrap();
         connection.end_body();
-        connection.took(HEAD - 3);
+        connection.count_received(HEAD - 3);
         near.read_exact(&mut buffer).await.unwrap();
         let error = near.read_exact(&mut buffer).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a head does not");

@@ -70,13 +70,13 @@ struct ObjectsOfRequest<'a> {
 /// What an answer needs of a review.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct Known<'a> {
-    request: KnownOfRequest<'a>,
+struct EnvelopeHeader<'a> {
+    request: RequestHeader<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct KnownOfRequest<'a> {
+struct RequestHeader<'a> {
     uid: Text<'a>,
     operation: WireOperation,
     resource: GroupResource<'a>,
@@ -229,8 +229,8 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, BadReques
         Ok(envelope) => return Ok(unreadable_request(request(envelope)?, detail)),
         Err(error) => error,
     };
-    let known: Result<Known<'_>, _> = serde_json::from_slice(body);
-    let Known { request: KnownOfRequest { uid, operation, resource } } =
+    let known: Result<EnvelopeHeader<'_>, _> = serde_json::from_slice(body);
+    let EnvelopeHeader { request: RequestHeader { uid, operation, resource } } =
         known.map_err(|_| malformed(body, &error))?;
     check_uid(&uid)?;
     Ok(Parsed::Unreadable {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use belay::telemetry::{Answered, Fed, Metrics};
+use belay::telemetry::{FeedState, Metrics, ReviewLabels};
 
 use crate::alerts::RULES;
 use crate::pages::{pages, read};
@@ -14,7 +14,7 @@ const DASHBOARD: &str = "charts/belay/dashboards/belay.json";
 /// it is not there.
 fn scraped() -> String {
     let metrics = Metrics::default();
-    let labels = Answered {
+    let labels = ReviewLabels {
         webhook: "validate",
         operation: "delete",
         verdict: "Deny",
@@ -30,7 +30,7 @@ fn scraped() -> String {
     metrics.hold_changed("put on", true);
     metrics.released("unused");
     metrics.read_live("ok", Duration::ZERO);
-    metrics.fed(&Fed::default());
+    metrics.fed(&FeedState::default());
     metrics.unreadable(&[("pods".to_owned(), 1)]);
     metrics.encode()
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 
 use super::rotation::{Authority, Content, Next, Pair};
-use crate::certs::{self, CertError, Fresh};
+use crate::certs::{self, CertError, NewCertificate};
 use crate::cluster::secret::{MADE_BY, REQUESTED, has_annotation, is_own};
 
 const CURRENT: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
@@ -87,12 +87,12 @@ fn pair(
     authorities: &BTreeSet<Authority>,
     names: &[String],
 ) -> Option<Pair> {
-    let read = certs::Pair::read(certificate, key).ok()?;
+    let read = certs::CertificateAndKey::read(certificate, key).ok()?;
     let authorities: Vec<_> =
         authorities.iter().map(|authority| authority.as_slice().into()).collect();
     let expiries = authorities.iter().map(certs::expiry).collect::<Option<Vec<_>>>()?;
     // Whether it is valid now is another question.
-    let convinced = |name: &&String| read.convinces(&authorities, name, read.begins);
+    let convinced = |name: &&String| read.is_trusted_by(&authorities, name, read.begins);
     let count = names.iter().filter(convinced).count();
     (count > 0).then(|| Pair {
         expires: expiries.into_iter().fold(read.expires, i64::min),
@@ -104,9 +104,9 @@ fn pair(
 
 /// A pair that will do for these names: one that would not would be made again
 /// and again.
-pub fn fresh(names: &[String], days: u32) -> Result<Fresh, CertError> {
+pub fn fresh(names: &[String], days: u32) -> Result<NewCertificate, CertError> {
     let fresh = certs::make(names, days)?;
-    let Fresh { ca_cert, tls_cert, tls_key } = &fresh;
+    let NewCertificate { ca_cert, tls_cert, tls_key } = &fresh;
     let authorities = authorities(ca_cert.as_bytes());
     match pair(tls_cert.as_bytes(), tls_key.as_bytes(), &authorities, names) {
         Some(pair) if pair.every_name => Ok(fresh),
@@ -119,7 +119,7 @@ pub fn fresh(names: &[String], days: u32) -> Result<Fresh, CertError> {
 pub fn make(
     secret: Option<Secret>,
     (namespace, name): (&str, &str),
-    fresh: Fresh,
+    fresh: NewCertificate,
     trusted: &BTreeSet<Authority>,
 ) -> Secret {
     let mut secret = secret.unwrap_or_else(|| Secret {
@@ -139,7 +139,7 @@ pub fn make(
 }
 
 /// The Secret with a pair to be served next.
-pub fn stage(mut secret: Secret, name: &str, fresh: Fresh) -> Secret {
+pub fn stage(mut secret: Secret, name: &str, fresh: NewCertificate) -> Secret {
     put(secret.data.get_or_insert_default(), NEXT, fresh);
     answered(secret, name)
 }
@@ -165,8 +165,12 @@ pub fn drop_old(mut secret: Secret) -> Secret {
     secret
 }
 
-fn put(data: &mut BTreeMap<String, ByteString>, [certificate, key, ca]: [&str; 3], fresh: Fresh) {
-    let Fresh { ca_cert, tls_cert, tls_key } = fresh;
+fn put(
+    data: &mut BTreeMap<String, ByteString>,
+    [certificate, key, ca]: [&str; 3],
+    fresh: NewCertificate,
+) {
+    let NewCertificate { ca_cert, tls_cert, tls_key } = fresh;
     for (key, text) in [(certificate, tls_cert), (key, tls_key), (ca, ca_cert)] {
         data.insert(key.to_owned(), ByteString(text.into_bytes()));
     }
@@ -203,7 +207,7 @@ mod tests {
         vec!["belay.belay.svc".to_owned(), "belay.belay".to_owned()]
     }
 
-    fn fresh() -> Fresh {
+    fn fresh() -> NewCertificate {
         super::fresh(&names(), 90).unwrap()
     }
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::replicas::Replicas;
 use super::rotation::{self, Authority, Content, Seen, Step, Waiting};
 use super::{content, publish};
-use crate::certs::{CertError, Pair, PairError, Serving};
+use crate::certs::{CertError, CertificateAndKey, PairError, Serving};
 use crate::cluster::context::{Context, Registered};
 use crate::cluster::pace::jittered;
 use crate::cluster::secret::{self, Follower, IDLE};
@@ -97,7 +97,7 @@ impl<'a> Driver<'a> {
         content::read(self.secret.as_ref(), &self.own.names)
     }
 
-    fn serve(&self, pair: Pair) {
+    fn serve(&self, pair: CertificateAndKey) {
         if pair.expires < Timestamp::now().as_second() {
             tracing::warn!(
                 secret = self.name,
@@ -105,7 +105,7 @@ impl<'a> Driver<'a> {
             );
         }
         let serial = pair.serial.clone();
-        self.serving.take(pair, &self.context.metrics);
+        self.serving.replace(pair, &self.context.metrics);
         self.condition.set(true);
         tracing::info!(serial, "serving the certificate in the Secret");
         self.serial.send_replace(Some(serial));
@@ -181,7 +181,7 @@ impl Follower for Driver<'_> {
         }
         self.tried = served.map(<[u8]>::to_vec);
         let [certificate, key] = served;
-        match Pair::read(certificate, key) {
+        match CertificateAndKey::read(certificate, key) {
             Ok(pair) => self.serve(pair),
             Err(PairError::Certificate(error) | PairError::Key(error)) => {
                 self.context.metrics.certificate_failed();

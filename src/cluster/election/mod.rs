@@ -34,7 +34,9 @@ use self::record::{into_lease, led, of_lease, serves};
 pub use self::seize::{Kept, Seat, seize};
 use super::context::Context;
 use super::pace::{Backoff, jittered, within_limit};
-use crate::lease::{Candidate, Spec, Stand, Witness, evaluate, next, renewal, stepped_down};
+use crate::lease::{
+    Candidate, LeaseDecision, LeaseObserver, Spec, evaluate, next_spec, released_spec, renewal,
+};
 use crate::objects::ApiError;
 use crate::timing::{self, Timing};
 
@@ -89,7 +91,7 @@ pub async fn leader(
     let timing::Lease { duration, skew, .. } = Timing::default().lease;
     // Nobody has this name: whoever asks does not take part.
     let nobody = Candidate { name: "", duration, skew };
-    if evaluate(&spec, nobody, now) != Stand::Acquire {
+    if evaluate(&spec, nobody, now) != LeaseDecision::Acquire {
         return Ok(led(&lease));
     }
     let Some(renewed) = spec.renewed else { return Ok(None) };
@@ -120,9 +122,9 @@ impl Election<'_> {
     async fn take_part(&self) {
         // A leader that cannot renew has to try again before its time is over.
         let mut backoff = Backoff::new(Duration::from_millis(500), self.timing.look * 2);
-        let mut witness = Witness::default();
+        let mut observer = LeaseObserver::default();
         loop {
-            match self.round(&mut witness).await {
+            match self.round(&mut observer).await {
                 Ok(wait) => {
                     if backoff.succeeded() {
                         tracing::info!("the Lease can be read and written again");
@@ -146,21 +148,21 @@ impl Election<'_> {
 
     /// Reads the Lease, takes it if it is to be had, and renews it for as long
     /// as that works. The result is how long to wait before the next round.
-    async fn round(&self, witness: &mut Witness) -> Result<Duration, ApiError> {
+    async fn round(&self, observer: &mut LeaseObserver) -> Result<Duration, ApiError> {
         let mut lease = self.leases.read().await?;
         let mut spec = said(&lease);
-        if let Some(left) = witness.look(&spec, self.me(), Instant::now().into_std()) {
+        if let Some(left) = observer.observe(&spec, self.me(), Instant::now().into_std()) {
             return Ok(self.stand_by(left));
         }
         loop {
             match evaluate(&spec, self.me(), Timestamp::now()) {
-                Stand::StandBy { until } => {
+                LeaseDecision::StandBy { until } => {
                     let left = until.duration_since(Timestamp::now());
                     return Ok(self.stand_by(Duration::try_from(left).unwrap_or_default()));
                 }
                 // What was only read is not believed: it may be a write whose
                 // answer was lost, of which nobody knows when it was sent.
-                Stand::Acquire | Stand::Lead { .. } => {}
+                LeaseDecision::Acquire | LeaseDecision::Lead { .. } => {}
             }
             lease = match self.write(lease, &spec).await? {
                 None => return Ok(jittered(Duration::from_millis(50))),
@@ -188,13 +190,13 @@ impl Election<'_> {
         read: &Spec,
     ) -> Result<Option<(Lease, Duration)>, ApiError> {
         let (sent, now) = (Instant::now(), Timestamp::now());
-        let wanted = next(read, self.me(), now);
+        let wanted = next_spec(read, self.me(), now);
         into_lease(&wanted, lease.spec.get_or_insert_default());
         serves(&mut lease, self.context.metrics.certificate_expiry());
         let Some(stored) = self.leases.store(&lease).await? else { return Ok(None) };
         let spec = said(&stored);
         match evaluate(&spec, self.me(), Timestamp::now()) {
-            Stand::Lead { until, renew_at } => {
+            LeaseDecision::Lead { until, renew_at } => {
                 let good_for = until.duration_since(now);
                 let good_for = Duration::try_from(good_for).unwrap_or_default();
                 self.post.take(Belief { until: sent + good_for, until_time: until });
@@ -203,7 +205,7 @@ impl Election<'_> {
                 Ok(Some((stored, jittered(renew_in))))
             }
             // The answer took too long, or a clock jumped.
-            Stand::Acquire | Stand::StandBy { .. } => Ok(None),
+            LeaseDecision::Acquire | LeaseDecision::StandBy { .. } => Ok(None),
         }
     }
 
@@ -217,7 +219,7 @@ impl Election<'_> {
             if said.holder.as_deref() != Some(self.me().name) {
                 return Ok(());
             }
-            into_lease(&stepped_down(&said), spec);
+            into_lease(&released_spec(&said), spec);
             serves(&mut lease, None);
             if self.leases.store(&lease).await?.is_some() {
                 return Ok(());

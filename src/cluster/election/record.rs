@@ -70,7 +70,7 @@ fn micros(time: Timestamp) -> MicroTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::stepped_down;
+    use crate::lease::released_spec;
 
     #[test]
     fn a_spec_survives_the_lease_and_what_others_wrote_stays() {
@@ -91,7 +91,7 @@ mod tests {
         let back = of_lease(&lease);
         assert_eq!(back, Spec { acquired: Some(rounded), renewed: Some(rounded), ..spec });
         assert_eq!(lease.strategy.as_deref(), Some("OldestEmulationVersion"));
-        into_lease(&stepped_down(&back), &mut lease);
+        into_lease(&released_spec(&back), &mut lease);
         assert_eq!((lease.holder_identity, lease.renew_time), (None, None));
     }
 

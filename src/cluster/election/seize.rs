@@ -17,7 +17,7 @@ use super::leases::{Leases, is_there, said};
 use super::record::{into_lease, of_lease, serves};
 use crate::cluster::Clock;
 use crate::cluster::pace::within;
-use crate::lease::{Candidate, Spec, next, stepped_down};
+use crate::lease::{Candidate, Spec, next_spec, released_spec};
 use crate::objects::ApiError;
 use crate::timing::{self, Timing};
 
@@ -96,7 +96,7 @@ impl Seat {
         for _ in 0..TRIES {
             let mut lease = self.leases.read().await?;
             let before = said(&lease);
-            let wanted = next(&before, self.me(), self.clock.now());
+            let wanted = next_spec(&before, self.me(), self.clock.now());
             into_lease(&wanted, lease.spec.get_or_insert_default());
             serves(&mut lease, None);
             if self.leases.store(&lease).await?.is_some() {
@@ -136,7 +136,7 @@ impl Seat {
                 return Ok(());
             }
             let spec = lease.spec.get_or_insert_default();
-            into_lease(&stepped_down(&of_lease(spec)), spec);
+            into_lease(&released_spec(&of_lease(spec)), spec);
             if self.leases.store(&lease).await?.is_some() {
                 return Ok(());
             }
@@ -163,7 +163,7 @@ impl Seat {
     pub async fn bequeath(&self, owner: &OwnerReference) -> Result<(), ApiError> {
         for _ in 0..TRIES {
             let mut lease = self.leases.read().await?;
-            let wanted = next(&said(&lease), self.me(), self.clock.now());
+            let wanted = next_spec(&said(&lease), self.me(), self.clock.now());
             into_lease(&wanted, lease.spec.get_or_insert_default());
             lease.metadata.owner_references = Some(vec![owner.clone()]);
             if self.leases.store(&lease).await?.is_some() {
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::local_api::{failure, local_client};
-    use crate::lease::{Stand, evaluate};
+    use crate::lease::{LeaseDecision, evaluate};
 
     const NOW: i64 = 1_767_268_800;
 
@@ -260,7 +260,10 @@ mod tests {
             for now in [-60, 5, 65] {
                 let me = Candidate { name, duration, skew };
                 let stand = evaluate(&spec(&stored), me, at(now));
-                assert!(matches!(stand, Stand::StandBy { .. }), "{name} at {now}: {stand:?}");
+                assert!(
+                    matches!(stand, LeaseDecision::StandBy { .. }),
+                    "{name} at {now}: {stand:?}"
+                );
             }
         }
         // One takes it back all the same; the next renewal takes it again.
@@ -275,7 +278,7 @@ mod tests {
         // Given back, anybody may have it at once.
         seat.give_back().await.unwrap();
         let me = Candidate { name: "b", duration, skew };
-        assert_eq!(evaluate(&spec(&stored), me, at(40)), Stand::Acquire);
+        assert_eq!(evaluate(&spec(&stored), me, at(40)), LeaseDecision::Acquire);
         seat.delete().await.unwrap();
         assert_eq!(*stored.lock(), Some(Value::Null));
     }

@@ -13,7 +13,7 @@ use super::own::{Kept, Said};
 use crate::objects::ApiError;
 use crate::policy::api::{Check as _, Problem};
 use crate::policy::{Approvals, Pause, Policy, compile_relation};
-use crate::relations::Custom;
+use crate::relations::CustomRelation;
 
 /// Policies and relations as they are in force.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Force {
     /// be gone that did not come back.
     thaw: Duration,
     pub policies: BTreeMap<String, Policy>,
-    pub relations: BTreeMap<String, Custom>,
+    pub relations: BTreeMap<String, CustomRelation>,
     /// What is wrong with those that cannot be used as they are written.
     pub problems: BTreeMap<String, Vec<Problem>>,
     frozen: Freeze,

@@ -51,7 +51,7 @@ use super::pace::{Backoff, within};
 use super::status::Written;
 use crate::objects::ApiError;
 use crate::policy::Identities;
-use crate::telemetry::{Condition, Fed, Readiness};
+use crate::telemetry::{Condition, FeedState, Readiness};
 use crate::timing::Retry;
 
 /// Several changes in a row are one.
@@ -300,7 +300,7 @@ impl Feed {
             // The status of policies names one.
             self.context.signals.change();
         }
-        self.context.metrics.fed(&Fed { unknown: self.unknown, ..state.fed });
+        self.context.metrics.fed(&FeedState { unknown: self.unknown, ..state.fed });
         // Once ready belay stays ready: only verdicts that need a kind that is
         // not read yet fail closed.
         if state.waiting.is_empty() && self.context.world.read().loaded {

@@ -14,7 +14,7 @@ use crate::cluster::world::World;
 use crate::objects::{ApiError, KindId, Kinds, full_name};
 use crate::policy::api::GROUP;
 use crate::policy::{Policy, Rules};
-use crate::relations::Custom;
+use crate::relations::CustomRelation;
 
 impl Feed {
     /// Takes in kinds, relations, policies, approvals and pauses.
@@ -158,7 +158,7 @@ impl Feed {
     /// policies, and nobody waits for it.
     fn rebuild(&mut self) {
         let kinds = self.context.world.read().graph.kinds.clone();
-        let relations: Vec<Custom> = self.force.relations.values().cloned().collect();
+        let relations: Vec<CustomRelation> = self.force.relations.values().cloned().collect();
         let policies: Vec<Policy> = self.force.policies.values().cloned().collect();
         let rules = match Rules::load(&kinds, &relations, policies, self.identities.clone()) {
             Ok(rules) => rules,
@@ -202,7 +202,7 @@ impl Feed {
 /// The kinds that are named and nobody serves, each by who names it: a Relation
 /// of somebody, or the setting.
 fn absent_kinds(
-    relations: &[Custom],
+    relations: &[CustomRelation],
     labelled: &[(String, String)],
     kinds: &Kinds,
 ) -> BTreeSet<(String, String)> {

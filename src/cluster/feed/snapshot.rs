@@ -36,7 +36,7 @@ use crate::graph::{Incomplete, Listing, NodeId};
 use crate::objects::{ApiError, Flaw, KindId, KindInfo, Unreadable, full_name};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP};
 use crate::policy::{Approval, Identities, Policy, Rules};
-use crate::relations::Custom;
+use crate::relations::CustomRelation;
 use crate::telemetry::{Metrics, Readiness};
 use crate::webhook::Decider as _;
 
@@ -108,7 +108,7 @@ impl Snapshot {
         settings: Settings,
         identities: Identities,
         policies: Vec<Policy>,
-        relations: &[Custom],
+        relations: &[CustomRelation],
     ) -> Result<Self, ApiError> {
         let snapshot = Self::kinds(client, settings).await?;
         snapshot.compile(policies, relations, identities)?;
@@ -299,7 +299,7 @@ impl Snapshot {
     fn compile(
         &self,
         policies: Vec<Policy>,
-        relations: &[Custom],
+        relations: &[CustomRelation],
         identities: Identities,
     ) -> Result<(), ApiError> {
         let mut world = self.context.world.write();

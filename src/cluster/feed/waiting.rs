@@ -8,7 +8,7 @@ use crate::cluster::world::{self, Place, RELEASE_REQUESTED, Seen, World};
 use crate::graph::{
     Excuse, Graph, Node, NodeId, OpenEdge, OwnerEdge, Progress, StepBudget, StepLimit, Strength,
 };
-use crate::hold::Sight;
+use crate::hold::TargetState;
 use crate::objects::{HoldAge, KindId, Object, PackedList, PackedMap, Uid, read_shallow};
 
 /// The steps that one event may take to find the waiting objects that it concerns.
@@ -127,7 +127,7 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
 
 /// What a release has to know of an object, and the value of the annotation by
 /// which a person asks for a look.
-pub type Sighting = (Sight, Option<String>);
+pub type Sighting = (TargetState, Option<String>);
 
 /// The same of this JSON, if the object waits. There are few of these, so their
 /// JSON may be parsed twice.
@@ -136,7 +136,7 @@ pub fn sighting(object: &Object<'_>, json: &str) -> Option<Sighting> {
     let value = waits.then(|| read_shallow(json).ok()).flatten()?;
     let annotations = value.pointer("/metadata/annotations");
     let requested = annotations.and_then(|map| map.get(RELEASE_REQUESTED)?.as_str());
-    Some((Sight::of(&value)?, requested.map(str::to_owned)))
+    Some((TargetState::read(&value)?, requested.map(str::to_owned)))
 }
 
 /// An object was taken in. Says whether there is news.

@@ -13,7 +13,7 @@ use super::watching::{Server, Sink, Source, watch};
 use crate::cluster::context::Context;
 use crate::cluster::world::{World, is_owner_kind};
 use crate::objects::KindId;
-use crate::telemetry::Fed;
+use crate::telemetry::FeedState;
 
 /// So many objects are gone through at a time, so that verdicts get in between.
 const SLICE: usize = 1_000;
@@ -49,7 +49,7 @@ pub struct State {
     /// unreadable.
     pub waiting: Vec<String>,
     /// In numbers.
-    pub fed: Fed,
+    pub fed: FeedState,
     /// How many objects can't be read, by resource.
     pub unreadable: Vec<(String, usize)>,
 }
@@ -216,7 +216,7 @@ impl Watches {
         State {
             unreadable,
             waiting: waiting.map(|(kind, _)| resource(&world, *kind)).collect(),
-            fed: Fed {
+            fed: FeedState {
                 objects: world.graph.objects(),
                 edges: world.graph.edges(),
                 lag: lag.unwrap_or_default(),

@@ -15,7 +15,7 @@ use crate::cluster::feed::plan::labelled;
 use crate::cluster::list::{Buffers, ListQuery, ListReader};
 use crate::cluster::pace::within;
 use crate::cluster::world::{Place, Seen, World};
-use crate::hold::Sight;
+use crate::hold::TargetState;
 use crate::objects::{ApiError, KindId, KindInfo, Object, read_shallow};
 
 /// So many objects of a namespace a sweep finds at the most. The next one finds the
@@ -120,8 +120,8 @@ impl Holds {
 
 /// What a release has to know of an object that is Terminating under the hold.
 /// And where it stands.
-fn waits(json: &str) -> Option<(Sight, String, String)> {
-    let sight = Sight::of(&read_shallow(json).ok()?)?;
+fn waits(json: &str) -> Option<(TargetState, String, String)> {
+    let sight = TargetState::read(&read_shallow(json).ok()?)?;
     let Object { metadata, .. } = serde_json::from_str(json).ok()?;
     let waits = sight.deleted.is_some() && sight.hold.is_some();
     waits.then(|| (sight, metadata.namespace.to_string(), metadata.name.to_string()))

@@ -32,9 +32,9 @@ use super::pace::{Backoff, within};
 use super::world::World;
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
-use crate::hold::{Plan, plan, plan_patch, wanting};
+use crate::hold::{Plan, plan, plan_patch, policies_wanting_hold};
 use crate::objects::{ApiError, KindId, KindInfo, Object, Uid, one_line_name};
-use crate::policy::Facts;
+use crate::policy::ObjectFacts;
 use crate::telemetry::LineLimit;
 use crate::timing;
 
@@ -455,12 +455,12 @@ impl Holds {
         let planned = plan(&situation, *known, resource, &object);
         let patch = plan_patch(&planned, &object.metadata.uid, &metadata.resource_version)?;
         let (namespace, name) = (&object.metadata.namespace, &object.metadata.name);
-        let facts = Facts::of_object(resource, (namespace, name), &object);
+        let facts = ObjectFacts::of_object(resource, (namespace, name), &object);
         if matches!(planned, Plan::PutOn(_))
-            && !self.backfill.allows(kind, &wanting(&situation.policies_of(facts)))
+            && !self.backfill.allows(kind, &policies_wanting_hold(&situation.policies_of(facts)))
         {
             return None;
         }
-        Some((patch, planned.word()?, namespace.to_string(), name.to_string()))
+        Some((patch, planned.action()?, namespace.to_string(), name.to_string()))
     }
 }

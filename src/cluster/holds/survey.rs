@@ -6,9 +6,9 @@ use crate::cluster::feed::plan::{self, named};
 use crate::cluster::world::World;
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
-use crate::hold::{Wanted, wanted, wanting, wants};
+use crate::hold::{Wanted, hold_want, policies_wanting_hold, wants_hold};
 use crate::objects::{HOLD, HoldAge, KindId, Uid, is_hold};
-use crate::policy::{Facts, Source};
+use crate::policy::{ObjectFacts, Source};
 
 /// So many objects are looked at before others get their turn: the world is
 /// locked meanwhile.
@@ -57,8 +57,8 @@ impl Survey {
             if node.is_terminating() {
                 continue;
             }
-            let facts = Facts::of_node(node);
-            let wanted = wanted(&situation, facts);
+            let facts = ObjectFacts::of_node(node);
+            let wanted = hold_want(&situation, facts);
             let work = || Work {
                 kind: node.kind(),
                 namespace: node.namespace().to_owned(),
@@ -78,11 +78,12 @@ impl Survey {
             let applied = situation.policies_of(facts);
             let may_patch = world.patch_rights.allow(&node.info().group, &node.info().resource);
             if !held && wanted == Wanted::Yes && may_patch {
-                let place = (node.kind(), wanting(&applied));
+                let place = (node.kind(), policies_wanting_hold(&applied));
                 self.missing.entry(place).or_default().push(work());
             }
             for applied in applied {
-                if let (true, Source::Policy(name)) = (wants(&applied), &applied.policy.source) {
+                if let (true, Source::Policy(name)) = (wants_hold(&applied), &applied.policy.source)
+                {
                     let (done, total) = self.holding.entry(name.clone()).or_default();
                     *done += usize::from(held);
                     *total += 1;

@@ -17,7 +17,7 @@ use super::conditions::Condition::{
 };
 use crate::decide::AdmissionPhase;
 use crate::objects::PROTECT_LABEL;
-use crate::policy::unasked_namespaces;
+use crate::policy::exempt_namespaces;
 use crate::webhook::LABELLED;
 
 /// The API server waits this long for an answer; belay's own deadline is
@@ -233,7 +233,7 @@ fn not_in_system(address: &Address) -> LabelSelector {
         Address::Service { namespace, .. } => Some(namespace.as_str()),
         Address::Url(_) => None,
     };
-    let namespaces = unasked_namespaces(own).map(str::to_owned).collect();
+    let namespaces = exempt_namespaces(own).map(str::to_owned).collect();
     selector("kubernetes.io/metadata.name", "NotIn", namespaces)
 }
 

@@ -15,7 +15,7 @@ use crate::cluster::world::Place;
 use crate::decide::LiveRead;
 use crate::graph::StepBudget;
 use crate::hold::{
-    Answer, Count, End, Free, Mark, PASS_STEPS, ROUNDS, Removal, Sight, UnknownUse, Waiting,
+    Answer, Count, End, ReleaseReason, TokenWrite, PASS_STEPS, ROUNDS, HoldRemoval, TargetState, UnknownUse, Waiting,
     as_released,
 };
 use crate::webhook::fair::{FairSemaphore, Slots};
@@ -63,7 +63,9 @@ impl Confirm for CountByHand<'_> {
         let count = counted(&self.context.world, &mut self.gathered, target, &self.budget);
         Some(match (count, &self.lacks) {
             (Count::Read(reads), _) => (Count::Read(Vec::new()), reads),
-            (Count::Free(Free::Unused), Some(lacks)) => (Count::Unknown(lacks.clone()), Vec::new()),
+            (Count::Free(ReleaseReason::Unused), Some(lacks)) => {
+                (Count::Unknown(lacks.clone()), Vec::new())
+            }
             (count, _) => (count, Vec::new()),
         })
     }
@@ -113,7 +115,7 @@ pub async fn drive(
     context: &Context,
     reader: &Reader,
     place: &Place,
-    sight: Sight,
+    sight: TargetState,
     limit: Duration,
 ) -> Outcome {
     let settle = settle(&context.world.read(), place);
@@ -151,17 +153,17 @@ pub async fn drive(
 /// Takes the hold off without a count: whoever calls has the approvals. It is
 /// the removal of the release, so it changes this very object and nothing else
 /// of it. An error is words that say what came of it.
-pub async fn force(context: &Context, place: &Place, sight: Sight) -> Result<(), String> {
+pub async fn force(context: &Context, place: &Place, sight: TargetState) -> Result<(), String> {
     words(take_off(context, place, sight).await)
 }
 
 /// The same; what comes back is the answer to the last write.
-pub async fn take_off(context: &Context, place: &Place, sight: Sight) -> Answer {
+pub async fn take_off(context: &Context, place: &Place, sight: TargetState) -> Answer {
     let target = Target::at(&context.world.read(), place);
     let client = &context.client;
     let token = Arc::from(context.settings.replica.as_str());
-    match target.patch(client, &Mark::new(sight, token).patch()).await.0 {
-        Answer::Done(marked) => match Removal::of(&marked) {
+    match target.patch(client, &TokenWrite::new(sight, token).patch()).await.0 {
+        Answer::Done(marked) => match HoldRemoval::of_target(&marked) {
             Some(removal) => target.patch(client, &removal.patch()).await.0,
             // It is off: the version that was marked is the one that was seen.
             None => Answer::Done(marked),

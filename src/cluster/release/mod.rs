@@ -29,9 +29,9 @@ use super::context::Context;
 use super::live::Reader;
 use super::world::{Place, Seen, World};
 use crate::decide::{Live, Situation};
-use crate::hold::{End, Free, Waiting, keeping};
+use crate::hold::{End, ReleaseReason, Waiting, keeping_policies};
 use crate::objects::{KeyedMap, KeyedSet};
-use crate::policy::Facts;
+use crate::policy::ObjectFacts;
 use crate::telemetry::Metrics;
 use crate::webhook::fair::{FairSemaphore, Slots};
 
@@ -257,9 +257,9 @@ fn record_report(
         DriverReport::Waits(_) | DriverReport::Ended(End::Gone) => {}
         DriverReport::Ended(End::Released(free)) => {
             let why = match free {
-                Free::Approved => "approved",
-                Free::Unprotected => "unprotected",
-                Free::Unused => "unused",
+                ReleaseReason::Approved => "approved",
+                ReleaseReason::Unprotected => "unprotected",
+                ReleaseReason::Unused => "unused",
             };
             metrics.released(why);
             let Some(left_out) = target.admit_line() else { return };
@@ -282,7 +282,7 @@ pub fn settle(world: &World, (kind, namespace, name): &Place) -> Duration {
     let World { graph, policies, .. } = world;
     // What keeps it is the same whatever time it is, and whatever is read.
     let situation = Situation::new(graph, policies, Live::Graph, 0);
-    let keeping = keeping(&situation, Facts::of_node(node));
+    let keeping = keeping_policies(&situation, ObjectFacts::of_node(node));
     let seconds =
         keeping.iter().map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())

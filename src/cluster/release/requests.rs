@@ -12,7 +12,7 @@ use crate::cluster::api::{self, Body, Detail};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Buffers, read_object};
 use crate::cluster::world::{Place, World};
-use crate::hold::{Answer, Sight};
+use crate::hold::{Answer, TargetState};
 use crate::objects::{ApiError, KindInfo, read_shallow};
 use crate::telemetry::NamespaceLines;
 
@@ -93,7 +93,7 @@ impl Target {
             Ok(Err(error)) => return (self.refusal(&error), None),
             Err(_) => return (Answer::Lost, None),
         };
-        match value.as_ref().and_then(Sight::of) {
+        match value.as_ref().and_then(TargetState::read) {
             Some(sight) => (Answer::Done(sight), value),
             // It was carried out, and nobody knows what came of it.
             None => (Answer::Lost, None),

@@ -15,7 +15,7 @@ use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::graph::{StepBudget, StepLimit};
 use crate::hold::{
-    Answer, Count, End, Free, Input, Limits, Output, PASS_STEPS, Release, Sight, UnknownUse,
+    Answer, Count, End, ReleaseReason, Input, Limits, Output, PASS_STEPS, Release, TargetState, UnknownUse,
     Waiting, as_released, count,
 };
 use crate::objects::KindId;
@@ -25,7 +25,7 @@ use crate::webhook::fair::{FairSemaphore, Turn};
 #[derive(Debug, Default)]
 pub struct News {
     /// The watch shows it like this.
-    pub seen: Option<Sight>,
+    pub seen: Option<TargetState>,
     /// The watch says that it is gone.
     pub gone: bool,
     /// It is to look at this time at the latest.
@@ -92,7 +92,7 @@ pub struct Driver {
     marked: Option<Value>,
     gathered: Option<Box<Gathered>>,
     /// What made it free, as the last count had it.
-    free: Option<Free>,
+    free: Option<ReleaseReason>,
     /// A removal was sent and, as far as its answer says, carried out. The
     /// watch may be quicker than the answer, or the answer be lost: to the
     /// machine the target is gone then, and it was let go of all the same.
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
     use crate::cluster::list::Buffers;
     use crate::cluster::local_api::{failure, local_client};
-    use crate::hold::Removal;
+    use crate::hold::HoldRemoval;
     use crate::objects::{HOLD, Kinds};
     use crate::policy::{Policy, PolicySet};
     use crate::webhook::fair::Slots;
@@ -408,7 +408,7 @@ mod tests {
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
         let mailbox = Mailbox::default();
         mailbox.tell(|news| {
-            (news.seen, news.look_by) = (Sight::of(&object), Some(Instant::now()));
+            (news.seen, news.look_by) = (TargetState::read(&object), Some(Instant::now()));
         });
         let asked = || asked.load(std::sync::atomic::Ordering::Relaxed);
         let running = tokio::spawn(async move { driver.run(&mailbox, |_, _| {}).await });
@@ -428,7 +428,7 @@ mod tests {
         let object = json!({"metadata": {"name": "settings", "uid": "u", "resourceVersion": "1",
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD],
             "annotations": {"belay.dev/release-token": "r/1"}}, "data": {"large": "x"}});
-        let sight = Sight::of(&object).unwrap();
+        let sight = TargetState::read(&object).unwrap();
         let mut driver = driver(move |_| (200, object.clone()));
         let words = parking_lot::Mutex::new(String::new());
         let say = |_: &Target, word: DriverReport| words.lock().push_str(&format!("{word:?}"));
@@ -472,7 +472,7 @@ mod tests {
         driver.marked = Some(json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "settings", "namespace": "shop", "uid": "u",
                 "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}}));
-        assert_eq!(driver.count(), Count::Free(Free::Unused));
+        assert_eq!(driver.count(), Count::Free(ReleaseReason::Unused));
         // The counts of one pass have one budget.
         assert!(driver.budget.steps() > 0);
         StepLimit::new(&driver.budget).charge(PASS_STEPS);
@@ -487,8 +487,8 @@ mod tests {
                 "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers,
                 "annotations": {"belay.dev/release-token": "r/1"}}})
         };
-        let sight = Sight::of(&object(json!([HOLD]))).unwrap();
-        let released = End::Released(Free::Unused);
+        let sight = TargetState::read(&object(json!([HOLD]))).unwrap();
+        let released = End::Released(ReleaseReason::Unused);
         for (answer, wanted) in [
             ((200, object(json!([]))), released),
             // Nobody knows what came of it, and it is gone.
@@ -502,8 +502,8 @@ mod tests {
             let words = parking_lot::Mutex::new(Vec::new());
             let say = |_: &Target, word: DriverReport| words.lock().push(format!("{word:?}"));
             let mut driver = driver(move |_| answer.clone());
-            driver.free = Some(Free::Unused);
-            let removal = Removal::of(&sight).unwrap();
+            driver.free = Some(ReleaseReason::Unused);
+            let removal = HoldRemoval::of_target(&sight).unwrap();
             driver.carry_out(Output::Remove(removal), &say).await;
             driver.carry_out(Output::Ended(End::Gone), &say).await;
             assert_eq!(words.into_inner(), [format!("{:?}", DriverReport::Ended(wanted))]);
@@ -511,7 +511,7 @@ mod tests {
         // Without a removal of this driver's it is gone, and that is all.
         let words = parking_lot::Mutex::new(Vec::new());
         let mut driver = driver(|_| failure(404, "no", ("", "")));
-        driver.free = Some(Free::Unused);
+        driver.free = Some(ReleaseReason::Unused);
         let say = |_: &Target, word: DriverReport| words.lock().push(format!("{word:?}"));
         driver.carry_out(Output::Ended(End::Gone), &say).await;
         assert_eq!(words.lock()[..], [format!("{:?}", DriverReport::Ended(End::Gone))]);

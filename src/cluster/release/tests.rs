@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cluster::local_api::local_client;
-use crate::hold::Sight;
+use crate::hold::TargetState;
 
 /// With an API server that never answers.
 fn context() -> Context {
@@ -20,7 +20,7 @@ fn is_seen(context: &Context, place: &Place) {
     let object = json!({"metadata": {"name": "c", "namespace": "n", "uid": "c",
         "resourceVersion": "1", "deletionTimestamp": "2026-01-01T00:00:00Z",
         "finalizers": ["belay.dev/hold"]}});
-    let sight = Sight::of(&object).unwrap();
+    let sight = TargetState::read(&object).unwrap();
     let seen = Seen { sight, requested: None, unused: true, changes: 0, unwatched: true };
     let waiting = &mut context.world.write().waiting;
     waiting.seen.insert(place.clone(), seen);

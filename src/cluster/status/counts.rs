@@ -7,7 +7,7 @@ use crate::cluster::{Context, World};
 use crate::decide::{Live, Situation};
 use crate::graph::NodeId;
 use crate::objects::{HoldAge, KindId};
-use crate::policy::{Facts, Source};
+use crate::policy::{ObjectFacts, Source};
 
 /// How long what is known is kept from those who feed it.
 const SLICE: Duration = Duration::from_millis(3);
@@ -33,7 +33,7 @@ fn counts(world: &World, kind: KindId, objects: &[NodeId], into: &mut Counts) {
     // A number that was free for a moment may be another object's by now.
     let nodes = objects.iter().filter_map(|id| graph.get(*id)).filter(|n| n.kind() == kind);
     for node in nodes {
-        for applied in situation.policies_despite_pause(Facts::of_node(node)) {
+        for applied in situation.policies_despite_pause(ObjectFacts::of_node(node)) {
             let Source::Policy(name) = &applied.policy.source else { continue };
             if !into.contains_key(name) {
                 into.insert(name.clone(), Count::default());

@@ -3,7 +3,7 @@
 use json_patch::Patch;
 use serde_json::Value;
 
-use crate::hold::{self, Sight, plan_patch};
+use crate::hold::{self, TargetState, plan_patch};
 use crate::objects::{HOLD, former_holds};
 
 /// What is done about one object.
@@ -21,7 +21,7 @@ pub enum Step {
 /// What is done about an object as it was read; with its namespace and name.
 /// None: this is no object.
 pub fn plan(object: &Value) -> Option<(Step, String, String)> {
-    let sight = Sight::of(object)?;
+    let sight = TargetState::read(object)?;
     let text = |field: &str| {
         let value = object.pointer(&format!("/metadata/{field}"));
         value.and_then(Value::as_str).unwrap_or_default().to_owned()

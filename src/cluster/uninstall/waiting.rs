@@ -14,7 +14,7 @@ use crate::cluster::Snapshot;
 use crate::cluster::release::Target as At;
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::world::Place;
-use crate::hold::{Answer, Count, Sight, Waiting};
+use crate::hold::{Answer, Count, TargetState, Waiting};
 use crate::objects::ObjectRef;
 
 /// So many are looked at at once, as by whoever leads.
@@ -143,7 +143,7 @@ async fn kept(snapshot: &Snapshot, place: &Place, object: &Value) -> Option<Why>
 }
 
 /// Drives the release of what seems to be free.
-async fn release(snapshot: &Snapshot, place: &Place, sight: Sight) -> Upshot {
+async fn release(snapshot: &Snapshot, place: &Place, sight: TargetState) -> Upshot {
     let Snapshot { context, reader, .. } = snapshot;
     let enough = by_hand::enough(context, place);
     match by_hand::drive(context, reader, place, sight, enough).await {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Deserialize;
 
-use crate::certs::{MAX_DAYS, Made, make_pair};
+use crate::certs::{CertificatePaths, MAX_DAYS, make_pair};
 use crate::command::{CommandError, print};
 
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ pub fn run(arguments: CertsArguments) -> Result<(), CommandError> {
                 .to_owned(),
         ));
     }
-    if let Some(path) = Made::in_folder(&folder).existing().first().filter(|_| !force) {
+    if let Some(path) = CertificatePaths::in_folder(&folder).existing().first().filter(|_| !force) {
         return Err(CommandError::Usage(format!(
             "{} is there already; --force replaces it, --cert-dir names another folder",
             path.display()

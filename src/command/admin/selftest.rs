@@ -15,7 +15,7 @@ use crate::command::access::AccessArguments;
 use crate::command::document::{Content, document};
 use crate::command::screen::{Format, FormatArguments};
 use crate::command::{CommandError, block_on, print};
-use crate::policy::unasked_namespaces;
+use crate::policy::exempt_namespaces;
 
 /// How often it is looked again.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -96,7 +96,7 @@ impl Content for Tested {
 }
 
 pub fn run(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
-    if unasked_namespaces(None).any(|unasked| unasked == arguments.namespace) {
+    if exempt_namespaces(None).any(|unasked| unasked == arguments.namespace) {
         return Err(CommandError::Usage(format!(
             "belay is never asked about namespace {}; name another one, such as default",
             arguments.namespace

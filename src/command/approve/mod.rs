@@ -22,10 +22,10 @@ use super::target::{
 };
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
-use crate::hold::keeping;
+use crate::hold::keeping_policies;
 use crate::objects::ApiError;
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
-use crate::policy::{Facts, Policy};
+use crate::policy::{ObjectFacts, Policy};
 
 /// How long an approval lasts where nobody says how long.
 const USUAL: Duration = Duration::from_secs(1800);
@@ -189,12 +189,12 @@ async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<
     let Some((kind, namespace, name)) = session.place(&world) else { return Vec::new() };
     let situation = situation(&world);
     if let Some(node) = world.graph.object(kind, &namespace, &name) {
-        let applied = situation.policies_of(Facts::of_node(node));
+        let applied = situation.policies_of(ObjectFacts::of_node(node));
         let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
         sources.extend(enforcing.map(|applied| applied.policy.source.clone()));
         // A pause lets people delete; what is held by then is held on.
         if session.terminating().is_some() {
-            let keeping = keeping(&situation, Facts::of_node(node));
+            let keeping = keeping_policies(&situation, ObjectFacts::of_node(node));
             sources.extend(keeping.iter().map(|applied| applied.policy.source.clone()));
         }
     }

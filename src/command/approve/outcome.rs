@@ -210,12 +210,12 @@ async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Terms;
+    use crate::policy::ApprovalTerms;
 
     fn consented(required: usize, accounts: &[&str], people: &[&str]) -> RequiredApprovals {
         let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         let accounts = owned(accounts);
-        let terms = Terms { required, longest_seconds: 600, accounts };
+        let terms = ApprovalTerms { required, longest_seconds: 600, accounts };
         RequiredApprovals { terms, people: owned(people) }
     }
 

@@ -13,7 +13,7 @@ use crate::command::CommandError;
 use crate::objects::{KindNames, Kinds, full_name};
 use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicySpec, GROUP};
-use crate::relations::Custom;
+use crate::relations::CustomRelation;
 
 /// What standard input is called in messages.
 const STDIN: &str = "standard input";
@@ -158,7 +158,7 @@ pub struct Rules {
     /// The same, compiled.
     pub policies: Vec<Policy>,
     /// The relations.
-    pub relations: Vec<Custom>,
+    pub relations: Vec<CustomRelation>,
 }
 
 /// The policies and relations of these files.

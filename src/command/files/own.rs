@@ -14,7 +14,7 @@ use crate::policy::api::{
     PauseSpec, Relation, RelationSpec,
 };
 use crate::policy::{Approval, Pause, Policy, compile_relation};
-use crate::relations::Custom;
+use crate::relations::CustomRelation;
 
 /// The kinds of the group, as its CRDs say them.
 pub fn kinds() -> [KindInfo; 4] {
@@ -37,7 +37,7 @@ pub struct Own {
     pub specs: Vec<(String, DeletionPolicySpec)>,
     pub approvals: Vec<Approval>,
     pub pauses: Vec<Pause>,
-    pub relations: Vec<Custom>,
+    pub relations: Vec<CustomRelation>,
     /// The kinds that relations name, each with its relation.
     pub related: Vec<(String, String, String)>,
     /// Where each name was seen, by kind.

@@ -264,7 +264,7 @@ fn all_that_people_say_is_taken_up() {
     let World { policies, notes, .. } = &world;
     assert_eq!((notes.policies, notes.relations, notes.approvals, notes.pauses), (1, 3, 1, 1));
     assert_eq!(policies.iter().count(), 3, "two of the label, and p");
-    assert_eq!(policies.approvals.of(Uid::new("u"))[0].created, 1_767_225_600);
+    assert_eq!(policies.approvals.of_uid(Uid::new("u"))[0].created, 1_767_225_600);
     assert_eq!(policies.pauses[0].expires, 1_767_225_600);
     assert_eq!(notes.unknown, ["relation s: wodgets.e.x"]);
     let users: Vec<_> = world

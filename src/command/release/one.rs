@@ -17,9 +17,9 @@ use crate::command::screen::Format;
 use crate::command::target::{Session, TargetArguments, approvals_unread, situation, unprotected};
 use crate::command::visitor::Visitor;
 use crate::decide::{Cause, ExemptionRecords, Item, required_approvals, sufficient_approvals};
-use crate::hold::{Count, Sight, Waiting, keeping};
+use crate::hold::{Count, TargetState, Waiting, keeping_policies};
 use crate::objects::{ApiError, is_hold};
-use crate::policy::{Facts, Policy};
+use crate::policy::{ObjectFacts, Policy};
 
 /// How often it is looked whether belay's Lease has run out.
 const ASK: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub async fn release(
 
 /// Has it looked at, and says what came of it. An error: that could not be tried.
 async fn look(session: Session, limit: Duration, force: bool) -> Result<Answer, CommandError> {
-    let Some(sight) = Sight::of(&session.object) else {
+    let Some(sight) = TargetState::read(&session.object) else {
         return Err(CommandError::Remote("the API server's answer is no object".to_owned()));
     };
     let snapshot = session.rules().await?;
@@ -102,7 +102,7 @@ struct Work {
     session: Session,
     snapshot: Snapshot,
     place: Place,
-    sight: Sight,
+    sight: TargetState,
     limit: Duration,
 }
 
@@ -291,7 +291,7 @@ impl Work {
         let (kind, namespace, name) = &self.place;
         let node = world.graph.object(*kind, namespace, name);
         let node = node.ok_or("it could not be read")?;
-        let keeping = keeping(&situation, Facts::of_node(node));
+        let keeping = keeping_policies(&situation, ObjectFacts::of_node(node));
         let policies: Vec<&Policy> = keeping.iter().map(|applied| applied.policy).collect();
         let item = Item::of_node(&situation, node);
         match sufficient_approvals(&situation, &item, &policies, ExemptionRecords::Ignored) {

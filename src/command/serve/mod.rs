@@ -16,7 +16,7 @@ use self::standalone::{StandaloneArguments, make_certificates_once};
 use super::timing::TimingArguments;
 use super::welcome::welcome;
 use super::{CommandError, print};
-use crate::certs::{CertificateFiles, Made, PairFiles, Serving};
+use crate::certs::{CertificateFiles, CertificatePaths, PairFiles, Serving};
 use crate::decide::FailurePolicy;
 use crate::telemetry::{LogFormat, Metrics, Readiness, init_logs};
 use crate::timing::Timing;
@@ -134,7 +134,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     let without_cluster = standalone.then_some(Duration::ZERO);
     timing.webhook.drain = drain.or(without_cluster).unwrap_or(timing.webhook.drain);
     in_cluster.set_timing(&mut timing);
-    let own = Made::in_folder(&cert_dir);
+    let own = CertificatePaths::in_folder(&cert_dir);
     let pair = PairFiles {
         tls_cert: tls_cert.unwrap_or_else(|| own.tls_cert.clone()),
         tls_key: tls_key.unwrap_or_else(|| own.tls_key.clone()),
@@ -162,7 +162,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
 fn serve_alone(
     common: Common,
     with_files: StandaloneArguments,
-    own: &Made,
+    own: &CertificatePaths,
 ) -> Result<(), CommandError> {
     let decider = Arc::new(with_files.decider(&common.metrics, &common.readiness)?);
     let embedded = common.pair.tls_cert == own.tls_cert;
@@ -183,7 +183,7 @@ fn serve_alone(
 fn serve_cluster(
     common: Common,
     arguments: ClusterArguments,
-    own: &Made,
+    own: &CertificatePaths,
 ) -> Result<(), CommandError> {
     let shows_graph = arguments.debug_graph;
     let (metrics, readiness) = (common.metrics.clone(), common.readiness.clone());

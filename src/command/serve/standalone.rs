@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use clap::Args;
 
 use super::seconds;
-use crate::certs::{Made, make_pair};
+use crate::certs::{CertificatePaths, make_pair};
 use crate::command::CommandError;
 use crate::command::files::{self, Folders, Signs, World};
 use crate::decide::{Review, Verdict};
@@ -76,7 +76,7 @@ fn world(
 
 /// On the first start there is nothing in the folder; later all of it. What is
 /// in between is somebody's own, and is not overwritten.
-pub fn make_certificates_once(own: &Made) -> Result<(), CommandError> {
+pub fn make_certificates_once(own: &CertificatePaths) -> Result<(), CommandError> {
     let folder = own.ca_cert.parent().unwrap_or(Path::new(""));
     let existing = own.existing();
     match existing.len() {

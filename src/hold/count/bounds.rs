@@ -8,7 +8,7 @@ use super::*;
 use crate::graph::{Graph, StepBudget, StepLimit, Strength};
 use crate::objects::HOLD;
 use crate::policy::PolicySet;
-use crate::relations::{Catalogue, Custom, CustomTo, Path};
+use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
 
 /// The steps that an object, a name or an owner reference may cost.
 const STEPS_EACH: usize = 100;
@@ -96,7 +96,7 @@ fn counted(parts: &[Part], while_used: &Value, most: usize) -> (Count, usize) {
         let path = Path::parse("spec.names[*]").unwrap();
         let (group, to) = ("example.com".to_owned(), "parts".to_owned());
         let to = CustomTo::Name { group, resource: to, name: path, namespace: None };
-        Custom::new(name, ("example.com", resource), to, Strength::Needs, None).unwrap()
+        CustomRelation::new(name, ("example.com", resource), to, Strength::Needs, None).unwrap()
     };
     for (kind, resource) in [("Part", "parts"), ("Whole", "wholes"), ("Database", "databases")] {
         kinds.learn(Kinds::custom("example.com", "v1", kind, resource, true));
@@ -165,7 +165,7 @@ fn pairs(n: usize) -> Vec<Part> {
     parts
 }
 
-const FREE: Count = Count::Free(Free::Unused);
+const FREE: Count = Count::Free(ReleaseReason::Unused);
 
 #[test]
 fn the_work_of_a_count_grows_with_what_waits() {

@@ -49,8 +49,8 @@ impl<'a> Counting<'a> {
             CollectorRefusal::Perhaps => return Ok(true),
             CollectorRefusal::WhileUsed(modes) => modes,
         };
-        let lists = self.lists(node)?;
-        self.read(&lists);
+        let lists = self.unread_lists(node)?;
+        self.request_reads(&lists);
         let graph = self.chain.graph();
         let live = Situation { graph, ..*self.chain.situation };
         let item = Item::of_node(&live, node);

@@ -153,7 +153,7 @@ impl World {
     }
 }
 
-const UNUSED: Count = Count::Free(Free::Unused);
+const UNUSED: Count = Count::Free(ReleaseReason::Unused);
 
 #[test]
 fn lists_come_first_and_of_those_the_producers() {
@@ -217,7 +217,7 @@ fn an_object_with_too_many_references_may_be_a_user_in_its_namespace() {
 #[test]
 fn what_no_policy_protects_any_more_is_free_with_no_read() {
     let free = |policies| World::new(policies).count();
-    let unprotected = Count::Free(Free::Unprotected);
+    let unprotected = Count::Free(ReleaseReason::Unprotected);
     assert_eq!(free(json!([])), unprotected);
     assert_eq!(free(json!([{"protect": {"whileUsed": {}}, "action": "Audit"}])), unprotected);
     assert_eq!(free(json!([{"protect": {"whileUsed": {}}, "action": "Warn"}])), unprotected);
@@ -250,7 +250,7 @@ fn always_keeps_until_a_person_says_yes() {
     let mut world = World::new(json!([{"protect": {"always": {}, "whileUsed": {}}}]));
     assert_eq!(world.count(), Count::Kept(vec![Cause::Always]));
     world.policies.approvals = Approvals::new([approval("bob")]);
-    assert_eq!(world.count(), Count::Free(Free::Approved));
+    assert_eq!(world.count(), Count::Free(ReleaseReason::Approved));
 }
 
 fn approval(approver: &str) -> Approval {
@@ -283,7 +283,7 @@ fn h02_the_record_of_an_exemption_releases_no_hold() {
 
     // So nothing is held by what only an approval would release.
     let always = json!({"protect": {"always": {}}, "exemptSubjects": exempt});
-    assert_eq!(World::new(json!([always])).count(), Count::Free(Free::Unprotected));
+    assert_eq!(World::new(json!([always])).count(), Count::Free(ReleaseReason::Unprotected));
     let used = json!({"protect": {"whileUsed": {}}});
     assert_eq!(World::new(json!([always, used])).found(&[]).count(), UNUSED);
 }

@@ -18,7 +18,7 @@ use super::story::Told;
 use crate::decide::LiveRead;
 use crate::graph::Propagation;
 use crate::hold::excuses::Excuse;
-use crate::hold::{Answer, End, Input, Limits, Output, Release, Sight, Waiting};
+use crate::hold::{Answer, End, Input, Limits, Output, Release, TargetState, Waiting};
 use crate::objects::{FOREGROUND, HOLD, ORPHAN, PROTECT_LABEL};
 
 /// One object.
@@ -171,18 +171,18 @@ impl Deadlock {
         let mut release = Release::new(uid.into(), "A".into(), limits);
         let (mut found, mut done) = (Vec::new(), HashSet::<LiveRead>::new());
         let mut waits = None;
-        let mut inputs = vec![Input::Look, Input::Seen(Sight::of(&stored).unwrap())];
+        let mut inputs = vec![Input::Look, Input::Seen(TargetState::read(&stored).unwrap())];
         while let Some(input) = inputs.pop() {
             for output in release.step(Duration::ZERO, input) {
                 match output {
                     Output::Mark(mark) => {
                         json_patch::patch(&mut stored, &mark.patch()).unwrap();
-                        let sight = Sight::of(&stored).unwrap();
+                        let sight = TargetState::read(&stored).unwrap();
                         inputs.push(Input::Marked(Answer::Done(sight)));
                     }
                     Output::Remove(removal) => {
                         json_patch::patch(&mut stored, &removal.patch()).unwrap();
-                        let sight = Sight::of(&stored).unwrap();
+                        let sight = TargetState::read(&stored).unwrap();
                         inputs.push(Input::Removed(Answer::Done(sight)));
                     }
                     Output::Read(read) => {

@@ -12,7 +12,7 @@ use crate::hold::excuses::Excuse;
 use crate::hold::{Count, as_released};
 use crate::objects::{KindId, Kinds, split_api_version};
 use crate::policy::{Policy, PolicySet};
-use crate::relations::{Catalogue, Custom, CustomTo, Path};
+use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
 
 /// 2026-01-01T12:00:00Z, when the target is deleted.
 pub(super) const DELETED: i64 = 1_767_268_800;
@@ -57,7 +57,7 @@ fn kinds() -> Kinds {
 
 /// What an operator's relations say: a Database names a Secret, a Part another
 /// Part.
-fn relations() -> Vec<Custom> {
+fn relations() -> Vec<CustomRelation> {
     let to = |group: &str, resource: &str| CustomTo::Name {
         group: group.to_owned(),
         resource: resource.to_owned(),
@@ -67,8 +67,9 @@ fn relations() -> Vec<Custom> {
     let from = |resource| ("example.com", resource);
     let needs = Strength::Needs;
     vec![
-        Custom::new("db", from("databases"), to("", "secrets"), needs, None).unwrap(),
-        Custom::new("part", from("parts"), to("example.com", "parts"), needs, None).unwrap(),
+        CustomRelation::new("db", from("databases"), to("", "secrets"), needs, None).unwrap(),
+        CustomRelation::new("part", from("parts"), to("example.com", "parts"), needs, None)
+            .unwrap(),
     ]
 }
 

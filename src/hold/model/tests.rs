@@ -2,7 +2,7 @@
 
 use super::race::{Broken, Guards, Race, State};
 use super::story::{check, reaches, size};
-use crate::hold::{End, Free};
+use crate::hold::{End, ReleaseReason};
 
 fn one() -> Race {
     let size = size();
@@ -80,7 +80,7 @@ fn the_hold_does_go_and_more_than_one_way() {
     for (name, race) in [("one", one()), ("two", two()), ("fresh", fresh()), ("again", again())] {
         assert!(reaches(&race, |state| state.target.is_none()), "{name}");
     }
-    let released = Some(End::Released(Free::Unused));
+    let released = Some(End::Released(ReleaseReason::Unused));
     let by = |l: usize| move |state: &State| state.leaders[l].release.ended() == released;
     assert!(reaches(&one(), by(0)) && reaches(&one(), by(1)));
     // A late write lands after another leader has begun a pass, and is refused.

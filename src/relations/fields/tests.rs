@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::graph::{Graph, MOST_REFERENCES, Strength};
 use crate::objects::{Flaw, KindId, Kinds, Object};
-use crate::relations::{Catalogue, Custom, CustomTo};
+use crate::relations::{Catalogue, CustomRelation, CustomTo};
 
 /// Keys of which many lead somewhere.
 const KEYS: &[&str] = &[
@@ -325,7 +325,7 @@ fn long_places_count_more() {
         namespace: None,
     };
     let from = ("x.dev", "widgets");
-    let relation = Custom::new("r", from, to, Strength::Needs, None).unwrap();
+    let relation = CustomRelation::new("r", from, to, Strength::Needs, None).unwrap();
     let catalogue = Catalogue::new(&kinds, &[relation]).unwrap();
     for (key, too_many) in [(10, false), (4_000, true)] {
         let list = vec![r#"{"name":"a"}"#; 3_000].join(",");

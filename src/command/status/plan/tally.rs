@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::command::status::report::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
 use crate::decide::{Situation, no_hold_reason};
-use crate::hold::{Plan, Wanted, plan, wanted, wants};
+use crate::hold::{Plan, Wanted, hold_want, plan, wants_hold};
 use crate::objects::{KindInfo, Object};
 use crate::policy::api::{Action, HoldMode};
-use crate::policy::{Applied, BINDS_SOME, Facts, Source};
+use crate::policy::{AppliedPolicy, BINDS_SOME, ObjectFacts, Source};
 
 /// The counts of each policy, by its name.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Tally {
     pub fn look(&mut self, situation: &Situation<'_>, info: &KindInfo, object: &Object<'_>) {
         let resource = (info.group.as_str(), info.resource.as_str());
         let metadata = &object.metadata;
-        let facts = Facts::of_object(resource, (&metadata.namespace, &metadata.name), object);
+        let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);
         let applied = situation.policies_despite_pause(facts);
         if applied.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl Tally {
         let held = match planned {
             Plan::PutOn(_) | Plan::Rename(_) => true,
             // One of two names of it may be taken off.
-            Plan::TakeOff(_) => wanted(situation, facts) != Wanted::No,
+            Plan::TakeOff(_) => hold_want(situation, facts) != Wanted::No,
             Plan::Nothing => object.is_held(),
         };
         for applied in &applied {
@@ -66,7 +66,7 @@ impl Tally {
             let kind = counted.kinds.entry(info.full_name()).or_default();
             kind.protected += 1;
             kind.held += usize::from(held);
-            let late = matches!(planned, Plan::PutOn(_)) && applied.certain && wants(applied);
+            let late = matches!(planned, Plan::PutOn(_)) && applied.certain && wants_hold(applied);
             kind.late += usize::from(late);
             if !held {
                 let why = why_not(applied, resource, object);
@@ -78,7 +78,7 @@ impl Tally {
 
 /// Why an object that a policy protects would have no hold.
 fn why_not(
-    applied: &Applied<'_>,
+    applied: &AppliedPolicy<'_>,
     (group, resource): (&str, &str),
     object: &Object<'_>,
 ) -> &'static str {

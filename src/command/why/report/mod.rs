@@ -27,10 +27,10 @@ use crate::decide::{
     required_approvals, sentence,
 };
 use crate::graph::{Graph, Node};
-use crate::hold::keeping;
+use crate::hold::keeping_policies;
 use crate::objects::ObjectRef;
 use crate::policy::api::Action;
-use crate::policy::{Facts, Policy, Terms};
+use crate::policy::{ApprovalTerms, ObjectFacts, Policy};
 
 /// Everything that is said.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -348,7 +348,7 @@ fn asked(
             (needs(verdict), deciding.flat_map(|blocker| saying(world, blocker)).collect())
         }
     };
-    let terms = Terms::all(policies.iter().map(|policy| &policy.approval));
+    let terms = ApprovalTerms::all(policies.iter().map(|policy| &policy.approval));
     (needs, terms.map_or_else(Vec::new, |terms| terms.accounts))
 }
 
@@ -361,7 +361,7 @@ fn node<'w>(session: &Session, world: &'w World) -> Option<Node<'w>> {
 /// The policies by which it is held.
 fn holding<'w>(session: &Session, world: &'w World) -> Vec<&'w Policy> {
     let Some(node) = node(session, world) else { return Vec::new() };
-    let applied = keeping(&situation(world), Facts::of_node(node));
+    let applied = keeping_policies(&situation(world), ObjectFacts::of_node(node));
     applied.iter().map(|applied| applied.policy).collect()
 }
 
@@ -391,7 +391,7 @@ fn letting_go(session: &Session, world: &World, known: bool) -> Option<Approval>
 /// ways a plain DELETE says nothing.
 fn protecting(session: &Session, world: &World) -> Vec<Protecting> {
     let Some(node) = node(session, world) else { return Vec::new() };
-    let applied = situation(world).policies_of(Facts::of_node(node));
+    let applied = situation(world).policies_of(ObjectFacts::of_node(node));
     let told = applied.iter().map(|applied| Protecting {
         name: policy_name(&applied.policy.source),
         action: applied.action,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::manifests::time;
 use super::{Thing, USERS};
 use crate::decide::LiveRead;
-use crate::hold::{Answer, Sight, TOKEN};
+use crate::hold::{Answer, TOKEN, TargetState};
 use crate::objects::HOLD;
 
 /// The target. It is held: once the hold is off it is gone.
@@ -100,8 +100,8 @@ pub(super) fn manifest(secret: &Secret) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
 }
 
-pub(super) fn sight(secret: &Secret) -> Sight {
-    Sight::of(&manifest(secret)).unwrap()
+pub(super) fn sight(secret: &Secret) -> TargetState {
+    TargetState::read(&manifest(secret)).unwrap()
 }
 
 /// The API server takes a patch: all of it or nothing, on what is stored now.
@@ -121,9 +121,9 @@ pub(super) fn apply(target: &mut Option<Secret>, write: &Write, tests: Guarded) 
         return Answer::Refused;
     }
     secret.version += 1;
-    let after = Sight::of(&object).unwrap();
+    let after = TargetState::read(&object).unwrap();
     secret.token.clone_from(&after.token);
-    let answer = Sight { version: secret.version.to_string().into(), ..after };
+    let answer = TargetState { version: secret.version.to_string().into(), ..after };
     if write.lists.is_none() {
         secret.asked = true;
     }

@@ -52,9 +52,9 @@ const ASKING: usize = 1024;
 const CONNECTIONS: usize = HANDSHAKES + KNOWN_HANDSHAKES + NEW + KNOWN + SENDING + IDLE + ASKING;
 
 /// An API server begins fewer handshakes at once on one thread.
-const MANY: usize = 32;
+const MOST_OF_ONE_CLIENT: usize = 32;
 
-/// For so long a handshake of an address that has [`MANY`] keeps its place.
+/// For so long a handshake of an address that has [`MOST_OF_ONE_CLIENT`] keeps its place.
 const MIN_AGE: Duration = Duration::from_secs(2);
 
 /// So many connections may ask the probes.
@@ -62,13 +62,13 @@ const PROBES: usize = 64;
 
 /// A number of places, of which the newest future takes the oldest one's.
 #[derive(Clone)]
-pub struct Places {
-    taken: Arc<Mutex<Taken>>,
+pub struct ConnectionSlots {
+    taken: Arc<Mutex<Occupancy>>,
     most: usize,
 }
 
 #[derive(Default)]
-struct Taken {
+struct Occupancy {
     /// The number of the next one.
     next: u64,
     by_number: BTreeMap<u64, Holder>,
@@ -83,7 +83,7 @@ struct Holder {
     end: EndAction,
 }
 
-impl Taken {
+impl Occupancy {
     fn add(&mut self, client: Option<IpAddr>, end: EndAction) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -103,10 +103,10 @@ impl Taken {
         Some(holder)
     }
 
-    /// Removes the oldest place. If a client has [`MANY`] or an eighth of all, it removes
+    /// Removes the oldest place. If a client has [`MOST_OF_ONE_CLIENT`] or an eighth of all, it removes
     /// the oldest one of the clients that have the most.
     fn remove_oldest(&mut self) -> Option<Holder> {
-        let many = self.by_number.len().div_ceil(8).min(MANY);
+        let many = self.by_number.len().div_ceil(8).min(MOST_OF_ONE_CLIENT);
         let most = self.by_client.values().map(BTreeSet::len).max()?;
         let oldest = match most < many {
             true => *self.by_number.first_key_value()?.0,
@@ -121,33 +121,33 @@ impl Taken {
 
 /// The places that a connection may have, one at a time.
 #[derive(Clone)]
-pub struct CallerPlaces {
+pub struct CallerSlots {
     /// Of those whose callers have not shown that they know the path.
-    pub new: Places,
+    pub new: ConnectionSlots,
     /// Of those whose address is known, and that have sent no request.
-    pub known: Places,
+    pub known: ConnectionSlots,
     /// Of those that send a request.
-    pub sending: Places,
+    pub sending: ConnectionSlots,
     /// Of those that wait for an answer.
-    pub asking: Places,
+    pub asking: ConnectionSlots,
     /// Of those that were answered, and send nothing.
-    pub idle: Places,
+    pub idle: ConnectionSlots,
 }
 
-impl CallerPlaces {
+impl CallerSlots {
     /// So many of each for one thread.
-    pub fn of(bounds: &Bounds) -> Self {
+    pub fn new(bounds: &Bounds) -> Self {
         let Bounds { new, known, sending, asking, idle, .. } = *bounds;
         let [new, known, sending, asking, idle] =
-            [new, known, sending, asking, idle].map(Places::new);
+            [new, known, sending, asking, idle].map(ConnectionSlots::new);
         Self { new, known, sending, asking, idle }
     }
 
     /// So many of each for the probes, where `idle` has those that were answered. These
     /// and the new ones are together fewer than the connections that belay accepts.
-    pub fn of_probes(most: usize) -> Self {
-        let [new, known, sending, asking] = [most; 4].map(Places::new);
-        Self { new, known, sending, asking, idle: Places::new(most.div_ceil(2)) }
+    pub fn for_probes(most: usize) -> Self {
+        let [new, known, sending, asking] = [most; 4].map(ConnectionSlots::new);
+        Self { new, known, sending, asking, idle: ConnectionSlots::new(most.div_ceil(2)) }
     }
 }
 
@@ -193,24 +193,24 @@ impl EndRequest {
 }
 
 /// The place of a future.
-pub struct Place {
-    taken: Arc<Mutex<Taken>>,
+pub struct ConnectionSlot {
+    taken: Arc<Mutex<Occupancy>>,
     number: u64,
     handle: AbortHandle,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Takes the newest place here, and gives up the one that it had.
-    pub fn enter(&mut self, places: &Places) {
+    pub fn enter(&mut self, places: &ConnectionSlots) {
         self.move_to(places, EndAction::Abort(self.handle.clone()));
     }
 
     /// The same for a connection without a request. It is asked to end for a newer one.
-    pub fn enter_idle(&mut self, places: &Places, request: &Arc<EndRequest>) {
+    pub fn enter_idle(&mut self, places: &ConnectionSlots, request: &Arc<EndRequest>) {
         self.move_to(places, EndAction::Ask(request.clone()));
     }
 
-    fn move_to(&mut self, places: &Places, end: EndAction) {
+    fn move_to(&mut self, places: &ConnectionSlots, end: EndAction) {
         self.leave();
         self.taken = places.taken.clone();
         self.number = places.add(None, end);
@@ -221,13 +221,13 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl Places {
+impl ConnectionSlots {
     /// So many.
     pub fn new(most: usize) -> Self {
         Self { taken: Arc::default(), most }
@@ -235,23 +235,23 @@ impl Places {
 
     /// Gives a future a place, and drops the oldest one if there are too many.
     /// `None`: it was dropped before its end.
-    pub fn take<F: Future>(
+    pub fn occupy<F: Future>(
         &self,
         future: F,
-    ) -> (Place, impl Future<Output = Option<F::Output>> + use<F>) {
-        self.take_for(None, future)
+    ) -> (ConnectionSlot, impl Future<Output = Option<F::Output>> + use<F>) {
+        self.occupy_for(None, future)
     }
 
     /// The same for a client.
-    fn take_for<F: Future>(
+    fn occupy_for<F: Future>(
         &self,
         client: Option<IpAddr>,
         future: F,
-    ) -> (Place, impl Future<Output = Option<F::Output>> + use<F>) {
+    ) -> (ConnectionSlot, impl Future<Output = Option<F::Output>> + use<F>) {
         let (handle, registration) = AbortHandle::new_pair();
         let number = self.add(client, EndAction::Abort(handle.clone()));
         let abortable = Abortable::new(future, registration);
-        let place = Place { taken: self.taken.clone(), number, handle };
+        let place = ConnectionSlot { taken: self.taken.clone(), number, handle };
         (place, async move { abortable.await.ok() })
     }
 
@@ -267,7 +267,7 @@ impl Places {
     }
 
     /// Whether a client gets a further place. If half of them are taken, and the client has
-    /// [`MANY`] and others as many together, then only in the place of its oldest one, if
+    /// [`MOST_OF_ONE_CLIENT`] and others as many together, then only in the place of its oldest one, if
     /// that is old.
     pub fn make_room(&self, client: Option<IpAddr>) -> bool {
         let mut taken = self.taken.lock();
@@ -275,7 +275,7 @@ impl Places {
             return true;
         }
         let Some(numbers) = taken.by_client.get(&client) else { return true };
-        if numbers.len() < MANY || 2 * numbers.len() > taken.by_number.len() {
+        if numbers.len() < MOST_OF_ONE_CLIENT || 2 * numbers.len() > taken.by_number.len() {
             return true;
         }
         let Some(oldest) = numbers.first().copied() else { return true };
@@ -308,7 +308,7 @@ impl Places {
         client: Option<IpAddr>,
         future: F,
     ) -> impl Future<Output = Option<F::Output>> + use<F> {
-        let (place, ended) = self.take_for(client, future);
+        let (place, ended) = self.occupy_for(client, future);
         async move {
             let _place = place;
             ended.await
@@ -344,7 +344,7 @@ impl Bounds {
     /// For so many threads. More than a third of the file descriptors are left
     /// for files and for connections to the API server. The soft limit of a
     /// container is often 1,024, so belay raises it as far as it may.
-    pub fn of(threads: usize) -> Self {
+    pub fn for_threads(threads: usize) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, ..limit };
         let limit = setrlimit(Resource::Nofile, raised).map_or(limit, |()| raised);
@@ -373,7 +373,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_future_makes_room_for_the_newest() {
-        let places = Places::new(2);
+        let places = ConnectionSlots::new(2);
         let first = places.run(pending::<()>());
         let second = places.run(pending::<()>());
         assert_eq!(places.run(ready(3)).await, Some(3));
@@ -387,7 +387,7 @@ mod tests {
 
     #[tokio::test]
     async fn h91_a_client_with_many_places_takes_none_of_another() {
-        let places = Places::new(3);
+        let places = ConnectionSlots::new(3);
         let [pod, server] = [9, 1].map(|last| Some(IpAddr::from([10, 0, 0, last])));
         let mut old = Box::pin(places.run_for(server, pending::<()>()));
         let mut flood: Vec<_> =
@@ -402,7 +402,7 @@ mod tests {
 
     #[tokio::test]
     async fn h100_many_clients_with_few_places_each_take_none_of_one_with_more() {
-        let places = Places::new(256);
+        let places = ConnectionSlots::new(256);
         let address = |last| Some(IpAddr::from([10, 0, 0, last]));
         let pod = |n: u8| Box::pin(places.run_for(address(n % 63), pending::<()>()));
         let mut flood: Vec<_> = (0..252).map(pod).collect();
@@ -416,7 +416,7 @@ mod tests {
 
     #[tokio::test]
     async fn h100_a_few_clients_with_many_places_each_take_none_of_another() {
-        let places = Places::new(256);
+        let places = ConnectionSlots::new(256);
         let address = |last| Some(IpAddr::from([10, 0, 0, last]));
         let server = Box::pin(places.run_for(address(99), pending::<()>()));
         let pod = |n: u16| {
@@ -430,7 +430,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn h109_clients_with_many_places_each_get_no_further_ones() {
-        let places = Places::new(2048);
+        let places = ConnectionSlots::new(2048);
         let address = |last| Some(IpAddr::from([10, 0, 0, last]));
         let begin = |last| {
             let client = address(last);
@@ -438,9 +438,9 @@ mod tests {
         };
         let mut flood: Vec<_> =
             (0..10_000).filter_map(|n| begin(u8::try_from(n % 63).unwrap())).collect();
-        assert_eq!(flood.len(), 63 * MANY);
+        assert_eq!(flood.len(), 63 * MOST_OF_ONE_CLIENT);
         assert!(futures_util::poll!(&mut flood[0]).is_pending());
-        assert!((0..MANY).all(|_| begin(99).is_some()));
+        assert!((0..MOST_OF_ONE_CLIENT).all(|_| begin(99).is_some()));
         // A client that others share gets a place again for one that is old.
         tokio::time::advance(MIN_AGE).await;
         let new = begin(0).unwrap();
@@ -448,7 +448,7 @@ mod tests {
         assert!(begin(0).is_some());
         drop(new);
         // While half of the places are free, two API servers get all that they ask for.
-        let few = Places::new(2048);
+        let few = ConnectionSlots::new(2048);
         let two: Vec<_> = (0..1000)
             .map(|n: u16| address(u8::try_from(n % 2).unwrap()))
             .filter(|client| few.make_room(*client))
@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(two.len(), 1000);
         drop(two);
         // One that has more than all others together is most likely all that there are.
-        let alone = Places::new(2048);
+        let alone = ConnectionSlots::new(2048);
         let all: Vec<_> =
             (0..99).map(|_| Box::pin(alone.run_for(address(1), pending::<()>()))).collect();
         assert!(alone.make_room(address(1)));
@@ -466,24 +466,24 @@ mod tests {
 
     #[tokio::test]
     async fn h52_a_place_that_is_taken_anew_is_the_newest() {
-        let (new, known) = (Places::new(1), Places::new(2));
-        let (mut one, first) = new.take(ready(1));
+        let (new, known) = (ConnectionSlots::new(1), ConnectionSlots::new(2));
+        let (mut one, first) = new.occupy(ready(1));
         one.enter(&known);
-        let (mut two, second) = new.take(ready(2));
+        let (mut two, second) = new.occupy(ready(2));
         two.enter(&known);
         one.enter(&known);
-        let (mut three, third) = new.take(ready(3));
+        let (mut three, third) = new.occupy(ready(3));
         three.enter(&known);
         assert_eq!((first.await, second.await, third.await), (Some(1), None, Some(3)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_those_that_are_old_enough_end() {
-        let places = Places::new(9);
+        let places = ConnectionSlots::new(9);
         let age = Duration::from_millis(200);
-        let (_one, first) = places.take(ready(1));
+        let (_one, first) = places.occupy(ready(1));
         tokio::time::advance(age).await;
-        let (_two, second) = places.take(ready(2));
+        let (_two, second) = places.occupy(ready(2));
         places.end_older_than(age);
         assert_eq!((first.await, second.await), (None, Some(2)));
     }

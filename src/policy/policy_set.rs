@@ -8,9 +8,9 @@
 use super::api::{Action, Always, Protect, WhileUsed};
 use super::approvals::{Approvals, Pause};
 use super::compiled::{Policy, Source};
-use super::facts::{Facts, Places};
-use super::people::Identities;
-use super::selectors::{Matched, Narrowed};
+use super::facts::{NamespaceLabels, ObjectFacts};
+use super::identities::Identities;
+use super::selectors::{MatchResult, Narrowed};
 use crate::objects::{KeyedMap, KindId, Kinds, full_name};
 use crate::relations::{Catalogue, Needers};
 
@@ -56,7 +56,7 @@ impl Default for PolicySet {
 
 /// A policy that applies to an object.
 #[derive(Debug, Clone, Copy)]
-pub struct Applied<'p> {
+pub struct AppliedPolicy<'p> {
     /// Which.
     pub policy: &'p Policy,
     /// What happens when it refuses something about this object.
@@ -109,33 +109,33 @@ impl PolicySet {
     /// what they would do if there were no pause.
     pub fn policies_despite_pause<'p>(
         &'p self,
-        places: Places<'_>,
-        facts: Facts<'_>,
-    ) -> Vec<Applied<'p>> {
-        if self.identities.is_unasked(facts.own_namespace()) {
+        places: NamespaceLabels<'_>,
+        facts: ObjectFacts<'_>,
+    ) -> Vec<AppliedPolicy<'p>> {
+        if self.identities.is_exempt_namespace(facts.own_namespace()) {
             return Vec::new();
         }
         let mut entries = self.entries(facts);
         entries.sort_unstable();
-        let mut applied: Vec<Applied<'p>> = Vec::new();
+        let mut applied: Vec<AppliedPolicy<'p>> = Vec::new();
         for entries in entries.chunk_by(|a, b| a.0 == b.0) {
             let policy = &self.policies[entries[0].0 as usize];
             let matched = entries
                 .iter()
                 .map(|(_, entry)| policy.protects(&policy.targets[*entry as usize], places, facts));
             let certain = match matched.max() {
-                None | Some(Matched::No) => continue,
-                Some(Matched::Unknown) => false,
-                Some(Matched::Yes) => true,
+                None | Some(MatchResult::No) => continue,
+                Some(MatchResult::Unknown) => false,
+                Some(MatchResult::Yes) => true,
             };
             let (action, sure) = policy.action(places, facts);
-            applied.push(Applied { policy, action, certain: certain && sure });
+            applied.push(AppliedPolicy { policy, action, certain: certain && sure });
         }
         applied
     }
 
     /// The entries that may apply to an object, by what the index knows.
-    fn entries(&self, facts: Facts<'_>) -> Vec<Entry> {
+    fn entries(&self, facts: ObjectFacts<'_>) -> Vec<Entry> {
         let mut entries = Vec::new();
         let kind = self.by_kind.get(facts.group).and_then(|group| group.get(facts.resource));
         for bucket in kind.into_iter().chain([&self.of_any_kind]) {
@@ -146,7 +146,7 @@ impl PolicySet {
 
     /// How many entries are looked at for an object.
     #[cfg(test)]
-    pub(super) fn candidates(&self, facts: Facts<'_>) -> usize {
+    pub(super) fn candidates(&self, facts: ObjectFacts<'_>) -> usize {
         self.entries(facts).len()
     }
 
@@ -159,7 +159,12 @@ impl PolicySet {
     }
 
     /// The policies that apply to an object at this time.
-    pub fn of<'p>(&'p self, places: Places<'_>, facts: Facts<'_>, now: i64) -> Vec<Applied<'p>> {
+    pub fn policies_of<'p>(
+        &'p self,
+        places: NamespaceLabels<'_>,
+        facts: ObjectFacts<'_>,
+        now: i64,
+    ) -> Vec<AppliedPolicy<'p>> {
         let mut applied = self.policies_despite_pause(places, facts);
         if self.is_paused(now) {
             applied.iter_mut().for_each(|applied| applied.action = Action::Audit);
@@ -251,7 +256,7 @@ impl Bucket {
         }
     }
 
-    fn candidates(&self, facts: Facts<'_>, entries: &mut Vec<Entry>) {
+    fn candidates(&self, facts: ObjectFacts<'_>, entries: &mut Vec<Entry>) {
         entries.extend(&self.others);
         entries.extend(self.by_name.get(facts.name).into_iter().flatten());
         let namespace = facts.own_namespace();

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::count::{Count, Free, UnknownUse};
-use super::patch::{Mark, Removal, Sight};
+use super::count::{Count, ReleaseReason, UnknownUse};
+use super::patch::{TokenWrite, HoldRemoval, TargetState};
 use super::protocol::{Answer, End, Input, Limits, Output, Waiting};
 use crate::decide::LiveRead;
 
@@ -14,7 +14,7 @@ use crate::decide::LiveRead;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Pass {
     /// The target, as the answer to the token had it.
-    sight: Sight,
+    sight: TargetState,
     begun: Duration,
     /// When the last read was sent, before the first one when the token was
     /// there. What a read says is at least as new as that, however late its
@@ -33,7 +33,7 @@ enum State {
     Counting(Pass),
     /// What is still to be read; the first one is under way.
     Reading(Pass, Vec<LiveRead>),
-    Removing(Free),
+    Removing(ReleaseReason),
     Ended(End),
 }
 
@@ -52,7 +52,7 @@ pub struct Release {
     replica: Arc<str>,
     /// The numbers; `settle` follows the policies.
     pub limits: Limits,
-    sight: Option<Sight>,
+    sight: Option<TargetState>,
     /// When it was first seen Terminating. Our own clock counts, so that no
     /// other clock has to be believed.
     since: Option<Duration>,
@@ -118,10 +118,10 @@ impl Release {
         match (std::mem::replace(&mut self.state, State::Idle), input) {
             (state, Input::Seen(sight)) => {
                 self.state = state;
-                self.seen(now, sight)
+                self.observe(now, sight)
             }
             (_, Input::Gone) => self.end(End::Gone),
-            (State::Idle, Input::Look) => self.look(now),
+            (State::Idle, Input::Look) => self.begin_pass(now),
             // A user went after its kind was listed: what is under way does
             // not know, and the next pass will.
             (state, Input::Look) => {
@@ -129,22 +129,26 @@ impl Release {
                 self.state = state;
                 Vec::new()
             }
-            (State::Getting(marked), Input::Got(answer)) => self.got(now, answer, marked.as_ref()),
-            (State::Marking(token, begun), Input::Marked(answer)) => {
-                self.marked(now, answer, &token, begun)
+            (State::Getting(marked), Input::Got(answer)) => {
+                self.handle_get(now, answer, marked.as_ref())
             }
-            (State::Counting(pass), Input::Counted(count)) => self.counted(now, pass, count),
+            (State::Marking(token, begun), Input::Marked(answer)) => {
+                self.handle_token(now, answer, &token, begun)
+            }
+            (State::Counting(pass), Input::Counted(count)) => self.handle_count(now, pass, count),
             (State::Reading(pass, left), Input::Read { asked }) => {
                 // A long list, or a wait for its turn, does not make an answer old.
                 let read_at = asked.unwrap_or(pass.read_at);
                 let left = left.into_iter().skip(1).collect();
-                self.next(now, Pass { read_at, ..pass }, left)
+                self.read_next(now, Pass { read_at, ..pass }, left)
             }
             (State::Reading(_, left), Input::Unreadable(why)) => {
                 let kind = left.first().map(LiveRead::kind_name).unwrap_or_default();
-                self.unknown(now, &format!("{kind}: {why}"))
+                self.give_up_pass(now, &format!("{kind}: {why}"))
             }
-            (State::Removing(free), Input::Removed(answer)) => self.removed(now, free, answer),
+            (State::Removing(free), Input::Removed(answer)) => {
+                self.handle_removal(now, free, answer)
+            }
             (state, _) => {
                 self.state = state;
                 Vec::new()
@@ -154,7 +158,7 @@ impl Release {
 
     /// What the watch says may be old, but an object never comes back: another
     /// uid, or a hold that is off, is the end in any case.
-    fn seen(&mut self, now: Duration, sight: Sight) -> Vec<Output> {
+    fn observe(&mut self, now: Duration, sight: TargetState) -> Vec<Output> {
         if sight.uid != self.uid {
             return self.end(End::Gone);
         }
@@ -173,7 +177,7 @@ impl Release {
         }
     }
 
-    fn look(&mut self, now: Duration) -> Vec<Output> {
+    fn begin_pass(&mut self, now: Duration) -> Vec<Output> {
         let (Some(sight), Some(since)) = (&self.sight, self.since) else { return Vec::new() };
         let settled = since + self.limits.settle;
         if now < settled {
@@ -181,12 +185,17 @@ impl Release {
         }
         self.tokens += 1;
         let token: Arc<str> = format!("{}/{}", self.replica, self.tokens).into();
-        let mark = Mark { sight: sight.clone(), token: token.clone() };
+        let mark = TokenWrite { sight: sight.clone(), token: token.clone() };
         self.state = State::Marking(token, now);
         vec![Output::Mark(mark)]
     }
 
-    fn got(&mut self, now: Duration, answer: Answer, marked: Option<&Arc<str>>) -> Vec<Output> {
+    fn handle_get(
+        &mut self,
+        now: Duration,
+        answer: Answer,
+        marked: Option<&Arc<str>>,
+    ) -> Vec<Output> {
         match answer {
             Answer::Done(sight) => {
                 // Somebody else wrote first, which is no reason to wait for
@@ -195,25 +204,25 @@ impl Release {
                     self.failures = self.failures.min(1);
                     self.refusals = 0;
                 }
-                let mut outputs = self.seen(now, sight);
+                let mut outputs = self.observe(now, sight);
                 if self.ended().is_none() {
                     if self.refusals >= REFUSALS {
                         let what = "the API server refuses every change of it, or does not \
                                     answer; see whether it still passes its own validation";
                         outputs.push(Output::Waits(Waiting::Unknown(what.into())));
                     }
-                    outputs.extend(self.later(now));
+                    outputs.extend(self.schedule_pass(now));
                 }
                 outputs
             }
             Answer::Missing { namespace: false } => self.end(End::Gone),
-            other => self.failed(now, other),
+            other => self.handle_failure(now, other),
         }
     }
 
     /// Only what was read after the token is there belongs to this pass: the
     /// order of the tokens is the order of the passes.
-    fn marked(
+    fn handle_token(
         &mut self,
         now: Duration,
         answer: Answer,
@@ -231,22 +240,22 @@ impl Release {
                 self.state = State::Counting(Pass { sight, begun, read_at: now, rounds: 0 });
                 vec![Output::Count]
             }
-            Answer::Done(sight) => self.got(now, Answer::Done(sight), None),
+            Answer::Done(sight) => self.handle_get(now, Answer::Done(sight), None),
             Answer::Missing { namespace: false } => self.end(End::Gone),
             Answer::Refused => {
                 let version = self.sight.as_ref().map(|sight| sight.version.clone());
-                self.refused(version)
+                self.read_again(version)
             }
-            Answer::Lost => self.refused(None),
-            other => self.failed(now, other),
+            Answer::Lost => self.read_again(None),
+            other => self.handle_failure(now, other),
         }
     }
 
-    fn counted(&mut self, now: Duration, pass: Pass, count: Count) -> Vec<Output> {
+    fn handle_count(&mut self, now: Duration, pass: Pass, count: Count) -> Vec<Output> {
         let mut outputs = match count {
             Count::Read(reads) if pass.rounds < ROUNDS && !reads.is_empty() => {
                 let pass = Pass { rounds: pass.rounds + 1, ..pass };
-                return self.next(now, pass, reads);
+                return self.read_next(now, pass, reads);
             }
             Count::Free(free) => return self.remove(now, &pass, free),
             Count::Kept(causes) => {
@@ -262,25 +271,25 @@ impl Release {
             }
         };
         outputs.push(Output::Forget);
-        outputs.extend(self.later(now));
+        outputs.extend(self.schedule_pass(now));
         outputs
     }
 
     /// The reads are fresh, or the pass counts for nothing.
-    fn remove(&mut self, now: Duration, pass: &Pass, free: Free) -> Vec<Output> {
+    fn remove(&mut self, now: Duration, pass: &Pass, free: ReleaseReason) -> Vec<Output> {
         let fresh = now.saturating_sub(pass.read_at) <= self.limits.fresh
             && now.saturating_sub(pass.begun) <= self.limits.pass;
-        match Removal::of(&pass.sight).filter(|_| fresh) {
+        match HoldRemoval::of_target(&pass.sight).filter(|_| fresh) {
             Some(removal) => {
                 self.state = State::Removing(free);
                 vec![Output::Forget, Output::Remove(removal)]
             }
-            None => self.unknown(now, "reading took longer than its answers are good for"),
+            None => self.give_up_pass(now, "reading took longer than its answers are good for"),
         }
     }
 
     /// The next read, or the count.
-    fn next(&mut self, now: Duration, pass: Pass, left: Vec<LiveRead>) -> Vec<Output> {
+    fn read_next(&mut self, now: Duration, pass: Pass, left: Vec<LiveRead>) -> Vec<Output> {
         let Some(read) = left.first().cloned() else {
             self.state = State::Counting(pass);
             return vec![Output::Count];
@@ -289,49 +298,54 @@ impl Release {
         vec![Output::Read(read)]
     }
 
-    fn removed(&mut self, now: Duration, free: Free, answer: Answer) -> Vec<Output> {
+    fn handle_removal(
+        &mut self,
+        now: Duration,
+        free: ReleaseReason,
+        answer: Answer,
+    ) -> Vec<Output> {
         match answer {
             // Somebody had put a second one on.
             Answer::Done(sight) if sight.hold.is_some() => {
-                let mut outputs = self.seen(now, sight);
+                let mut outputs = self.observe(now, sight);
                 if self.ended().is_none() {
-                    outputs.extend(self.later(now));
+                    outputs.extend(self.schedule_pass(now));
                 }
                 outputs
             }
             Answer::Done(_) => self.end(End::Released(free)),
             Answer::Missing { namespace: false } => self.end(End::Gone),
-            Answer::Refused | Answer::Lost => self.refused(None),
-            other => self.failed(now, other),
+            Answer::Refused | Answer::Lost => self.read_again(None),
+            other => self.handle_failure(now, other),
         }
     }
 
     /// Refused or not answered: the object itself says what came of it.
-    fn refused(&mut self, marked: Option<Arc<str>>) -> Vec<Output> {
+    fn read_again(&mut self, marked: Option<Arc<str>>) -> Vec<Output> {
         self.refusals = self.refusals.saturating_add(1);
         self.state = State::Getting(marked);
         vec![Output::Get]
     }
 
-    fn failed(&mut self, now: Duration, answer: Answer) -> Vec<Output> {
+    fn handle_failure(&mut self, now: Duration, answer: Answer) -> Vec<Output> {
         let waiting = match answer {
             Answer::Missing { namespace: true } => Waiting::Stranded,
             Answer::Failed(why) => Waiting::Unknown(why),
             _ => Waiting::Unknown("the API server gave no answer".into()),
         };
         let mut outputs = vec![Output::Waits(waiting)];
-        outputs.extend(self.later(now));
+        outputs.extend(self.schedule_pass(now));
         outputs
     }
 
-    fn unknown(&mut self, now: Duration, what: &str) -> Vec<Output> {
+    fn give_up_pass(&mut self, now: Duration, what: &str) -> Vec<Output> {
         let mut outputs = vec![Output::Waits(Waiting::Unknown(what.into())), Output::Forget];
-        outputs.extend(self.later(now));
+        outputs.extend(self.schedule_pass(now));
         outputs
     }
 
     /// Back to nothing under way. Whoever knows better may look earlier.
-    fn later(&mut self, now: Duration) -> Vec<Output> {
+    fn schedule_pass(&mut self, now: Duration) -> Vec<Output> {
         self.state = State::Idle;
         if std::mem::take(&mut self.again) {
             return vec![Output::LookAt(now)];

@@ -1,18 +1,18 @@
 //! Which finalizers may be removed by whom.
 
 use super::api::{FromStripping, Subject};
-use super::people::{Identities, Person, account, includes};
+use super::identities::{Identities, Person, account, includes};
 use super::selectors::Glob;
 use crate::objects::{FOREGROUND, ORPHAN};
 
 /// Which finalizers may be removed by whom.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stripping {
+pub struct FinalizerGuard {
     finalizers: Vec<Glob>,
     removers: Vec<Subject>,
 }
 
-impl Stripping {
+impl FinalizerGuard {
     pub(super) fn compile(mode: &FromStripping) -> Self {
         Self {
             finalizers: mode.finalizers.iter().map(|f| Glob::new(f)).collect(),

@@ -72,7 +72,7 @@ impl Default for Identities {
 /// The namespaces that the API server asks belay nothing about, with belay's own: the
 /// cluster has to be able to repair itself, and belay, while belay is down. No policy
 /// applies there, or objects would be held that belay is not asked about.
-pub fn unasked_namespaces(own: Option<&str>) -> impl Iterator<Item = &str> {
+pub fn exempt_namespaces(own: Option<&str>) -> impl Iterator<Item = &str> {
     ["kube-system", "kube-node-lease"].into_iter().chain(own)
 }
 
@@ -83,8 +83,8 @@ impl Identities {
     }
 
     /// Whether belay is asked nothing about the objects of a namespace.
-    pub fn is_unasked(&self, namespace: &str) -> bool {
-        unasked_namespaces(self.namespace.as_deref()).any(|unasked| unasked == namespace)
+    pub fn is_exempt_namespace(&self, namespace: &str) -> bool {
+        exempt_namespaces(self.namespace.as_deref()).any(|unasked| unasked == namespace)
     }
 
     /// Whether this is belay itself.
@@ -94,7 +94,7 @@ impl Identities {
 
     /// Whether this is a part of the control plane that deletes Pods to make room for
     /// others, or because their Node is gone.
-    pub fn makes_room(&self, user: &str) -> bool {
+    pub fn evicts_pods(&self, user: &str) -> bool {
         let controllers = ["pod-garbage-collector", "taint-eviction-controller", "node-controller"];
         user == "system:kube-scheduler"
             || account(user).is_some_and(|(namespace, name)| {
