@@ -9,7 +9,7 @@ mod cluster;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-use belay::graph::{Graph, Propagation, Request, fates};
+use belay::graph::{DeletionRequest, Graph, Propagation, fates};
 use belay::relations::Catalogue;
 use cluster::Cluster;
 
@@ -26,7 +26,7 @@ fn fates_of_one(criterion: &mut Criterion) {
             group.bench_with_input(id, &target, |bencher, target| {
                 bencher.iter(|| {
                     let targets = [(*target, Propagation::Background)];
-                    let fates = fates(&cluster.graph, &Request::of(&targets));
+                    let fates = fates(&cluster.graph, &DeletionRequest::new(&targets));
                     // A verdict asks which users break.
                     let blockers: Vec<_> = fates
                         .broken_by(&cluster.graph, *target)
@@ -50,7 +50,7 @@ fn fates_of_a_namespace(criterion: &mut Criterion) {
         group.bench_function(format!("{objects} objects"), |bencher| {
             bencher.iter(|| {
                 let targets = [(target, Propagation::Background)];
-                fates(&cluster.graph, &Request::of(&targets)).iter().count()
+                fates(&cluster.graph, &DeletionRequest::new(&targets)).iter().count()
             });
         });
     }

@@ -8,7 +8,7 @@ mod serving;
 mod verifier;
 
 pub use files::{CertificateFiles, Contents, PairFiles, UnreadFile, watch};
-pub use make::{NewCertificate, MAX_DAYS, CertificatePaths, make, make_pair};
+pub use make::{CertificatePaths, MAX_DAYS, NewCertificate, make, make_pair};
 pub use pair::{CertificateAndKey, PairError, certificates, expiry, provider};
 pub use serving::{Serving, server_config};
 

@@ -7,7 +7,7 @@ use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
 
 use super::api::escaped;
 use super::world::Served;
-use crate::objects::{ApiError, ServedKind, KindInfo, Kinds, KindNames};
+use crate::objects::{ApiError, KindInfo, KindNames, Kinds, ServedKind};
 
 /// What discovery reports about one kind in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +76,8 @@ impl Discovery {
             ServedKind { info, singular, short }
         });
         let mut names = KindNames::new(called.collect());
-        names.silent = self.stale.into_iter().collect();
-        names.silent.sort_unstable();
+        names.unavailable_groups = self.stale.into_iter().collect();
+        names.unavailable_groups.sort_unstable();
         names
     }
 }

@@ -30,8 +30,10 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub use count::{Count, ReleaseReason, PASS_STEPS, UnknownUse, as_released, count, keeping_policies};
-pub use patch::{TokenWrite, HoldRemoval, TargetState, TOKEN};
-pub use plan::{Plan, Wanted, plan, plan_patch, hold_want, policies_wanting_hold, wants_hold};
+pub use count::{
+    Count, PASS_STEPS, ReleaseReason, UnknownUse, as_released, count, keeping_policies,
+};
+pub use patch::{HoldRemoval, TOKEN, TargetState, TokenWrite};
+pub use plan::{Plan, Wanted, hold_want, plan, plan_patch, policies_wanting_hold, wants_hold};
 pub use protocol::{Answer, End, Input, Limits, Output, Waiting};
 pub use release::{ROUNDS, Release};

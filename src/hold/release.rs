@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::count::{Count, ReleaseReason, UnknownUse};
-use super::patch::{TokenWrite, HoldRemoval, TargetState};
+use super::patch::{HoldRemoval, TargetState, TokenWrite};
 use super::protocol::{Answer, End, Input, Limits, Output, Waiting};
 use crate::decide::LiveRead;
 

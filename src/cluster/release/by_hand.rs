@@ -15,8 +15,8 @@ use crate::cluster::world::Place;
 use crate::decide::LiveRead;
 use crate::graph::StepBudget;
 use crate::hold::{
-    Answer, Count, End, ReleaseReason, TokenWrite, PASS_STEPS, ROUNDS, HoldRemoval, TargetState, UnknownUse, Waiting,
-    as_released,
+    Answer, Count, End, HoldRemoval, PASS_STEPS, ROUNDS, ReleaseReason, TargetState, TokenWrite,
+    UnknownUse, Waiting, as_released,
 };
 use crate::webhook::fair::{FairSemaphore, Slots};
 

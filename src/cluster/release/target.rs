@@ -15,8 +15,8 @@ use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::graph::{StepBudget, StepLimit};
 use crate::hold::{
-    Answer, Count, End, ReleaseReason, Input, Limits, Output, PASS_STEPS, Release, TargetState, UnknownUse,
-    Waiting, as_released, count,
+    Answer, Count, End, Input, Limits, Output, PASS_STEPS, Release, ReleaseReason, TargetState,
+    UnknownUse, Waiting, as_released, count,
 };
 use crate::objects::KindId;
 use crate::webhook::fair::{FairSemaphore, Turn};

@@ -13,7 +13,7 @@ use super::{World, filled, names};
 use crate::cluster::{Held, failure, local_client};
 use crate::command::CommandError;
 use crate::command::selector::{self, SelectorError};
-use crate::objects::{KindInfo, Kinds, KindNames};
+use crate::objects::{KindInfo, KindNames, Kinds};
 use crate::policy::Identities;
 use crate::policy::api::GROUP;
 

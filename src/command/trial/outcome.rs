@@ -43,7 +43,12 @@ pub fn outcome(world: &World, mut review: Value, now: i64) -> Result<Outcome, Ca
 }
 
 /// One phase, by the bytes that it would be sent.
-fn judged(world: &World, review: &Value, phase: AdmissionPhase, now: i64) -> Result<Verdict, CaseError> {
+fn judged(
+    world: &World,
+    review: &Value,
+    phase: AdmissionPhase,
+    now: i64,
+) -> Result<Verdict, CaseError> {
     let bytes = review.to_string().into_bytes();
     match parse_review(&bytes, phase) {
         Ok(Parsed::Review(review)) => Ok(world.decide(&review, now)),

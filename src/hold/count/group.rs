@@ -2,7 +2,7 @@
 //! DELETE is refused.
 
 use super::{Counting, ReleaseGroup, UnknownUse};
-use crate::decide::{Item, CollectorRefusal, Situation, counting_users, refusal_in_cascade};
+use crate::decide::{CollectorRefusal, Item, Situation, counting_users, refusal_in_cascade};
 use crate::graph::{Node, NodeId, User};
 use crate::objects::NumberSet;
 
