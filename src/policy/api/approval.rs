@@ -1,12 +1,12 @@
-//! DeletionApproval and Pause: what one person says, with a reason, until a
-//! time. Neither can be changed once it is there.
+//! DeletionApproval and Pause: an expiring decision of one user with a reason. Both are
+//! immutable.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One person's reasoned, expiring yes for one object.
+/// The approval of one user to delete one object, with a reason and an expiry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "belay.dev",
@@ -26,43 +26,42 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self == oldSelf").message("an approval cannot be changed: delete it and approve again"))]
 pub struct DeletionApprovalSpec {
-    /// The object, under exactly this identity.
+    /// The object with this exact identity.
     pub target_ref: TargetRef,
-    /// Who approves: the name that the API server knows the sender by.
+    /// The approver: the user name of the sender.
     #[schemars(length(min = 1, max = 1024))]
     pub approver: String,
-    /// Why.
+    /// The reason.
     #[schemars(length(max = 4096))]
     #[x_kube(validation = Rule::new("size(self.trim()) > 0").message("reason is blank: say why, somebody will read it one day"))]
     pub reason: String,
     /// The expiry.
     pub expiration_time: Time,
-    /// How much is approved.
+    /// The scope of the approval.
     #[serde(default)]
     pub scope: Scope,
-    /// Written by belay alone, when it records that somebody whom these
-    /// policies exempt has deleted the object: it counts for them and no
-    /// others. In anybody else's approval it means nothing.
+    /// The policies that exempted a subject, in an exemption that belay records. The approval
+    /// counts only for these policies. Only belay may set this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 253)))]
     pub exempts: Vec<String>,
 }
 
-/// An object under one identity: made again it is another one.
+/// The identity of an object. A re-created object has another identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct TargetRef {
-    /// API group; empty: the core group.
+    /// The API group. Empty means the core group.
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub group: String,
-    /// Plural name.
+    /// The plural name.
     #[schemars(length(min = 1, max = 253))]
     pub resource: String,
-    /// Namespace; empty for a cluster-scoped object.
+    /// The namespace. Empty for a cluster-scoped object.
     #[serde(default)]
     #[schemars(length(max = 63))]
     pub namespace: String,
-    /// Name.
+    /// The name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// `metadata.uid`.
@@ -70,7 +69,7 @@ pub struct TargetRef {
     pub uid: String,
 }
 
-/// How much an approval covers.
+/// The scope of an approval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Scope {
     /// The object only.
@@ -80,7 +79,7 @@ pub enum Scope {
     Content,
 }
 
-/// Everything is Audit until a time.
+/// Changes all policies to Audit until the expiry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "belay.dev",
@@ -96,10 +95,10 @@ pub enum Scope {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self == oldSelf").message("a pause cannot be changed: delete it and pause again"))]
 pub struct PauseSpec {
-    /// Who pauses: the name that the API server knows the sender by.
+    /// The user name of the sender.
     #[schemars(length(min = 1, max = 1024))]
     pub by: String,
-    /// Why.
+    /// The reason.
     #[schemars(length(max = 4096))]
     #[x_kube(validation = Rule::new("size(self.trim()) > 0").message("reason is blank: say why, somebody will read it one day"))]
     pub reason: String,

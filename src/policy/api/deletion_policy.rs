@@ -1,4 +1,4 @@
-//! DeletionPolicy: which objects are protected, and against what.
+//! DeletionPolicy: the protected objects and the modes of protection.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::selectors::{By, Existing, LabelSelector, Subject, Target};
 
-/// Which objects a policy protects, against what, and how.
+/// The protected objects, the modes of protection, and the action.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "belay.dev",
@@ -39,47 +39,46 @@ use super::selectors::{By, Existing, LabelSelector, Subject, Target};
 #[x_kube(validation = Rule::new("!has(self.protect.whileNotEmpty) || self.targets.all(t, t.resources.all(r, r in ['namespaces', 'customresourcedefinitions']))").message("whileNotEmpty is for namespaces and customresourcedefinitions: every other target of this policy would be left without protection"))]
 #[x_kube(validation = Rule::new("!has(self.subjects) || size(self.subjects) == 0 || has(self.protect.always) || !has(self.protect.whileUsed) || self.protect.whileUsed.onDelete != 'Hold'").message("a policy with subjects places no hold, because others may delete what it protects: take out subjects, or whileUsed.onDelete Hold"))]
 pub struct DeletionPolicySpec {
-    /// The objects; any entry matches.
+    /// The protected objects. An object must match one entry.
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("size(self) > 0").message("targets is empty: a policy protects nothing until it names at least one kind of object"))]
     pub targets: Vec<Target>,
-    /// Objects that are left out, though a target matches.
+    /// Objects that the policy excludes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub exclude: Vec<Target>,
-    /// Whom the policy binds; none: everybody. A policy with subjects places no
-    /// hold: other subjects, and the garbage collector, may delete what it
-    /// protects.
+    /// The subjects that the policy binds. Empty means all subjects. A policy with subjects
+    /// adds no hold, because other subjects, and the garbage collector, may delete the objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub subjects: Vec<Subject>,
-    /// Who is allowed all the same. It is recorded.
+    /// Subjects whose requests belay accepts and records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub exempt_subjects: Vec<Subject>,
-    /// Against what: the presence of a mode switches it on.
+    /// The modes of protection. The presence of a mode enables it.
     pub protect: Protect,
-    /// Whether objects get the hold. With `subjects` they do not.
+    /// Whether belay adds the hold. A policy with `subjects` adds none.
     #[serde(default)]
     pub hold: HoldMode,
-    /// What happens when the policy refuses.
+    /// The action when the policy refuses a request.
     #[serde(default)]
     pub action: Action,
-    /// Another action for some namespaces; the first that matches wins.
+    /// Other actions for some namespaces. The first match applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub action_overrides: Vec<ActionOverride>,
-    /// What it takes to delete all the same.
+    /// The approval that allows a deletion.
     #[serde(default)]
     pub approval: Approval,
-    /// How long a deleted object stays held at the least, so that users whose
-    /// creation was under way are honoured (45 covers every write).
+    /// The minimum time that a deleted object stays held, so that belay sees users whose
+    /// creation began earlier. 45 covers every write.
     #[serde(default)]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 600").message("settleSeconds is between 0 and 600; 45 covers every write that was under way"))]
     pub settle_seconds: i64,
 }
 
-/// Against what objects are protected.
+/// The modes of protection.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -87,42 +86,41 @@ pub struct DeletionPolicySpec {
     validation = Rule::new("!has(self.always) || !has(self.whileUsed) || self.whileUsed.onDelete != 'Hold'").message("always is never held in place of a denial: take out always, or whileUsed.onDelete Hold")
 )]
 pub struct Protect {
-    /// Never deleted without an approval.
+    /// Refuse deletes without an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub always: Option<Always>,
-    /// Not deleted while something needs it.
+    /// Refuse deletes, or hold the object, while it is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub while_used: Option<WhileUsed>,
-    /// A Namespace or CustomResourceDefinition is not deleted while something
-    /// is in it.
+    /// Refuse to delete a Namespace or CustomResourceDefinition with content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub while_not_empty: Option<WhileNotEmpty>,
-    /// Not deleted while one of these exists.
+    /// Refuse deletes while one of these objects exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("size(self) > 0").message("whileExists is empty: name at least one kind whose objects keep the target"))]
     pub while_exists: Option<Vec<Existing>>,
-    /// It loses neither its owner nor its dependents by orphaning.
+    /// Refuse requests that remove the owner of the object, or that orphan its dependents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_orphaning: Option<FromOrphaning>,
-    /// Finalizers of others are not taken off by hand.
+    /// Refuse users who remove finalizers of controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_stripping: Option<FromStripping>,
 }
 
-/// Never deleted without an approval. It has no options.
+/// Refuse deletes without an approval. This mode has no options.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Always {}
 
-/// Not deleted while something needs it.
+/// Refuse deletes, or hold the object, while it is in use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhileUsed {
-    /// Which users count; none: any.
+    /// The users that count. Empty means all users.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub by: Vec<By>,
-    /// What a DELETE does while it is used.
+    /// The effect of a DELETE while the object is in use.
     #[serde(default)]
     pub on_delete: OnDelete,
     /// Whether references with `optional: true` count.
@@ -130,84 +128,82 @@ pub struct WhileUsed {
     pub optional_references: OptionalReferences,
 }
 
-/// What a DELETE of an object in use does.
+/// The effect of a DELETE of an object in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnDelete {
-    /// It is refused: right where Terminating is itself harm.
+    /// belay refuses the DELETE. Use it if Terminating is unsafe.
     #[default]
     Deny,
-    /// It is accepted with a warning, and the object stays until its last user
-    /// is gone: right for what machines prune.
+    /// belay accepts the DELETE with a warning, and holds the object until nothing uses it. Use
+    /// it for objects that tools prune.
     Hold,
 }
 
-/// Whether references that call themselves optional count.
+/// Whether optional references count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OptionalReferences {
-    /// They do not.
+    /// Optional references don't count.
     #[default]
     Ignore,
-    /// They do.
+    /// Optional references count.
     Count,
 }
 
-/// Not deleted while something is in it.
+/// Refuse deletes while the object has content.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhileNotEmpty {
-    /// What counts as content.
+    /// The objects that count as content.
     #[serde(default)]
     pub counting: Counting,
-    /// Content that does not count.
+    /// Objects that don't count as content.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub ignore: Vec<Target>,
-    /// Whether content counts that has an owner.
+    /// Whether objects with an owner count.
     #[serde(default)]
     pub owned: Owned,
 }
 
-/// What counts as content.
+/// The objects that count as content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Counting {
-    /// Bound PersistentVolumeClaims, and what a policy with action Deny
-    /// protects.
+    /// Bound PersistentVolumeClaims, and objects that a policy with action Deny protects.
     #[default]
     Protected,
     /// Any object.
     Any,
 }
 
-/// Whether content counts that has an owner.
+/// Whether objects with an owner count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Owned {
-    /// It does not: its owner makes it again.
+    /// Objects with an owner don't count, because the owner re-creates them.
     #[default]
     Ignore,
-    /// It does.
+    /// Objects with an owner count.
     Count,
 }
 
-/// It loses neither its owner nor its dependents by orphaning. It has no
-/// options.
+/// Refuse requests that remove the owner of the object, or that orphan its dependents. This
+/// mode has no options.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FromOrphaning {}
 
-/// Finalizers of others are not taken off by hand.
+/// Refuse users who remove finalizers of controllers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FromStripping {
-    /// Which finalizers, with `*` for any run of characters.
+    /// The finalizers. `*` matches any characters.
     #[serde(default = "every_finalizer")]
     #[schemars(length(max = 64), inner(length(max = 253)))]
     #[x_kube(validation = Rule::new("size(self) > 0 && self.all(f, size(f) > 0)").message("finalizers must name at least one finalizer; \"*\" is every one"))]
     pub finalizers: Vec<String>,
-    /// Who may take them off; none: service accounts and what belongs to the
-    /// system, so people are refused and operators are not. The finalizers of
-    /// Kubernetes' own controllers, such as `kubernetes.io/pvc-protection`, no
-    /// service account may take off but those of kube-system. Who may create
-    /// tokens of a service account may do what it may: name the account of the
-    /// controller here where that matters.
+    /// The subjects that may remove the finalizers. Empty means service accounts and system
+    /// components, but no other users. Of the service accounts, only those in kube-system may
+    /// then remove finalizers of Kubernetes' own controllers, such as
+    /// `kubernetes.io/pvc-protection`. A user who may create tokens of a service account can
+    /// act as this account, so name the account of the controller here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub removers: Vec<Subject>,
@@ -223,17 +219,17 @@ fn every_finalizer() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// Whether objects get the hold.
+/// Whether belay adds the hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HoldMode {
-    /// Where it helps, and not where it is harm.
+    /// belay adds the hold, except to kinds where it is unsafe.
     #[default]
     Auto,
-    /// Never: only admission protects.
+    /// belay adds no hold. Only admission protects the objects.
     Never,
 }
 
-/// What happens when a policy refuses.
+/// The action when a policy refuses a request.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -251,26 +247,25 @@ pub enum Action {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActionOverride {
-    /// Labels of the namespace.
+    /// The labels of the Namespace.
     pub namespace_selector: LabelSelector,
-    /// The action there.
+    /// The action in these namespaces.
     pub action: Action,
 }
 
-/// What it takes to delete all the same.
+/// The approval that allows a deletion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Approval {
-    /// How many different people have to approve.
+    /// The number of different people who must approve.
     #[serde(default = "one")]
     #[x_kube(validation = Rule::new("self >= 1 && self <= 10").message("required is the number of different people who have to approve: between 1 and 10"))]
     pub required: i64,
-    /// How long an approval may last at the most.
+    /// The longest duration of an approval.
     #[serde(default = "an_hour")]
     #[x_kube(validation = Rule::new("self >= 60 && self <= 86400").message("maxDurationSeconds is between 60 (a minute) and 86400 (a day)"))]
     pub max_duration_seconds: i64,
-    /// Service accounts whose approval counts, as `namespace/name`; of others
-    /// it does not.
+    /// Service accounts whose approvals count, as `namespace/name`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 317)))]
     #[x_kube(validation = Rule::new("self.all(s, s.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$'))").message("serviceAccounts are written namespace/name"))]
@@ -291,38 +286,38 @@ fn an_hour() -> i64 {
     3600
 }
 
-/// What belay reports of a policy.
+/// The status that belay reports.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionPolicyStatus {
-    /// Ready, Watching, Holding.
+    /// The conditions Ready, Watching and Holding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many objects the policy protects.
+    /// The number of protected objects.
     #[serde(default)]
     pub protected_objects: i64,
-    /// How many of them are held.
+    /// The number of protected objects with the hold.
     #[serde(default)]
     pub held_objects: i64,
-    /// Kinds of which not everything that the policy protects gets the hold.
+    /// Kinds of which some protected objects get no hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_held: Vec<NotHeld>,
-    /// Kinds that the policy names and nobody serves.
+    /// Kinds that the policy names and the API server does not serve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_kinds: Vec<String>,
-    /// What it said in the last 24 hours.
+    /// The counts of the last 24 hours.
     #[serde(default, rename = "last24h")]
     pub last_24h: LastDay,
-    /// The newest of what it said, at most ten.
+    /// The newest verdicts, at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub recent: Vec<Recent>,
 }
 
-/// What does not get the hold.
+/// A kind of which some protected objects get no hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotHeld {
@@ -335,33 +330,33 @@ pub struct NotHeld {
     pub objects: Option<i64>,
 }
 
-/// What a policy said in the last 24 hours.
+/// The counts of the last 24 hours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastDay {
-    /// Requests refused.
+    /// The number of refused requests.
     #[serde(default)]
     pub denied: i64,
-    /// Requests that action Deny would have refused.
+    /// The number of accepted requests that action Deny would have refused.
     #[serde(default)]
     pub would_deny: i64,
-    /// Deletes that left their object held.
+    /// The number of accepted deletes whose object is held.
     #[serde(default)]
     pub held: i64,
 }
 
-/// One thing that a policy said.
+/// A verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Recent {
-    /// When.
+    /// The time.
     pub time: Time,
-    /// About which object.
+    /// The target.
     pub target: String,
-    /// What.
+    /// The verdict.
     pub verdict: String,
-    /// To whom.
+    /// The user.
     pub user: String,
-    /// In which words.
+    /// The message.
     pub message: String,
 }

@@ -1,10 +1,10 @@
-//! Relation: an edge that belay does not know without being told.
+//! Relation: an edge between kinds that belay does not know.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An edge from the objects of one kind to what they need.
+/// An edge from the objects of one kind to the objects that they use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "belay.dev",
@@ -25,42 +25,42 @@ use serde::{Deserialize, Serialize};
     validation = Rule::new("!has(self.selectorFieldPath) || (has(self.to) && !has(self.namespaceFieldPath))").message("selectorFieldPath goes with to alone: a selector looks for one kind, in the object's own namespace")
 )]
 pub struct RelationSpec {
-    /// The kind whose objects have the edge.
+    /// The kind of the user.
     pub from: RelatedKind,
-    /// The kind of what they need.
+    /// The kind of the used object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<RelatedKind>,
-    /// Where the object says the kind of what it needs.
+    /// The fields of the user that contain the kind of the used object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_ref: Option<ToRef>,
-    /// Where the name is, such as `spec.cluster.name`.
+    /// The field with the name, such as `spec.cluster.name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub name_field_path: Option<String>,
-    /// Where the namespace is; none: the object's own.
+    /// The field with the namespace. Absent means the namespace of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub namespace_field_path: Option<String>,
-    /// Where a label selector is.
+    /// The field with a label selector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub selector_field_path: Option<String>,
-    /// What the edge means.
+    /// The strength of the edge.
     #[serde(default)]
     pub strength: Strength,
-    /// What ends the need: from then on it is a mention.
+    /// The condition that ends the use. From then on the edge is a mention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<FieldEquals>,
 }
 
-/// A kind, by the plural name that URLs have.
+/// A kind by its plural name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct RelatedKind {
-    /// API group; empty: the core group.
+    /// The API group. Empty means the core group.
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub group: String,
-    /// Plural name.
+    /// The plural name.
     #[schemars(length(min = 1, max = 253))]
     pub resource: String,
 }
@@ -69,35 +69,35 @@ pub struct RelatedKind {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToRef {
-    /// Where the group, or an apiVersion, is.
+    /// The field with the group or an apiVersion.
     #[schemars(length(min = 1, max = 512))]
     pub group_field_path: String,
-    /// Where the kind is.
+    /// The field with the kind.
     #[schemars(length(min = 1, max = 512))]
     pub kind_field_path: String,
 }
 
-/// A field that has a value.
+/// A field with a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FieldEquals {
-    /// Where.
+    /// The field.
     #[schemars(length(min = 1, max = 512))]
     pub field_path: String,
-    /// The value; empty: any.
+    /// The value. Empty means any value.
     #[serde(default)]
     #[schemars(length(max = 512))]
     pub equals: String,
 }
 
-/// What the edge means for the one who has it.
+/// The meaning of the edge for the user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Strength {
-    /// It breaks without the other object. The only strength that blocks.
+    /// The user breaks without the other object. Only this strength blocks deletions.
     #[default]
     Needs,
-    /// It names the other object. Shown, never blocks.
+    /// The user names the other object. belay shows the edge, but does not block deletions.
     Mentions,
-    /// It makes the other object. Shown, never blocks.
+    /// The user creates the other object. belay shows the edge, but does not block deletions.
     Produces,
 }

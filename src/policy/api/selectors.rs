@@ -1,45 +1,45 @@
-//! What policies select objects and people with.
+//! Selectors of objects and subjects in policies.
 
 use std::collections::BTreeMap;
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which objects. Every condition that is given has to hold.
+/// A selector of objects. An object must match all given fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// API groups; `""` is the core group, `*` is any.
+    /// API groups. `""` is the core group; `*` matches all groups.
     #[schemars(length(max = 32), inner(length(max = 253)))]
     #[x_kube(validation = Rule::new("size(self) > 0").message("apiGroups is empty: name at least one API group, \"\" is the core group"))]
     pub api_groups: Vec<String>,
-    /// Plural resource names, such as `persistentvolumeclaims`; `*` is any.
+    /// Plural resource names, such as `persistentvolumeclaims`. `*` matches all resources.
     #[schemars(length(max = 64), inner(length(max = 253)))]
     #[x_kube(validation = Rule::new("size(self) > 0 && self.all(r, size(r) > 0 && !r.contains('/'))").message("resources must name at least one plural resource, such as persistentvolumeclaims, and no subresource"))]
     pub resources: Vec<String>,
-    /// Names, with `*` for any run of characters; none: every name.
+    /// Names. `*` matches any characters. Empty matches all names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 253)))]
     #[x_kube(validation = Rule::new("self.all(n, size(n) > 0)").message("names has an empty entry, which no object has as its name; leave names out for every name"))]
     pub names: Vec<String>,
-    /// Labels of the object's Namespace (a Namespace's own); objects outside
-    /// of namespaces always match.
+    /// Labels of the object's Namespace. For a Namespace, its own labels. Other cluster-scoped
+    /// objects always match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
     /// Labels of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object_selector: Option<LabelSelector>,
-    /// Annotations of the object, each with its exact value.
+    /// Annotations of the object with exact values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub match_annotations: BTreeMap<String, String>,
 }
 
-/// A label selector, exactly as Kubernetes has it.
+/// A label selector as in Kubernetes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
-    /// Labels with their exact values.
+    /// Labels with exact values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub match_labels: BTreeMap<String, String>,
@@ -56,15 +56,15 @@ pub struct LabelRequirement {
     /// The label.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// What is asked of it.
+    /// The operator.
     pub operator: Operator,
-    /// The values that In and NotIn compare with.
+    /// The values for In and NotIn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 63)))]
     pub values: Vec<String>,
 }
 
-/// What a requirement asks of a label.
+/// The operator of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[allow(missing_docs)] // The names are Kubernetes' own.
 pub enum Operator {
@@ -74,16 +74,15 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// Which users of an object count; every condition that is given has to hold,
-/// for the user itself or for one of the owners above it.
+/// A selector of users. The user, or one of the owners above it, must match all given fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct By {
-    /// API groups; none: any.
+    /// API groups. Empty matches all groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(max = 253)))]
     pub api_groups: Vec<String>,
-    /// Plural resource names; none: any.
+    /// Plural resource names. Empty matches all resources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 253)))]
     pub resources: Vec<String>,
@@ -92,11 +91,11 @@ pub struct By {
     pub object_selector: Option<LabelSelector>,
 }
 
-/// Objects whose existence keeps the target.
+/// A selector of objects that keep the target.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Existing {
-    /// API groups; `""` is the core group.
+    /// API groups. `""` is the core group.
     #[schemars(length(max = 32), inner(length(max = 253)))]
     #[x_kube(validation = Rule::new("size(self) > 0 && self.all(g, g != '*')").message("whileExists needs the API groups by name, \"\" is the core group: belay has to watch what it counts"))]
     pub api_groups: Vec<String>,
@@ -104,19 +103,19 @@ pub struct Existing {
     #[schemars(length(max = 64), inner(length(max = 253)))]
     #[x_kube(validation = Rule::new("size(self) > 0 && self.all(r, size(r) > 0 && r != '*' && !r.contains('/'))").message("whileExists needs the plural resources by name: belay has to watch what it counts"))]
     pub resources: Vec<String>,
-    /// Labels of their Namespaces; none: everywhere.
+    /// Labels of their Namespaces. Absent matches all namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
 }
 
-/// A person, a group or a service account, as in RBAC.
+/// A user, a group or a service account, as in RBAC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("(self.kind == 'ServiceAccount') == (has(self.namespace) && size(self.namespace) > 0)").message("a subject of kind ServiceAccount needs its namespace, a User or Group has none"))]
 pub struct Subject {
-    /// What the name is the name of.
+    /// The kind of the subject.
     pub kind: SubjectKind,
-    /// As in RBAC: `rbac.authorization.k8s.io` for users and groups. Not read.
+    /// As in RBAC: `rbac.authorization.k8s.io` for users and groups. belay does not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub api_group: Option<String>,
@@ -129,7 +128,7 @@ pub struct Subject {
     pub namespace: Option<String>,
 }
 
-/// What a subject is.
+/// The kind of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[allow(missing_docs)] // The names are Kubernetes' own.
 pub enum SubjectKind {
