@@ -14,13 +14,15 @@ use crate::rust_texts;
 
 /// The files and folders that the test covers. [`HELP`] stands for the help of all commands.
 const COVERED: &[&str] = &[
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
     "SECURITY.md",
+    "benches",
     "charts",
-    "docs/README.md",
-    "docs/guides",
-    "docs/json.md",
-    "docs/runbooks",
+    "docs",
     "examples",
+    "tests/README.md",
 ];
 
 /// The help of all commands, as an entry of [`COVERED`].
