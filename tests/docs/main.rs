@@ -1,5 +1,6 @@
 //! Compares the documentation with the program: alerts and their runbooks, reasons,
-//! metrics, links, commands, documents, language, tests of attacks. Needs no control plane.
+//! metrics, links, commands, documents, language, tests of attacks, names of
+//! code. Needs no control plane.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -7,6 +8,7 @@
 mod schema;
 
 mod alerts;
+mod code_names;
 mod commands;
 mod examples;
 mod json;

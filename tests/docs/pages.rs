@@ -38,6 +38,19 @@ pub fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     files
 }
 
+/// The text of all files below a folder.
+pub fn text_below(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => text.push_str(&text_below(&path)),
+            false => text.push_str(&String::from_utf8_lossy(&fs::read(&path).unwrap())),
+        }
+    }
+    text
+}
+
 /// Every page, from all folders that have some.
 pub fn pages() -> Vec<Page> {
     let mut paths = Vec::new();

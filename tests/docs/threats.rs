@@ -1,22 +1,6 @@
 //! Each attack of docs/THREATS.md names tests that exist.
 
-use std::fs;
-use std::path::Path;
-
-use crate::pages::{read, top};
-
-/// The text of all files below a folder.
-fn text_below(folder: &Path) -> String {
-    let mut text = String::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => text.push_str(&text_below(&path)),
-            false => text.push_str(&String::from_utf8_lossy(&fs::read(&path).unwrap())),
-        }
-    }
-    text
-}
+use crate::pages::{read, text_below, top};
 
 /// Whether the code has a function of this name. A name that ends with `…` is the beginning.
 fn has_test(code: &str, name: &str) -> bool {
