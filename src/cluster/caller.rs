@@ -69,8 +69,8 @@ impl Caller {
         Ok(Self { client, namespace, config })
     }
 
-    /// Somebody who asks this client, which stands for no API server.
-    pub fn over(client: kube::Client) -> Self {
+    /// The caller of a client that has no API server behind it.
+    pub fn with_client(client: kube::Client) -> Self {
         let config = kube::Config::new(http::Uri::from_static("http://localhost"));
         Self { client, namespace: config.default_namespace.clone(), config }
     }

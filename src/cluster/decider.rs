@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::exemption::{approval_of, unrecorded, unrevoked};
 use super::journal::Journal;
-use super::live::{CarryOut, Confirm, Gathered, ReadGroup, Unconfirmed, confirm};
+use super::live::{CollectedReads, Confirm, LiveApi, ReadGroup, Unconfirmed, confirm};
 use super::world::{SharedWorld, World};
 use crate::decide::{
     Decision, Exemption, Existence, Live, LiveRead, LiveReads, Recordable, Resource, Review,
@@ -33,7 +33,7 @@ const MARGIN: Duration = Duration::from_millis(150);
 /// Decides by what is known, and has confirmed what has to be.
 pub struct ClusterDecider {
     world: SharedWorld,
-    cluster: Arc<dyn CarryOut>,
+    cluster: Arc<dyn LiveApi>,
     journal: Journal,
     /// For the many questions that need no read: an empty graph has all the
     /// kinds that Kubernetes has, and is not made anew for each.
@@ -45,7 +45,7 @@ pub struct ClusterDecider {
 impl ClusterDecider {
     /// Decides by this world, has `cluster` read and write what it takes, and
     /// notes what it has said.
-    pub fn new(world: SharedWorld, cluster: Arc<dyn CarryOut>, journal: Journal) -> Self {
+    pub fn new(world: SharedWorld, cluster: Arc<dyn LiveApi>, journal: Journal) -> Self {
         let turns = FairSemaphore::new(effort::SLOTS);
         Self { world, cluster, journal, none: Arc::default(), turns }
     }
@@ -76,14 +76,14 @@ struct PendingReview<'a> {
     review: &'a Review<'a>,
     until: Instant,
     effort: &'a Effort,
-    gathered: Option<Gathered>,
+    gathered: Option<CollectedReads>,
 }
 
 impl Confirm for PendingReview<'_> {
     type Answer = Verdict;
 
     /// What takes much work waits for a turn.
-    async fn look(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {
+    async fn answer(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {
         self.renumber();
         let Self { decider: ClusterDecider { world, none, turns, .. }, review, .. } = *self;
         let gathered = &mut self.gathered;
@@ -120,7 +120,7 @@ impl Confirm for PendingReview<'_> {
     async fn read(&mut self, reads: Vec<LiveRead>) {
         let ClusterDecider { world, cluster, .. } = self.decider;
         let answers = cluster.read(&self.decider.group(self.review), reads, self.until).await;
-        self.gathered.get_or_insert_with(|| Gathered::new(&world.read())).add(answers);
+        self.gathered.get_or_insert_with(|| CollectedReads::new(&world.read())).add(answers);
     }
 }
 
@@ -142,7 +142,7 @@ impl PendingReview<'_> {
     /// Gives what was read the numbers that the world has now.
     fn renumber(&mut self) {
         let world = &self.decider.world;
-        self.gathered = self.gathered.take().map(|gathered| gathered.renumbered(world));
+        self.gathered = self.gathered.take().map(|gathered| gathered.renumber(world));
     }
 
     /// What may be recorded: the graph or a live read has to have the object of the
@@ -163,7 +163,7 @@ impl PendingReview<'_> {
                 if self.gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
                     continue;
                 }
-                let live = Live::Read(self.gathered.as_ref().map_or(none, Gathered::reads));
+                let live = Live::Read(self.gathered.as_ref().map_or(none, CollectedReads::reads));
                 target_existence(&Situation::new(&world.graph, &world.policies, live, 0), review)
             };
             match existence {
@@ -222,7 +222,7 @@ fn look(
     world: &SharedWorld,
     none: &LiveReads,
     review: &Review<'_>,
-    gathered: Option<&Gathered>,
+    gathered: Option<&CollectedReads>,
     budget: &StepBudget,
 ) -> Option<Verdict> {
     let world = world.read();
@@ -234,7 +234,7 @@ fn look(
         return None;
     }
     let World { graph, policies, clock, .. } = &*world;
-    let live = Live::Read(gathered.map_or(none, Gathered::reads));
+    let live = Live::Read(gathered.map_or(none, CollectedReads::reads));
     let now = clock.now().as_second();
     let situation = Situation::new(graph, policies, live, now);
     let mut verdict = decide_within(&situation, review, budget);

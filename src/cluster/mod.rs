@@ -43,7 +43,7 @@ mod world;
 
 pub use account::{account, user_of};
 pub use api::Detail;
-pub use api_error::chain as said;
+pub use api_error::chain as error_chain;
 pub use caller::{Access, Caller, Me};
 pub use clock::Clock;
 pub use context::{Certificates, Context, Paths, Registered, Settings, Signals};
@@ -54,7 +54,7 @@ pub use exemption::approval_of;
 pub use feed::{Around, Held, Reach, Snapshot, Unread};
 pub use holding::Holding;
 pub use list::{Listed, list_all};
-pub use live::{Answer, CarryOut, Found, Gathered, ReadGroup, Reader, merge};
+pub use live::{Answer, CollectedReads, Found, LiveApi, ReadGroup, Reader, merge};
 pub(crate) use live::{Confirm, confirm};
 pub(crate) use local_api::{failure, local_client};
 pub use start::{Cluster, Options, StartError, replica};

@@ -115,7 +115,7 @@ impl Cluster {
         let client = {
             let _entered = runtime.enter();
             kube::Client::try_from(config)
-                .map_err(|error| StartError::Client(super::said(&error)))?
+                .map_err(|error| StartError::Client(super::error_chain(&error)))?
         };
         let certificates = match options.certificates {
             Certificates::Own { names, days } if names.is_empty() => {

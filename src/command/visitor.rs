@@ -60,7 +60,7 @@ impl Visitor {
     pub async fn of_files(archive: Archive, place: &PlaceArguments) -> Result<Self, CommandError> {
         let installation = place.installation()?;
         let held = Some(archive.held());
-        let caller = Caller::over(archive.client());
+        let caller = Caller::with_client(archive.client());
         let (namespace, name) = &installation;
         let account = account(&caller.client, namespace, name).await;
         let me = Me { name: String::new(), groups: Vec::new(), now: Timestamp::now() };
@@ -129,7 +129,7 @@ impl Visitor {
     /// rights of whoever asks.
     pub async fn rules(&self) -> Result<Snapshot, CommandError> {
         let client = self.caller.client.clone();
-        let snapshot = Snapshot::rules(client, self.settings(), self.identities()).await;
+        let snapshot = Snapshot::read_rules(client, self.settings(), self.identities()).await;
         self.dated(snapshot)
     }
 
@@ -141,7 +141,8 @@ impl Visitor {
     ) -> Result<Snapshot, CommandError> {
         let client = self.caller.client.clone();
         let (settings, identities) = (self.settings(), self.identities());
-        let snapshot = Snapshot::planned(client, settings, identities, policies, relations).await;
+        let snapshot =
+            Snapshot::with_rules(client, settings, identities, policies, relations).await;
         self.dated(snapshot)
     }
 

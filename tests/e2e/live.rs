@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belay::cluster::{
-    Answer, CarryOut as _, Context, Gathered, ReadGroup, Reader, Settings, Signals, World,
+    Answer, CollectedReads, Context, LiveApi as _, ReadGroup, Reader, Settings, Signals, World,
     approval_of,
 };
 use belay::decide::{Exemption, LiveRead};
@@ -131,9 +131,9 @@ fn one_object_is_read_as_much_as_is_needed_of_it() {
 
     let pod = object("pods", &ns, "p");
     let answers = Side::wait(side.reader.read(&group(), vec![pod.clone()], in_time()));
-    let mut gathered = Gathered::new(&side.context.world.read());
-    gathered.add(answers);
-    let reads = gathered.reads();
+    let mut collected = CollectedReads::new(&side.context.world.read());
+    collected.add(answers);
+    let reads = collected.reads();
     let kind = reads.graph.kinds.find("", "Pod").unwrap();
     assert_eq!(reads.done[&pod], Ok(()));
     let uses = reads.graph.object(kind, &ns, "p").unwrap().uses().iter();

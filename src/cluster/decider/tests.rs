@@ -39,7 +39,7 @@ impl Script {
     }
 }
 
-impl CarryOut for Script {
+impl LiveApi for Script {
     fn read<'a>(
         &'a self,
         _: &'a ReadGroup,
@@ -165,7 +165,7 @@ impl Question {
         let script = Arc::new(Script::new(answers, record));
         let decider = {
             let (journal, _) = Journal::new(Metrics::default());
-            ClusterDecider::new(world, Arc::clone(&script) as Arc<dyn CarryOut>, journal)
+            ClusterDecider::new(world, Arc::clone(&script) as Arc<dyn LiveApi>, journal)
         };
         let old = data();
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",

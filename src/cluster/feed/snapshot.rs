@@ -28,7 +28,7 @@ use crate::cluster::context::{Context, Settings, Signals};
 use crate::cluster::decider::ClusterDecider;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::journal::Journal;
-use crate::cluster::list::{ListQuery, read_list};
+use crate::cluster::list::{self, ListQuery};
 use crate::cluster::live::Reader;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::decide::{Review, Verdict};
@@ -85,17 +85,17 @@ pub struct Unread {
 impl Snapshot {
     /// Reads what people have written, and which kinds there are; of objects
     /// nothing yet. An error is words that say what could not be read at all.
-    pub async fn rules(
+    pub async fn read_rules(
         client: kube::Client,
         settings: Settings,
         identities: Identities,
     ) -> Result<Self, ApiError> {
-        let snapshot = Self::kinds(client, settings).await?;
+        let snapshot = Self::read_kinds(client, settings).await?;
         tokio::join!(
-            snapshot.own(own::POLICIES),
-            snapshot.own(own::RELATIONS),
-            snapshot.own(own::APPROVALS),
-            snapshot.own(own::PAUSES),
+            snapshot.read_own(own::POLICIES),
+            snapshot.read_own(own::RELATIONS),
+            snapshot.read_own(own::APPROVALS),
+            snapshot.read_own(own::PAUSES),
         );
         snapshot.put_in_force(identities)?;
         Ok(snapshot)
@@ -103,20 +103,20 @@ impl Snapshot {
 
     /// As if these were all that people have written; what they have is not
     /// read, and nothing of belay need be there.
-    pub async fn planned(
+    pub async fn with_rules(
         client: kube::Client,
         settings: Settings,
         identities: Identities,
         policies: Vec<Policy>,
         relations: &[CustomRelation],
     ) -> Result<Self, ApiError> {
-        let snapshot = Self::kinds(client, settings).await?;
+        let snapshot = Self::read_kinds(client, settings).await?;
         snapshot.compile(policies, relations, identities)?;
         Ok(snapshot)
     }
 
     /// Which kinds there are, and nothing else.
-    async fn kinds(client: kube::Client, settings: Settings) -> Result<Self, ApiError> {
+    async fn read_kinds(client: kube::Client, settings: Settings) -> Result<Self, ApiError> {
         let context = Context {
             client,
             world: SharedWorld::default(),
@@ -151,7 +151,7 @@ impl Snapshot {
                 return;
             }
             // Of which kinds the owners are only the objects say.
-            join_all(wanted.into_iter().map(|(kind, want)| self.kind(kind, want, near))).await;
+            join_all(wanted.into_iter().map(|(kind, want)| self.read_kind(kind, want, near))).await;
         }
     }
 
@@ -247,19 +247,19 @@ impl Snapshot {
             kind.map(|kind| kinds.info(kind).clone())
         };
         let Some(info) = info else { return BTreeMap::new() };
-        let objects = self.pages(&info, Detail::Whole, "", "").await.unwrap_or_default();
+        let objects = self.read_list(&info, Detail::Whole, "", "").await.unwrap_or_default();
         let read = objects.iter().filter_map(|object| definitions::read(object.get()).ok());
         read.filter_map(|(name, definition)| Some((name, definition?))).collect()
     }
 
-    async fn own<K, T>(&self, part: Part<K, T>)
+    async fn read_own<K, T>(&self, part: Part<K, T>)
     where
         K: kube::Resource + DeserializeOwned,
         T: Send,
     {
         let (info, resource) = (part.info(), part.resource);
         let mut sink = Own::new(self.said.clone(), part, Arc::new(Notify::new()));
-        match self.pages(&info, Detail::Whole, "", "").await {
+        match self.read_list(&info, Detail::Whole, "", "").await {
             Ok(objects) => {
                 sink.begin();
                 for object in objects {
@@ -321,24 +321,24 @@ impl Snapshot {
     /// All objects of a kind, with their metadata alone.
     pub async fn listed(&self, kind: KindId) -> Result<Vec<Box<RawValue>>, ApiError> {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
-        self.pages(&info, Detail::Metadata, "", "").await
+        self.read_list(&info, Detail::Metadata, "", "").await
     }
 
     /// The objects of one kind, into the graph.
-    async fn kind(&self, kind: KindId, want: Want, near: &str) {
+    async fn read_kind(&self, kind: KindId, want: Want, near: &str) {
         let (info, detail, name) = {
             let world = self.context.world.read();
             (world.graph.kinds.info(kind).clone(), world.detail(kind), resource(&world, kind))
         };
         let mut lacks = None;
-        let objects = match self.pages(&info, detail, "", want.labels()).await {
+        let objects = match self.read_list(&info, detail, "", want.labels()).await {
             Ok(objects) => objects,
             Err(error) => {
                 self.note(name.clone(), error.clone());
                 lacks = Some(Incomplete::from(error.clone()));
                 let in_namespace = info.namespaced && !near.is_empty();
                 match matches!(error, ApiError::Forbidden(_)) && in_namespace {
-                    true => self.pages(&info, detail, near, want.labels()).await,
+                    true => self.read_list(&info, detail, near, want.labels()).await,
                     false => Err(error),
                 }
                 .unwrap_or_default()
@@ -371,7 +371,7 @@ impl Snapshot {
     }
 
     /// All objects of a list.
-    async fn pages(
+    async fn read_list(
         &self,
         info: &KindInfo,
         detail: Detail,
@@ -385,7 +385,7 @@ impl Snapshot {
             Ok(())
         };
         let query = ListQuery { info, namespace, detail, labels };
-        read_list(&self.context.client, query, take).await
+        list::read_list(&self.context.client, query, take).await
     }
 
     fn note(&self, resource: String, why: ApiError) {

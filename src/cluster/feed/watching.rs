@@ -293,9 +293,9 @@ async fn follow(
     };
     let lines = match answer.map_err(ApiError::from) {
         Ok(lines) => lines,
-        Err(ApiError::Status { message, .. })
-            if streamed && message.contains("sendInitialEvents") =>
-        {
+        // A server without streamed lists calls the request invalid. Nothing else in it can
+        // be: the pages are asked for with the same selector.
+        Err(ApiError::Status { code: 422, .. }) if streamed => {
             server.streams.store(false, Ordering::Relaxed);
             tracing::info!("this API server does not stream lists; they are read page by page");
             return Ok(());

@@ -15,7 +15,7 @@ use super::Desk;
 use super::book::Book;
 use crate::cluster::Context;
 use crate::cluster::api::MANAGER;
-use crate::cluster::list::fold_all;
+use crate::cluster::list::{UnreadableObject, fold_all};
 use crate::cluster::pace::{Backoff, within};
 use crate::objects::ApiError;
 use crate::policy::Source;
@@ -113,7 +113,7 @@ pub(in crate::cluster) async fn read(
     now: Timestamp,
 ) -> Result<(Book, Vec<String>), ApiError> {
     let label = format!("{LABEL}={}", context.settings.name);
-    let take = |(sum, old): &mut (Book, Vec<String>), map: Result<ConfigMap, String>| {
+    let take = |(sum, old): &mut (Book, Vec<String>), map: Result<ConfigMap, UnreadableObject>| {
         let Ok(map) = map else { return };
         let text = map.data.as_ref().and_then(|data| data.get(KEY));
         let written = text.and_then(|text| serde_json::from_str::<Written>(text).ok());

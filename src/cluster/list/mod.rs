@@ -74,16 +74,23 @@ where
 {
     let take = |listed: &mut Listed<K>, object| match object {
         Ok(object) => listed.objects.push(object),
-        Err(name) => listed.unreadable.push(name),
+        Err(UnreadableObject { name }) => listed.unreadable.push(name),
     };
     fold_all(api, params, take).await
 }
 
-/// The same, and adds each object to the result. Of an unreadable object that is its name.
+/// An object that can't be read as its Rust type.
+#[derive(Debug)]
+pub struct UnreadableObject {
+    /// Its name.
+    pub name: String,
+}
+
+/// The same, and adds each object to the result.
 pub async fn fold_all<K, T: Default>(
     api: Api<K>,
     params: ListParams,
-    mut take: impl FnMut(&mut T, Result<K, String>),
+    mut take: impl FnMut(&mut T, Result<K, UnreadableObject>),
 ) -> Result<T, ApiError>
 where
     K: kube::Resource + DeserializeOwned,
@@ -95,7 +102,7 @@ where
         read_shallow(json).and_then(K::deserialize).map_err(|_| {
             let object = serde_json::from_str::<Object<'_>>(json);
             let name = object.map(|object| object.metadata.name.to_string());
-            name.unwrap_or_else(|_| "(no name)".to_owned())
+            UnreadableObject { name: name.unwrap_or_else(|_| "(no name)".to_owned()) }
         })
     };
     let take = |whole: &mut T, json: &str| {

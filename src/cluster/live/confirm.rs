@@ -10,7 +10,7 @@ pub trait Confirm {
 
     /// The answer as far as it is known, and the reads that it lacks. `None`: kinds or
     /// relations changed meanwhile.
-    async fn look(&mut self) -> Option<(Self::Answer, Vec<LiveRead>)>;
+    async fn answer(&mut self) -> Option<(Self::Answer, Vec<LiveRead>)>;
 
     /// Carries the reads out, and keeps what they found for the next look.
     async fn read(&mut self, reads: Vec<LiveRead>);
@@ -31,7 +31,7 @@ pub async fn confirm<Q: Confirm>(
     rounds: usize,
 ) -> Result<Q::Answer, Unconfirmed<Q::Answer>> {
     for left in (0..=rounds).rev() {
-        match question.look().await {
+        match question.answer().await {
             Some((answer, reads)) if reads.is_empty() => return Ok(answer),
             Some((answer, _)) if left == 0 => return Err(Unconfirmed::Lacking(answer)),
             Some((_, reads)) => question.read(reads).await,

@@ -7,16 +7,16 @@
 //!        ▲                              │     │     how many run and wait, gives
 //!        │                              │     │     each namespace its turn
 //!        │                              │     ▼
-//!  Gathered::add ◄── answers ◄──────────┼── exchange: GETs, pages, 404 rules
+//!  CollectedReads::add ◄── answers ◄──────────┼── api_reads: GETs, pages, 404 rules
 //!                                       │     └── memory: one budget for all
 //! ```
 //!
 //! An answer reflects everything that was stored before the question, and
 //! comes before the deadline, if only as words that say that nothing came.
 
+mod api_reads;
+mod collected;
 mod confirm;
-mod exchange;
-mod gathered;
 mod memory;
 mod queue;
 
@@ -33,10 +33,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time;
 
+pub use api_reads::Found;
+use api_reads::{ApiReads, KindToRead};
+pub use collected::{Answer, CollectedReads, merge};
 pub use confirm::{Confirm, Unconfirmed, confirm};
-pub use exchange::Found;
-use exchange::{Exchange, Known};
-pub use gathered::{Answer, Gathered, merge};
 use memory::ReadMemory;
 pub use queue::ReadGroup;
 use queue::{Bounds, ReadQueue};
@@ -64,7 +64,7 @@ fn ended() -> ApiError {
 }
 
 /// What verdicts have the cluster side do.
-pub trait CarryOut: Send + Sync {
+pub trait LiveApi: Send + Sync {
     /// Carries reads out by this time, each with an answer. Those of different
     /// groups are carried out in turn.
     fn read<'a>(
@@ -94,13 +94,13 @@ pub trait CarryOut: Send + Sync {
 /// threads with runtimes of their own may wait for its answers.
 #[derive(Clone)]
 pub struct Reader {
-    errands: mpsc::Sender<Errand>,
+    commands: mpsc::Sender<ReaderCommand>,
     memory: ReadMemory,
     metrics: Metrics,
 }
 
 /// What the task is sent.
-enum Errand {
+enum ReaderCommand {
     Read(ReadGroup, LiveRead, Waiter),
     Write(Write, Instant, oneshot::Sender<Result<(), ApiError>>),
 }
@@ -143,10 +143,10 @@ impl Reader {
         F: Future<Output = Result<(), ApiError>> + Send + 'static,
         W: Fn(Write) -> F + Send + 'static,
     {
-        let (errands, asked) = mpsc::channel(BOUNDS.waiting.all);
+        let (commands, asked) = mpsc::channel(BOUNDS.waiting.all);
         let memory = ReadMemory::new();
         tokio::spawn(serve(client, world, memory.clone(), write, asked));
-        Self { errands, memory, metrics }
+        Self { commands, memory, metrics }
     }
 
     /// The memory for large objects that are being read.
@@ -224,15 +224,15 @@ impl Reader {
         until: Instant,
     ) -> Result<oneshot::Receiver<Result<Found, ApiError>>, ApiError> {
         let (answer, waited) = oneshot::channel();
-        let errand = Errand::Read(group.clone(), read.clone(), Waiter { until, answer });
-        self.send(errand, until).await?;
+        let command = ReaderCommand::Read(group.clone(), read.clone(), Waiter { until, answer });
+        self.send(command, until).await?;
         Ok(waited)
     }
 
     /// Those who send get their turn, so that a caller with much to send does
     /// not keep others out.
-    async fn send(&self, errand: Errand, until: Instant) -> Result<(), ApiError> {
-        match time::timeout_at(until.into(), self.errands.send(errand)).await {
+    async fn send(&self, command: ReaderCommand, until: Instant) -> Result<(), ApiError> {
+        match time::timeout_at(until.into(), self.commands.send(command)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(ended()),
             Err(_) => Err(too_many()),
@@ -242,7 +242,7 @@ impl Reader {
     async fn write(&self, write: Write, until: Instant) -> Result<(), ApiError> {
         let limit = until.saturating_duration_since(Instant::now());
         let (answer, written) = oneshot::channel();
-        self.send(Errand::Write(write, until, answer), until).await?;
+        self.send(ReaderCommand::Write(write, until, answer), until).await?;
         match time::timeout_at(until.into(), written).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(ended()),
@@ -251,7 +251,7 @@ impl Reader {
     }
 }
 
-impl CarryOut for Reader {
+impl LiveApi for Reader {
     fn read<'a>(
         &'a self,
         group: &'a ReadGroup,
@@ -278,13 +278,13 @@ impl CarryOut for Reader {
     }
 }
 
-/// The task: errands in, requests to the API server out, in bounded number.
+/// The task: commands in, requests to the API server out, in bounded number.
 async fn serve<F, W>(
     client: kube::Client,
     world: SharedWorld,
     memory: ReadMemory,
     write: W,
-    mut errands: mpsc::Receiver<Errand>,
+    mut commands: mpsc::Receiver<ReaderCommand>,
 ) where
     F: Future<Output = Result<(), ApiError>> + Send + 'static,
     W: Fn(Write) -> F,
@@ -301,11 +301,11 @@ async fn serve<F, W>(
             let (client, world, name) = (client.clone(), world.clone(), read.clone());
             let (memory, group) = (memory.clone(), group.clone());
             let task = running.spawn(async move {
-                let known = Known::of(&world.read(), &read);
+                let known = KindToRead::find(&world.read(), &read);
                 let until = until.map_or_else(time::Instant::now, time::Instant::from_std);
                 let (client, memory, group) = (&client, &memory, &group);
-                let exchange = Exchange { client, memory, group, until };
-                let reading = exchange.carry_out(known.as_ref(), &read);
+                let api_reads = ApiReads { client, memory, group, until };
+                let reading = api_reads.carry_out(known.as_ref(), &read);
                 let limit = until.duration_since(time::Instant::now());
                 within_limit(limit, reading).await
             });
@@ -313,7 +313,7 @@ async fn serve<F, W>(
         }
         tokio::select! {
             // All that have come by now, before the next read begins.
-            number = errands.recv_many(&mut arrived, BOUNDS.waiting.all) => if number == 0 {
+            number = commands.recv_many(&mut arrived, BOUNDS.waiting.all) => if number == 0 {
                 return;
             },
             Some(ended) = running.join_next_with_id() => {
@@ -329,18 +329,18 @@ async fn serve<F, W>(
             }
             Some(_) = writes.join_next() => {}
         }
-        for errand in arrived.drain(..) {
-            match errand {
-                Errand::Read(group, read, waiter) => {
+        for command in arrived.drain(..) {
+            match command {
+                ReaderCommand::Read(group, read, waiter) => {
                     if let Some(waiter) = queue.ask(&group, read, waiter) {
                         // Whoever has gone needs no answer.
                         let _ = waiter.answer.send(Err(too_many()));
                     }
                 }
-                Errand::Write(_, _, answer) if writes.len() >= BOUNDS.running.all => {
+                ReaderCommand::Write(_, _, answer) if writes.len() >= BOUNDS.running.all => {
                     let _ = answer.send(Err(too_many()));
                 }
-                Errand::Write(change, until, answer) => {
+                ReaderCommand::Write(change, until, answer) => {
                     let writing = time::timeout_at(until.into(), write(change));
                     writes.spawn(async move {
                         if let Ok(result) = writing.await {

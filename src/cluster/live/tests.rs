@@ -119,12 +119,12 @@ async fn asked_of(
     world: &World,
     read: &LiveRead,
 ) -> Result<Vec<String>, ApiError> {
-    let known = Known::of(world, read);
+    let known = KindToRead::find(world, read);
     let (memory, group) = (ReadMemory::new(), of("a"));
     let until = time::Instant::now() + Duration::from_secs(30);
     let client = &script.client();
-    let exchange = Exchange { client, memory: &memory, group: &group, until };
-    let found = exchange.carry_out(known.as_ref(), read).await?;
+    let api_reads = ApiReads { client, memory: &memory, group: &group, until };
+    let found = api_reads.carry_out(known.as_ref(), read).await?;
     let names = found.objects().map(|json| {
         let object: serde_json::Value = serde_json::from_str(json).unwrap();
         object["metadata"]["name"].as_str().unwrap().to_owned()
@@ -448,18 +448,18 @@ fn widget(name: &str) -> serde_json::Value {
 #[test]
 fn what_was_found_is_applied_and_each_read_is_noted() {
     let world = world();
-    let mut gathered = Gathered::new(&world);
+    let mut collected = CollectedReads::new(&world);
     let widgets = list("example.com", "widgets", false);
     let broken = json!({"metadata": {"name": ["hunter2"]}});
     let odd = json!({"metadata": {"name": "odd", "namespace": "a", "labels": ["hunter2"]}});
-    gathered.add(vec![
+    collected.add(vec![
         (widgets.clone(), found(&[widget("one"), odd, widget("two")])),
         (pod("gone"), found(&[])),
         (pod("late"), Err(other("it is late"))),
         (pod("broken"), found(&[broken])),
         (list("other.com", "things", true), found(&[widget("three")])),
     ]);
-    let LiveReads { graph, done } = gathered.reads();
+    let LiveReads { graph, done } = collected.reads();
     let kind = world.graph.kinds.find("example.com", "Widget").unwrap();
     assert!(graph.object(kind, "a", "one").is_some() && graph.object(kind, "a", "two").is_some());
     assert_eq!(graph.objects(), 2);
@@ -477,21 +477,21 @@ fn what_was_found_is_applied_and_each_read_is_noted() {
 #[test]
 fn kinds_that_come_meanwhile_are_numbered_again() {
     let mut world = world();
-    let mut gathered = Gathered::new(&world);
-    gathered.add(vec![(list("example.com", "widgets", true), found(&[widget("one")]))]);
-    assert!(gathered.fits(&world), "what only the reads mention comes behind");
+    let mut collected = CollectedReads::new(&world);
+    collected.add(vec![(list("example.com", "widgets", true), found(&[widget("one")]))]);
+    assert!(collected.fits(&world), "what only the reads mention comes behind");
     // The world gives the number to another kind than the reads did.
     let gadget = world.graph.kinds.learn(Kinds::custom("g.io", "v1", "Gadget", "gadgets", true));
-    assert_eq!(gathered.reads().graph.kinds.info(gadget).kind, "Maker");
-    assert!(!gathered.fits(&world));
+    assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Maker");
+    assert!(!collected.fits(&world));
     let shared = SharedWorld::new(RwLock::new(world));
-    let gathered = gathered.renumbered(&shared);
+    let collected = collected.renumber(&shared);
     let mut world = shared.write();
-    assert!(gathered.fits(&world));
-    assert_eq!(gathered.reads().graph.kinds.info(gadget).kind, "Gadget");
-    assert_eq!(gathered.reads().graph.objects(), 1);
-    assert_eq!(gathered.reads().done.len(), 1);
+    assert!(collected.fits(&world));
+    assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Gadget");
+    assert_eq!(collected.reads().graph.objects(), 1);
+    assert_eq!(collected.reads().done.len(), 1);
     // Relations are known by number, too.
     world.catalogue = Arc::default();
-    assert!(!gathered.fits(&world));
+    assert!(!collected.fits(&world));
 }

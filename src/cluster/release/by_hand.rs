@@ -10,7 +10,7 @@ use super::requests::Target;
 use super::settle;
 use super::target::{Common, Driver, DriverReport, Mailbox, counted};
 use crate::cluster::context::Context;
-use crate::cluster::live::{Confirm, Found, Gathered, ReadGroup, Reader, confirm};
+use crate::cluster::live::{CollectedReads, Confirm, Found, ReadGroup, Reader, confirm};
 use crate::cluster::world::Place;
 use crate::decide::LiveRead;
 use crate::graph::StepBudget;
@@ -50,7 +50,7 @@ struct CountByHand<'a> {
     group: ReadGroup,
     released: Value,
     budget: StepBudget,
-    gathered: Option<Box<Gathered>>,
+    gathered: Option<Box<CollectedReads>>,
     /// The first list that could not be read.
     lacks: Option<UnknownUse>,
 }
@@ -58,7 +58,7 @@ struct CountByHand<'a> {
 impl Confirm for CountByHand<'_> {
     type Answer = Count;
 
-    async fn look(&mut self) -> Option<(Count, Vec<LiveRead>)> {
+    async fn answer(&mut self) -> Option<(Count, Vec<LiveRead>)> {
         let target = (self.place.0, &self.released);
         let count = counted(&self.context.world, &mut self.gathered, target, &self.budget);
         Some(match (count, &self.lacks) {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::requests::Target;
 use crate::cluster::context::Context;
-use crate::cluster::live::{Gathered, ReadGroup, Reader};
+use crate::cluster::live::{CollectedReads, ReadGroup, Reader};
 use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::graph::{StepBudget, StepLimit};
@@ -90,7 +90,7 @@ pub struct Driver {
     release: Release,
     /// The target, as the answer to the token had it.
     marked: Option<Value>,
-    gathered: Option<Box<Gathered>>,
+    gathered: Option<Box<CollectedReads>>,
     /// What made it free, as the last count had it.
     free: Option<ReleaseReason>,
     /// A removal was sent and, as far as its answer says, carried out. The
@@ -290,9 +290,9 @@ impl Driver {
         }
     }
 
-    fn gathered(&mut self) -> &mut Gathered {
+    fn gathered(&mut self) -> &mut CollectedReads {
         let world = &self.common.context.world;
-        self.gathered.get_or_insert_with(|| Box::new(Gathered::new(&world.read())))
+        self.gathered.get_or_insert_with(|| Box::new(CollectedReads::new(&world.read())))
     }
 
     /// Reads, together with those who ask the same at this time.
@@ -330,12 +330,13 @@ fn is_held(answer: &Answer) -> bool {
 /// before.
 pub fn counted(
     world: &SharedWorld,
-    gathered: &mut Option<Box<Gathered>>,
+    gathered: &mut Option<Box<CollectedReads>>,
     (kind, released): (KindId, &Value),
     budget: &StepBudget,
 ) -> Count {
-    let current = gathered.take().map_or_else(|| Gathered::new(&world.read()), |boxed| *boxed);
-    let gathered = gathered.insert(Box::new(current.renumbered(world)));
+    let current =
+        gathered.take().map_or_else(|| CollectedReads::new(&world.read()), |boxed| *boxed);
+    let gathered = gathered.insert(Box::new(current.renumber(world)));
     let node = gathered.put(kind, released);
     let world = world.read();
     if !gathered.fits(&world) {

@@ -153,7 +153,7 @@ impl Uninstall<'_> {
 
     async fn snapshot(&self) -> Result<Snapshot, NotBegun> {
         let (client, settings) = (self.client.clone(), self.settings.clone());
-        let snapshot = Snapshot::rules(client, settings, self.identities.clone()).await;
+        let snapshot = Snapshot::read_rules(client, settings, self.identities.clone()).await;
         let snapshot = snapshot.map_err(NotBegun::Unread)?;
         snapshot.context.world.write().clock = self.clock;
         Ok(snapshot)

@@ -263,7 +263,7 @@ fn refused(session: &Session, content: bool, error: kube::Error) -> CommandError
         }
         error => CommandError::Remote(format!(
             "cannot create the approval: {}",
-            crate::cluster::said(&error)
+            crate::cluster::error_chain(&error)
         )),
     }
 }

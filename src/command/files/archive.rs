@@ -1,7 +1,7 @@
 //! Files in the place of a cluster: a client that answers reads from what they
 //! hold, so that whatever was written for an API server works on a dump of one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
 use http::{Method, Uri};
@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::objects::namespace as made_up;
-use super::{World, filled, names};
+use super::{World, read_names, read_nonempty};
 use crate::cluster::{Held, failure, local_client};
 use crate::command::CommandError;
 use crate::command::selector::{self, SelectorError};
@@ -34,16 +34,16 @@ impl Archive {
     /// Reads files, as `filled` has them. What says no namespace is in
     /// `default`.
     pub fn read(from: &[PathBuf]) -> Result<Self, CommandError> {
-        let files = filled(from)?;
+        let files = read_nonempty(from)?;
         let mut objects: HashMap<_, OfKind> = HashMap::new();
-        let see = &mut |info: &KindInfo, object: &Value| {
+        let on_object = &mut |info: &KindInfo, object: &Value| {
             let kind = (info.group.clone(), info.resource.clone());
             let place = (text(object, "namespace"), text(object, "name"));
             objects.entry(kind).or_default().insert(place, object.clone());
         };
         let World { graph, .. } =
-            World::read_layers(&[&files], ("default", Identities::default()), see)?;
-        let names = names(&graph.kinds, &files)?;
+            World::read_layers(&[&files], ("default", Identities::default()), on_object)?;
+        let names = read_names(&graph.kinds, &files)?;
         Ok(Self { kinds: graph.kinds, names, objects })
     }
 
@@ -81,8 +81,6 @@ impl Archive {
             ["api"] => self.discovery(|group| group.is_empty()),
             ["apis"] => self.discovery(|group| !group.is_empty()),
             ["api", _, ref rest @ ..] => self.objects("", rest, uri),
-            ["apis", group] => self.group(group),
-            ["apis", group, version] => self.version(group, version),
             ["apis", group, _, ref rest @ ..] => self.objects(group, rest, uri),
             _ => no_path(),
         }
@@ -123,25 +121,6 @@ impl Archive {
         (200, json!({"apiVersion": version, "kind": kind, "metadata": {}, "items": items}))
     }
 
-    fn group(&self, group: &str) -> Answer {
-        let of_group = self.served().filter(|info| info.group == group);
-        let versions: BTreeSet<&String> = of_group.flat_map(|info| &info.versions).collect();
-        if versions.is_empty() {
-            return no_path();
-        }
-        let versions: Vec<Value> = versions.iter().map(|v| json!({"version": v})).collect();
-        (200, json!({"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": versions}))
-    }
-
-    fn version(&self, group: &str, version: &str) -> Answer {
-        let resources = self.served().filter(|info| {
-            info.group == group && info.versions.iter().any(|served| served == version)
-        });
-        let resources: Vec<Value> =
-            resources.map(|info| json!({"name": info.resource, "kind": info.kind})).collect();
-        (200, json!({"kind": "APIResourceList", "apiVersion": "v1", "resources": resources}))
-    }
-
     /// A list, or one object; `rest`: the path after the version.
     fn objects(&self, group: &str, rest: &[&str], uri: &Uri) -> Answer {
         let (namespace, resource, name) = match *rest {
@@ -164,14 +143,16 @@ impl Archive {
                     None => failure(404, "the files have no such object", (resource, &place.1)),
                 }
             }
-            None => match Chosen::of(uri.query().unwrap_or_default()) {
-                Ok(chosen) => {
+            None => match Selection::parse(uri.query().unwrap_or_default()) {
+                Ok(selection) => {
                     let is_there = |(place, _): &&(String, String)| {
                         namespace.as_ref().is_none_or(|namespace| place == namespace)
                     };
                     let all = all.into_iter().flatten().filter(|(place, _)| is_there(place));
-                    let items: Vec<&Value> =
-                        all.map(|(_, object)| object).filter(|object| chosen.has(object)).collect();
+                    let items: Vec<&Value> = all
+                        .map(|(_, object)| object)
+                        .filter(|object| selection.matches(object))
+                        .collect();
                     let metadata = json!({"resourceVersion": "1"});
                     let (version, kind) = ("v1", "List");
                     let list = json!({"apiVersion": version, "kind": kind, "metadata": metadata,
@@ -186,35 +167,35 @@ impl Archive {
 
 /// Which objects of a list are asked for.
 #[derive(Default)]
-struct Chosen {
+struct Selection {
     labels: Vec<crate::graph::Requirement>,
     /// Paths to fields, and what has to stand there.
     fields: Vec<(String, String)>,
 }
 
-impl Chosen {
-    fn of(query: &str) -> Result<Self, SelectorError> {
-        let mut chosen = Self::default();
+impl Selection {
+    fn parse(query: &str) -> Result<Self, SelectorError> {
+        let mut selection = Self::default();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*key {
-                "labelSelector" => chosen.labels = selector::parse(&value)?,
+                "labelSelector" => selection.labels = selector::parse(&value)?,
                 "fieldSelector" => {
                     let fields = value.split(',').filter_map(|field| field.split_once('='));
                     let pointer = |path: &str| format!("/{}", path.replace('.', "/"));
-                    chosen.fields =
+                    selection.fields =
                         fields.map(|(path, value)| (pointer(path), value.to_owned())).collect();
                 }
                 _ => {}
             }
         }
-        Ok(chosen)
+        Ok(selection)
     }
 
-    fn has(&self, object: &Value) -> bool {
+    fn matches(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
-        let said = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let text_at = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         self.labels.iter().all(|label| label.holds(|key| labels.get(key)?.as_str()))
-            && self.fields.iter().all(|(at, value)| said(at).unwrap_or_default() == value)
+            && self.fields.iter().all(|(at, value)| text_at(at).unwrap_or_default() == value)
     }
 }
 
@@ -233,6 +214,8 @@ fn no_path() -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const DUMP: &str = "
@@ -282,7 +265,8 @@ items:
             ("/api/v1/namespaces/shop/secrets/none", 404, "secrets"),
             // The Namespace that objects live in is there.
             ("/api/v1/namespaces/shop", 200, ""),
-            ("/apis/example.com", 200, ""),
+            // Discovery has all kinds of the files: the API server of no group has more.
+            ("/apis/example.com", 404, ""),
             ("/apis/none.example.com", 404, ""),
             ("/apis/none.example.com/v1/gizmos", 404, ""),
             ("/apis/belay.dev/v1alpha1/deletionpolicies", 404, ""),

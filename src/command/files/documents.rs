@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::FileError;
-use super::reader::ReadError;
+use super::reader::{ReadError, check_fields};
 use super::tree::{Content, Entry, Node, Place};
-use super::yaml::{self, shown};
+use super::yaml;
 use crate::objects::split_api_version;
 
 /// A file's name, for people, and its text.
@@ -42,16 +42,10 @@ impl Document {
         self.error(error.place.unwrap_or(self.node.place), error.to_string())
     }
 
-    /// That it has no field beside these.
-    pub fn has_only(&self, fields: &[&str]) -> Result<(), FileError> {
+    /// Checks that it has no field beside these.
+    pub fn check_fields(&self, fields: &[&str]) -> Result<(), FileError> {
         let Content::Map(entries) = &self.node.content else { return Ok(()) };
-        match entries.iter().find(|entry| !fields.contains(&entry.key.as_str())) {
-            None => Ok(()),
-            Some(entry) => {
-                let (key, only) = (shown(&entry.key), fields.join(", "));
-                Err(self.error(entry.place, format!("there is no field {key}, only {only}")))
-            }
-        }
+        check_fields(entries, fields).map_err(|error| self.misfit(&error))
     }
 
     /// `metadata.name`. Only an API server makes one of `generateName`.

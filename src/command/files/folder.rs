@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{ErrorKind, Read as _};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use super::FileError;
 use super::documents::File;
 
 /// The largest file that is read.
-pub(super) const LARGEST: u64 = 64 << 20;
+const LARGEST: u64 = 64 << 20;
 
 /// A file that has changed this lately may change again within the same tick
 /// of the clock that stamps it.
@@ -21,9 +21,9 @@ const TICK_SECONDS: u64 = 2;
 #[derive(Debug, Clone)]
 pub struct Folders(pub Vec<PathBuf>);
 
-/// What the system says of each file, without a look into it.
+/// The files, and what the system reports about each without reading it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct FileListing {
     files: Vec<(PathBuf, Stamp)>,
 }
 
@@ -44,16 +44,16 @@ impl Folders {
     }
 
     /// Finds the files, in an order that depends on their names alone.
-    pub fn look(&self) -> Result<Look, FileError> {
+    pub fn list(&self) -> Result<FileListing, FileError> {
         let mut finder = Finder::default();
         for path in &self.0 {
             finder.add(path, true)?;
         }
-        Ok(Look { files: finder.found })
+        Ok(FileListing { files: finder.found })
     }
 }
 
-impl Look {
+impl FileListing {
     /// Whether there is no file.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
@@ -64,7 +64,7 @@ impl Look {
         self.files.iter().map(|(path, _)| read(path)).collect()
     }
 
-    /// Whether another look that finds the same says that nothing changed.
+    /// Whether an equal listing later means that nothing has changed.
     pub fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let settled = now.as_secs().saturating_sub(TICK_SECONDS);
@@ -137,19 +137,26 @@ fn has_extension(path: &Path) -> bool {
 
 /// Reads a file, or what is read as one.
 pub(super) fn read(path: &Path) -> Result<File, FileError> {
+    let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
+    read_text(&path.display().to_string(), file)
+}
+
+/// Reads a text of this name to its end.
+pub(super) fn read_text(name: &str, text: impl Read) -> Result<File, FileError> {
     let mut bytes = Vec::new();
     // One byte more than is allowed tells, whatever the length was a moment ago.
-    let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
+    let read = text.take(LARGEST + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(Path::new(name), &error))?;
     if bytes.len() as u64 > LARGEST {
-        return Err(whole(path, "this file is larger than 64 MiB; split it"));
+        return Err(FileError::whole(name, "this file is larger than 64 MiB; split it"));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        whole(path, &format!("line {line} is not UTF-8; save the file in that encoding"))
+        let message = format!("line {line} is not UTF-8; save the file in that encoding");
+        FileError::whole(name, message)
     })?;
-    Ok(File { name: path.display().to_string().into(), text })
+    Ok(File { name: name.into(), text })
 }
 
 fn whole(path: &Path, message: &str) -> FileError {
@@ -169,10 +176,10 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn names(folders: &[&Path]) -> Vec<String> {
-        let look = Folders(folders.iter().map(|p| p.to_path_buf()).collect()).look().unwrap();
+        let listing = Folders(folders.iter().map(|p| p.to_path_buf()).collect()).list().unwrap();
         let root = folders[0];
         let name = |p: &Path| p.strip_prefix(root).unwrap_or(p).display().to_string();
-        look.files.iter().map(|(path, _)| name(path)).collect()
+        listing.files.iter().map(|(path, _)| name(path)).collect()
     }
 
     #[test]
@@ -196,11 +203,11 @@ mod tests {
         symlink("nowhere", root.join("lock")).unwrap();
         symlink("/dev/null", root.join("masked.yaml")).unwrap();
         assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
-        let device = Folders(vec!["/dev/null".into()]).look().unwrap_err().to_string();
+        let device = Folders(vec!["/dev/null".into()]).list().unwrap_err().to_string();
         assert!(device.ends_with("this is neither a file nor a folder; name one of the two"));
         symlink("nowhere", root.join("lost.yaml")).unwrap();
-        assert!(Folders(vec![root.to_owned()]).look().is_err());
-        let missing = Folders(vec![root.join("nowhere")]).look().unwrap_err().to_string();
+        assert!(Folders(vec![root.to_owned()]).list().is_err());
+        let missing = Folders(vec![root.join("nowhere")]).list().unwrap_err().to_string();
         assert!(missing.contains("nowhere: this cannot be read"), "{missing}");
     }
 
@@ -215,12 +222,12 @@ mod tests {
         symlink("..one", root.join("..data")).unwrap();
         symlink("..data/p.yaml", root.join("p.yaml")).unwrap();
         let folders = Folders(vec![root.to_owned()]);
-        let before = folders.look().unwrap();
+        let before = folders.list().unwrap();
         assert_eq!(names(&[root]), ["p.yaml"]);
-        assert_eq!(before, folders.look().unwrap());
+        assert_eq!(before, folders.list().unwrap());
         symlink("..two", root.join("..new")).unwrap();
         fs::rename(root.join("..new"), root.join("..data")).unwrap();
-        let after = folders.look().unwrap();
+        let after = folders.list().unwrap();
         assert_ne!(before, after);
         assert_eq!(after.read().unwrap()[0].text, "a: 2");
     }
@@ -230,10 +237,10 @@ mod tests {
     fn a_stamp_is_trusted_once_it_is_old() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a.yaml"), "").unwrap();
-        let mut look = Folders(vec![folder.path().to_owned()]).look().unwrap();
-        assert!(!look.is_settled());
-        look.files[0].1.changed.0 -= 60;
-        assert!(look.is_settled());
+        let mut listing = Folders(vec![folder.path().to_owned()]).list().unwrap();
+        assert!(!listing.is_settled());
+        listing.files[0].1.changed.0 -= 60;
+        assert!(listing.is_settled());
     }
 
     #[test]

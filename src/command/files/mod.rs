@@ -14,7 +14,7 @@
 mod archive;
 mod documents;
 mod folder;
-mod given;
+mod inputs;
 mod kinds;
 mod objects;
 mod own;
@@ -34,10 +34,13 @@ use std::sync::Arc;
 pub use archive::Archive;
 pub use documents::{Document, File, inline, nodes, parse_all};
 pub use folder::Folders;
-pub use given::{Manifest, Rules, filled, manifests, names, rules, short_names, stdin_once, texts};
-pub use reader::{Manner, read};
+pub use inputs::{
+    Manifest, Rules, read_manifests, read_names, read_nonempty, read_rules, read_texts,
+    short_names, stdin_once,
+};
+pub use reader::{Strictness, read};
 pub use tree::{Content, Node, Place};
-pub use watch::{Signs, watch};
+pub use watch::{FileStatus, watch};
 pub use world::World;
 
 /// What is wrong with a file, and where.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::FileError;
 use super::documents::Document;
-use super::reader::{Manner, read};
+use super::reader::{Strictness, read};
 use super::tree::Node;
 use crate::objects::{KindId, Kinds, Object};
 
@@ -16,10 +16,8 @@ pub type Key = (KindId, String, String);
 /// namespace of what says none.
 pub fn key(kinds: &Kinds, kind: KindId, document: &Document, home: &str) -> Result<Key, FileError> {
     let name = document.name()?.to_owned();
-    let slim: Result<Object<'_>, _> = read(&document.node, "", Manner::Slim);
-    slim.map_err(|error| {
-        document.error(error.place.unwrap_or(document.node.place), error.to_string())
-    })?;
+    let slim: Result<Object<'_>, _> = read(&document.node, "", Strictness::IgnoreUnknown);
+    slim.map_err(|error| document.misfit(&error))?;
     let deleted = document.node.at(&["metadata", "deletionTimestamp"]);
     let read = |node: &&Node| node.text().is_some_and(|text| text.parse::<Timestamp>().is_err());
     if let Some(node) = deleted.filter(read) {

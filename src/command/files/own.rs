@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::FileError;
 use super::documents::Document;
-use super::reader::{Manner, read};
+use super::reader::{Strictness, read};
 use crate::objects::{KindInfo, Kinds};
 use crate::policy::api::{
     self, Check, DeletionApproval, DeletionApprovalSpec, DeletionPolicy, DeletionPolicySpec,
@@ -18,10 +18,15 @@ use crate::relations::CustomRelation;
 
 /// The kinds of the group, as its CRDs say them.
 pub fn kinds() -> [KindInfo; 4] {
-    [of::<DeletionPolicy>(), of::<Relation>(), of::<DeletionApproval>(), of::<api::Pause>()]
+    [
+        kind_info::<DeletionPolicy>(),
+        kind_info::<Relation>(),
+        kind_info::<DeletionApproval>(),
+        kind_info::<api::Pause>(),
+    ]
 }
 
-fn of<K: kube::Resource<DynamicType = ()>>() -> KindInfo {
+fn kind_info<K: kube::Resource<DynamicType = ()>>() -> KindInfo {
     let (group, version) = (K::group(&()), K::version(&()));
     Kinds::custom(&group, &version, &K::kind(&()), &K::plural(&()), false)
 }
@@ -31,7 +36,7 @@ const VERSION: &str = "v1alpha1";
 
 /// Everything that the files say in kinds of belay's own.
 #[derive(Default)]
-pub struct Own {
+pub struct BelayObjects {
     pub policies: Vec<Policy>,
     /// What the policies were compiled from, by name.
     pub specs: Vec<(String, DeletionPolicySpec)>,
@@ -44,9 +49,9 @@ pub struct Own {
     seen: HashMap<(String, String), String>,
 }
 
-impl Own {
-    /// Takes in a document of group belay.dev.
-    pub fn take(&mut self, document: &Document) -> Result<(), FileError> {
+impl BelayObjects {
+    /// Adds a document of group belay.dev.
+    pub fn add(&mut self, document: &Document) -> Result<(), FileError> {
         if document.version != VERSION {
             return Err(document.field_error(
                 "apiVersion",
@@ -108,7 +113,7 @@ impl Own {
     /// Name and metadata, and that it has no field beside those there are.
     fn head(&mut self, document: &Document) -> Result<(String, ObjectMeta), FileError> {
         let top = ["apiVersion", "kind", "metadata", "spec", "status"];
-        document.has_only(&top)?;
+        document.check_fields(&top)?;
         let name = document.name()?.to_owned();
         let key = (document.kind.clone(), name.clone());
         if let Some(first) = self.seen.insert(key, document.origin()) {
@@ -118,8 +123,10 @@ impl Own {
             );
             return Err(document.error(document.node.place_of("metadata.name"), message));
         }
-        let metadata =
-            document.node.get("metadata").map(|node| read(node, "metadata", Manner::Fields));
+        let metadata = document
+            .node
+            .get("metadata")
+            .map(|node| read(node, "metadata", Strictness::RejectUnknown));
         let metadata = metadata.transpose().map_err(|error| document.misfit(&error))?;
         Ok((name, metadata.unwrap_or_default()))
     }
@@ -131,7 +138,7 @@ fn typed<'d, T: Deserialize<'d>>(document: &'d Document) -> Result<T, FileError>
     let node = document.node.get("spec").ok_or_else(|| {
         document.error(document.node.place, format!("this {} has no spec", document.kind))
     })?;
-    read(node, "spec", Manner::Values).map_err(|error| document.misfit(&error))
+    read(node, "spec", Strictness::RejectEmpty).map_err(|error| document.misfit(&error))
 }
 
 /// The spec, held against its type and its rules.

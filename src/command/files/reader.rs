@@ -8,25 +8,25 @@ use serde::de::{self, Deserialize, DeserializeSeed, Expected, IntoDeserializer a
 use super::tree::{Content, Entry, Node, Place};
 use super::yaml::shown;
 
-/// What is not forgiven.
+/// Which fields are errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum Strictness {
     /// Fields that the type does not have are skipped.
-    Slim,
+    IgnoreUnknown,
     /// They are errors.
-    Fields,
+    RejectUnknown,
     /// They are, and so is a field without a value. In a policy `always:`
     /// alone would switch nothing on, and look as if it did.
-    Values,
+    RejectEmpty,
 }
 
 /// Reads a node that stands at this field of its document.
 pub fn read<'n, T: Deserialize<'n>>(
     node: &'n Node,
     field: &str,
-    manner: Manner,
+    strictness: Strictness,
 ) -> Result<T, ReadError> {
-    T::deserialize(Reader { node, manner }).map_err(|e| e.at(node.place).within(field))
+    T::deserialize(Reader { node, strictness }).map_err(|e| e.at(node.place).within(field))
 }
 
 /// What does not fit the type, where, and by which path.
@@ -109,10 +109,21 @@ impl de::Error for ReadError {
     }
 }
 
+/// Checks that there is no field beside these.
+pub fn check_fields(entries: &[Entry], fields: &[&str]) -> Result<(), ReadError> {
+    let unknown = entries.iter().find(|entry| !fields.contains(&entry.key.as_str()));
+    let Some(Entry { key, place, .. }) = unknown else { return Ok(()) };
+    let message = match fields {
+        [] => format!("there is no field {}, nor any other", shown(key)),
+        _ => format!("there is no field {}, only {}", shown(key), fields.join(", ")),
+    };
+    Err(ReadError::new(message).at(*place))
+}
+
 #[derive(Clone, Copy)]
 struct Reader<'n> {
     node: &'n Node,
-    manner: Manner,
+    strictness: Strictness,
 }
 
 impl<'n> Reader<'n> {
@@ -149,17 +160,17 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
             },
             Content::Text(text) => visitor.visit_borrowed_str(text),
             Content::List(items) => {
-                visitor.visit_seq(Items { items, next: 0, manner: self.manner })
+                visitor.visit_seq(Items { items, next: 0, strictness: self.strictness })
             }
             Content::Map(entries) => {
-                visitor.visit_map(Entries { entries, next: 0, manner: self.manner })
+                visitor.visit_map(Entries { entries, next: 0, strictness: self.strictness })
             }
         }
     }
 
     fn deserialize_option<V: de::Visitor<'n>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.node.content {
-            Content::Null if self.manner == Manner::Values => Err(ReadError::new(
+            Content::Null if self.strictness == Strictness::RejectEmpty => Err(ReadError::new(
                 "it has no value; give it one ({} where there is nothing more to say), or take \
                  the field out",
             )),
@@ -184,13 +195,8 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
     ) -> Result<V::Value, ReadError> {
         // serde itself would take a list for a struct.
         let entries = self.entries()?;
-        let unknown = entries.iter().find(|entry| !fields.contains(&entry.key.as_str()));
-        if let Some(entry) = unknown.filter(|_| self.manner != Manner::Slim) {
-            let message = match fields {
-                [] => format!("there is no field {}, nor any other", shown(&entry.key)),
-                _ => format!("there is no field {}, only {}", shown(&entry.key), fields.join(", ")),
-            };
-            return Err(ReadError::new(message).at(entry.place));
+        if self.strictness != Strictness::IgnoreUnknown {
+            check_fields(entries, fields)?;
         }
         self.deserialize_any(visitor)
     }
@@ -229,7 +235,7 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
 struct Items<'n> {
     items: &'n [Node],
     next: usize,
-    manner: Manner,
+    strictness: Strictness,
 }
 
 impl<'n> de::SeqAccess<'n> for Items<'n> {
@@ -242,7 +248,7 @@ impl<'n> de::SeqAccess<'n> for Items<'n> {
         let Some(node) = self.items.get(self.next) else { return Ok(None) };
         let index = self.next;
         self.next += 1;
-        let value = seed.deserialize(Reader { node, manner: self.manner });
+        let value = seed.deserialize(Reader { node, strictness: self.strictness });
         value.map(Some).map_err(|error| error.at(node.place).within(&format!("[{index}]")))
     }
 }
@@ -250,7 +256,7 @@ impl<'n> de::SeqAccess<'n> for Items<'n> {
 struct Entries<'n> {
     entries: &'n [Entry],
     next: usize,
-    manner: Manner,
+    strictness: Strictness,
 }
 
 impl<'n> de::MapAccess<'n> for Entries<'n> {
@@ -271,7 +277,7 @@ impl<'n> de::MapAccess<'n> for Entries<'n> {
         };
         self.next += 1;
         let node = &entry.value;
-        let value = seed.deserialize(Reader { node, manner: self.manner });
+        let value = seed.deserialize(Reader { node, strictness: self.strictness });
         value.map_err(|error| error.at(node.place).within(&shown(&entry.key)))
     }
 }

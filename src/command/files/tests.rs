@@ -12,11 +12,11 @@ fn files(texts: &[(&str, &str)]) -> Vec<File> {
 }
 
 fn world(text: &str) -> World {
-    World::read(files(&[("f", text)]), true).unwrap_or_else(|error| panic!("{error}"))
+    World::read(&files(&[("f", text)]), true).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn broken(text: &str) -> String {
-    World::read(files(&[("f", text)]), true).map(drop).expect_err(text).to_string()
+    World::read(&files(&[("f", text)]), true).map(drop).expect_err(text).to_string()
 }
 
 fn find<'w>(world: &'w World, kind: (&str, &str), namespace: &str, name: &str) -> Node<'w> {
@@ -120,7 +120,7 @@ fn what_is_wrong_is_said_with_its_place() {
 fn two_of_one_name_are_named_with_both_places() {
     let text = policy(&format!("{TARGETS}  protect: {{always: {{}}}}\n"));
     let error =
-        World::read(files(&[("a/one", &text), ("b/two", &text)]), true).map(drop).unwrap_err();
+        World::read(&files(&[("a/one", &text), ("b/two", &text)]), true).map(drop).unwrap_err();
     assert_eq!(
         error.to_string(),
         "b/two:3:18: a DeletionPolicy of this name stands at a/one:1:1 already; rename one of the two, or take it out"

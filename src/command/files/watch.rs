@@ -6,35 +6,43 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::documents::File;
-use super::folder::{Folders, Look};
+use super::folder::{FileListing, Folders};
 use super::{FileError, World};
 use crate::objects::digest;
 use crate::policy::Pause as PausedBy;
 use crate::telemetry::{Condition, Metrics};
 
-/// Where it is told how the files are.
+/// Where the state of the files is reported.
 #[derive(Clone)]
-pub struct Signs {
+pub struct FileStatus {
     /// Where it is counted.
     pub metrics: Metrics,
     /// Holds while what is in the files is what is in use.
     pub good: Condition,
 }
 
-/// What was found at the last look that counted.
-struct Seen {
-    look: Result<Look, FileError>,
-    /// Of names and bytes, or of the error's words.
-    digest: [u8; 32],
-    /// Whether a look that finds the same stamps needs no look into the files.
+/// What the files were when they last counted.
+struct LastRead {
+    listing: Result<FileListing, FileError>,
+    digest: FilesDigest,
+    /// Whether an equal listing means that the files need not be read.
     settled: bool,
 }
 
-impl Seen {
-    fn new(look: Result<Look, FileError>, digest: [u8; 32]) -> Self {
-        let settled = look.as_ref().is_ok_and(Look::is_settled);
-        Self { look, digest, settled }
+/// The digest of names and bytes. An error is compared as a value: one that stays is
+/// logged once.
+type FilesDigest = Result<[u8; 32], FileError>;
+
+impl LastRead {
+    fn new(listing: Result<FileListing, FileError>, digest: FilesDigest) -> Self {
+        let settled = listing.as_ref().is_ok_and(FileListing::is_settled);
+        Self { listing, digest, settled }
     }
+}
+
+/// Reads what a listing has.
+fn read_listed(listing: &Result<FileListing, FileError>) -> Result<Vec<File>, FileError> {
+    listing.as_ref().map_err(Clone::clone).and_then(FileListing::read)
 }
 
 /// Loads the world, and keeps it as the files are from then on: a look every
@@ -43,19 +51,19 @@ pub fn watch(
     folders: Folders,
     with_objects: bool,
     every: Duration,
-    signs: Signs,
+    status: FileStatus,
 ) -> Result<Arc<ArcSwap<World>>, FileError> {
-    let look = folders.look();
-    let files = look.as_ref().map_err(Clone::clone).and_then(Look::read);
+    let listing = folders.list();
+    let files = read_listed(&listing);
     let digest = digest_files(&files);
-    let seen = Seen::new(look, digest);
-    let world = World::read(files?, with_objects)?;
-    tell(None, &world, &signs);
+    let seen = LastRead::new(listing, digest);
+    let world = World::read(&files?, with_objects)?;
+    log_loaded(None, &world, &status);
     let shared = Arc::new(ArcSwap::from_pointee(world));
     let watched = shared.clone();
     std::thread::Builder::new()
         .name("files".to_owned())
-        .spawn(move || keep(&folders, with_objects, every, seen, &signs, &watched))
+        .spawn(move || reload_changes(&folders, with_objects, every, seen, &status, &watched))
         .map_err(|error| {
             let message = format!("cannot start a thread that looks at files: {error}; try again");
             FileError::whole("--files-poll", message)
@@ -63,12 +71,12 @@ pub fn watch(
     Ok(shared)
 }
 
-fn keep(
+fn reload_changes(
     folders: &Folders,
     with_objects: bool,
     every: Duration,
-    mut seen: Seen,
-    signs: &Signs,
+    mut seen: LastRead,
+    status: &FileStatus,
     shared: &ArcSwap<World>,
 ) -> ! {
     loop {
@@ -76,60 +84,55 @@ fn keep(
         // Half of a change must not be taken for all of it: a file that is
         // being written has lost its last policies for a moment.
         let moment = || std::thread::sleep(every.min(Duration::from_millis(100)));
-        let Some(files) = changed(folders, &mut seen, moment) else { continue };
-        match files.and_then(|files| World::read(files, with_objects)) {
+        let Some(files) = read_changed(folders, &mut seen, moment) else { continue };
+        match files.and_then(|files| World::read(&files, with_objects)) {
             Ok(world) => {
-                tell(Some(&shared.load()), &world, signs);
+                log_loaded(Some(&shared.load()), &world, status);
                 shared.store(Arc::new(world));
             }
             Err(error) => {
-                signs.metrics.files_broken();
-                signs.good.set(false);
+                status.metrics.files_broken();
+                status.good.set(false);
                 tracing::error!(%error, "a file is broken; what was read last stays in use");
             }
         }
     }
 }
 
-/// The files, if they are not what was seen, and are still so a moment later.
-/// An error is compared by its words: one that stays is told of once.
-fn changed(
+/// The files, if they differ from what was read last, and still do so a moment later.
+fn read_changed(
     folders: &Folders,
-    seen: &mut Seen,
+    seen: &mut LastRead,
     moment: impl FnOnce(),
 ) -> Option<Result<Vec<File>, FileError>> {
-    let look = folders.look();
-    if seen.settled && look == seen.look {
+    let listing = folders.list();
+    if seen.settled && listing == seen.listing {
         return None;
     }
-    let read =
-        |look: &Result<Look, FileError>| look.as_ref().map_err(Clone::clone).and_then(Look::read);
-    let found = digest_files(&read(&look));
+    let found = digest_files(&read_listed(&listing));
     if found == seen.digest {
-        *seen = Seen::new(look, found);
+        *seen = LastRead::new(listing, found);
         return None;
     }
     moment();
-    let look = folders.look();
-    let files = read(&look);
+    let listing = folders.list();
+    let files = read_listed(&listing);
     if digest_files(&files) != found {
         return None;
     }
-    *seen = Seen::new(look, found);
+    *seen = LastRead::new(listing, found);
     Some(files)
 }
 
-fn digest_files(files: &Result<Vec<File>, FileError>) -> [u8; 32] {
-    let texts = files.as_ref().map_err(ToString::to_string);
-    digest(
-        &texts.map(|files| files.iter().map(|file| (&file.name, &file.text)).collect::<Vec<_>>()),
-    )
+fn digest_files(files: &Result<Vec<File>, FileError>) -> FilesDigest {
+    let files = files.as_ref().map_err(Clone::clone)?;
+    Ok(digest(&files.iter().map(|file| (&file.name, &file.text)).collect::<Vec<_>>()))
 }
 
-/// Says what was loaded, and loudly where belay refuses less than before.
-fn tell(before: Option<&World>, world: &World, signs: &Signs) {
-    signs.metrics.files_loaded();
-    signs.good.set(true);
+/// Logs what was loaded, and a warning where belay refuses less than before.
+fn log_loaded(before: Option<&World>, world: &World, status: &FileStatus) {
+    status.metrics.files_loaded();
+    status.good.set(true);
     let World { graph, notes, .. } = world;
     tracing::info!(
         policies = notes.policies,
@@ -177,25 +180,25 @@ mod tests {
         let file = folder.path().join("a.yaml");
         write(&file, "a: 1").unwrap();
         let folders = Folders(vec![folder.path().to_owned()]);
-        let look = folders.look();
-        let found = digest_files(&look.as_ref().unwrap().read());
-        let mut seen = Seen::new(look, found);
+        let listing = folders.list();
+        let found = digest_files(&read_listed(&listing));
+        let mut seen = LastRead::new(listing, found);
         let never = || panic!("nothing has changed");
-        assert!(changed(&folders, &mut seen, never).is_none());
+        assert!(read_changed(&folders, &mut seen, never).is_none());
         // Written again with the same bytes it is the same.
         write(&file, "a: 1").unwrap();
-        assert!(changed(&folders, &mut seen, never).is_none());
+        assert!(read_changed(&folders, &mut seen, never).is_none());
 
         write(&file, "a: 2\nb").unwrap();
         let goes_on = || write(&file, "a: 2\nb: 3").unwrap();
-        assert!(changed(&folders, &mut seen, goes_on).is_none());
-        let files = changed(&folders, &mut seen, || {}).unwrap().unwrap();
+        assert!(read_changed(&folders, &mut seen, goes_on).is_none());
+        let files = read_changed(&folders, &mut seen, || {}).unwrap().unwrap();
         assert_eq!(files[0].text, "a: 2\nb: 3");
-        assert!(changed(&folders, &mut seen, never).is_none());
+        assert!(read_changed(&folders, &mut seen, never).is_none());
 
         std::fs::remove_dir_all(folder.path()).unwrap();
-        let error = changed(&folders, &mut seen, || {}).unwrap().map(drop).unwrap_err();
+        let error = read_changed(&folders, &mut seen, || {}).unwrap().map(drop).unwrap_err();
         assert!(error.to_string().contains("cannot be read"), "{error}");
-        assert!(changed(&folders, &mut seen, never).is_none(), "an error that stays");
+        assert!(read_changed(&folders, &mut seen, never).is_none(), "an error that stays");
     }
 }

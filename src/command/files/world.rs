@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use serde_json::Value;
 
 use super::documents::{Document, File, parse_all};
-use super::own::{self, Own};
+use super::own::{self, BelayObjects};
 use super::tree::Node;
 use super::{FileError, kinds, objects};
 use crate::decide::{Live, Review, Situation, Verdict, decide};
@@ -26,8 +26,8 @@ pub struct World {
     pub notes: Notes,
 }
 
-/// Somebody who looks at objects while they are taken in.
-pub type See<'s> = &'s mut dyn FnMut(&KindInfo, &Value);
+/// What is called with every object that is added, and all that the file has of it.
+pub type OnObject<'s> = &'s mut dyn FnMut(&KindInfo, &Value);
 
 /// What is worth telling, and no error.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,19 +48,9 @@ pub struct Notes {
 
 impl World {
     /// Reads files. Where objects are among them, what is not there does not
-    /// exist; where nobody gave any, nothing is known.
-    pub fn read(files: Vec<File>, with_objects: bool) -> Result<Self, FileError> {
-        Self::read_seeing(&files, with_objects, &mut |_, _| {})
-    }
-
-    /// The same; `see` is shown every object that is taken in, with all that
-    /// the file says of it.
-    pub fn read_seeing(
-        files: &[File],
-        with_objects: bool,
-        see: See<'_>,
-    ) -> Result<Self, FileError> {
-        Self::of(parse_all(files)?, with_objects, see)
+    /// exist; where the user gave none, nothing is known.
+    pub fn read(files: &[File], with_objects: bool) -> Result<Self, FileError> {
+        Self::from_documents(parse_all(files)?, with_objects, &mut |_, _| {})
     }
 
     /// Reads layers of files, the uppermost last: what several layers have is
@@ -68,7 +58,7 @@ impl World {
     pub fn read_layers(
         layers: &[&[File]],
         (home, identities): (&str, Identities),
-        see: See<'_>,
+        on_object: OnObject<'_>,
     ) -> Result<Self, FileError> {
         let mut above: HashSet<Identity> = HashSet::new();
         let mut read = Vec::new();
@@ -81,7 +71,7 @@ impl World {
         let documents = read.into_iter().rev().flatten().collect();
         // Whoever compares states of manifests has policies among them.
         let reading = Reading { home, with_own: true, identities, ..Reading::default() };
-        Self::build(documents, reading, see)
+        Self::build(documents, reading, on_object)
     }
 
     /// The policies and relations of some files, and the objects of others.
@@ -89,32 +79,32 @@ impl World {
         rules: &[File],
         objects: &[File],
         identities: Identities,
-        see: See<'_>,
+        on_object: OnObject<'_>,
     ) -> Result<Self, FileError> {
         let (mut read, mut own) = (parse_all(objects)?, parse_all(rules)?);
         read.retain(|document| document.group != GROUP);
         own.retain(|document| document.group == GROUP);
         read.append(&mut own);
-        Self::build(read, Reading { identities, ..Reading::default() }, see)
+        Self::build(read, Reading { identities, ..Reading::default() }, on_object)
     }
 
     /// The world of these documents.
-    pub fn of(
+    pub fn from_documents(
         documents: Vec<Document>,
         with_objects: bool,
-        see: See<'_>,
+        on_object: OnObject<'_>,
     ) -> Result<Self, FileError> {
-        Self::build(documents, Reading { with_objects, ..Reading::default() }, see)
+        Self::build(documents, Reading { with_objects, ..Reading::default() }, on_object)
     }
 
     fn build(
         documents: Vec<Document>,
         reading: Reading<'_>,
-        see: See<'_>,
+        on_object: OnObject<'_>,
     ) -> Result<Self, FileError> {
-        let mut own = Own::default();
+        let mut own = BelayObjects::default();
         for document in documents.iter().filter(|document| document.group == GROUP) {
-            own.take(document)?;
+            own.add(document)?;
         }
         let mut kinds = Kinds::default();
         for kind in own::kinds().into_iter().filter(|_| reading.with_own) {
@@ -136,7 +126,7 @@ impl World {
         let Rules { catalogue, mut policies } = rules;
         policies.approvals = Approvals::new(own.approvals);
         policies.pauses = own.pauses;
-        feed(&mut graph, &catalogue, documents, reading.home, see)?;
+        add_objects(&mut graph, &catalogue, documents, reading.home, on_object)?;
         let served: Vec<_> =
             graph.kinds.iter().map(|(id, _)| id).filter(|id| graph.kinds.is_served(*id)).collect();
         for kind in served {
@@ -191,14 +181,14 @@ fn identity(document: &Document, home: &str) -> Identity {
     (document.group.clone(), document.kind.clone(), place.to_owned(), name.to_owned())
 }
 
-/// Feeds all objects, and the Namespaces that they live in. Of two documents
+/// Adds all objects to the graph, and the Namespaces that they live in. Of two documents
 /// for one object the later one wins.
-fn feed(
+fn add_objects(
     graph: &mut Graph,
     catalogue: &Catalogue,
     documents: Vec<Document>,
     home: &str,
-    see: See<'_>,
+    on_object: OnObject<'_>,
 ) -> Result<(), FileError> {
     let mut last = HashMap::new();
     let mut keys = Vec::with_capacity(documents.len());
@@ -219,7 +209,7 @@ fn feed(
         }
         let origin = (document.file.clone(), document.node.place);
         let object = objects::complete(&graph.kinds, &key, document);
-        see(graph.kinds.info(key.0), &object);
+        on_object(graph.kinds.info(key.0), &object);
         // The metadata has been read once already, with better words.
         catalogue.feed(graph, key.0, &object.to_string()).map_err(|_| {
             let message = "the metadata of this object cannot be read; compare it with a dump";
@@ -231,7 +221,7 @@ fn feed(
     for place in places.iter().filter(|place| !place.is_empty()) {
         if !last.contains_key(&(namespaces, String::new(), place.clone())) {
             let object = objects::namespace(place);
-            see(graph.kinds.info(namespaces), &object);
+            on_object(graph.kinds.info(namespaces), &object);
             catalogue
                 .feed(graph, namespaces, &object.to_string())
                 .map_err(|error| FileError::whole("a made-up Namespace", error.to_string()))?;
@@ -241,7 +231,7 @@ fn feed(
 }
 
 /// Kinds that relations name and nobody serves.
-fn unknown_relations(kinds: &Kinds, own: &Own) -> Vec<String> {
+fn unknown_relations(kinds: &Kinds, own: &BelayObjects) -> Vec<String> {
     let unknown = |(_, group, resource): &&(String, String, String)| {
         kinds.find_resource(group, resource).is_none()
     };

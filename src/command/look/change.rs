@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use crate::command::CommandError;
-use crate::command::files::{File, Manifest, manifests, texts};
+use crate::command::files::{File, Manifest, read_manifests, read_texts};
 use crate::objects::KindNames;
 
 /// Manifests before and after a change.
@@ -24,9 +24,9 @@ type Identity<'m> = (&'m str, &'m str, &'m str, &'m str);
 impl Change {
     /// Reads both.
     pub fn read(old: &Path, new: &Path) -> Result<Self, CommandError> {
-        let read = |path: &Path| texts(&[path.to_owned()]);
+        let read = |path: &Path| read_texts(&[path.to_owned()]);
         let (old, new) = (read(old)?, read(new)?);
-        let (had, has) = (manifests(&old)?, manifests(&new)?);
+        let (had, has) = (read_manifests(&old)?, read_manifests(&new)?);
         Ok(Self { old, new, had, has })
     }
 

@@ -12,7 +12,7 @@ use super::targets::{Asked, SelectorTarget, WhereArguments, namespaces};
 use crate::cluster::{Caller, Me, Reach, Snapshot, World};
 use crate::command::CommandError;
 use crate::command::document::NotRead;
-use crate::command::files::{self, File, filled};
+use crate::command::files::{self, File, read_nonempty};
 use crate::command::screen::Progress;
 use crate::command::target::{self, SILENT, UNSERVED, UNSERVED_IN_FILES};
 use crate::command::visitor::Visitor;
@@ -120,7 +120,7 @@ fn of_files(
     namespace: Option<&str>,
     identities: Identities,
 ) -> Result<Scene, CommandError> {
-    let files = filled(from)?;
+    let files = read_nonempty(from)?;
     let mut stock = Stock::default();
     let own = namespace.unwrap_or("default");
     let see = &mut |info: &KindInfo, object: &Value| stock.see(info, object);
@@ -131,7 +131,7 @@ fn of_files(
         None => (vec![&files], "default"),
     };
     let world = files::World::read_layers(&layers, (home, identities), see)?;
-    let names = files::names(&world.graph.kinds, layers.into_iter().flatten())?;
+    let names = files::read_names(&world.graph.kinds, layers.into_iter().flatten())?;
     let sought = asked.sought(&names, own, UNSERVED_IN_FILES)?;
     let (targets, mut missing) = asked.find(&world.graph, &sought);
     let files::World { graph, policies, notes } = world;

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 
 use super::change::Change;
 use crate::command::CommandError;
-use crate::command::files::{Manifest, filled, manifests, stdin_once};
+use crate::command::files::{Manifest, read_manifests, read_nonempty, stdin_once};
 use crate::command::place::{self, FromArguments, PlaceArguments};
 use crate::command::selector;
 use crate::command::target::unserved;
@@ -123,7 +123,7 @@ impl SetArguments {
         }
         Ok(Asked {
             wanted,
-            manifests: manifests(&filled(&self.filename)?)?,
+            manifests: read_manifests(&read_nonempty(&self.filename)?)?,
             change: None,
             selector: selector.unwrap_or_default(),
             everywhere: self.all_namespaces,
@@ -372,7 +372,7 @@ mod tests {
     }
 
     /// The kind, the name and perhaps the namespace of each.
-    fn manifests(lines: &[&str]) -> Asked {
+    fn read_manifests(lines: &[&str]) -> Asked {
         let manifest = |line: &&str| {
             let words: Vec<&str> = line.split(' ').collect();
             let group = if words[0] == "Gizmo" { "example.com" } else { "" };
@@ -390,13 +390,13 @@ mod tests {
     #[test]
     fn what_nobody_serves_is_told_beside_the_rest_as_it_would_be_typed() {
         let names = KindNames::of_kinds(&Kinds::default(), &[]);
-        let asked = manifests(&["Gizmo a", "Gizmo b shop", "Node c"]);
+        let asked = read_manifests(&["Gizmo a", "Gizmo b shop", "Node c"]);
         let typed: Vec<_> = asked.unserved(&names, "x").into_iter().map(Manifest::typed).collect();
         assert_eq!(typed, ["gizmo.example.com/a", "gizmo.example.com/b -n shop"]);
         let sought = asked.sought(&names, "x", "no kind").unwrap();
         assert_eq!(sought.iter().map(SelectorTarget::typed).collect::<Vec<_>>(), ["nodes/c"]);
         // With nothing else there is no answer.
-        let nothing = manifests(&["Gizmo a"]).sought(&names, "x", "no kind").unwrap_err();
+        let nothing = read_manifests(&["Gizmo a"]).sought(&names, "x", "no kind").unwrap_err();
         let says = "f:1:1: no kind \"Gizmo\"; kubectl api-resources lists the kinds";
         assert_eq!(nothing.to_string(), says);
     }

@@ -109,7 +109,7 @@ struct SceneQuestion<'a, D> {
 impl<D: Fn(Live<'_>) -> Verdict> Confirm for SceneQuestion<'_, D> {
     type Answer = Verdict;
 
-    async fn look(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {
+    async fn answer(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {
         let mut verdict = (self.decide)(Live::Read(&self.reads));
         let reads = std::mem::take(&mut verdict.confirm);
         Some((verdict, reads))

@@ -11,7 +11,7 @@ use clap::Args;
 use super::seconds;
 use crate::certs::{CertificatePaths, make_pair};
 use crate::command::CommandError;
-use crate::command::files::{self, Folders, Signs, World};
+use crate::command::files::{self, FileStatus, Folders, World};
 use crate::decide::{Review, Verdict};
 use crate::telemetry::{Metrics, Readiness};
 
@@ -70,8 +70,8 @@ fn world(
     }
     let good = readiness
         .remark("files", "a file is broken, the log says which; what was read last is in use");
-    let signs = Signs { metrics: metrics.clone(), good };
-    Ok(files::watch(folders, with_objects, every, signs)?)
+    let status = FileStatus { metrics: metrics.clone(), good };
+    Ok(files::watch(folders, with_objects, every, status)?)
 }
 
 /// On the first start there is nothing in the folder; later all of it. What is

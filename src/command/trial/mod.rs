@@ -35,7 +35,7 @@ use self::report::Tested;
 use self::stage::Stage;
 use self::written::Test;
 use super::document::document;
-use super::files::{File, FileError, stdin_once, texts};
+use super::files::{File, FileError, read_texts, stdin_once};
 use super::screen::{Format, Screen};
 use super::{CommandError, print};
 
@@ -83,7 +83,7 @@ enum Output {
 pub fn run(arguments: &TestArguments) -> Result<ExitCode, CommandError> {
     let TestArguments { tests, policies, output } = arguments;
     stdin_once(tests.iter().chain(policies))?;
-    let report = tried(&texts(tests)?, &given(policies)?)?;
+    let report = tried(&read_texts(tests)?, &given(policies)?)?;
     if report.tests.is_empty() {
         return Err(CommandError::Usage(format!(
             "there is no PolicyTest in {}; next: see whether it is the right folder, and whether \
@@ -102,7 +102,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode, CommandError> {
 
 /// The policies of the command line. One who names some expects some.
 fn given(policies: &[PathBuf]) -> Result<Vec<File>, CommandError> {
-    let files = texts(policies)?;
+    let files = read_texts(policies)?;
     if files.is_empty() && !policies.is_empty() {
         return Err(CommandError::Usage(format!(
             "there is no file of YAML or JSON in {}; name the policies to be tested",

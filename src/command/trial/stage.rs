@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::error::CaseError;
 use super::written::{KIND, Test};
 use crate::command::files::{
-    Content, Document, File, FileError, World, inline, parse_all, short_names, texts,
+    Content, Document, File, FileError, World, inline, parse_all, read_texts, short_names,
 };
 use crate::objects::{KindInfo, KindNames};
 use crate::policy::api::GROUP;
@@ -53,7 +53,7 @@ impl Stage {
             .retain(|document| (document.group.as_str(), document.kind.as_str()) != (GROUP, KIND));
         let taught = short_names(&documents);
         let mut bodies = BTreeMap::new();
-        let world = World::of(documents, true, &mut |info, object| {
+        let world = World::from_documents(documents, true, &mut |info, object| {
             let text = |pointer: &str| {
                 object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
             };
@@ -107,7 +107,7 @@ pub fn named(test: &Document, field: &str, path: &str) -> Result<Vec<File>, File
     let place = test.node.place_of(field);
     let folder = Path::new(&*test.file).parent().unwrap_or(Path::new(""));
     let path: PathBuf = folder.join(path).components().collect();
-    let files = texts(&[path]).map_err(|error| error.named_at(test, place))?;
+    let files = read_texts(&[path]).map_err(|error| error.named_at(test, place))?;
     if files.is_empty() {
         let message = "there is no file of YAML or JSON in this folder";
         return Err(test.field_error(field, message));

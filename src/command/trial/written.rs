@@ -8,7 +8,7 @@ use super::error::CaseError;
 use super::expect::Expect;
 use super::verb::Verb;
 use crate::command::files::{
-    Content, Document, File, FileError, Manner, Node, inline, nodes, read,
+    Content, Document, File, FileError, Node, Strictness, inline, nodes, read,
 };
 use crate::policy::api::GROUP;
 
@@ -187,7 +187,7 @@ impl Test {
             let message = "of a PolicyTest there is only the version v1alpha1";
             return Err(document.field_error("apiVersion", message));
         }
-        document.has_only(FIELDS)?;
+        document.check_fields(FIELDS)?;
         document.name()?;
         let node = |field: &str| {
             document.node.get(field).ok_or_else(|| {
@@ -197,12 +197,13 @@ impl Test {
         };
         let misfit = |error| document.misfit(&error);
         let Metadata { name } =
-            read(node("metadata")?, "metadata", Manner::Values).map_err(misfit)?;
+            read(node("metadata")?, "metadata", Strictness::RejectEmpty).map_err(misfit)?;
         let now: Option<Timestamp> = match document.node.get("now") {
             None => None,
-            Some(now) => read(now, "now", Manner::Values).map_err(misfit)?,
+            Some(now) => read(now, "now", Strictness::RejectEmpty).map_err(misfit)?,
         };
-        let written: Vec<Raw> = read(node("cases")?, "cases", Manner::Values).map_err(misfit)?;
+        let written: Vec<Raw> =
+            read(node("cases")?, "cases", Strictness::RejectEmpty).map_err(misfit)?;
         if written.is_empty() {
             return Err(document.field_error("cases", "there is none; write down at least one"));
         }

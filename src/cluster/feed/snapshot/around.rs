@@ -122,7 +122,7 @@ impl Snapshot {
         let (mut whole, mut why) = (false, String::new());
         let places = match &place {
             Place::Namespaces(places) => places.clone(),
-            Place::Everywhere => match self.pages(&info, detail, "", "").await {
+            Place::Everywhere => match self.read_list(&info, detail, "", "").await {
                 Ok(all) => {
                     whole = true;
                     objects = all;
@@ -138,7 +138,7 @@ impl Snapshot {
         };
         let mut missed = None;
         for namespace in &places {
-            match self.pages(&info, detail, namespace, "").await {
+            match self.read_list(&info, detail, namespace, "").await {
                 Ok(some) => {
                     objects.extend(some);
                     read.in_namespace.push((kind, namespace.clone()));

@@ -22,7 +22,7 @@ use self::tally::Tally;
 use crate::cluster::World;
 use crate::cluster::feed::plan::{policies, targets};
 use crate::command::document::NotRead;
-use crate::command::files::{self, filled, stdin_once};
+use crate::command::files::{self, read_nonempty, stdin_once};
 use crate::command::place::PlaceArguments;
 use crate::command::screen::{OutputArguments, Progress, Screen};
 use crate::command::target::SILENT;
@@ -59,8 +59,8 @@ pub async fn run(
 ) -> Result<ExitCode, CommandError> {
     let PlanArguments { filename, from, .. } = arguments;
     stdin_once(filename.iter().chain(&from))?;
-    let files = filled(&filename)?;
-    let rules = files::rules(&files)?;
+    let files = read_nonempty(&filename)?;
+    let rules = files::read_rules(&files)?;
     if rules.specs.is_empty() {
         let text = "-f names no DeletionPolicy; name the files or folders that have one";
         return Err(CommandError::Usage(text.to_owned()));
@@ -146,7 +146,7 @@ fn of_files(
         seen.push((info.clone(), json!({"metadata": object.get("metadata")})));
     };
     let identities = Identities::of_namespace(namespace);
-    let world = files::World::read_plan(policies, &filled(from)?, identities, see)?;
+    let world = files::World::read_plan(policies, &read_nonempty(from)?, identities, see)?;
     let files::World { graph, policies, .. } = world;
     let mut tally = Tally::default();
     for (info, object) in &seen {

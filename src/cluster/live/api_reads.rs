@@ -90,7 +90,7 @@ impl Found {
 
 /// What is known of the kind that is to be read.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct KindToRead {
     info: KindInfo,
     detail: Detail,
     /// What is kept of its objects.
@@ -100,9 +100,9 @@ pub struct Known {
     lists: bool,
 }
 
-impl Known {
+impl KindToRead {
     /// What the world knows of it; `None`: that it is served is not known.
-    pub fn of(world: &World, read: &LiveRead) -> Option<Self> {
+    pub fn find(world: &World, read: &LiveRead) -> Option<Self> {
         let (group, resource) = coordinates(read);
         let kinds = &world.graph.kinds;
         let kind = kinds.find_resource(group, resource)?;
@@ -153,7 +153,7 @@ pub fn coordinates(read: &LiveRead) -> (&str, &str) {
 }
 
 /// How a read is carried out.
-pub struct Exchange<'a> {
+pub struct ApiReads<'a> {
     pub client: &'a kube::Client,
     pub memory: &'a ReadMemory,
     /// Who causes it.
@@ -162,12 +162,12 @@ pub struct Exchange<'a> {
     pub until: Instant,
 }
 
-impl Exchange<'_> {
+impl ApiReads<'_> {
     /// Carries a read out. The text of an error finishes the sentence "objects of
     /// kind Pod may need it:".
     pub async fn carry_out(
         &self,
-        known: Option<&Known>,
+        known: Option<&KindToRead>,
         read: &LiveRead,
     ) -> Result<Found, ApiError> {
         let outcome = match (known, read) {
@@ -193,7 +193,7 @@ impl Exchange<'_> {
 
     async fn object(
         &self,
-        known: &Known,
+        known: &KindToRead,
         namespace: &str,
         name: &str,
     ) -> Result<Found, ReadFailure> {
@@ -221,11 +221,11 @@ impl Exchange<'_> {
     /// The objects of a list, or one of them.
     async fn list(
         &self,
-        known: &Known,
+        known: &KindToRead,
         namespace: &str,
         first: bool,
     ) -> Result<Found, ReadFailure> {
-        let Known { info, detail, .. } = known;
+        let KindToRead { info, detail, .. } = known;
         let namespace = known.place(namespace);
         let query = ListQuery { info, namespace, detail: *detail, labels: "" };
         let mut list = ListReader::new(self.client, query, self.memory.buffers.clone());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::world::{SharedWorld, World, take};
-use super::exchange::{Found, coordinates};
+use super::api_reads::{Found, coordinates};
 use crate::decide::{LiveRead, LiveReads};
 use crate::graph::{Graph, NodeId};
 use crate::objects::{ApiError, KindId};
@@ -63,13 +63,13 @@ fn apply(
 /// number, and while a question waits those of the world can change: then what
 /// was found is applied again.
 #[derive(Debug)]
-pub struct Gathered {
+pub struct CollectedReads {
     reads: LiveReads,
     catalogue: Arc<Catalogue>,
     answers: Vec<Answer>,
 }
 
-impl Gathered {
+impl CollectedReads {
     /// Nothing so far, with the numbers of this world.
     pub fn new(world: &World) -> Self {
         let mut graph = Graph::new(world.graph.kinds.clone());
@@ -109,7 +109,7 @@ impl Gathered {
 
     /// The same with the numbers that the world has now. Its lock is held for a
     /// moment only, so they may change again.
-    pub fn renumbered(self, world: &SharedWorld) -> Self {
+    pub fn renumber(self, world: &SharedWorld) -> Self {
         let mut renumbered = {
             let world = world.read();
             if self.fits(&world) {

@@ -1,12 +1,11 @@
 //! Files that a person names once: read now, and not again.
 
 use std::collections::HashSet;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::documents::{Document, File, parse};
-use super::folder::{LARGEST, is_stream, read};
-use super::own::Own;
+use super::folder::{is_stream, read, read_text};
+use super::own::BelayObjects;
 use super::tree::Node;
 use super::{FileError, Folders};
 use crate::command::CommandError;
@@ -44,40 +43,40 @@ impl Manifest {
 
 /// The texts of these files and folders; `-` is standard input. A pipe is a file
 /// where a person names it, and nothing where it stands in a folder.
-pub fn texts(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
+pub fn read_texts(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
     let (streams, others): (Vec<_>, Vec<_>) =
         paths.iter().filter(|path| !is_stdin(path)).partition(|path| is_stream(path));
-    let mut files = Folders(others.into_iter().cloned().collect()).look()?.read()?;
+    let mut files = Folders(others.into_iter().cloned().collect()).list()?.read()?;
     for stream in streams {
         files.push(read(stream)?);
     }
     if paths.iter().any(|path| is_stdin(path)) {
-        files.push(stdin()?);
+        files.push(read_text(STDIN, std::io::stdin().lock())?);
     }
     Ok(files)
 }
 
 /// The same, where none of them may be without an object: a command that failed
 /// leaves an empty dump, which would say of everything that it is not there.
-pub fn filled(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
-    let files = texts(paths)?;
+pub fn read_nonempty(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
+    let files = read_texts(paths)?;
     for path in paths {
         let name = if is_stdin(path) { STDIN.to_owned() } else { path.display().to_string() };
         let is_of = |file: &&File| *file.name == *name || Path::new(&*file.name).starts_with(path);
         let own: Vec<&File> = files.iter().filter(is_of).collect();
         let is_empty = match own.is_empty() {
             // What several paths lead to is read once, by the first of them.
-            true => path.is_dir() && Folders(vec![path.clone()]).look()?.is_empty(),
-            false => own.iter().all(|file| says_nothing(&file.text)),
+            true => path.is_dir() && Folders(vec![path.clone()]).list()?.is_empty(),
+            false => own.iter().all(|file| is_blank(&file.text)),
         };
         if is_empty {
-            return Err(empty(path, &name));
+            return Err(empty_input(path, &name));
         }
     }
     Ok(files)
 }
 
-fn empty(path: &Path, name: &str) -> FileError {
+fn empty_input(path: &Path, name: &str) -> FileError {
     if path.is_dir() {
         let message = "no YAML or JSON in this folder has an object in it; next: see whether it is \
                        the right folder";
@@ -93,7 +92,7 @@ fn empty(path: &Path, name: &str) -> FileError {
 
 /// Whether a text is empty, but for comments and what stands between documents.
 /// A List without items is an answer: there is nothing.
-fn says_nothing(text: &str) -> bool {
+fn is_blank(text: &str) -> bool {
     text.lines()
         .map(|line| line.trim_start_matches("---").trim())
         .all(|line| line.is_empty() || line.starts_with('#') || line == "...")
@@ -101,20 +100,6 @@ fn says_nothing(text: &str) -> bool {
 
 fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
-}
-
-fn stdin() -> Result<File, FileError> {
-    let mut bytes = Vec::new();
-    let read = std::io::stdin().lock().take(LARGEST + 1).read_to_end(&mut bytes);
-    read.map_err(|error| {
-        let message = format!("it cannot be read ({error})");
-        FileError { unread: true, ..FileError::whole(STDIN, message) }
-    })?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(FileError::whole(STDIN, "it is larger than 64 MiB; split it"));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| FileError::whole(STDIN, "it is not UTF-8"))?;
-    Ok(File { name: STDIN.into(), text })
 }
 
 /// That standard input is at most one of these: it can be read once.
@@ -129,7 +114,7 @@ pub fn stdin_once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<()
 }
 
 /// The objects that these files name, each once, in their order.
-pub fn manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
+pub fn read_manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
     let mut found: Vec<Manifest> = Vec::new();
     let mut seen = HashSet::new();
     for file in files {
@@ -162,20 +147,20 @@ pub struct Rules {
 }
 
 /// The policies and relations of these files.
-pub fn rules(files: &[File]) -> Result<Rules, FileError> {
-    let mut own = Own::default();
+pub fn read_rules(files: &[File]) -> Result<Rules, FileError> {
+    let mut own = BelayObjects::default();
     for file in files {
         for document in parse(file)?.iter().filter(|document| document.group == GROUP) {
-            own.take(document)?;
+            own.add(document)?;
         }
     }
-    let Own { specs, policies, relations, .. } = own;
+    let BelayObjects { specs, policies, relations, .. } = own;
     Ok(Rules { specs, policies, relations })
 }
 
 /// The words for the kinds that these files know: those of Kubernetes, and
 /// what their CRDs teach.
-pub fn names<'f>(
+pub fn read_names<'f>(
     kinds: &Kinds,
     files: impl IntoIterator<Item = &'f File>,
 ) -> Result<KindNames, FileError> {
@@ -214,7 +199,7 @@ mod tests {
         std::fs::write(path("none.yaml"), "apiVersion: v1\nkind: List\nitems: []\n").unwrap();
         let said = |names: &[&str]| {
             let paths: Vec<PathBuf> = names.iter().map(|name| path(name)).collect();
-            filled(&paths).map(|files| files.len()).map_err(|error| {
+            read_nonempty(&paths).map(|files| files.len()).map_err(|error| {
                 let said = error.to_string();
                 assert!(said.contains("; next: see whether "), "{said}");
                 (error.is_unread(), said.contains("this folder"))
@@ -227,10 +212,10 @@ mod tests {
         assert_eq!(said(&["notes.yaml"]), Err((true, false)));
         assert_eq!(said(&["none.yaml", "notes.yaml"]), Err((true, false)));
         assert_eq!(said(&["none.yaml", "empty"]), Err((false, true)));
-        let device = filled(&["/dev/null".into()]).map(drop).unwrap_err().to_string();
+        let device = read_nonempty(&["/dev/null".into()]).map(drop).unwrap_err().to_string();
         assert!(device.starts_with("/dev/null: it has no object in it; next: "), "{device}");
         // It is read, and it is too much.
-        let endless = texts(&["/dev/zero".into()]).map(drop).unwrap_err().to_string();
+        let endless = read_texts(&["/dev/zero".into()]).map(drop).unwrap_err().to_string();
         assert!(endless.ends_with("larger than 64 MiB; split it"), "{endless}");
     }
 }
