@@ -16,7 +16,7 @@ use super::api;
 use super::api::Detail;
 use super::api_error::chain;
 use super::kubeconfig::find_cluster;
-use super::start::{StartError, unhurried};
+use super::start::{StartError, without_retries};
 use super::world::RELEASE_REQUESTED;
 use crate::objects::{ApiError, KindInfo};
 
@@ -59,7 +59,7 @@ impl Caller {
         let options = KubeConfigOptions { context: access.context.clone(), ..Default::default() };
         let config = find_cluster(access.kubeconfig.as_ref(), &options).await;
         let config = config.map_err(StartError::Kubeconfig)?;
-        let mut config = unhurried(config);
+        let mut config = without_retries(config);
         if let Some(user) = &access.impersonate {
             config.auth_info.impersonate = Some(user.clone());
         }

@@ -1,24 +1,22 @@
-//! What time it is.
-
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// The time by the API server's clock, where it was told: nobody's laptop has to
-/// be right. Otherwise it is that of this machine, which is what replicas go by.
+/// The time of the API server's clock if it is known, so that the clock of a user's
+/// machine doesn't matter. Otherwise the local clock, which replicas use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Clock {
-    told: Option<(Timestamp, Instant)>,
+    server_time: Option<(Timestamp, Instant)>,
 }
 
 impl Clock {
-    /// The API server has just said that it is this time.
-    pub fn told(time: Timestamp) -> Self {
-        Self { told: Some((time, Instant::now())) }
+    /// Created when an answer of the API server arrives.
+    pub fn from_server(time: Timestamp) -> Self {
+        Self { server_time: Some((time, Instant::now())) }
     }
 
     /// What time it is.
     pub fn now(&self) -> Timestamp {
-        let Some((told, at)) = self.told else { return Timestamp::now() };
-        told.saturating_add(at.elapsed()).unwrap_or(told)
+        let Some((server_time, at)) = self.server_time else { return Timestamp::now() };
+        server_time.saturating_add(at.elapsed()).unwrap_or(server_time)
     }
 }

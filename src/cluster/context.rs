@@ -12,13 +12,13 @@ use crate::telemetry::{Metrics, Readiness};
 use crate::timing::Timing;
 use crate::webhook::PathToken;
 
-/// Who this belay is, and what its objects are called.
+/// The identity of this installation and the names of its objects.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The namespace that belay runs in.
     pub namespace: String,
-    /// The name of the installation: of both webhook configurations, the
-    /// Lease and the Service, and the beginning of all other names.
+    /// The name of the installation. Both webhook configurations, the Lease and the
+    /// Service have this name; other objects have it as a prefix.
     pub name: String,
     /// The name of this replica, another one for each start of the process.
     pub replica: String,
@@ -27,13 +27,12 @@ pub struct Settings {
     pub labelled: Vec<(String, String)>,
     /// Whose matter the certificates are.
     pub certificates: Certificates,
-    /// So many objects of one kind may get a hold late for one policy that does
-    /// not say another number; 0: any number.
+    /// The maximum number of existing objects of one kind that get a hold for one policy,
+    /// unless the policy sets it; 0: unlimited.
     pub backfill: usize,
-    /// How long the API server waits for an answer, as the webhook
-    /// configurations were installed.
+    /// The time-out in the installed webhook configurations.
     pub timeout_seconds: i32,
-    /// When the parts look, try and write again.
+    /// Intervals and time-outs.
     pub timing: Timing,
 }
 
@@ -47,10 +46,10 @@ pub enum Certificates {
         /// For how long a pair is made.
         days: u32,
     },
-    /// Somebody else's, who mounts them as files.
+    /// Mounted files from another source.
     Files {
-        /// The file of their authorities, for the configurations; none:
-        /// somebody else puts them there as well.
+        /// The file with the CA certificates for the webhook configurations; `None`:
+        /// another client writes them.
         authorities: Option<PathBuf>,
     },
 }
@@ -111,10 +110,10 @@ pub struct Signals {
     /// Counts the changes of policies, relations, kinds and owner kinds:
     /// whatever rules, statuses and holds follow from.
     pub changed: watch::Sender<u64>,
-    /// Whether this replica leads.
+    /// Whether this replica is the leader.
     pub leading: watch::Sender<bool>,
-    /// The authorities that the API server is to trust, PEM; none: they are
-    /// somebody else's matter, or not known yet.
+    /// The CA certificates that the API server must trust, PEM; `None` if another client
+    /// manages them or they are unknown.
     pub bundle: watch::Sender<Option<Arc<str>>>,
     /// The secrets in the paths of the webhooks; none: they were not read yet.
     pub paths: watch::Sender<Option<Paths>>,
@@ -124,7 +123,7 @@ pub struct Signals {
     pub holding: watch::Sender<Arc<HashMap<String, Holding>>>,
     /// Whether belay ends.
     pub ending: watch::Sender<bool>,
-    /// Wakes whoever lets go of holds: see [`super::world::Waiting`].
+    /// Wakes the task that releases holds: see [`super::world::Waiting`].
     pub waiting: Arc<Notify>,
     /// Wakes the feed: something that it plans by has changed.
     pub plan: Arc<Notify>,
@@ -152,8 +151,8 @@ impl Signals {
         self.changed.send_modify(|generation| *generation += 1);
     }
 
-    /// Makes a task whenever this replica begins to lead, and drops it when it leads no
-    /// more. `follows` is made for the times between, and runs first.
+    /// Runs a task while this replica is the leader, and drops it when it no longer is.
+    /// `follows` runs before, while it is not the leader.
     pub async fn while_leading<L, F>(
         &self,
         mut leads: impl FnMut() -> L,
@@ -187,7 +186,7 @@ impl Signals {
 /// The secrets in the paths of the webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths {
-    /// The one that belongs in the webhook configurations.
+    /// The path for the webhook configurations.
     pub register: PathToken,
     /// All that are accepted.
     pub accepted: Vec<PathToken>,
@@ -197,15 +196,15 @@ pub struct Paths {
 /// server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registered {
-    /// The value of [`Signals::changed`] whose rules stand in both
-    /// configurations; none: they do not.
+    /// The value of [`Signals::changed`] whose rules are in both configurations; `None`
+    /// if they are not.
     pub generation: Option<u64>,
-    /// The authorities that stand in every entry of both.
+    /// The CA certificates in all webhooks of both configurations.
     pub bundle: Option<Arc<str>>,
-    /// The secret in the path of every entry of both.
+    /// The token in the path of all webhooks of both configurations.
     pub token: Option<PathToken>,
-    /// The configurations that do not exist, as `kind/name`, and the entries
-    /// that those which exist lack, as `kind/name entry name`.
+    /// The missing configurations, as `kind/name`, and the missing webhooks, as
+    /// `kind/name webhook name`.
     pub missing: Vec<String>,
     /// The webhooks that are not as they were installed, as `kind/name webhook
     /// name (fields)`.

@@ -1,4 +1,4 @@
-//! Final verdicts: what the world says, confirmed by what the API server says.
+//! Final verdicts: decided from the cached world and confirmed by live reads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +27,10 @@ mod effort;
 /// can raise one more question, seldom two.
 const ROUNDS: usize = 6;
 
-/// What is left of the time for the answer itself.
+/// The part of the deadline that is reserved for the answer.
 const MARGIN: Duration = Duration::from_millis(150);
 
-/// Decides by what is known, and has confirmed what has to be.
+/// Decides from the cached state and confirms the result with live reads where necessary.
 pub struct ClusterDecider {
     world: SharedWorld,
     cluster: Arc<dyn LiveApi>,
@@ -43,22 +43,21 @@ pub struct ClusterDecider {
 }
 
 impl ClusterDecider {
-    /// Decides by this world, has `cluster` read and write what it takes, and
-    /// notes what it has said.
+    /// Decides from this world, reads and writes through `cluster`, and records verdicts.
     pub fn new(world: SharedWorld, cluster: Arc<dyn LiveApi>, journal: Journal) -> Self {
         let turns = FairSemaphore::new(effort::SLOTS);
         Self { world, cluster, journal, none: Arc::default(), turns }
     }
 
-    /// Whose turn it is to have something read, or decided with much work.
+    /// The group of this review for fair queueing.
     fn group(&self, review: &Review<'_>) -> ReadGroup {
         let world = self.world.read();
         let live = Live::Read(&self.none);
         ReadGroup::of(&Situation::new(&world.graph, &world.policies, live, 0), review)
     }
 
-    /// The final verdict. It is recorded only if the object of the review is
-    /// known to exist: a caller who knows the path can name any object.
+    /// The final verdict. It is recorded only if the object of the review is known to
+    /// exist, because a client that knows the path can name any object.
     async fn answer(&self, review: &Review<'_>, until: Instant, effort: &Effort) -> Verdict {
         let until = until.checked_sub(MARGIN).unwrap_or(until);
         let mut pending = PendingReview { decider: self, review, until, effort, gathered: None };
@@ -88,12 +87,12 @@ impl Confirm for PendingReview<'_> {
         let Self { decider: ClusterDecider { world, none, turns, .. }, review, .. } = *self;
         let gathered = &mut self.gathered;
         let decide = |budget: &StepBudget| look(world, none, review, gathered.as_ref(), budget);
-        let decided = match self.effort.at_once(decide) {
+        let decided = match self.effort.try_now(decide) {
             Some(decided) => decided,
             None => {
                 let group = self.decider.group(review);
                 let (world, none) = (world.clone(), none.clone());
-                let deciding = self.effort.in_turn(turns, group, || {
+                let deciding = self.effort.run_queued(turns, group, || {
                     let (owned, reads) = (review.to_static(), gathered.take());
                     move |budget: &StepBudget| {
                         (look(&world, &none, &owned, reads.as_ref(), budget), reads)
@@ -175,11 +174,10 @@ impl PendingReview<'_> {
         Recordable::No
     }
 
-    /// The final verdict, after what it says was written down. Who is exempt
-    /// begins a cascade: if that is on no record, the collectors' deletes are
-    /// refused one after the other, and nothing but a person ends it. Any other
-    /// record of the same object is deleted, because the request that it was
-    /// written for may have been forged.
+    /// Writes the approval of an exemption before the request is admitted. An exempt user
+    /// starts a cascade: without a record, the garbage collector's requests would be
+    /// denied one after the other, until a user ends it. Any other record of the same
+    /// object is deleted, because the request that caused it may have been forged.
     async fn recorded(&self, verdict: Verdict) -> Verdict {
         let Self { decider, review, until, .. } = *self;
         if review.dry_run || !verdict.decision.passes() {
@@ -254,13 +252,13 @@ impl Decider for ClusterDecider {
     fn decide<'a>(&'a self, review: &'a Review<'a>, until: Instant) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(async move {
             let mut verdict = self.answer(review, until, &Effort::default()).await;
-            // What is asked twice is recorded once.
+            // Repeated questions are recorded once.
             let Resource { group, resource, .. } = &review.resource;
             if review.labelled && self.world.read().policies.names(group, resource) {
                 verdict.recorded = Recordable::No;
             }
             if verdict.recorded != Recordable::No {
-                self.journal.note(review, &verdict);
+                self.journal.record(review, &verdict);
             }
             verdict
         })

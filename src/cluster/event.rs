@@ -9,10 +9,10 @@ use super::api::post_params;
 use super::pace::within;
 use crate::objects::ApiError;
 
-/// Who reports.
+/// The reporting component.
 pub(super) const COMPONENT: &str = "belay";
 
-/// Where Events are whose object has no namespace.
+/// The namespace of Events about cluster-scoped objects.
 const OUTSIDE: &str = "default";
 
 /// The object of an Event.
@@ -27,7 +27,7 @@ pub(super) struct InvolvedObject {
     pub(super) uid: String,
 }
 
-/// What an Event says.
+/// The content of an Event.
 pub(super) struct EventReport<'a> {
     /// The name of the Event.
     pub(super) name: String,

@@ -56,12 +56,12 @@ pub fn approval_of(
     DeletionApproval::new(&name(exemption), spec)
 }
 
-/// What is said when one could not be deleted.
+/// The message about an approval that could not be deleted.
 pub fn unrevoked(record: &RevokedRecord, error: &ApiError) -> String {
     format!("the record of an exemption, {}, could not be deleted: {error}", record.name)
 }
 
-/// What is said when it could not be written.
+/// The message about an approval that could not be written.
 pub fn unrecorded(exemption: &Exemption, error: &ApiError) -> String {
     let Exemption { user, policies, .. } = exemption;
     format!("the exemption of {user} by {} could not be recorded: {error}", sources(policies))
@@ -79,16 +79,16 @@ pub fn is_recorded(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Two exemptions that get one name all the same only take turns: what is
-/// there counts as good for nothing but what it says.
+/// Two exemptions with the same name only replace each other: an existing approval covers
+/// only what it contains.
 fn name(exemption: &Exemption) -> String {
     let digest = short_digest(&(&exemption.uid, &exemption.user, &exemption.policies));
     format!("{PREFIX}{digest}")
 }
 
-/// Whether an approval that is there says the same as one that is wanted, and
-/// will for at least half of the time.
-fn is_good(existing: &DeletionApproval, wanted: &DeletionApproval, now: Timestamp) -> bool {
+/// Whether an existing approval equals the wanted one and stays valid for at least half
+/// of the time.
+fn is_sufficient(existing: &DeletionApproval, wanted: &DeletionApproval, now: Timestamp) -> bool {
     let (there, spec) = (&existing.spec, &wanted.spec);
     let left = |spec: &DeletionApprovalSpec| spec.expiration_time.0.duration_since(now);
     let same = there.target_ref == spec.target_ref
@@ -120,7 +120,7 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
             Err(error) => return Err(error.into()),
         }
         let Some(existing) = api.get_opt(&name).await? else { continue };
-        if is_good(&existing, &approval, Timestamp::now()) {
+        if is_sufficient(&existing, &approval, Timestamp::now()) {
             return Ok(());
         }
         let same = Preconditions { uid: existing.metadata.uid, ..Preconditions::default() };
@@ -140,8 +140,7 @@ pub async fn revoke(client: &kube::Client, record: &RevokedRecord) -> Result<(),
     let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
     match api.delete(&record.name, &options).await {
         Ok(_) => Ok(()),
-        // It is gone, or another one has its name, which is newer than the
-        // request.
+        // It was deleted, or a newer one has its name.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -238,14 +237,15 @@ mod tests {
     #[test]
     fn what_is_there_is_good_for_half_of_the_time() {
         let existing = approval(&exemption(), 0);
-        let good = |seconds| is_good(&existing, &approval(&exemption(), seconds), at(seconds));
+        let good =
+            |seconds| is_sufficient(&existing, &approval(&exemption(), seconds), at(seconds));
         assert!(good(0) && good(300));
         assert!(!good(301) && !good(601));
         let mut other = existing.clone();
         other.spec.approver = "mallory".to_owned();
-        assert!(!is_good(&other, &existing, at(0)));
+        assert!(!is_sufficient(&other, &existing, at(0)));
         let mut ending = existing.clone();
         ending.metadata.deletion_timestamp = Some(Time(at(0)));
-        assert!(!is_good(&ending, &existing, at(0)));
+        assert!(!is_sufficient(&ending, &existing, at(0)));
     }
 }

@@ -1,43 +1,39 @@
-//! How far the holds of a policy are, as its condition says it.
+//! The progress of the holds of a policy, for its condition.
 
-/// How far the holds of a policy are.
+/// The progress of the holds of a policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holding {
-    /// So many objects have the hold.
+    /// Objects that have the hold.
     pub done: usize,
-    /// So many are to have it.
+    /// Objects that need the hold.
     pub total: usize,
-    /// The kinds on which `hold: Auto` puts none.
+    /// The kinds to which `hold: Auto` adds no hold.
     pub none_on: Vec<String>,
     /// The kinds that belay's account may not patch.
     pub forbidden: Vec<String>,
-    /// Whether the policy places no hold at all, because it binds only some
-    /// subjects.
+    /// True for a policy that adds no hold because it binds only some subjects.
     pub binds_some: bool,
-    /// The kinds of which too many objects lack it for putting it on.
+    /// The kinds with more missing holds than the limit.
     pub stopped: Vec<Stopped>,
-    /// The objects on which the API server let belay put none.
+    /// The objects on which the API server refused the hold.
     pub refused: Option<RefusedHolds>,
 }
 
-/// Objects on which the API server let belay put no hold.
+/// Objects on which the API server refused the hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedHolds {
-    /// So many.
     pub objects: usize,
-    /// The kind and name of the first one.
+    /// Kind and name of the first object.
     pub first: String,
-    /// Why it was refused.
     pub why: String,
 }
 
-/// A kind of which too many objects lack the hold.
+/// A kind with more missing holds than the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped {
-    /// Its name.
     pub resource: String,
-    /// So many lack it.
+    /// Objects without the hold.
     pub missing: usize,
-    /// So many may get it late.
+    /// The limit.
     pub limit: usize,
 }

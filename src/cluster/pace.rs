@@ -49,15 +49,14 @@ impl Backoff {
 /// minute, and by then whatever was to be written is old.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// Waits for the answer to one request, and not for ever: a hang must not look
-/// like silence.
+/// Limits the time of one request, so that a hanging request becomes an error.
 pub async fn within<T, E: Into<ApiError>>(
     request: impl Future<Output = Result<T, E>>,
 ) -> Result<T, ApiError> {
     within_limit(LIMIT, request).await
 }
 
-/// The same, for so long.
+/// As [`within`], with another limit.
 pub async fn within_limit<T, E: Into<ApiError>>(
     limit: Duration,
     request: impl Future<Output = Result<T, E>>,
@@ -65,7 +64,7 @@ pub async fn within_limit<T, E: Into<ApiError>>(
     timed(limit, request).await?.map_err(Into::into)
 }
 
-/// Waits for so long for the answer to one request, which may be an error.
+/// Limits the time of one request and keeps its own error.
 pub async fn timed<T>(limit: Duration, request: impl Future<Output = T>) -> Result<T, ApiError> {
     tokio::time::timeout(limit, request).await.map_err(|_| ApiError::TimedOut(limit))
 }

@@ -14,7 +14,7 @@ impl PatchRights {
     }
 
     /// From the rules of the account.
-    pub fn of(rules: Vec<ResourceRule>) -> Self {
+    pub fn from_rules(rules: Vec<ResourceRule>) -> Self {
         let patches = rules.into_iter().filter(|rule| {
             let named = rule.resource_names.as_ref().is_some_and(|names| !names.is_empty());
             !named && rule.verbs.iter().any(|verb| verb == "patch" || verb == "*")
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn only_rules_that_let_it_patch_any_object_count() {
         assert!(PatchRights::default().allow("apps", "deployments"));
-        let rights = PatchRights::of(vec![
+        let rights = PatchRights::from_rules(vec![
             rule(&["get", "list"], &["*"], &["*"], &[]),
             rule(&["patch"], &["apps"], &["deployments"], &[]),
             rule(&["patch"], &[""], &["secrets"], &["mine"]),

@@ -32,7 +32,7 @@ pub async fn run(context: Context) {
             Ok(answer) => {
                 backoff.succeeded();
                 let rules = answer.status.map(|status| status.resource_rules).unwrap_or_default();
-                let rights = PatchRights::of(rules);
+                let rights = PatchRights::from_rules(rules);
                 let mut world = context.world.write();
                 if world.patch_rights != rights {
                     world.patch_rights = rights;

@@ -1,10 +1,9 @@
-//! Whether belay is asked, and says what it has to: one look at an API server.
+//! The self-test: whether the API server calls belay and belay denies and holds.
 //!
-//! What it takes must not need an approval to go away again, since whoever runs
-//! this may be a service account, whose approvals do not count. So the hold is
-//! looked for in a dry run, which stores nothing; and what is stored to be
-//! refused is an Event, which no DELETE has to end: the API server forgets it by
-//! itself, also when whoever made it was killed.
+//! The test must work without an approval, because a ServiceAccount may run it, whose
+//! approvals don't count. So the hold is tested with a dry run, which stores nothing. The
+//! object for the denial test is an Event: the API server deletes it automatically, also
+//! when the test was killed.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +17,16 @@ use super::pace::{LIMIT, random, timed};
 use crate::objects::{ApiError, HOLD, PROTECT_LABEL};
 use crate::webhook::redact_tokens;
 
-/// What one look came to.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// As it has to be: the words of the API server, if it said any.
+    /// As expected, with the message of the API server.
     Right(String),
     /// Not as it has to be, which may be so for a moment after an installation.
     NotYet(String),
-    /// Whoever asks may not ask.
+    /// The caller has no permission.
     Forbidden(String),
-    /// It will not be as it has to be, however long somebody waits.
+    /// Waiting does not help.
     Never(String),
 }
 
@@ -41,7 +40,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// With a name that nobody else has. Nothing is made yet.
+    /// With a unique name. Nothing is created yet.
     pub fn new(client: &kube::Client, namespace: &str) -> Self {
         Self {
             name: format!("belay-selftest-{:08x}", random(u32::MAX)),
@@ -84,7 +83,7 @@ impl Probe {
         };
         let event = Event { metadata: self.metadata(), ..report.into_event("") };
         match once(self.events.create(&post_params(false), &event)).await {
-            // That it is there already is the answer to a try whose own was lost.
+            // An existing object is the result of an attempt whose answer was lost.
             Ok(_) | Err(Refusal::Answered(409, _)) => Answer::Right(String::new()),
             Err(refusal) => refusal.otherwise(),
         }
@@ -96,8 +95,7 @@ impl Probe {
         match once(self.events.delete(&self.name, &params)).await {
             Ok(_) => Answer::NotYet("it was allowed".to_owned()),
             Err(Refusal::Answered(403, said)) if is_of_belay(&said) => {
-                // What belay says before it has read its policies is a refusal,
-                // and proves nothing of what it will say.
+                // A denial before belay has read its policies proves nothing.
                 match said.contains("is protected; label") {
                     true => Answer::Right(said),
                     false => Answer::NotYet(format!("belay refused it for another reason: {said}")),
@@ -110,8 +108,7 @@ impl Probe {
         }
     }
 
-    /// Deletes the Event, where belay does not refuse that. Says whether it is
-    /// gone.
+    /// Deletes the Event unless belay denies that. Returns whether it was deleted.
     pub async fn take_away(&self) -> bool {
         let gone = once(self.events.delete(&self.name, &DeleteParams::default())).await;
         matches!(gone, Ok(_) | Err(Refusal::Answered(404, _)))
@@ -127,14 +124,14 @@ impl Probe {
     }
 }
 
-/// Whether words are those of a refusal by belay: the API server names the entry.
+/// Whether a message is a denial by belay: the API server names the webhook.
 fn is_of_belay(said: &str) -> bool {
     said.contains("delete.belay.dev\" denied the request: ")
 }
 
 /// Why a request did not succeed.
 enum Refusal {
-    /// By its code, and in these words.
+    /// The code and the message.
     Answered(u16, String),
     /// There was no answer.
     None(ApiError),
@@ -143,12 +140,12 @@ enum Refusal {
 impl Refusal {
     fn otherwise(self) -> Answer {
         match self {
-            // As RBAC says it.
+            // As RBAC refuses it.
             Self::Answered(403, said) if said.contains("is forbidden: User ") => {
                 Answer::Forbidden(said)
             }
-            // Another webhook answers with 403, a ValidatingAdmissionPolicy with
-            // 422 unless it says otherwise.
+            // Another webhook answers with 403, a ValidatingAdmissionPolicy with 422 by
+            // default.
             Self::Answered(403 | 404 | 422, said) => Answer::Never(said),
             Self::Answered(_, said) => Answer::NotYet(said),
             Self::None(error) => Answer::NotYet(error.to_string()),
@@ -156,7 +153,7 @@ impl Refusal {
     }
 }
 
-/// One request, of which the answer's own words are kept.
+/// Sends one request and keeps the message of the answer.
 async fn once<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {
     match timed(LIMIT, request).await {
         Ok(Ok(answer)) => Ok(answer),
@@ -176,7 +173,7 @@ mod tests {
     use super::*;
     use crate::cluster::local_api::{failure, local_client};
 
-    /// Looks at an API server that answers a POST, and a DELETE, like this.
+    /// Runs the test against an API server with these answers to POST and DELETE.
     fn probe(post: (u16, Value), delete: (u16, &'static str)) -> Probe {
         let client = local_client(move |request| {
             if request.method() == Method::DELETE {

@@ -17,8 +17,8 @@ use super::kubeconfig::{NoCluster, find_cluster};
 use super::live::Reader;
 use super::world::SharedWorld;
 use super::{
-    certificates, election, expired, feed, holds, journal, pace, paths, paused, registration,
-    release, rights, status,
+    certificates, election, expired_approvals, feed, holds, journal, pace, paths, pause_reports,
+    registration, release, rights, status,
 };
 use crate::certs::Serving;
 use crate::policy::Identities;
@@ -33,10 +33,10 @@ const THREADS: usize = 2;
 /// How long the parts may take to end: the Lease is given back meanwhile.
 const ENDING: Duration = Duration::from_secs(3);
 
-/// Where the cluster is, and who belay is in it.
+/// How to connect to the cluster, and the identity of belay.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A kubeconfig; none: the account of the Pod, or what KUBECONFIG says.
+    /// A kubeconfig; `None`: the ServiceAccount of the Pod, or KUBECONFIG.
     pub kubeconfig: Option<PathBuf>,
     /// The namespace that belay runs in; none: that of the account.
     pub namespace: Option<String>,
@@ -46,18 +46,17 @@ pub struct Options {
     pub replica: Option<String>,
     /// The kinds of which labelled objects are watched.
     pub labelled: Vec<(String, String)>,
-    /// Whom belay knows by name.
+    /// The user names that belay treats specially.
     pub identities: Identities,
-    /// Whose matter certificates are. Without names they are those of the
-    /// installation's Service.
+    /// The source of certificates. Without names, those of the installation's Service are
+    /// used.
     pub certificates: Certificates,
-    /// So many objects of one kind may get a hold late for one policy; 0: any
-    /// number.
+    /// The maximum number of existing objects of one kind that get a hold for one policy;
+    /// 0: unlimited.
     pub backfill: usize,
-    /// How long the API server waits for an answer, as the webhook
-    /// configurations were installed.
+    /// The time-out in the installed webhook configurations.
     pub timeout_seconds: i32,
-    /// When its parts look, try and write again.
+    /// Intervals and time-outs.
     pub timing: Timing,
 }
 
@@ -97,8 +96,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it. Nothing has been read when this returns; readiness says when
-    /// it has.
+    /// Starts all tasks. Readiness reports when the cluster was read.
     pub fn start(
         options: Options,
         metrics: Metrics,
@@ -171,9 +169,9 @@ impl Cluster {
         parts.start("registration", registration::run(context.clone()), handle);
         let release = until_the_end(&context, release::run(context.clone(), reader));
         parts.start("release", release, handle);
-        let expired = until_the_end(&context, expired::run(context.clone()));
+        let expired = until_the_end(&context, expired_approvals::run(context.clone()));
         parts.start("expired", expired, handle);
-        let paused = until_the_end(&context, paused::run(context.clone()));
+        let paused = until_the_end(&context, pause_reports::run(context.clone()));
         parts.start("paused", paused, handle);
         parts.start("holds", until_the_end(&context, holds::run(context.clone())), handle);
         let (dies, died) = watch::channel(None);
@@ -182,8 +180,8 @@ impl Cluster {
         Ok(Self { runtime, parts, died, context, serving, accepted_tokens, decider })
     }
 
-    /// The part that has ended though belay had not, once there is one: without
-    /// it what is decided grows old, and the process has to end.
+    /// The task that ended before the shutdown, if one did. Without it, decisions use
+    /// outdated data, so the process must exit.
     pub fn died(&self) -> watch::Receiver<Option<&'static str>> {
         self.died.clone()
     }
@@ -209,7 +207,7 @@ impl Cluster {
         self.accepted_tokens.clone()
     }
 
-    /// Ends it: whoever leads gives the Lease back.
+    /// Shuts down. The leader releases the Lease.
     pub fn stop(self) {
         let Self { context, runtime, parts, .. } = self;
         context.signals.ending.send_replace(true);
@@ -240,8 +238,8 @@ impl Parts {
         self.names.insert(task.id(), name);
     }
 
-    /// Waits until all have ended. One that does so before belay, by a panic or
-    /// without, must not go unnoticed: nobody else would do what it did.
+    /// Waits for all tasks. A task that ends before the shutdown must be noticed, because
+    /// no other task does its work.
     async fn supervise(
         mut self,
         signals: Arc<Signals>,
@@ -290,12 +288,12 @@ fn service_names(name: &str, namespace: &str) -> Vec<String> {
 
 async fn configuration(kubeconfig: Option<&PathBuf>) -> Result<kube::Config, StartError> {
     let config = find_cluster(kubeconfig, &KubeConfigOptions::default()).await;
-    config.map(unhurried).map_err(StartError::Configuration)
+    config.map(without_retries).map_err(StartError::Configuration)
 }
 
-/// The configuration, with limits that suit who tries again by itself.
-pub(super) fn unhurried(mut config: kube::Config) -> kube::Config {
-    // Each part tries again by itself, and knows when that is of no use.
+/// Sets time-outs and disables kube's own retries.
+pub(super) fn without_retries(mut config: kube::Config) -> kube::Config {
+    // Each task retries on its own.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     // Longer than any watch may be silent, so that a list which hangs does not
@@ -342,7 +340,7 @@ mod tests {
     #[tokio::test]
     async fn a_part_that_dies_ends_readiness_and_is_named() {
         assert_eq!(supervised(false).await, (false, Some("feed")));
-        // Who ends is not missed when that was asked for.
+        // A task may end during the shutdown.
         assert_eq!(supervised(true).await, (true, None));
     }
 }

@@ -1,5 +1,5 @@
-//! What belay knows: the graph, what people have said, and how objects of each
-//! kind are read.
+//! The cached state: the graph, belay's own objects, and how to read the objects of each
+//! kind.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,52 +21,50 @@ use crate::relations::{Catalogue, Parsed, Reads};
 
 /// Shared by the threads that answer reviews and those that feed.
 ///
-/// Nobody waits for anything while holding it: verdicts take microseconds, and
-/// what is fed is taken in a few objects at a time.
+/// No task waits for anything while it holds the lock: verdicts take microseconds, and
+/// the feed stores a few objects at a time.
 pub type SharedWorld = Arc<RwLock<World>>;
 
-/// Everything that a verdict looks at.
+/// All data that a verdict reads.
 #[derive(Debug, Default)]
 pub struct World {
     /// The objects.
     pub graph: Graph,
     /// How their edges are read.
     pub catalogue: Arc<Catalogue>,
-    /// What people have said.
+    /// Policies, approvals and pauses.
     pub policies: PolicySet,
     /// Whether the policies were read once; until then nothing is decided.
     pub loaded: bool,
-    /// Whether they are known now: when their kind has vanished, what was read
-    /// last stays in use, and nothing that is held is let go of.
+    /// Whether they are up to date. While their CRD is missing, the last ones stay in
+    /// force, and no hold is released.
     pub known: bool,
-    /// What discovery says of the kinds that are served, beside what the graph
-    /// keeps.
+    /// The other fields of discovery.
     pub served: NumberMap<KindId, Served>,
-    /// The kinds whose watch has been read to the end of a list: on others no
-    /// hold is put, because nobody would see when to let go of it.
+    /// The kinds whose first list is complete. Only these get holds, because otherwise
+    /// belay would not see when to release them.
     pub watched: NumberSet<KindId>,
     /// The kinds that belay's account may patch. On others belay places no hold
     /// either, because it could not remove it.
     pub patch_rights: PatchRights,
-    /// Which kinds own which, as far as owner references have said: the kind of
-    /// a dependent, and that of an owner, and when such a reference was known last.
+    /// The known owner kinds, from owner references: the kind of a dependent, the kind of
+    /// an owner, and when such a reference was last seen.
     pub owned: NumberMap<(KindId, KindId), Instant>,
-    /// The kinds of which objects may have the hold, whether a policy names
-    /// them still or not: their holds are taken off before they are forgotten.
+    /// The kinds whose objects may have the hold, including those that no policy names
+    /// any more: their holds are removed before they are forgotten.
     pub held: BTreeSet<KindId>,
-    /// Objects that have left a watch of labelled ones: gone, or without the
-    /// label, and perhaps with a hold that nothing wants any more.
+    /// Objects that left a watch by label: they were deleted or lost the label, and may
+    /// still have a hold.
     pub left: BTreeSet<Place>,
-    /// Objects that are Terminating under the hold.
+    /// Terminating objects with the hold, and which of them to check.
     pub waiting: Waiting,
-    /// The kinds whose objects own what policies protect, directly or at the
-    /// end of a chain.
+    /// The kinds that own protected objects, directly or through other owners.
     pub owners: NumberSet<KindId>,
     /// By which approvals and pauses run out.
     pub clock: Clock,
 }
 
-/// Where an object stands: kind, namespace and name.
+/// Kind, namespace and name of an object.
 pub type Place = (KindId, String, String);
 
 /// Objects that are Terminating under the hold, and which of them to look at.
@@ -74,10 +72,9 @@ pub type Place = (KindId, String, String);
 pub struct Waiting {
     /// As they were seen last.
     pub seen: KeyedMap<Place, Seen>,
-    /// Those that have changed, or lost a user, since whoever lets go of them
-    /// looked here.
+    /// Those that changed or lost a user since the last check.
     pub news: KeyedSet<Place>,
-    /// Whether to look at all of them: policies or approvals have changed.
+    /// Whether to check all of them, because policies or approvals have changed.
     pub all: bool,
 }
 
@@ -86,21 +83,21 @@ pub struct Waiting {
 pub struct Seen {
     /// What a release has to know of it.
     pub sight: TargetState,
-    /// The value of the annotation by which a person asks to look now.
+    /// The value of the annotation that requests a check.
     pub requested: Option<String>,
-    /// Whether the graph knows of nobody who needs it.
+    /// Whether the graph contains no user.
     pub unused: bool,
-    /// How often somebody who uses it has changed, or gone, while it waited.
+    /// The number of changes of its users while it waited.
     pub changes: u64,
-    /// Whether no watch shows it, because it lost its label while it was
-    /// Terminating: that no list has it says nothing.
+    /// Whether it lost its label while it was Terminating, so that no watch reports it.
+    /// Its absence from a list then proves nothing.
     pub unwatched: bool,
 }
 
-/// The annotation by which a person asks for a live look, now.
+/// A user requests a live check with this annotation.
 pub const RELEASE_REQUESTED: &str = "belay.dev/release-requested";
 
-/// What discovery says of a kind.
+/// A kind in discovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Served {
     /// Whether its objects can be listed.
@@ -110,7 +107,7 @@ pub struct Served {
 }
 
 impl World {
-    /// Notes of which kinds the owners of an object are. Says whether that is new.
+    /// Stores the kinds of the owners of an object. Returns whether one is new.
     pub fn learn_owners(&mut self, node: NodeId) -> bool {
         let Self { graph, owned, .. } = self;
         let Some(node) = graph.get(node) else { return false };
@@ -124,7 +121,7 @@ impl World {
         new
     }
 
-    /// Forgets which kinds own which where no object has said so for a while.
+    /// Forgets owner kinds that no object has referenced for a while.
     pub fn forget_owners(&mut self, after: Duration) {
         let Self { graph, owned, .. } = self;
         let now = Instant::now();
@@ -209,13 +206,12 @@ pub fn apply(
     graph.find(kind, namespace, &object.metadata.name)
 }
 
-/// Where an object stands in a graph.
+/// Finds an object in a graph.
 pub fn find(graph: &Graph, kind: KindId, object: &Object<'_>) -> Option<NodeId> {
     graph.find(kind, object.metadata.namespace.as_str(), &object.metadata.name)
 }
 
-/// An object is gone, as the watch says; what has been made again under its
-/// name meanwhile is not.
+/// Removes an object after a watch event. A re-created object of the same name stays.
 pub fn forget(graph: &mut Graph, kind: KindId, object: &Object<'_>) {
     let (namespace, name) = (object.metadata.namespace.as_str(), object.metadata.name.as_str());
     graph.delete(kind, namespace, name, Some(Uid::new(&object.metadata.uid)));

@@ -1,4 +1,4 @@
-//! Durations as people write them, and as they are told.
+//! Parses and formats durations.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// The same, the other way round.
-pub fn told(duration: Duration) -> String {
+pub fn format_duration(duration: Duration) -> String {
     crate::policy::format_seconds(duration.as_secs())
 }
 
@@ -59,7 +59,7 @@ mod tests {
     fn durations_are_read_and_told_as_people_write_them() {
         for (text, seconds) in [("45s", 45), ("30m", 1800), ("1h30m", 5400), ("24h", 86_400)] {
             assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
-            assert_eq!(told(Duration::from_secs(seconds)), text);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }
         assert_eq!(duration("7d12h"), Ok(Duration::from_secs(648_000)));
         for wrong in ["", "0s", "30", "m", "1w", "-5m", "1.5h", "99999999999999999999h", "9999999h"]

@@ -11,9 +11,10 @@ mod duration;
 mod files;
 mod finalizers;
 mod hold_state;
-mod look;
+mod inspect;
 mod pause;
 mod place;
+mod policy_tests;
 mod refusal;
 mod release;
 mod screen;
@@ -23,7 +24,6 @@ mod status;
 mod stuck;
 mod target;
 mod timing;
-mod trial;
 mod visitor;
 mod welcome;
 mod why;
@@ -68,12 +68,12 @@ enum Command {
     /// Say what has been Terminating for too long, why, and what to do next
     Stuck(stuck::StuckArguments),
     /// Say what goes, what breaks and what is lost for good if something is deleted
-    Impact(Box<look::ImpactArguments>),
+    Impact(Box<inspect::ImpactArguments>),
     /// Say who needs an object, or what it needs; exit code 1 if somebody does
-    UsedBy(look::UsedByArguments),
+    UsedBy(inspect::UsedByArguments),
     /// Try policies on files: cases that say what is asked and what is expected;
     /// exit code 1 if one fails
-    Test(trial::TestArguments),
+    Test(policy_tests::TestArguments),
     /// Have belay let go of a Terminating object, if nothing needs it; or of all,
     /// and take belay out of the cluster
     Release(Box<release::ReleaseArguments>),
@@ -92,7 +92,7 @@ enum Command {
     Admin(admin::AdminCommand),
 }
 
-/// What ends a command. Each says what was being done, on what, and what next.
+/// The error of a command. The message contains what failed, why, and what to do.
 #[derive(Debug, thiserror::Error)]
 enum CommandError {
     /// The arguments parse, but do not fit together.
@@ -103,7 +103,6 @@ enum CommandError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// A file could be read and not understood.
@@ -111,7 +110,6 @@ enum CommandError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
         detail: String,
     },
     /// Policies or objects in files are not as they should be.
@@ -135,7 +133,7 @@ enum CommandError {
 }
 
 impl CommandError {
-    /// 1 for no, 2 for usage, 3 for what could not be determined or done.
+    /// 1: denied, 2: usage error, 3: failed or unknown.
     fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_) => 1,
@@ -154,10 +152,9 @@ impl CommandError {
     }
 }
 
-/// Parses the arguments and does what they say.
+/// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
-    // First of all: whatever touches TLS after this finds its provider. An
-    // error means that somebody else has installed one already.
+    // Must run before any TLS code. An error means that a provider is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let Arguments { parse_former_hold, command } = Arguments::parse();
     set_former_holds(parse_former_hold);
@@ -166,9 +163,9 @@ pub fn main() -> ExitCode {
         Command::Approve(arguments) => approve::run(arguments),
         Command::Why(arguments) => why::run(arguments),
         Command::Stuck(arguments) => stuck::run(arguments),
-        Command::Impact(arguments) => look::impact(*arguments),
-        Command::UsedBy(arguments) => look::used_by(arguments),
-        Command::Test(arguments) => trial::run(&arguments),
+        Command::Impact(arguments) => inspect::impact(*arguments),
+        Command::UsedBy(arguments) => inspect::used_by(arguments),
+        Command::Test(arguments) => policy_tests::run(&arguments),
         Command::Release(arguments) => release::run(*arguments),
         Command::Approvals(arguments) => approvals::run(arguments),
         Command::Denials(arguments) => denials::run(arguments),
@@ -180,21 +177,20 @@ pub fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            // What a cluster says is in it, and nothing of ours is coloured.
+            // The text may come from the cluster, and belay does not color errors.
             eprintln!("belay: {}", Screen::pipe().clean(&error.to_string()));
             ExitCode::from(error.exit_code())
         }
     }
 }
 
-/// The program, as a value: what completes its commands and what describes them
-/// reads it there.
+/// The definition of the command line, for completion and tests.
 fn program() -> clap::Command {
     use clap::CommandFactory as _;
     Arguments::command()
 }
 
-/// Runs what talks to a cluster, on this thread.
+/// Runs a future on this thread.
 fn block_on<F: Future>(command: F) -> Result<F::Output, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -211,9 +207,8 @@ fn print(text: &str) -> Result<(), CommandError> {
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Whether that has to end a command. `belay … | head` is no mistake of the
-/// person who types it, and the answer is the same though nobody reads on: so
-/// the command goes on to the exit code that it has without.
+/// Whether a failed write ends the command. `kubectl belay … | head` closes the pipe
+/// early, and the exit code must not depend on that.
 fn printed(written: std::io::Result<()>) -> Result<(), CommandError> {
     match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

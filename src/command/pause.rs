@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::{Content, document};
-use super::duration::{duration, told};
+use super::duration::{duration, format_duration};
 use super::place::PlaceArguments;
 use super::refusal::said_by_policy;
 use super::screen::{FormatArguments, without_controls};
@@ -32,7 +32,7 @@ pub struct PauseArguments {
     )]
     lasts: Option<Duration>,
 
-    /// Why: somebody will read it one day
+    /// The reason, for the record
     #[arg(long, value_name = "TEXT", required_unless_present = "end", conflicts_with = "end")]
     reason: Option<String>,
 
@@ -50,7 +50,7 @@ pub struct PauseArguments {
 /// A pause that has begun.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Begun {
+pub struct PauseBegun {
     /// The pause.
     #[serde(flatten)]
     pause: Running,
@@ -58,21 +58,21 @@ pub struct Begun {
     lines: Vec<String>,
 }
 
-impl Content for Begun {
+impl Content for PauseBegun {
     const KIND: &'static str = "Paused";
 }
 
 /// Pauses that were ended.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Over {
+pub struct PausesEnded {
     /// The ended Pauses. Empty if none was active.
     pauses: Vec<Running>,
     /// The output for people.
     lines: Vec<String>,
 }
 
-impl Content for Over {
+impl Content for PausesEnded {
     const KIND: &'static str = "PauseEnded";
 }
 
@@ -93,7 +93,7 @@ async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     let text = match lasts.zip(reason) {
         Some((lasts, reason)) => {
             let params = PostParams::default();
-            let made = api.create(&params, &made(&visitor, &reason, lasts)).await;
+            let made = api.create(&params, &new_pause(&visitor, &reason, lasts)).await;
             let made = made.map_err(|error| refused(&visitor, error))?;
             let begun = begun(made, lasts);
             document(output, &begun)?.unwrap_or_else(|| text(&begun.lines))
@@ -107,8 +107,8 @@ async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to be stored. Its end counts from the API server's clock.
-fn made(visitor: &Visitor, reason: &str, lasts: Duration) -> Pause {
+/// The Pause object. Its end is computed with the API server's clock.
+fn new_pause(visitor: &Visitor, reason: &str, lasts: Duration) -> Pause {
     let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
     let until = visitor.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
     let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
@@ -123,14 +123,14 @@ fn made(visitor: &Visitor, reason: &str, lasts: Duration) -> Pause {
     pause
 }
 
-/// Whoever switches a guard off reads that it is off, and how it comes back.
-fn begun(pause: Pause, lasts: Duration) -> Begun {
-    let pause = Running::of(pause);
+/// The user must see that enforcement is disabled and how to enable it.
+fn begun(pause: Pause, lasts: Duration) -> PauseBegun {
+    let pause = Running::from_pause(pause);
     let Running { name, by, reason, until } = &pause;
     let lines = vec![
         format!(
             "PAUSED: until {until} ({}) belay refuses nothing, in the whole cluster",
-            told(lasts)
+            format_duration(lasts)
         ),
         "what it would have refused is recorded: kubectl belay denials --would".to_owned(),
         "what is held already stays held, and every policy says in its status that it is paused"
@@ -138,15 +138,15 @@ fn begun(pause: Pause, lasts: Duration) -> Begun {
         format!("pause {name} by {by}: {reason}"),
         "end it early: kubectl belay pause --end".to_owned(),
     ];
-    Begun { pause, lines }
+    PauseBegun { pause, lines }
 }
 
-/// For people. Others may have written what is told.
+/// Text for users. Another user may have written the reason.
 fn text(lines: &[String]) -> String {
     lines.iter().map(|line| without_controls(line) + "\n").collect()
 }
 
-async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<Over, CommandError> {
+async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<PausesEnded, CommandError> {
     let all: Vec<Pause> = visitor.all().await?;
     let running = in_force(&all, visitor.now());
     let mut lines = Vec::new();
@@ -154,9 +154,9 @@ async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<Over, CommandError
         let name = pause.metadata.name.as_deref().unwrap_or_default();
         match api.delete(name, &DeleteParams::default()).await {
             Ok(_) => {}
-            // Somebody else has ended it.
+            // Another user has ended it.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(with(&lines, refused(visitor, error))),
+            Err(error) => return Err(add_ended(&lines, refused(visitor, error))),
         }
         lines.push(format!("ended: pause {name} by {}", pause.spec.by));
     }
@@ -165,11 +165,14 @@ async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<Over, CommandError
         false => "belay refuses again what its policies say",
     };
     lines.push(last.to_owned());
-    Ok(Over { pauses: running.into_iter().cloned().map(Running::of).collect(), lines })
+    Ok(PausesEnded {
+        pauses: running.into_iter().cloned().map(Running::from_pause).collect(),
+        lines,
+    })
 }
 
 /// Why one pause could not be ended, and which were.
-fn with(ended: &[String], error: CommandError) -> CommandError {
+fn add_ended(ended: &[String], error: CommandError) -> CommandError {
     let said = |text: String| [ended, &[text]].concat().join("; ");
     match error {
         CommandError::Refused(text) => CommandError::Refused(said(text)),
@@ -182,7 +185,7 @@ fn in_force(all: &[Pause], now: Timestamp) -> Vec<&Pause> {
     all.iter().filter(|pause| now < pause.spec.expiration_time.0).collect()
 }
 
-/// What the API server says, with what next.
+/// Converts an error of the API server.
 fn refused(visitor: &Visitor, error: kube::Error) -> CommandError {
     let said = match &error {
         kube::Error::Api(status) if status.code == 403 => {
@@ -191,7 +194,7 @@ fn refused(visitor: &Visitor, error: kube::Error) -> CommandError {
         _ => None,
     };
     match said {
-        // These words are of the check that stands in the API server itself.
+        // This message is from the validation in the API server.
         Some(said) if said.contains("the RBAC verb pause") => CommandError::Refused(format!(
             "{said}; next: ask somebody who has it, or have an administrator bind it to {}",
             visitor.me.name

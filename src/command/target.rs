@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn approvals_are_judged_by_the_time_that_the_api_server_told() {
         let told: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let world = World { clock: Clock::told(told), ..World::default() };
+        let world = World { clock: Clock::from_server(told), ..World::default() };
         let late = situation(&world).now - told.as_second();
         assert!((0..60).contains(&late), "{late}");
         // A replica goes by its own.

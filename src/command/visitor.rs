@@ -12,10 +12,10 @@ use super::CommandError;
 use super::files::Archive;
 use super::place::PlaceArguments;
 use super::screen::Screen;
-use super::serve::{LABELLED, parsed};
+use super::serve::{LABELLED_KINDS, parse_kinds};
 use crate::cluster::Clock;
-use crate::cluster::election::{Led, leader};
-use crate::cluster::registration::configurations::TIMEOUT_SECONDS;
+use crate::cluster::election::{LeaderInfo, leader};
+use crate::cluster::registration::manifests::TIMEOUT_SECONDS;
 use crate::cluster::{
     Caller, Certificates, Held, Listed, Me, Settings, Snapshot, account, list_all, read_names,
     replica, user_of,
@@ -106,7 +106,7 @@ impl Visitor {
             name: name.clone(),
             // It stands in tokens, which no two passes may share.
             replica: format!("{}/{}", self.me.name, replica()),
-            labelled: parsed(LABELLED),
+            labelled: parse_kinds(LABELLED_KINDS),
             certificates: Certificates::Files { authorities: None },
             // A person's command puts no holds on.
             backfill: 0,
@@ -122,7 +122,7 @@ impl Visitor {
 
     /// The time, as something that goes on from it.
     pub fn clock(&self) -> Clock {
-        Clock::told(self.now())
+        Clock::from_server(self.now())
     }
 
     /// Which kinds there are, and what people have written, read with the
@@ -189,7 +189,7 @@ impl Visitor {
     }
 
     /// Who leads belay now, and what it serves.
-    pub async fn leader(&self) -> Result<Option<Led>, ApiError> {
+    pub async fn leader(&self) -> Result<Option<LeaderInfo>, ApiError> {
         if self.asks_files() {
             return Err(ApiError::Other("files do not say it".to_owned()));
         }

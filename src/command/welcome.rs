@@ -1,4 +1,5 @@
-//! What the standalone server says first: lines to paste that show belay work.
+//! The first output of the standalone server: commands to paste that show how belay
+//! works.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -9,7 +10,7 @@ use crate::webhook::{Parsed, parse_review};
 
 /// A review that the standalone server proposes to send to itself.
 struct Sample {
-    /// What comes of it.
+    /// The expected result.
     shows: &'static str,
     phase: AdmissionPhase,
     file: &'static str,
@@ -43,8 +44,8 @@ const SAMPLES: [Sample; 4] = [
     },
 ];
 
-/// What a person can paste to see belay work. With policies and objects of
-/// one's own a sample may show nothing; those are left out.
+/// Commands to paste. With the user's own policies and objects a sample may show no
+/// effect; those are left out.
 pub fn welcome(
     listen: SocketAddr,
     probes: SocketAddr,
@@ -64,8 +65,8 @@ pub fn welcome(
         format!("belay answers on https://{url}, probes and metrics on http://{probes}\n\n");
     for sample in SAMPLES.iter().filter(|sample| sample.shows_something(decider)) {
         let Sample { shows, phase, file, text: review } = sample;
-        // Somebody may run belay from anywhere: without the file the review
-        // itself is in the line.
+        // belay may run in any folder: without the file, the command contains the review
+        // itself.
         let data = if std::fs::read_to_string(file).is_ok_and(|found| found == *review) {
             format!("@{file}")
         } else {

@@ -84,7 +84,7 @@ impl Replica {
             let world = self.context.world.read();
             let World { graph, policies, .. } = &*world;
             let verdict = decide(&Situation::new(graph, policies, Live::Graph, 0), &review);
-            self.journal.note(&review, &verdict);
+            self.journal.record(&review, &verdict);
         }
     }
 }

@@ -9,7 +9,7 @@ mod rights;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use belay::cluster::registration::configurations::{Address, skeleton};
+use belay::cluster::registration::manifests::{Address, skeleton};
 use belay::cluster::registration::run;
 use belay::cluster::{Context, Paths, Settings, Signals, World};
 use belay::policy::api::DeletionPolicySpec;

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 
-use super::rotation::{Authority, Content, Next, Pair};
+use super::rotation::{CaCertificate, Content, Next, Pair};
 use crate::certs::{self, CertError, NewCertificate};
 use crate::cluster::secret::{MADE_BY, REQUESTED, has_annotation, is_own};
 
@@ -15,19 +15,20 @@ const CURRENT: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 const NEXT: [&str; 3] = ["next-tls.crt", "next-tls.key", "next-ca.crt"];
 const OLD: &str = "old-ca.crt";
 
-/// What a Secret holds, if there is one, for who asks for these names.
+/// Reads the content of a Secret for these server names. `None`: the Secret does not
+/// exist.
 pub fn read(secret: Option<&Secret>, names: &[String]) -> Content {
     let Some(secret) = secret else { return Content::default() };
     let [certificate, key, ca] = CURRENT.map(|key| bytes(secret, key));
-    let authorities = authorities(ca);
-    let old = self::authorities(bytes(secret, OLD));
+    let authorities = parse_ca_certificates(ca);
+    let old = self::parse_ca_certificates(bytes(secret, OLD));
     // One that a chart has made for belay is empty.
     let empty = certificate.is_empty() && key.is_empty() && ca.is_empty();
     Content {
         foreign: !empty && !is_own(&secret.metadata),
         requested: has_annotation(&secret.metadata, REQUESTED),
         current: pair(certificate, key, &authorities, names),
-        // An authority stands in one place.
+        // Each CA certificate appears once.
         old: old.difference(&authorities).cloned().collect(),
         authorities,
         next: next(secret, names),
@@ -39,7 +40,7 @@ fn next(secret: &Secret, names: &[String]) -> Next {
     if certificate.is_empty() && key.is_empty() && ca.is_empty() {
         return Next::Nothing;
     }
-    let authorities = authorities(ca);
+    let authorities = parse_ca_certificates(ca);
     match pair(certificate, key, &authorities, names) {
         Some(pair) => Next::Usable(pair, authorities),
         None => Next::Unusable,
@@ -56,15 +57,15 @@ fn bytes<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
     data.map(|bytes| bytes.0.as_slice()).unwrap_or_default()
 }
 
-/// The authorities in a PEM text; what cannot be read is none.
-pub fn authorities(pem: &[u8]) -> BTreeSet<Authority> {
+/// Parses the certificates in a PEM text and skips invalid ones.
+pub fn parse_ca_certificates(pem: &[u8]) -> BTreeSet<CaCertificate> {
     let all = certs::certificates(pem).unwrap_or_default();
     all.iter().map(|certificate| certificate.as_ref().to_vec()).collect()
 }
 
-/// The same authorities in the same order are the same text, whichever of them
-/// is the newer one: a configuration is not written again for that.
-pub fn bundle(authorities: &BTreeSet<Authority>) -> String {
+/// The order is fixed, so that the same CA certificates always give the same text and the
+/// webhook configurations are not written again.
+pub fn bundle(authorities: &BTreeSet<CaCertificate>) -> String {
     let mut text = String::new();
     for authority in authorities {
         let base64 = base64::engine::general_purpose::STANDARD.encode(authority);
@@ -80,11 +81,11 @@ pub fn bundle(authorities: &BTreeSet<Authority>) -> String {
     text
 }
 
-/// A pair that who trusts these authorities accepts while it is valid.
+/// Reads a certificate and key that clients which trust these CA certificates accept.
 fn pair(
     certificate: &[u8],
     key: &[u8],
-    authorities: &BTreeSet<Authority>,
+    authorities: &BTreeSet<CaCertificate>,
     names: &[String],
 ) -> Option<Pair> {
     let read = certs::CertificateAndKey::read(certificate, key).ok()?;
@@ -102,12 +103,12 @@ fn pair(
     })
 }
 
-/// A pair that will do for these names: one that would not would be made again
-/// and again.
-pub fn fresh(names: &[String], days: u32) -> Result<NewCertificate, CertError> {
+/// Creates a certificate and key for these names. One that clients reject would be
+/// re-created again and again.
+pub fn generate(names: &[String], days: u32) -> Result<NewCertificate, CertError> {
     let fresh = certs::make(names, days)?;
     let NewCertificate { ca_cert, tls_cert, tls_key } = &fresh;
-    let authorities = authorities(ca_cert.as_bytes());
+    let authorities = parse_ca_certificates(ca_cert.as_bytes());
     match pair(tls_cert.as_bytes(), tls_key.as_bytes(), &authorities, names) {
         Some(pair) if pair.every_name => Ok(fresh),
         _ => Err(CertError::Unaccepted(names.join(", "))),
@@ -120,7 +121,7 @@ pub fn make(
     secret: Option<Secret>,
     (namespace, name): (&str, &str),
     fresh: NewCertificate,
-    trusted: &BTreeSet<Authority>,
+    trusted: &BTreeSet<CaCertificate>,
 ) -> Secret {
     let mut secret = secret.unwrap_or_else(|| Secret {
         metadata: ObjectMeta {
@@ -132,31 +133,32 @@ pub fn make(
         ..Secret::default()
     });
     let data = secret.data.get_or_insert_default();
-    put(data, CURRENT, fresh);
+    set_key_pair(data, CURRENT, fresh);
     NEXT.iter().for_each(|key| drop(data.remove(*key)));
-    put_old(data, trusted);
-    answered(secret, name)
+    set_old_cas(data, trusted);
+    with_request_answered(secret, name)
 }
 
 /// The Secret with a pair to be served next.
 pub fn stage(mut secret: Secret, name: &str, fresh: NewCertificate) -> Secret {
-    put(secret.data.get_or_insert_default(), NEXT, fresh);
-    answered(secret, name)
+    set_key_pair(secret.data.get_or_insert_default(), NEXT, fresh);
+    with_request_answered(secret, name)
 }
 
 /// The Secret with the next pair to be served now, and what was trusted before
 /// trusted on.
 pub fn promote(mut secret: Secret, name: &str) -> Secret {
-    let before = authorities(bytes(&secret, CURRENT[2]));
-    let before: BTreeSet<_> = before.into_iter().chain(authorities(bytes(&secret, OLD))).collect();
+    let before = parse_ca_certificates(bytes(&secret, CURRENT[2]));
+    let before: BTreeSet<_> =
+        before.into_iter().chain(parse_ca_certificates(bytes(&secret, OLD))).collect();
     let data = secret.data.get_or_insert_default();
     for (current, next) in CURRENT.into_iter().zip(NEXT) {
         if let Some(bytes) = data.remove(next) {
             data.insert(current.to_owned(), bytes);
         }
     }
-    put_old(data, &before);
-    marked(secret, name)
+    set_old_cas(data, &before);
+    with_maker(secret, name)
 }
 
 /// The Secret without what was trusted before.
@@ -165,7 +167,7 @@ pub fn drop_old(mut secret: Secret) -> Secret {
     secret
 }
 
-fn put(
+fn set_key_pair(
     data: &mut BTreeMap<String, ByteString>,
     [certificate, key, ca]: [&str; 3],
     fresh: NewCertificate,
@@ -176,7 +178,7 @@ fn put(
     }
 }
 
-fn put_old(data: &mut BTreeMap<String, ByteString>, authorities: &BTreeSet<Authority>) {
+fn set_old_cas(data: &mut BTreeMap<String, ByteString>, authorities: &BTreeSet<CaCertificate>) {
     if authorities.is_empty() {
         data.remove(OLD);
     } else {
@@ -184,13 +186,13 @@ fn put_old(data: &mut BTreeMap<String, ByteString>, authorities: &BTreeSet<Autho
     }
 }
 
-/// A new pair was made for it: that is what somebody may have asked for.
-fn answered(mut secret: Secret, name: &str) -> Secret {
+/// Removes the annotation that requests a rotation.
+fn with_request_answered(mut secret: Secret, name: &str) -> Secret {
     secret.metadata.annotations.get_or_insert_default().remove(REQUESTED);
-    marked(secret, name)
+    with_maker(secret, name)
 }
 
-fn marked(mut secret: Secret, name: &str) -> Secret {
+fn with_maker(mut secret: Secret, name: &str) -> Secret {
     let annotations = secret.metadata.annotations.get_or_insert_default();
     annotations.insert(MADE_BY.to_owned(), name.to_owned());
     secret
@@ -199,7 +201,7 @@ fn marked(mut secret: Secret, name: &str) -> Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::certificates::rotation::{Seen, Step, Waiting, step, to_trust};
+    use crate::cluster::certificates::rotation::{Observations, Step, Waiting, step, to_trust};
 
     const PLACE: (&str, &str) = ("belay", "belay-tls");
 
@@ -207,12 +209,12 @@ mod tests {
         vec!["belay.belay.svc".to_owned(), "belay.belay".to_owned()]
     }
 
-    fn fresh() -> NewCertificate {
-        super::fresh(&names(), 90).unwrap()
+    fn generate() -> NewCertificate {
+        super::generate(&names(), 90).unwrap()
     }
 
     fn made() -> Secret {
-        make(None, PLACE, fresh(), &BTreeSet::new())
+        make(None, PLACE, generate(), &BTreeSet::new())
     }
 
     fn content(secret: &Secret) -> Content {
@@ -231,12 +233,12 @@ mod tests {
         assert!(!first.foreign && first.current.as_ref().unwrap().every_name);
         assert_eq!((first.authorities.len(), first.old.len()), (1, 0));
         let due = first.current.as_ref().unwrap().due();
-        assert_eq!(step(&first, &Seen::default(), now()), Step::Wait(Waiting::Due(due)));
+        assert_eq!(step(&first, &Observations::default(), now()), Step::Wait(Waiting::Due(due)));
 
         let annotations = secret.metadata.annotations.get_or_insert_default();
         annotations.insert(REQUESTED.to_owned(), String::new());
-        assert_eq!(step(&content(&secret), &Seen::default(), now()), Step::Stage);
-        let secret = stage(secret, PLACE.1, fresh());
+        assert_eq!(step(&content(&secret), &Observations::default(), now()), Step::Stage);
+        let secret = stage(secret, PLACE.1, generate());
         let staged = content(&secret);
         assert_eq!(serial(&staged), serial(&first));
         assert_eq!((staged.requested, to_trust(&staged).len()), (false, 2));
@@ -257,38 +259,37 @@ mod tests {
     #[test]
     fn a_pair_that_will_not_do_is_not_used() {
         for names in [vec![], vec!["belay.belay.svc.".to_owned()], vec!["no name".to_owned()]] {
-            assert!(super::fresh(&names, 90).is_err(), "{names:?}");
+            assert!(super::generate(&names, 90).is_err(), "{names:?}");
         }
     }
 
     #[test]
     fn a_bundle_is_pem_that_reads_back() {
-        let all = to_trust(&content(&stage(made(), PLACE.1, fresh())));
+        let all = to_trust(&content(&stage(made(), PLACE.1, generate())));
         let text = bundle(&all);
-        assert_eq!(authorities(text.as_bytes()), all);
+        assert_eq!(parse_ca_certificates(text.as_bytes()), all);
         assert!(text.lines().all(|line| line.len() <= 64), "{text}");
     }
 
     #[test]
     fn an_empty_secret_of_a_chart_is_filled_and_a_foreign_one_is_not() {
         let empty = Secret { type_: Some("Opaque".to_owned()), ..Secret::default() };
-        assert_eq!(step(&content(&empty), &Seen::default(), now()), Step::Make);
-        let filled = make(Some(empty), PLACE, fresh(), &BTreeSet::new());
+        assert_eq!(step(&content(&empty), &Observations::default(), now()), Step::Make);
+        let filled = make(Some(empty), PLACE, generate(), &BTreeSet::new());
         assert_eq!(filled.type_.as_deref(), Some("Opaque"));
         assert!(content(&filled).current.is_some());
 
         let mut foreign = filled;
         foreign.metadata.annotations = None;
         let consent = Step::Wait(Waiting::RequiredApprovals);
-        assert_eq!(step(&content(&foreign), &Seen::default(), now()), consent);
+        assert_eq!(step(&content(&foreign), &Observations::default(), now()), consent);
         assert!(content(&foreign).current.is_some(), "it is served all the same");
         let word = [(REQUESTED.to_owned(), "yes".to_owned())];
         foreign.metadata.annotations = Some(word.into());
-        assert_eq!(step(&content(&foreign), &Seen::default(), now()), Step::Stage);
+        assert_eq!(step(&content(&foreign), &Observations::default(), now()), Step::Stage);
     }
 
-    /// A key of another pair, an authority that did not sign, no bytes at all,
-    /// other names.
+    /// A key of another certificate, a CA that did not sign, no data, other names.
     #[test]
     fn what_no_client_would_accept_is_no_pair() {
         let good = made();
@@ -298,27 +299,27 @@ mod tests {
             data.insert(key.to_owned(), ByteString(text.as_bytes().to_vec()));
             content(&secret)
         };
-        let other = fresh();
+        let other = generate();
         for (key, text) in
             [("tls.key", &other.tls_key), ("ca.crt", &other.ca_cert), ("tls.crt", &String::new())]
         {
             let broken = with(key, text);
             assert_eq!(broken.current, None, "{key}");
-            assert_eq!(step(&broken, &Seen::default(), now()), Step::Make, "{key}");
+            assert_eq!(step(&broken, &Observations::default(), now()), Step::Make, "{key}");
         }
         let elsewhere = read(Some(&good), &["belay.other.svc".to_owned()]);
-        assert_eq!(step(&elsewhere, &Seen::default(), now()), Step::Make);
+        assert_eq!(step(&elsewhere, &Observations::default(), now()), Step::Make);
         let wider = ["belay.belay.svc".to_owned(), "belay.other.svc".to_owned()];
         let partly = read(Some(&good), &wider);
-        assert_eq!(step(&partly, &Seen::default(), now()), Step::Stage);
+        assert_eq!(step(&partly, &Observations::default(), now()), Step::Stage);
         assert_eq!(with("next-tls.crt", "nonsense").next, Next::Unusable);
     }
 
     #[test]
     fn a_new_start_trusts_on_what_may_still_be_served() {
         let (lost, none) = (content(&made()), BTreeSet::new());
-        let again = content(&make(None, PLACE, fresh(), &to_trust(&lost)));
+        let again = content(&make(None, PLACE, generate(), &to_trust(&lost)));
         assert_eq!(again.old, lost.authorities);
-        assert_eq!(content(&make(None, PLACE, fresh(), &none)).old, none);
+        assert_eq!(content(&make(None, PLACE, generate(), &none)).old, none);
     }
 }

@@ -1,5 +1,5 @@
-//! Follows the Secret, and while this replica leads takes it step by step
-//! through a rotation.
+//! Watches the Secret. While this replica is the leader, it carries out the rotation step
+//! by step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::replicas::Replicas;
-use super::rotation::{self, Authority, Content, Seen, Step, Waiting};
+use super::rotation::{self, CaCertificate, Content, Observations, Step, Waiting};
 use super::{content, publish};
 use crate::certs::{CertError, CertificateAndKey, PairError, Serving};
 use crate::cluster::context::{Context, Registered};
@@ -24,12 +24,12 @@ use crate::timing;
 
 /// How pairs are made and rotated.
 #[derive(Debug, Clone)]
-pub struct Own {
+pub struct OwnSettings {
     /// The names that the API server asks for.
     pub names: Vec<String>,
     /// For how long.
     pub days: u32,
-    /// When the driver looks and tries again.
+    /// Intervals of reads and retries.
     pub timing: timing::Certificates,
 }
 
@@ -37,24 +37,24 @@ pub struct Own {
 pub struct Driver<'a> {
     context: Context,
     replicas: &'a Replicas,
-    own: Own,
+    own: OwnSettings,
     serving: Arc<Serving>,
     condition: Condition,
     serial: watch::Sender<Option<String>>,
     secrets: Api<Secret>,
     name: String,
-    /// The Secret as the watch told it last; none: there is none. What a write
-    /// answers is not taken: the watch might then go back in time.
+    /// The Secret from the last watch event; `None` if it does not exist. Answers to
+    /// writes are ignored, because later events may be older.
     secret: Option<Secret>,
-    /// What the watch has told anything of.
+    /// Whether the watch has reported a state.
     known: bool,
     /// What was served, or tried, last.
     tried: [Vec<u8>; 2],
-    /// What stands in both configurations, and since when.
-    trusted: (BTreeSet<Authority>, Instant),
+    /// The CA certificates in both webhook configurations, and since when.
+    trusted: (BTreeSet<CaCertificate>, Instant),
     /// Before this nothing is made.
     rested: Instant,
-    /// What has been said to the log of what is being waited for.
+    /// The last logged reason for waiting.
     said: Option<Waiting>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Driver<'a> {
     pub fn new(
         context: &Context,
         replicas: &'a Replicas,
-        own: Own,
+        own: OwnSettings,
         serving: Arc<Serving>,
         condition: Condition,
         serial: watch::Sender<Option<String>>,
@@ -138,9 +138,9 @@ impl<'a> Driver<'a> {
 
     /// The Secret after a step.
     fn after(&self, step: &Step, content: &Content) -> Result<Secret, ApiError> {
-        let Own { names, days, .. } = &self.own;
+        let OwnSettings { names, days, .. } = &self.own;
         let failed = |error: CertError| ApiError::Other(error.to_string());
-        let fresh = || content::fresh(names, *days).map_err(failed);
+        let fresh = || content::generate(names, *days).map_err(failed);
         Ok(match (step, self.secret.clone()) {
             (Step::Stage, Some(secret)) => content::stage(secret, &self.name, fresh()?),
             (Step::Promote, Some(secret)) => content::promote(secret, &self.name),
@@ -150,7 +150,7 @@ impl<'a> Driver<'a> {
                 // it was deleted.
                 let mut trusted = rotation::to_trust(content);
                 if let Some(bundle) = self.context.signals.bundle.borrow().as_deref() {
-                    trusted.extend(content::authorities(bundle.as_bytes()));
+                    trusted.extend(content::parse_ca_certificates(bundle.as_bytes()));
                 }
                 let place = (self.context.settings.namespace.as_str(), self.name.as_str());
                 content::make(secret, place, fresh()?, &trusted)
@@ -166,7 +166,7 @@ impl Follower for Driver<'_> {
     const NOT_CHANGED: &'static str =
         "the certificate cannot be made or rotated; belay tries again";
 
-    fn take(&mut self, secret: Option<Secret>) {
+    fn apply(&mut self, secret: Option<Secret>) {
         self.secret = secret;
         self.known = true;
         let trust = rotation::to_trust(&self.content());
@@ -194,9 +194,10 @@ impl Follower for Driver<'_> {
         }
     }
 
-    fn take_registered(&mut self, registered: &Registered) -> Option<Instant> {
+    fn apply_registered(&mut self, registered: &Registered) -> Option<Instant> {
         let bundle = registered.bundle.as_deref();
-        let trusted = bundle.map(|pem| content::authorities(pem.as_bytes())).unwrap_or_default();
+        let trusted =
+            bundle.map(|pem| content::parse_ca_certificates(pem.as_bytes())).unwrap_or_default();
         if trusted != self.trusted.0 {
             self.trusted = (trusted, Instant::now());
         }
@@ -210,7 +211,7 @@ impl Follower for Driver<'_> {
         }
         let content = self.content();
         let now = Timestamp::now().as_second();
-        let mut seen = Seen {
+        let mut seen = Observations {
             trusted: self.trusted.0.clone(),
             trusted_for: self.trusted.1.elapsed(),
             margin: self.own.timing.margin,

@@ -1,5 +1,5 @@
-//! The certificate that the webhook serves, and the authorities that the API
-//! server is to trust for it.
+//! The serving certificate of the webhook, and the CA certificates that the API server
+//! trusts.
 //!
 //! ```text
 //!             watch                 ┌─► Serving (every replica, no restart)
@@ -9,12 +9,11 @@
 //!   the leader ◄── rotation::step ◄────────────┴── signals.registered
 //! ```
 //!
-//! Nothing is remembered outside the Secret: whoever leads goes on where the
-//! one before stopped.
+//! All state is in the Secret, so a new leader continues where the last one stopped.
 
+mod bundle_file;
 mod content;
 mod driver;
-mod given;
 mod replicas;
 mod rotation;
 #[cfg(test)]
@@ -34,16 +33,16 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// How long the last one may.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Keeps `serving` and `signals.bundle`, and while this replica leads the
-/// Secret, until belay ends. Where certificates are somebody else's matter only
-/// the bundle is kept, and `serving` is not touched.
+/// Updates `serving` and `signals.bundle`, and the Secret while this replica is the
+/// leader, until belay shuts down. If certificates come from another source, only the
+/// bundle is updated.
 ///
 /// The condition "certificate" of readiness is there from this call on, before
 /// the future is polled.
 pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> + Send {
     let timing = context.settings.timing.certificates;
     let own = match context.settings.certificates.clone() {
-        Certificates::Own { names, days } => Ok(driver::Own { names, days, timing }),
+        Certificates::Own { names, days } => Ok(driver::OwnSettings { names, days, timing }),
         Certificates::Files { authorities } => Err(authorities),
     };
     let condition = own.is_ok().then(|| context.readiness.condition("certificate"));
@@ -65,7 +64,7 @@ pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> 
             }
             (Err(Some(path)), _) => {
                 tokio::select! {
-                    () = given::keep_bundle(&context, &path) => {}
+                    () = bundle_file::publish_bundle_file(&context, &path) => {}
                     _ = ending.wait_for(|ending| *ending) => {}
                 }
             }
@@ -74,7 +73,7 @@ pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> 
     }
 }
 
-/// Publishes the authorities, if they are others than before.
+/// Publishes the CA certificates if they have changed.
 fn publish(context: &Context, bundle: String) {
     context.signals.bundle.send_if_modified(|now| {
         let changed = now.as_deref() != Some(bundle.as_str());

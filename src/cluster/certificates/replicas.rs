@@ -1,5 +1,5 @@
-//! What each replica says that it serves: a Lease of its own, renewed while it
-//! lives, with the serial number of the leaf.
+//! Each replica reports the certificate that it serves: it renews a Lease of its own that
+//! contains the serial number.
 
 use std::time::Duration;
 
@@ -46,7 +46,8 @@ impl Replicas {
         format!("{}-replica-{}", settings.name, settings.replica)
     }
 
-    /// Reports what is served, at once when that changes, for ever.
+    /// Reports the served certificate, immediately after a change. Runs until the future
+    /// is dropped.
     pub async fn report(&self, mut serial: watch::Receiver<Option<String>>) {
         let mut backoff = Backoff::new(Duration::from_secs(1), self.timing().retry);
         loop {
@@ -108,7 +109,7 @@ impl Replicas {
         match timeout(super::FAREWELL, self.leases.delete(&name, &parameters)).await {
             Ok(Ok(_)) => {}
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
-            // It counts as gone once it has not reported for long enough.
+            // A replica counts as stopped after it has not reported for this long.
             Ok(Err(error)) => tracing::debug!(%error, lease = name, "not deleted"),
             Err(_) => tracing::debug!(lease = name, "not deleted in time"),
         }
@@ -121,8 +122,8 @@ impl Replicas {
         Ok(leases.iter().filter(|lease| !is_silent(lease, gone, now)).map(serial).collect())
     }
 
-    /// Deletes the Leases of replicas that are long gone, while this replica
-    /// leads. They are few and small: what does not work now works later.
+    /// Deletes the Leases of replicas that stopped long ago, while this replica is the
+    /// leader. Failures are retried later.
     pub async fn sweep(&self) {
         loop {
             sleep(jittered(self.timing().sweep)).await;
@@ -165,8 +166,8 @@ pub fn label(name: &str) -> String {
     format!("{LABEL}={name}")
 }
 
-/// Whether the replica of this Lease runs: it has renewed it when it was due.
-/// One that was only late says so again, and is not counted out by this.
+/// Whether the replica of this Lease runs, that is, whether it renewed the Lease in time.
+/// A replica that was only late reports again.
 pub fn is_running(lease: &Lease, due: Duration, now: Timestamp) -> bool {
     !is_silent(lease, due, now)
 }

@@ -1,6 +1,6 @@
-//! The next step of a rotation, from what the Secret holds and from what has
-//! been seen of configurations and replicas. Pure: a crash between two steps
-//! is a call with the same Secret and less that was seen.
+//! Computes the next step of a rotation from the Secret and from the observed
+//! configurations and replicas. Pure: after a crash between two steps, the same Secret
+//! gives the same step.
 //!
 //! ```text
 //!            served   trusted        goes on when
@@ -16,24 +16,26 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The certificate of an authority, DER.
-pub type Authority = Vec<u8>;
+/// A CA certificate, DER.
+pub type CaCertificate = Vec<u8>;
 
 /// What the Secret holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
-    /// What is there and was not written by belay is left alone.
+    /// belay did not create this Secret and leaves it alone.
     pub foreign: bool,
-    /// Somebody asks for a new pair, or for belay to take a foreign one over.
+    /// A user requests a new certificate and key, or allows belay to take over the
+    /// Secret.
     pub requested: bool,
     /// The pair to serve; none: there is none that a client would accept.
     pub current: Option<Pair>,
-    /// What signed it, and what the Secret says did if it cannot be used.
-    pub authorities: BTreeSet<Authority>,
+    /// The CA that signed the certificate, and the CA in the Secret if the certificate is
+    /// unusable.
+    pub authorities: BTreeSet<CaCertificate>,
     /// What is to be served next.
     pub next: Next,
-    /// What signed pairs that were replaced, as long as somebody may serve one.
-    pub old: BTreeSet<Authority>,
+    /// The CAs of replaced certificates that a replica may still serve.
+    pub old: BTreeSet<CaCertificate>,
 }
 
 /// What is to be served next.
@@ -45,7 +47,7 @@ pub enum Next {
     /// Something that no client would accept.
     Unusable,
     /// A pair, and what signed it.
-    Usable(Pair, BTreeSet<Authority>),
+    Usable(Pair, BTreeSet<CaCertificate>),
 }
 
 /// A pair that a client accepts for at least one of the names.
@@ -74,9 +76,9 @@ impl Pair {
 
 /// What has been seen beside the Secret.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
-    /// The authorities in every entry of both configurations.
-    pub trusted: BTreeSet<Authority>,
+pub struct Observations {
+    /// The CA certificates in all webhooks of both configurations.
+    pub trusted: BTreeSet<CaCertificate>,
     /// For how long they have been there, as this process has seen it.
     pub trusted_for: Duration,
     /// How long that has to be.
@@ -94,7 +96,7 @@ pub enum Step {
     Stage,
     /// Serve it; what signed the one before stays trusted.
     Promote,
-    /// Nobody serves that any more: trust it no longer.
+    /// Remove the old CA: no replica serves its certificate any more.
     Drop,
     /// Nothing yet.
     Wait(Waiting),
@@ -105,18 +107,18 @@ pub enum Step {
 pub enum Waiting {
     /// A third of the pair's life is left at this time.
     Due(i64),
-    /// Both configurations do not carry both authorities yet.
+    /// The configurations do not contain both CA certificates yet.
     Configurations,
-    /// They do, but not for long enough: for so much longer.
+    /// They do, but the API server may not have reloaded them. Wait for this long.
     Margin(Duration),
     /// Not every live replica reports to serve the new pair.
     Replicas,
-    /// Somebody else's Secret: for a word from a person.
+    /// Another source created the Secret. Wait until a user allows belay to replace it.
     RequiredApprovals,
 }
 
 /// What to do next.
-pub fn step(content: &Content, seen: &Seen, now: i64) -> Step {
+pub fn step(content: &Content, seen: &Observations, now: i64) -> Step {
     if content.foreign && !content.requested {
         return Step::Wait(Waiting::RequiredApprovals);
     }
@@ -152,8 +154,8 @@ pub fn step(content: &Content, seen: &Seen, now: i64) -> Step {
     }
 }
 
-/// The authorities that have to be trusted now.
-pub fn to_trust(content: &Content) -> BTreeSet<Authority> {
+/// The CA certificates that the API server must trust now.
+pub fn to_trust(content: &Content) -> BTreeSet<CaCertificate> {
     let mut all = content.authorities.clone();
     all.extend(content.old.iter().cloned());
     if let Next::Usable(_, authorities) = &content.next {

@@ -13,7 +13,7 @@ const DAY: i64 = 86_400;
 const MARGIN: i64 = 5_000;
 
 /// The authority of pair `n`.
-fn authority(n: u32) -> BTreeSet<Authority> {
+fn authority(n: u32) -> BTreeSet<CaCertificate> {
     [n.to_be_bytes().to_vec()].into()
 }
 
@@ -29,14 +29,14 @@ fn staged() -> Content {
     Content { next: Next::Usable(pair(2), authority(2)), ..steady(1) }
 }
 
-fn seen(trusted: BTreeSet<Authority>, millis: u64) -> Seen {
+fn seen(trusted: BTreeSet<CaCertificate>, millis: u64) -> Observations {
     let (trusted_for, margin) = (Duration::from_millis(millis), Duration::from_millis(5_000));
-    Seen { trusted, trusted_for, margin, served: None }
+    Observations { trusted, trusted_for, margin, served: None }
 }
 
 #[test]
 fn a_rotation_begins_when_a_third_is_left_or_somebody_asks() {
-    let (content, seen) = (steady(1), Seen::default());
+    let (content, seen) = (steady(1), Observations::default());
     assert_eq!(step(&content, &seen, 60 * DAY - 1), Step::Wait(Waiting::Due(60 * DAY)));
     assert_eq!(step(&content, &seen, 60 * DAY), Step::Stage);
     let asked = Content { requested: true, ..content };
@@ -63,7 +63,7 @@ fn what_is_old_is_trusted_until_every_replica_serves_the_new_one() {
     let content = Content { old: authority(1), ..steady(2) };
     let after = |served: Option<&[&str]>| {
         let served = served.map(|all| all.iter().map(|one| (*one).to_owned()).collect());
-        step(&content, &Seen { served, ..Seen::default() }, DAY)
+        step(&content, &Observations { served, ..Observations::default() }, DAY)
     };
     let wait = Step::Wait(Waiting::Replicas);
     assert_eq!(after(None), wait);
@@ -73,12 +73,12 @@ fn what_is_old_is_trusted_until_every_replica_serves_the_new_one() {
     assert_eq!(after(Some(&["2", "2"])), Step::Drop);
     // Nor does another rotation begin before that.
     let asked = Content { requested: true, ..content.clone() };
-    assert_eq!(step(&asked, &Seen::default(), 80 * DAY), wait);
+    assert_eq!(step(&asked, &Observations::default(), 80 * DAY), wait);
 }
 
 #[test]
 fn what_nobody_accepts_is_replaced_at_once() {
-    let seen = Seen::default();
+    let seen = Observations::default();
     assert_eq!(step(&Content::default(), &seen, DAY), Step::Make);
     assert_eq!(step(&steady(1), &seen, 90 * DAY), Step::Make);
     let mut long = staged();
@@ -94,7 +94,7 @@ fn what_nobody_accepts_is_replaced_at_once() {
 #[test]
 fn what_is_staged_and_no_good_is_staged_again() {
     let unusable = Content { next: Next::Unusable, ..steady(1) };
-    assert_eq!(step(&unusable, &Seen::default(), DAY), Step::Stage);
+    assert_eq!(step(&unusable, &Observations::default(), DAY), Step::Stage);
     let mut narrow = staged();
     let Next::Usable(next, _) = &mut narrow.next else { panic!("staged") };
     next.every_name = false;
@@ -109,11 +109,11 @@ fn a_foreign_secret_is_left_alone_until_somebody_asks() {
     let foreign = Content { foreign: true, ..steady(1) };
     for time in [DAY, 70 * DAY, 100 * DAY] {
         let wait = Step::Wait(Waiting::RequiredApprovals);
-        assert_eq!(step(&foreign, &Seen::default(), time), wait);
+        assert_eq!(step(&foreign, &Observations::default(), time), wait);
     }
     let asked = Content { requested: true, ..foreign };
-    assert_eq!(step(&asked, &Seen::default(), DAY), Step::Stage);
-    assert_eq!(step(&asked, &Seen::default(), 100 * DAY), Step::Make);
+    assert_eq!(step(&asked, &Observations::default(), DAY), Step::Stage);
+    assert_eq!(step(&asked, &Observations::default(), 100 * DAY), Step::Make);
 }
 
 /// The Secret, those who follow it, and what API servers trust.
@@ -129,7 +129,7 @@ struct World {
     leader: usize,
     leads_since: i64,
     /// Every bundle that stood in the configurations, and since when.
-    registered: Vec<(i64, BTreeSet<Authority>)>,
+    registered: Vec<(i64, BTreeSet<CaCertificate>)>,
 }
 
 #[derive(Debug, Clone)]
@@ -203,7 +203,7 @@ impl World {
         let mut content = self.view(self.leader).clone();
         let (since, trusted) = self.registered.last().unwrap();
         let trusted_for = self.now - since.max(&self.leads_since);
-        let seen = Seen {
+        let seen = Observations {
             served: Some(self.reports.to_vec()),
             ..seen(trusted.clone(), u64::try_from(trusted_for).unwrap())
         };

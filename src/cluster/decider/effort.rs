@@ -15,8 +15,8 @@ use crate::decide::STEPS;
 use crate::graph::{StepBudget, StepLimit};
 use crate::webhook::fair::{FairSemaphore, Slots};
 
-/// So many steps all decisions on one review may take at once. Few reviews need a
-/// tenth of it.
+/// The steps that all decisions on one review may take without queueing. Most reviews
+/// need less than a tenth.
 const AT_ONCE: usize = 50_000;
 
 /// How many decisions that take more are made at one time.
@@ -25,9 +25,9 @@ pub(super) const SLOTS: Slots = Slots { all: 1, each: 1 };
 /// What all decisions on one review may take.
 pub(super) struct Effort {
     most: usize,
-    at_once: StepBudget,
+    try_now: StepBudget,
     /// The steps in turns.
-    in_turn: Cell<usize>,
+    run_queued: Cell<usize>,
 }
 
 impl Default for Effort {
@@ -37,24 +37,23 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// So many steps.
     pub(super) fn new(most: usize) -> Self {
-        let at_once = StepBudget::new(most.min(AT_ONCE));
-        Self { most, at_once, in_turn: Cell::new(0) }
+        let try_now = StepBudget::new(most.min(AT_ONCE));
+        Self { most, try_now, run_queued: Cell::new(0) }
     }
 
     /// How many were taken.
     pub(super) fn steps(&self) -> usize {
-        self.at_once.steps().saturating_add(self.in_turn.get())
+        self.try_now.steps().saturating_add(self.run_queued.get())
     }
 
     /// Decides on this thread, if little work is enough.
-    pub(super) fn at_once<T>(&self, decide: impl FnOnce(&StepBudget) -> T) -> Option<T> {
-        let is_used_up = || StepLimit::new(&self.at_once).is_used_up();
+    pub(super) fn try_now<T>(&self, decide: impl FnOnce(&StepBudget) -> T) -> Option<T> {
+        let is_used_up = || StepLimit::new(&self.try_now).is_used_up();
         if is_used_up() {
             return None;
         }
-        let decided = decide(&self.at_once);
+        let decided = decide(&self.try_now);
         (!is_used_up()).then_some(decided)
     }
 
@@ -62,7 +61,7 @@ impl Effort {
     /// as long as the work: in the other half, writers and other readers get the lock
     /// of the world. A caller that no longer waits gets no turn. What the other thread
     /// needs is copied when the turn has come.
-    pub(super) async fn in_turn<T: Send + 'static, D>(
+    pub(super) async fn run_queued<T: Send + 'static, D>(
         &self,
         turns: &FairSemaphore<ReadGroup>,
         group: ReadGroup,
@@ -79,13 +78,13 @@ impl Effort {
             let begun = Instant::now();
             let budget = StepBudget::new(left);
             let value = decide(&budget);
-            // A caller that has gone needs no answer.
+            // A disconnected caller needs no answer.
             let _ = answer.send((value, budget.steps()));
             std::thread::sleep(begun.elapsed());
             drop(turn);
         });
         let (value, steps) = decided.await.ok()?;
-        self.in_turn.set(self.in_turn.get().saturating_add(steps));
+        self.run_queued.set(self.run_queued.get().saturating_add(steps));
         Some(value)
     }
 }

@@ -1,4 +1,4 @@
-//! The Lease of an installation, read and written upon what was read.
+//! Reads the Lease of an installation and writes it with optimistic locking.
 
 use std::time::Duration;
 
@@ -6,12 +6,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
-use super::record::of_lease;
+use super::record::spec_from_lease;
 use crate::cluster::pace::{timed, within_limit};
 use crate::lease::Spec;
 use crate::objects::ApiError;
 
-/// The Lease of one installation.
 #[derive(Clone)]
 pub struct Leases {
     pub api: Api<Lease>,
@@ -31,7 +30,7 @@ impl Leases {
         }
     }
 
-    /// The Lease, an empty one if there is none.
+    /// Returns an empty Lease if there is none.
     pub async fn read(&self) -> Result<Lease, ApiError> {
         let read = self.api.get_opt(&self.name);
         let found = within_limit(self.limit, read).await?;
@@ -45,12 +44,13 @@ impl Leases {
         }))
     }
 
-    /// Writes on the version that was read; none: that is not the latest.
+    /// Writes the Lease upon the version that was read; `None` if that is not the latest
+    /// version.
     pub async fn store(&self, lease: &Lease) -> Result<Option<Lease>, ApiError> {
         let parameters = PostParams::default();
-        let is_there = is_there(lease);
+        let exists = exists(lease);
         let write = async {
-            if is_there {
+            if exists {
                 self.api.replace(&self.name, &parameters, lease).await
             } else {
                 self.api.create(&parameters, lease).await
@@ -58,21 +58,21 @@ impl Leases {
         };
         match timed(self.limit, write).await? {
             Ok(stored) => Ok(Some(stored)),
-            // It was changed or made since it was read.
+            // It was changed or created since it was read.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
-            // Or deleted. What cannot even be made has no namespace.
-            Err(kube::Error::Api(status)) if status.code == 404 && is_there => Ok(None),
+            // Or deleted. If the create request fails with 404, the namespace does not
+            // exist.
+            Err(kube::Error::Api(status)) if status.code == 404 && exists => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Whether it was read, and is not the empty one.
-pub fn is_there(lease: &Lease) -> bool {
+pub fn exists(lease: &Lease) -> bool {
     lease.metadata.resource_version.is_some()
 }
 
-/// What a Lease says; one that is not there says nothing.
-pub fn said(lease: &Lease) -> Spec {
-    lease.spec.as_ref().map(of_lease).unwrap_or_default()
+/// The spec of a Lease; an empty spec if it does not exist.
+pub fn lease_spec(lease: &Lease) -> Spec {
+    lease.spec.as_ref().map(spec_from_lease).unwrap_or_default()
 }

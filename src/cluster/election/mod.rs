@@ -1,22 +1,21 @@
-//! Who leads, on a Lease of the API server. What follows from a Lease is
-//! decided in [`crate::lease`]; here it is read and written.
+//! Leader election with a Lease. [`crate::lease`] decides; this module reads and writes
+//! the Lease.
 //!
 //! ```text
 //!        ┌── 409, refused, no answer ──┐
 //!        ▼                             │
-//!       read ── evaluate ── Acquire ── write ── believe until then, renew ─┐
+//!       read ── evaluate ── Acquire ── write ── lead until then, renew ──┐
 //!        ▲         └─ StandBy: wait      ▲                                 │
 //!        └───────────────┘               └─────────────────────────────────┘
 //! ```
 //!
-//! A replica believes that it leads only on the answer to a write of its own,
-//! and no longer than the time that it wrote, by two clocks: the one on the
-//! wall, which the other replicas are compared by, and the one that never goes
-//! back, from before the request was sent. A request that hangs does not keep
-//! it from ceasing to believe.
+//! A replica is the leader only after the API server stored its own write, and only for
+//! the duration that it wrote. Two clocks limit that time: the wall clock, which the
+//! other replicas compare, and the monotonic clock from before the request was sent. A
+//! request that hangs does not extend the leadership.
 
+mod leadership;
 mod leases;
-mod post;
 mod record;
 mod seize;
 
@@ -27,11 +26,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use tokio::time::{Instant, sleep};
 
-use self::leases::{Leases, said};
-use self::post::{Belief, Post};
-pub use self::record::Led;
-use self::record::{into_lease, led, of_lease, serves};
-pub use self::seize::{Kept, Seat, seize};
+use self::leadership::{LeaderTerm, Leadership};
+use self::leases::{Leases, lease_spec};
+pub(crate) use self::record::LeaderInfo;
+use self::record::{apply_to_lease, leader_info, set_certificate_until, spec_from_lease};
+pub(crate) use self::seize::{Kept, Seat, seize};
 use super::context::Context;
 use super::pace::{Backoff, jittered, within_limit};
 use crate::lease::{
@@ -40,87 +39,88 @@ use crate::lease::{
 use crate::objects::ApiError;
 use crate::timing::{self, Timing};
 
-/// Takes part in the election until belay ends, and keeps `signals.leading`.
-/// When it is dropped this replica leads no more; only when belay ends does it
-/// say so to the others.
+/// Takes part in the election and updates `signals.leading`, until belay shuts down.
+/// Dropping the future ends the leadership; only a shutdown also releases the Lease.
 pub async fn run(context: Context) {
     let timing = context.settings.timing.lease;
     let mut ending = context.signals.ending.subscribe();
-    let post = Post::new(&context);
+    let leadership = Leadership::new(&context);
     let settings = &context.settings;
     let election = Election {
         leases: Leases::new(&context.client, (&settings.namespace, &settings.name), timing.request),
         context: &context,
         timing,
-        post: &post,
+        leadership: &leadership,
     };
     tokio::select! {
-        () = election.take_part() => {}
-        () = post.keep_watch() => {}
-        // Without a sender nobody is there to be led.
+        () = election.run_candidate() => {}
+        () = leadership.watch_expiry() => {}
+        // An error means that the sender is gone, which is a shutdown as well.
         _ = ending.wait_for(|ending| *ending) => {}
     }
-    // Ours no more before anybody else can know.
-    if post.leave()
+    // The leadership ends here before another replica can notice it.
+    if leadership.resign()
         && let Err(error) = within_limit(timing.farewell, election.step_down()).await
     {
         tracing::warn!(
             %error,
-            "the Lease could not be given up; another replica leads when it has run out"
+            "cannot release the Lease; another replica becomes the leader after the Lease expires"
         );
     }
 }
 
-/// Clocks may well be this far apart, and no further.
-const ASTRAY: SignedDuration = SignedDuration::from_mins(2);
+/// The largest difference between clocks that belay assumes.
+const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_mins(2);
 
-/// Who leads at this time, as far as the Lease of an installation says; none:
-/// nobody does. An error is words that say why that cannot be read.
+/// The leader according to the Lease of an installation; `None` if there is no leader.
+///
+/// A Lease that has expired by the local clock, but not by much, may be that of a leader
+/// whose clock is wrong. A running leader renews it while this function waits.
 ///
 /// A Lease that has run out by this clock, and not by far, may be that of a
 /// leader whose clock is wrong: one who lives renews it while one waits.
-pub async fn leader(
+pub(crate) async fn leader(
     client: &kube::Client,
     (namespace, name): (&str, &str),
     now: Timestamp,
-) -> Result<Option<Led>, ApiError> {
+) -> Result<Option<LeaderInfo>, ApiError> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let read = async || Ok::<_, ApiError>(leases.get_opt(name).await?.unwrap_or_default());
     let lease = read().await?;
-    let spec = said(&lease);
+    let spec = lease_spec(&lease);
     let timing::Lease { duration, skew, .. } = Timing::default().lease;
-    // Nobody has this name: whoever asks does not take part.
+    // No replica has an empty name: the caller is not a candidate.
     let nobody = Candidate { name: "", duration, skew };
     if evaluate(&spec, nobody, now) != LeaseDecision::Acquire {
-        return Ok(led(&lease));
+        return Ok(leader_info(&lease));
     }
     let Some(renewed) = spec.renewed else { return Ok(None) };
-    if now.duration_since(renewed).abs() > ASTRAY {
+    if now.duration_since(renewed).abs() > MAX_CLOCK_DIFFERENCE {
         return Ok(None);
     }
-    // The holder renews it after a third of what it wrote.
+    // The holder renews the Lease after a third of its duration.
     let written = spec.duration.map_or(duration, |written| written.min(duration));
     sleep(renewal(written) + skew).await;
     let again = read().await?;
-    Ok(led(&again).filter(|_| said(&again) != spec))
+    Ok(leader_info(&again).filter(|_| lease_spec(&again) != spec))
 }
 
 struct Election<'a> {
     context: &'a Context,
     leases: Leases,
     timing: timing::Lease,
-    post: &'a Post<'a>,
+    leadership: &'a Leadership<'a>,
 }
 
 impl Election<'_> {
-    fn me(&self) -> Candidate<'_> {
+    fn candidate(&self) -> Candidate<'_> {
         let timing::Lease { duration, skew, .. } = self.timing;
         Candidate { name: &self.context.settings.replica, duration, skew }
     }
 
-    /// For ever. An error is told of once, when it begins.
-    async fn take_part(&self) {
-        // A leader that cannot renew has to try again before its time is over.
+    /// Runs until the future is dropped. Logs an error once, when it starts.
+    async fn run_candidate(&self) {
+        // A leader that fails to renew must retry before its term expires.
         let mut backoff = Backoff::new(Duration::from_millis(500), self.timing.look * 2);
         let mut observer = LeaseObserver::default();
         loop {
@@ -136,8 +136,8 @@ impl Election<'_> {
                         tracing::error!(
                             %error,
                             lease = self.context.settings.name,
-                            "the Lease cannot be read or written; belay tries again, and check \
-                             that its account may get, create and update it"
+                            "cannot read or write the Lease; belay retries. Check that its \
+                             ServiceAccount may get, create and update the Lease"
                         );
                     }
                     sleep(backoff.next()).await;
@@ -146,22 +146,22 @@ impl Election<'_> {
         }
     }
 
-    /// Reads the Lease, takes it if it is to be had, and renews it for as long
-    /// as that works. The result is how long to wait before the next round.
+    /// Reads the Lease, acquires it if possible, and renews it while that succeeds.
+    /// Returns how long to wait before the next round.
     async fn round(&self, observer: &mut LeaseObserver) -> Result<Duration, ApiError> {
         let mut lease = self.leases.read().await?;
-        let mut spec = said(&lease);
-        if let Some(left) = observer.observe(&spec, self.me(), Instant::now().into_std()) {
+        let mut spec = lease_spec(&lease);
+        if let Some(left) = observer.observe(&spec, self.candidate(), Instant::now().into_std()) {
             return Ok(self.stand_by(left));
         }
         loop {
-            match evaluate(&spec, self.me(), Timestamp::now()) {
+            match evaluate(&spec, self.candidate(), Timestamp::now()) {
                 LeaseDecision::StandBy { until } => {
                     let left = until.duration_since(Timestamp::now());
                     return Ok(self.stand_by(Duration::try_from(left).unwrap_or_default()));
                 }
-                // What was only read is not believed: it may be a write whose
-                // answer was lost, of which nobody knows when it was sent.
+                // A Lease that was only read is not proof of leadership: it may be a
+                // write whose answer was lost, and the time of that request is unknown.
                 LeaseDecision::Acquire | LeaseDecision::Lead { .. } => {}
             }
             lease = match self.write(lease, &spec).await? {
@@ -171,35 +171,35 @@ impl Election<'_> {
                     lease
                 }
             };
-            spec = said(&lease);
+            spec = lease_spec(&lease);
         }
     }
 
-    /// Somebody else leads for as long as this; how long to wait before the
+    /// Another replica is the leader for this long. Returns how long to wait before the
     /// next round.
     fn stand_by(&self, left: Duration) -> Duration {
-        self.post.leave();
+        self.leadership.resign();
         left.min(jittered(self.timing.look))
     }
 
-    /// Writes the Lease, and believes the answer: the Lease as it is stored
-    /// now, and when to renew it. None: somebody else has written meanwhile.
+    /// Writes the Lease. Returns the stored Lease and when to renew it; `None` if another
+    /// replica has written meanwhile.
     async fn write(
         &self,
         mut lease: Lease,
         read: &Spec,
     ) -> Result<Option<(Lease, Duration)>, ApiError> {
         let (sent, now) = (Instant::now(), Timestamp::now());
-        let wanted = next_spec(read, self.me(), now);
-        into_lease(&wanted, lease.spec.get_or_insert_default());
-        serves(&mut lease, self.context.metrics.certificate_expiry());
+        let wanted = next_spec(read, self.candidate(), now);
+        apply_to_lease(&wanted, lease.spec.get_or_insert_default());
+        set_certificate_until(&mut lease, self.context.metrics.certificate_expiry());
         let Some(stored) = self.leases.store(&lease).await? else { return Ok(None) };
-        let spec = said(&stored);
-        match evaluate(&spec, self.me(), Timestamp::now()) {
+        let spec = lease_spec(&stored);
+        match evaluate(&spec, self.candidate(), Timestamp::now()) {
             LeaseDecision::Lead { until, renew_at } => {
                 let good_for = until.duration_since(now);
                 let good_for = Duration::try_from(good_for).unwrap_or_default();
-                self.post.take(Belief { until: sent + good_for, until_time: until });
+                self.leadership.assume(LeaderTerm { until: sent + good_for, until_time: until });
                 let renew_in = renew_at.duration_since(Timestamp::now());
                 let renew_in = Duration::try_from(renew_in).unwrap_or_default();
                 Ok(Some((stored, jittered(renew_in))))
@@ -209,18 +209,18 @@ impl Election<'_> {
         }
     }
 
-    /// Says that nobody leads, if the Lease says that we do. A write of ours
-    /// may still have been under way, so that it has to be read.
+    /// Releases the Lease if this replica holds it. An earlier write may still be under
+    /// way, so the Lease is read first.
     async fn step_down(&self) -> Result<(), ApiError> {
         loop {
             let mut lease = self.leases.read().await?;
             let spec = lease.spec.get_or_insert_default();
-            let said = of_lease(spec);
-            if said.holder.as_deref() != Some(self.me().name) {
+            let said = spec_from_lease(spec);
+            if said.holder.as_deref() != Some(self.candidate().name) {
                 return Ok(());
             }
-            into_lease(&released_spec(&said), spec);
-            serves(&mut lease, None);
+            apply_to_lease(&released_spec(&said), spec);
+            set_certificate_until(&mut lease, None);
             if self.leases.store(&lease).await?.is_some() {
                 return Ok(());
             }

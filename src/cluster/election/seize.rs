@@ -13,8 +13,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Preconditions};
 use tokio::time::sleep;
 
-use super::leases::{Leases, is_there, said};
-use super::record::{into_lease, of_lease, serves};
+use super::leases::{Leases, exists, lease_spec};
+use super::record::{apply_to_lease, set_certificate_until, spec_from_lease};
 use crate::cluster::Clock;
 use crate::cluster::pace::within;
 use crate::lease::{Candidate, Spec, next_spec, released_spec};
@@ -95,10 +95,10 @@ impl Seat {
     async fn take(&self) -> Result<Spec, ApiError> {
         for _ in 0..TRIES {
             let mut lease = self.leases.read().await?;
-            let before = said(&lease);
+            let before = lease_spec(&lease);
             let wanted = next_spec(&before, self.me(), self.clock.now());
-            into_lease(&wanted, lease.spec.get_or_insert_default());
-            serves(&mut lease, None);
+            apply_to_lease(&wanted, lease.spec.get_or_insert_default());
+            set_certificate_until(&mut lease, None);
             if self.leases.store(&lease).await?.is_some() {
                 return Ok(before);
             }
@@ -132,11 +132,11 @@ impl Seat {
     pub async fn give_back(&self) -> Result<(), ApiError> {
         for _ in 0..TRIES {
             let mut lease = self.leases.read().await?;
-            if said(&lease).holder.as_deref() != Some(&self.holder) {
+            if lease_spec(&lease).holder.as_deref() != Some(&self.holder) {
                 return Ok(());
             }
             let spec = lease.spec.get_or_insert_default();
-            into_lease(&released_spec(&of_lease(spec)), spec);
+            apply_to_lease(&released_spec(&spec_from_lease(spec)), spec);
             if self.leases.store(&lease).await?.is_some() {
                 return Ok(());
             }
@@ -147,7 +147,7 @@ impl Seat {
     /// Deletes it. One that is not there any more is as good.
     pub async fn delete(&self) -> Result<(), ApiError> {
         let lease = self.leases.read().await?;
-        if !is_there(&lease) {
+        if !exists(&lease) {
             return Ok(());
         }
         let same = Preconditions { uid: lease.metadata.uid, ..Preconditions::default() };
@@ -163,8 +163,8 @@ impl Seat {
     pub async fn bequeath(&self, owner: &OwnerReference) -> Result<(), ApiError> {
         for _ in 0..TRIES {
             let mut lease = self.leases.read().await?;
-            let wanted = next_spec(&said(&lease), self.me(), self.clock.now());
-            into_lease(&wanted, lease.spec.get_or_insert_default());
+            let wanted = next_spec(&lease_spec(&lease), self.me(), self.clock.now());
+            apply_to_lease(&wanted, lease.spec.get_or_insert_default());
             lease.metadata.owner_references = Some(vec![owner.clone()]);
             if self.leases.store(&lease).await?.is_some() {
                 return Ok(());
@@ -239,13 +239,13 @@ mod tests {
 
     async fn seized(lease: Option<Value>) -> (Option<Seat>, Arc<Mutex<Option<Value>>>) {
         let (client, stored) = server(lease);
-        let clock = Clock::told(at(5));
+        let clock = Clock::from_server(at(5));
         let timing = Timing::default().lease;
         (seize(&client, ("belay", "belay"), "me".into(), clock, timing).await.unwrap(), stored)
     }
 
     fn spec(stored: &Mutex<Option<Value>>) -> Spec {
-        said(&serde_json::from_value(stored.lock().clone().unwrap()).unwrap())
+        lease_spec(&serde_json::from_value(stored.lock().clone().unwrap()).unwrap())
     }
 
     #[tokio::test(start_paused = true)]
@@ -303,7 +303,7 @@ mod tests {
             let mut lease = led_by("a", 0);
             lease["spec"]["leaseDurationSeconds"] = json!(written);
             let (client, _) = server(Some(lease));
-            let clock = Clock::told(at(5));
+            let clock = Clock::from_server(at(5));
             let seat = seize(&client, ("belay", "belay"), "me".into(), clock, timing).await;
             assert_eq!(seat.unwrap().unwrap().believed, Duration::from_secs(believed));
         }

@@ -2,24 +2,22 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::definitions::Definition;
+use super::crds::Crd;
 use crate::cluster::discovery::{DiscoveredKind, Discovery};
 use crate::cluster::world::{Served, World};
 use crate::objects::{KindInfo, Kinds};
 
 impl Discovery {
-    /// Takes this in, and what CRDs define. `gone`: custom kinds that had a CRD
-    /// once; discovery speaks of them for some seconds after it went.
+    /// Applies the result, and the CRDs. `gone`: custom kinds whose CRD was deleted;
+    /// discovery lists them for some seconds longer.
     pub fn learn(
         &self,
         world: &mut World,
-        definitions: &BTreeMap<String, Definition>,
+        crds: &BTreeMap<String, Crd>,
         gone: &HashSet<(String, String)>,
     ) -> Learned {
-        let defined: BTreeMap<(&str, &str), &Definition> = definitions
-            .values()
-            .map(|d| ((d.info.group.as_str(), d.info.resource.as_str()), d))
-            .collect();
+        let defined: BTreeMap<(&str, &str), &Crd> =
+            crds.values().map(|d| ((d.info.group.as_str(), d.info.resource.as_str()), d)).collect();
         let mut now: Vec<(KindInfo, Served)> = Vec::new();
         // The versions of a kind are one kind, and the first one says what it is.
         let mut places: HashMap<(&str, &str), usize> = HashMap::new();
@@ -57,7 +55,7 @@ impl Discovery {
             served.insert(id, verbs);
         }
         let kinds = &world.graph.kinds;
-        // What a server that does not answer may still serve is not gone.
+        // A kind does not count as removed while its server does not answer.
         for (id, verbs) in &world.served {
             if self.stale.contains(&kinds.info(*id).group) {
                 served.entry(*id).or_insert(*verbs);
@@ -83,16 +81,16 @@ impl Discovery {
 /// What taking in discovery came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Learned {
-    /// Whether a kind has come, changed or gone.
+    /// Whether a kind was added, changed or removed.
     pub changed: bool,
-    /// Whether objects of a kind that was known or mentioned live elsewhere
-    /// than was believed: in namespaces, or not.
+    /// Whether the scope of a known kind has changed between namespaced and
+    /// cluster-scoped.
     pub moved: bool,
 }
 
-/// What is new of a kind. The default of a kind's DELETE stands in no
-/// discovery; and of the versions of a kind of Kubernetes itself the one that
-/// relations were written for comes first.
+/// Merges the known and the discovered kind. Discovery does not contain the default
+/// propagation policy, and the version that relations were written for stays first for
+/// built-in kinds.
 fn merged(known: &KindInfo, new: KindInfo) -> KindInfo {
     let mut versions = new.versions.clone();
     if Kinds::is_built_in(&new.group, &new.resource) {

@@ -8,24 +8,23 @@
 //!  owner kinds seen ─────┘                       └─► PolicySet
 //! ```
 //!
-//! One task keeps all of it in step: whatever changes wakes it, and it makes
-//! what is watched and what is in force follow.
+//! One task is woken by every change. It updates the watches and the policies in force.
 
-mod definitions;
+mod crds;
 mod discovery;
-mod force;
+mod effective;
 mod objects;
-mod own;
+mod own_kinds;
 pub mod plan;
 mod rules;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod watcher;
 mod watches;
-mod watching;
 
-pub use self::snapshot::{Around, Held, Reach, Snapshot, Unread};
+pub use self::snapshot::{Held, SearchScope, Snapshot, Surroundings, Unread};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,12 +36,12 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use self::definitions::Definition;
-use self::force::{Defined, Force};
+use self::crds::Crd;
+use self::effective::{EffectiveRules, OwnCrds};
 pub(super) use self::objects::resource;
-use self::own::{Own, Part, Said};
+use self::own_kinds::{OwnKind, OwnObjects, OwnSink};
+use self::watcher::{Server, Source, watch as follow};
 use self::watches::Watches;
-use self::watching::{Server, Source, watch as follow};
 use super::api;
 use super::api::Detail;
 use super::context::Context;
@@ -55,14 +54,13 @@ use crate::telemetry::{Condition, FeedState, Readiness};
 use crate::timing::Retry;
 
 /// Several changes in a row are one.
-const TOGETHER: Duration = Duration::from_millis(30);
+const CONCURRENT_LISTS: Duration = Duration::from_millis(30);
 
 /// How long a single question may take.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Keeps the world in step with the cluster until belay ends. What belay is
-/// not ready without is said at once, before the first answer of the API
-/// server.
+/// Keeps the world up to date until belay shuts down. The readiness conditions exist
+/// before the first answer of the API server.
 pub fn run(
     context: Context,
     identities: Identities,
@@ -82,13 +80,13 @@ pub fn run(
     }
 }
 
-/// What the feed says of itself.
+/// The readiness conditions of the feed.
 struct Conditions {
     /// The policies were read.
     loaded: Condition,
     /// Each watch was read to the end of its list, or cannot be.
     synced: Condition,
-    /// What is in force is what people have written.
+    /// All stored policies are in force.
     written: Condition,
 }
 
@@ -101,12 +99,12 @@ impl Conditions {
                 "policy-kinds",
                 "what people have written cannot be read, because its kind has vanished (install it \
                  again: belay admin crds) or another version of belay wrote it (the log names it): \
-                 what was in force stays in force, and nothing that is held is let go of",
+                 what was in effective stays in effective, and nothing that is held is let go of",
             ),
         };
         conditions.written.set(true);
         conditions.loaded.explain("they have not been read yet");
-        conditions.synced.explain("the API server has not said which kinds it serves");
+        conditions.synced.explain("the API server has not own_objects which kinds it serves");
         conditions
     }
 }
@@ -114,32 +112,32 @@ impl Conditions {
 struct Feed {
     context: Context,
     identities: Identities,
-    said: Arc<Mutex<Said>>,
+    own_objects: Arc<Mutex<OwnObjects>>,
     server: Server,
     watches: Watches,
     /// Custom kinds that have had a CRD.
     custom: HashSet<(String, String)>,
     discovery: Discovery,
     /// What kinds were learnt from last.
-    learnt: Option<(Discovery, BTreeMap<String, Definition>)>,
+    learnt: Option<(Discovery, BTreeMap<String, Crd>)>,
     asked: Instant,
-    force: Force,
-    /// Whether policies and relations have been taken in once.
+    effective: EffectiveRules,
+    /// Whether policies and relations were applied once.
     in_force: bool,
-    /// How many changes of each kind of belay's own have been taken in.
+    /// The number of applied changes of each of belay's own kinds.
     taken: [u64; 4],
     own: Vec<JoinHandle<()>>,
     news: Arc<Notify>,
     conditions: Conditions,
-    /// The policies as they are written, for whoever reports on them.
+    /// The stored policies, for the status writer.
     written: watch::Sender<Arc<Written>>,
-    /// How many kinds policies name that nobody serves.
+    /// The number of kinds that policies name and the API server does not serve.
     unknown: usize,
     /// How many objects can't be read, by resource.
     unreadable: Vec<(String, usize)>,
-    /// What is written and cannot be read.
-    lacking: Option<String>,
-    /// The kinds that are named and nobody serves, each by who names it.
+    /// Stored objects that can't be parsed.
+    unreadable_name: Option<String>,
+    /// The kinds that the API server does not serve, by the policy that names them.
     absent: BTreeSet<(String, String)>,
 }
 
@@ -165,18 +163,18 @@ impl Feed {
         context.world.write().graph.date_owners();
         let server = Server::new(context.client.clone(), context.settings.timing);
         let watches = Watches::new(context.clone(), server.clone());
-        let force = Force::new(context.settings.timing.feed.thaw);
+        let effective = EffectiveRules::new(context.settings.timing.feed.thaw);
         let mut feed = Self {
             context,
             identities,
-            said: Arc::default(),
+            own_objects: Arc::default(),
             server,
             watches,
             custom: HashSet::new(),
             discovery,
             learnt: None,
             asked: Instant::now(),
-            force,
+            effective,
             in_force: false,
             taken: [0; 4],
             own: Vec::new(),
@@ -185,7 +183,7 @@ impl Feed {
             written,
             unknown: 0,
             unreadable: Vec::new(),
-            lacking: None,
+            unreadable_name: None,
             absent: BTreeSet::new(),
         };
         feed.watch_own();
@@ -193,19 +191,19 @@ impl Feed {
     }
 
     fn watch_own(&mut self) {
-        self.start_own(own::POLICIES);
-        self.start_own(own::RELATIONS);
-        self.start_own(own::APPROVALS);
-        self.start_own(own::PAUSES);
+        self.start_own(own_kinds::POLICIES);
+        self.start_own(own_kinds::RELATIONS);
+        self.start_own(own_kinds::APPROVALS);
+        self.start_own(own_kinds::PAUSES);
     }
 
-    fn start_own<K, T>(&mut self, part: Part<K, T>)
+    fn start_own<K, T>(&mut self, part: OwnKind<K, T>)
     where
         K: kube::Resource + serde::de::DeserializeOwned + 'static,
         T: Send + 'static,
     {
         let source = Source { info: part.info(), detail: Detail::Whole, labels: "" };
-        let sink = Own::new(self.said.clone(), part, self.news.clone());
+        let sink = OwnSink::new(self.own_objects.clone(), part, self.news.clone());
         self.own.push(tokio::spawn(follow(self.server.clone(), source, sink)));
     }
 
@@ -218,7 +216,7 @@ impl Feed {
             loop {
                 tokio::select! {
                     () = self.news.notified() => {
-                        tokio::time::sleep(TOGETHER).await;
+                        tokio::time::sleep(CONCURRENT_LISTS).await;
                         break;
                     }
                     () = &mut until => break,
@@ -241,12 +239,12 @@ impl Feed {
     /// Makes everything follow what has changed.
     async fn refresh(&mut self) -> Option<Duration> {
         self.rediscover().await;
-        let would_lose = self.force.would_lose(&self.said.lock());
-        let defined = if would_lose { self.defined().await } else { Defined::Yes };
-        let taken = self.take_in(defined);
+        let would_remove = self.effective.would_remove(&self.own_objects.lock());
+        let defined = if would_remove { self.own_crds().await } else { OwnCrds::Present };
+        let taken = self.update_rules(defined);
         self.watches.follow().await;
         self.report();
-        taken.again
+        taken.retry_after
     }
 
     fn is_discovery_due(&self) -> bool {
@@ -269,8 +267,8 @@ impl Feed {
         }
     }
 
-    /// Whether the definitions of policies and relations are there, live.
-    async fn defined(&self) -> Defined {
+    /// Reads the CRDs of policies and relations live.
+    async fn own_crds(&self) -> OwnCrds {
         let info = {
             let world = self.context.world.read();
             let kind = world
@@ -279,19 +277,19 @@ impl Feed {
                 .find_resource("apiextensions.k8s.io", "customresourcedefinitions");
             kind.map(|kind| world.graph.kinds.info(kind).clone())
         };
-        let Some(info) = info else { return Defined::Unknown };
+        let Some(info) = info else { return OwnCrds::Unknown };
         for name in ["deletionpolicies.belay.dev", "relations.belay.dev"] {
             let read = api::object(&self.context.client, &info, "", name, Detail::Metadata);
             match timeout(LIMIT, read).await {
                 Ok(Ok(Some(json))) if !is_terminating(&json) => {}
-                Ok(Ok(_)) => return Defined::No,
-                Ok(Err(_)) | Err(_) => return Defined::Unknown,
+                Ok(Ok(_)) => return OwnCrds::Absent,
+                Ok(Err(_)) | Err(_) => return OwnCrds::Unknown,
             }
         }
-        Defined::Yes
+        OwnCrds::Present
     }
 
-    /// Tells readiness and metrics how it goes.
+    /// Updates readiness and metrics.
     fn report(&mut self) {
         let state = self.watches.state();
         if self.unreadable != state.unreadable {
@@ -324,7 +322,7 @@ async fn who_am_i(client: &kube::Client) -> Result<String, ApiError> {
     user.ok_or_else(|| ApiError::Unreadable("the API server does not say who belay is".to_owned()))
 }
 
-/// Tries until it succeeds, and says meanwhile why it does not.
+/// Retries until it succeeds, and logs the first error.
 async fn retried<T, F: Future<Output = Result<T, ApiError>>>(
     condition: &Condition,
     retry: Retry,

@@ -1,4 +1,4 @@
-//! What is watched of a kind goes into the graph.
+//! Stores the watched objects of a kind in the graph.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -7,18 +7,18 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::waiting;
-use super::watching::Sink;
+use super::watcher::Sink;
 use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::Listing;
 use crate::objects::{ApiError, HoldAge, KindId, Object, Unreadable};
 use crate::telemetry::NamespaceLines;
 
-/// Of so many objects that have left a watch it is remembered; of others the
-/// next look at all of them tells.
+/// The maximum number of remembered objects that left a watch by label. For others the
+/// next full list decides.
 const MOST_LEFT: usize = 10_000;
 
-/// How a watch is doing, for whoever asks.
+/// The state of a watch, for other tasks.
 #[derive(Debug, Default)]
 pub struct Health(Mutex<State>);
 
@@ -31,31 +31,31 @@ struct State {
 }
 
 impl Health {
-    /// Whether it is known what is there, or why not.
+    /// Whether the first list has ended, with or without success.
     pub fn is_settled(&self) -> bool {
         self.0.lock().settled
     }
 
-    /// Whether the API server says that there is no such kind.
+    /// Whether the API server does not serve the kind.
     pub fn is_gone(&self) -> bool {
         self.0.lock().gone
     }
 
-    /// How long what is known may have been older than the API server's.
+    /// How long the cached state may have been out of date.
     pub fn behind(&self) -> Duration {
         self.0.lock().broken.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-/// Takes in the objects of one kind.
-pub struct Objects {
+/// Receives the watch events of one kind.
+pub struct ObjectSink {
     pub world: SharedWorld,
     pub kind: KindId,
     /// Whether all objects of the kind are watched, and not those with a label
     /// alone: only then is absence a fact.
     pub all: bool,
     pub health: Arc<Health>,
-    /// Told of owner kinds that nobody has seen yet, and of what waits.
+    /// Notified about new owner kinds and waiting objects.
     pub signals: Arc<Signals>,
     listing: Option<Listing>,
     /// Whether a list was read to its end.
@@ -64,7 +64,7 @@ pub struct Objects {
     grace: Duration,
 }
 
-impl Objects {
+impl ObjectSink {
     /// Nothing is known yet.
     pub fn new(
         world: SharedWorld,
@@ -77,8 +77,8 @@ impl Objects {
         Self { world, kind, all, health, signals, listing, synced, grace }
     }
 
-    fn take(&mut self, json: &str) -> Result<(), Unreadable> {
-        let taken = self.try_take(json);
+    fn apply(&mut self, json: &str) -> Result<(), Unreadable> {
+        let taken = self.try_apply(json);
         if let Err(unreadable) = &taken {
             self.skip_object(unreadable);
         }
@@ -99,8 +99,8 @@ impl Objects {
         }
     }
 
-    fn try_take(&mut self, json: &str) -> Result<(), Unreadable> {
-        // Parsing takes long if the object is large, so nobody waits for it.
+    fn try_apply(&mut self, json: &str) -> Result<(), Unreadable> {
+        // Large objects are parsed before the lock is taken.
         let catalogue = self.world.read().catalogue.clone();
         let mut parsed = catalogue.parse(self.kind, json)?;
         let sighting = waiting::sighting(&parsed.object, json);
@@ -121,7 +121,7 @@ impl Objects {
         if let Some((resource, unreadable)) = new {
             report(&resource, &unreadable);
         }
-        self.tell(owners, waits);
+        self.notify(owners, waits);
         Ok(())
     }
 
@@ -144,11 +144,11 @@ impl Objects {
             world.left.insert((self.kind, namespace.to_owned(), name.to_owned()));
         }
         drop(world);
-        self.tell(false, waits);
+        self.notify(false, waits);
         Ok(())
     }
 
-    fn tell(&self, plan: bool, waits: bool) {
+    fn notify(&self, plan: bool, waits: bool) {
         if plan {
             self.signals.plan.notify_one();
         }
@@ -177,13 +177,13 @@ fn report(resource: &str, unreadable: &Unreadable) {
     );
 }
 
-impl Sink for Objects {
+impl Sink for ObjectSink {
     fn begin(&mut self) {
         self.listing = Some(Listing::new(self.kind));
     }
 
     fn list(&mut self, json: &str) -> Result<(), Unreadable> {
-        self.take(json)
+        self.apply(json)
     }
 
     fn end(&mut self) {
@@ -192,11 +192,11 @@ impl Sink for Objects {
         let waits = gone.is_some_and(|gone| gone > 0) && waiting::relisted(&mut world, self.kind);
         drop(world);
         self.synced = true;
-        self.tell(false, waits);
+        self.notify(false, waits);
     }
 
     fn change(&mut self, json: &str) -> Result<(), Unreadable> {
-        self.take(json)
+        self.apply(json)
     }
 
     fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
@@ -209,7 +209,7 @@ impl Sink for Objects {
                 world.graph.delete(self.kind, namespace, name, None);
                 let waits = waiting::gone(&mut world, self.kind, namespace, name);
                 drop(world);
-                self.tell(false, waits);
+                self.notify(false, waits);
             }
         }
         removed

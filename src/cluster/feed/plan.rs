@@ -58,8 +58,8 @@ pub fn policies(world: &World) -> impl Iterator<Item = &Policy> {
 /// there.
 fn always(world: &World) -> impl Iterator<Item = KindId> {
     let kinds = &world.graph.kinds;
-    let definitions = kinds.find_resource("apiextensions.k8s.io", "customresourcedefinitions");
-    [kinds.find_resource("", "namespaces"), definitions].into_iter().flatten()
+    let crds = kinds.find_resource("apiextensions.k8s.io", "customresourcedefinitions");
+    [kinds.find_resource("", "namespaces"), crds].into_iter().flatten()
 }
 
 /// The kinds that a policy names in its targets.
@@ -109,8 +109,7 @@ pub fn named(world: &World, group: &str, resource: &str) -> Vec<KindId> {
     served.map(|(kind, _)| kind).collect()
 }
 
-/// The kinds whose objects one of this kind may own, as far as can be said
-/// before any of them is seen.
+/// The kinds that one of this kind may own, without a look at any object.
 fn dependents(world: &World, kind: KindId) -> Vec<KindId> {
     let kinds = &world.graph.kinds;
     let info = kinds.info(kind);

@@ -1,14 +1,14 @@
-//! Takes in what people have written, and the kinds that there are.
+//! Applies kinds, relations, policies, approvals and pauses.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Feed;
-use super::definitions::Definition;
+use super::crds::Crd;
 use super::discovery::Learned;
-use super::force::{self, Defined, Taken};
-use super::own::Said;
+use super::effective::{self, OwnCrds, RulesChange};
+use super::own_kinds::OwnObjects;
 use crate::cluster::status::{Written, WrittenPolicy};
 use crate::cluster::world::World;
 use crate::objects::{ApiError, KindId, Kinds, full_name};
@@ -17,59 +17,61 @@ use crate::policy::{Policy, Rules};
 use crate::relations::CustomRelation;
 
 impl Feed {
-    /// Takes in kinds, relations, policies, approvals and pauses.
-    pub(super) fn take_in(&mut self, defined: Defined) -> Taken {
-        let definitions = self.watches.definitions.lock().clone();
+    /// Applies kinds, relations, policies, approvals and pauses.
+    pub(super) fn update_rules(&mut self, defined: OwnCrds) -> RulesChange {
+        let crds = self.watches.crds.lock().clone();
         self.custom.extend(
-            definitions.values().map(|definition| {
+            crds.values().map(|definition| {
                 (definition.info.group.clone(), definition.info.resource.clone())
             }),
         );
-        let said = self.said.lock();
+        let own_objects = self.own_objects.lock();
         let counts = [
-            said.policies.changes,
-            said.relations.changes,
-            said.approvals.changes,
-            said.pauses.changes,
+            own_objects.policies.changes,
+            own_objects.relations.changes,
+            own_objects.approvals.changes,
+            own_objects.pauses.changes,
         ];
-        let synced = said.policies.synced
-            && said.relations.synced
-            && said.approvals.synced
-            && said.pauses.synced;
-        // Before everything was read once, what is not there is not gone.
-        // Thousands of policies are not compiled again for each kind that comes.
-        let due = !self.in_force || self.taken[..2] != counts[..2] || self.force.would_lose(&said);
+        let synced = own_objects.policies.synced
+            && own_objects.relations.synced
+            && own_objects.approvals.synced
+            && own_objects.pauses.synced;
+        // Before the first complete read, a missing object does not count as deleted. And
+        // thousands of policies are not compiled again for each new kind.
+        let due = !self.in_force
+            || self.taken[..2] != counts[..2]
+            || self.effective.would_remove(&own_objects);
         let taken = match synced && due {
-            true => self.force.take(&said, defined, Instant::now()),
-            false => Taken::default(),
+            true => self.effective.update(&own_objects, defined, Instant::now()),
+            false => RulesChange::default(),
         };
         self.in_force |= synced;
         // What has only just been read was not compiled yet.
-        let lacks = if self.in_force { self.force.lacks(&said) } else { None };
-        if lacks != self.lacking {
-            if let Some(lacks) = &lacks {
+        let unreadable_name =
+            if self.in_force { self.effective.first_unreadable(&own_objects) } else { None };
+        if unreadable_name != self.unreadable_name {
+            if let Some(unreadable_name) = &unreadable_name {
                 tracing::error!(
-                    lacks,
+                    unreadable_name,
                     "this cannot be read by this version of belay: nothing that is held is let go \
                      of until it can; write it anew, or run the version that wrote it"
                 );
             }
-            self.lacking = lacks;
+            self.unreadable_name = unreadable_name;
         }
         let known = synced
-            && !self.force.is_frozen()
-            && said.policies.error.is_none()
-            && self.lacking.is_none();
+            && !self.effective.is_frozen()
+            && own_objects.policies.error.is_none()
+            && self.unreadable_name.is_none();
         let approvals = (self.taken[2..] != counts[2..])
-            .then(|| (force::approvals(&said), force::pauses(&said)));
+            .then(|| (effective::approvals(&own_objects), effective::pauses(&own_objects)));
         self.taken = counts;
-        let missing = first_missing(&said);
-        drop(said);
+        let missing = first_missing(&own_objects);
+        drop(own_objects);
 
-        let learned = self.learn(definitions);
+        let learned = self.learn(crds);
         if learned.moved {
-            // What refers to a kind was placed by where its objects were
-            // believed to live.
+            // References to a kind depend on its scope.
             self.watches.outdate(|_| true);
         }
         let kinds = learned.changed;
@@ -106,45 +108,46 @@ impl Feed {
             (false, Some(why)) => self.conditions.loaded.explain(&why),
             (false, None) => {}
         }
-        self.conditions.written.set(!self.force.is_frozen() && self.lacking.is_none());
+        self.conditions.written.set(!self.effective.is_frozen() && self.unreadable_name.is_none());
         taken
     }
 
-    /// Takes in kinds, if there is anything new of them: with thousands that
-    /// takes a while, in which no verdict can be given.
-    fn learn(&mut self, definitions: BTreeMap<String, Definition>) -> Learned {
-        let same = self.learnt.as_ref().is_some_and(|(discovery, defined)| {
-            *discovery == self.discovery && *defined == definitions
-        });
+    /// Applies changed kinds. With thousands of kinds this takes time, in which no
+    /// verdict is possible.
+    fn learn(&mut self, crds: BTreeMap<String, Crd>) -> Learned {
+        let same = self
+            .learnt
+            .as_ref()
+            .is_some_and(|(discovery, defined)| *discovery == self.discovery && *defined == crds);
         if same {
             return Learned { changed: false, moved: false };
         }
         let mut world = self.context.world.write();
-        let learned = self.discovery.learn(&mut world, &definitions, &self.custom);
+        let learned = self.discovery.learn(&mut world, &crds, &self.custom);
         drop(world);
-        self.learnt = Some((self.discovery.clone(), definitions));
+        self.learnt = Some((self.discovery.clone(), crds));
         learned
     }
 
-    /// Tells what is written, and since when it is in force.
+    /// Publishes the stored policies and when they came into force.
     fn tell(&self) {
         let now = *self.context.signals.changed.borrow();
         let before = self.written.borrow().clone();
-        let said = self.said.lock();
-        let policies = said.policies.all.iter().map(|(name, policy)| {
+        let own_objects = self.own_objects.lock();
+        let policies = own_objects.policies.all.iter().map(|(name, policy)| {
             let read = policy.as_ref().ok();
             let generation = read.and_then(|policy| policy.metadata.generation).unwrap_or_default();
             let known = before.policies.get(name).filter(|known| known.generation == generation);
             let written = WrittenPolicy {
                 generation,
                 status: read.and_then(|policy| policy.status.clone()).unwrap_or_default(),
-                problems: self.force.problems.get(name).cloned().unwrap_or_default(),
+                problems: self.effective.problems.get(name).cloned().unwrap_or_default(),
                 loaded_at: known.map_or(now, |known| known.loaded_at),
             };
             (name.clone(), written)
         });
         let written = Written { policies: policies.collect() };
-        drop(said);
+        drop(own_objects);
         self.written.send_if_modified(|old| {
             let changed = **old != written;
             if changed {
@@ -154,12 +157,12 @@ impl Feed {
         });
     }
 
-    /// Makes catalogue and policies anew. That takes a while with thousands of
-    /// policies, and nobody waits for it.
+    /// Compiles catalogue and policies without the lock: with thousands of policies this
+    /// takes time.
     fn rebuild(&mut self) {
         let kinds = self.context.world.read().graph.kinds.clone();
-        let relations: Vec<CustomRelation> = self.force.relations.values().cloned().collect();
-        let policies: Vec<Policy> = self.force.policies.values().cloned().collect();
+        let relations: Vec<CustomRelation> = self.effective.relations.values().cloned().collect();
+        let policies: Vec<Policy> = self.effective.policies.values().cloned().collect();
         let rules = match Rules::load(&kinds, &relations, policies, self.identities.clone()) {
             Ok(rules) => rules,
             Err(error) => {
@@ -199,8 +202,8 @@ impl Feed {
     }
 }
 
-/// The kinds that are named and nobody serves, each by who names it: a Relation
-/// of somebody, or the setting.
+/// The kinds that the API server does not serve, by what names them: a Relation or the
+/// setting.
 fn absent_kinds(
     relations: &[CustomRelation],
     labelled: &[(String, String)],
@@ -220,7 +223,7 @@ fn absent_kinds(
 }
 
 /// The kind of belay's own that is not installed, or cannot be read.
-fn first_missing(said: &Said) -> Option<String> {
+fn first_missing(own_objects: &OwnObjects) -> Option<String> {
     let of = |name: &str, synced: bool, error: &Option<ApiError>| match error {
         Some(ApiError::NotFound) => Some(format!(
             "the kind {name}.{GROUP} is not installed; install it with belay admin crds | kubectl apply -f -"
@@ -229,8 +232,10 @@ fn first_missing(said: &Said) -> Option<String> {
         None if !synced => Some(format!("{name}.{GROUP} have not been read yet")),
         None => None,
     };
-    of("deletionpolicies", said.policies.synced, &said.policies.error)
-        .or_else(|| of("relations", said.relations.synced, &said.relations.error))
-        .or_else(|| of("deletionapprovals", said.approvals.synced, &said.approvals.error))
-        .or_else(|| of("pauses", said.pauses.synced, &said.pauses.error))
+    of("deletionpolicies", own_objects.policies.synced, &own_objects.policies.error)
+        .or_else(|| of("relations", own_objects.relations.synced, &own_objects.relations.error))
+        .or_else(|| {
+            of("deletionapprovals", own_objects.approvals.synced, &own_objects.approvals.error)
+        })
+        .or_else(|| of("pauses", own_objects.pauses.synced, &own_objects.pauses.error))
 }

@@ -1,9 +1,8 @@
-//! The world as it is at one moment, read once with the rights of whoever asks:
-//! what a person's command decides by. It goes the ways of the feed, so that a
-//! person and the replicas come to the same verdict where they may read the
-//! same.
+//! The state of the cluster at one moment, read with the permissions of the caller.
+//! Commands decide from it. It uses the code of the feed, so that a command and the
+//! replicas come to the same verdict where they may read the same objects.
 
-mod around;
+mod surroundings;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,12 +15,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use super::definitions::{self, Definition};
-use super::force::{self, Defined, Force};
+use super::crds::{self, Crd};
+use super::effective::{self, EffectiveRules, OwnCrds};
 use super::objects::resource;
-use super::own::{self, Own, Part, Said};
+use super::own_kinds::{self, OwnKind, OwnObjects, OwnSink};
 use super::plan::{Want, plan};
-use super::watching::Sink as _;
+use super::watcher::Sink as _;
 use crate::cluster::api;
 use crate::cluster::api::Detail;
 use crate::cluster::context::{Context, Settings, Signals};
@@ -40,7 +39,7 @@ use crate::relations::CustomRelation;
 use crate::telemetry::{Metrics, Readiness};
 use crate::webhook::Decider as _;
 
-pub use self::around::{Around, Reach};
+pub use self::surroundings::{SearchScope, Surroundings};
 
 /// The world, read once.
 pub struct Snapshot {
@@ -48,11 +47,11 @@ pub struct Snapshot {
     pub context: Context,
     /// Reads live.
     pub reader: Reader,
-    /// The groups whose server does not answer: nobody knows all their kinds.
+    /// The groups whose server does not answer, so their kinds are incomplete.
     pub stale: HashSet<String>,
-    /// What there is anything of, where files stand in the place of a cluster.
+    /// For files: the kinds and namespaces that the files contain.
     pub held: Option<Held>,
-    said: Arc<Mutex<Said>>,
+    own_objects: Arc<Mutex<OwnObjects>>,
     unread: Mutex<Vec<Unread>>,
 }
 
@@ -60,7 +59,7 @@ pub struct Snapshot {
 /// namespaces in which they do.
 pub type Held = HashMap<(String, String), HashSet<String>>;
 
-/// Words for one object of a kind that can't be read.
+/// The text about one object that can't be parsed.
 fn one_unreadable(unreadable: &Unreadable) -> String {
     let why = match unreadable.flaw {
         Flaw::Malformed { .. } => "can't be read",
@@ -83,8 +82,8 @@ pub struct Unread {
 }
 
 impl Snapshot {
-    /// Reads what people have written, and which kinds there are; of objects
-    /// nothing yet. An error is words that say what could not be read at all.
+    /// Reads belay's own objects and the served kinds, but no other objects. The error
+    /// text names what could not be read.
     pub async fn read_rules(
         client: kube::Client,
         settings: Settings,
@@ -92,10 +91,10 @@ impl Snapshot {
     ) -> Result<Self, ApiError> {
         let snapshot = Self::read_kinds(client, settings).await?;
         tokio::join!(
-            snapshot.read_own(own::POLICIES),
-            snapshot.read_own(own::RELATIONS),
-            snapshot.read_own(own::APPROVALS),
-            snapshot.read_own(own::PAUSES),
+            snapshot.read_own(own_kinds::POLICIES),
+            snapshot.read_own(own_kinds::RELATIONS),
+            snapshot.read_own(own_kinds::APPROVALS),
+            snapshot.read_own(own_kinds::PAUSES),
         );
         snapshot.put_in_force(identities)?;
         Ok(snapshot)
@@ -127,18 +126,18 @@ impl Snapshot {
         };
         let reader = Reader::new(context.clone());
         let discovery = Discovery::read(&context.client).await?;
-        let (said, unread, stale) = (Arc::default(), Mutex::default(), discovery.stale.clone());
-        let snapshot = Self { context, reader, stale, held: None, said, unread };
-        let definitions = snapshot.definitions().await;
+        let (own_objects, unread, stale) =
+            (Arc::default(), Mutex::default(), discovery.stale.clone());
+        let snapshot = Self { context, reader, stale, held: None, own_objects, unread };
+        let crds = snapshot.crds().await;
         // Nothing that once was is remembered here, so no kind has vanished.
-        discovery.learn(&mut snapshot.context.world.write(), &definitions, &HashSet::new());
+        discovery.learn(&mut snapshot.context.world.write(), &crds, &HashSet::new());
         Ok(snapshot)
     }
 
-    /// Reads every kind that the policies need, and the owners of what it
-    /// finds. Of what may not be read in the whole cluster it takes in what is
-    /// in the namespace `near`: what is found there is a fact, what is not found
-    /// is none.
+    /// Reads every kind that the policies need, and the kinds of owners. Without
+    /// permission to list a kind in the whole cluster, it reads the namespace `near`:
+    /// objects found there exist, but others may exist elsewhere.
     pub async fn objects(&self, near: &str) {
         let mut done: HashSet<KindId> = HashSet::new();
         loop {
@@ -150,7 +149,7 @@ impl Snapshot {
             if wanted.is_empty() {
                 return;
             }
-            // Of which kinds the owners are only the objects say.
+            // Only the objects contain the kinds of their owners.
             join_all(wanted.into_iter().map(|(kind, want)| self.read_kind(kind, want, near))).await;
         }
     }
@@ -162,18 +161,16 @@ impl Snapshot {
         unread
     }
 
-    /// Whether the API server serves the kinds of belay, as far as that is
-    /// known. Discovery says it, which everybody may read: to whoever has no
-    /// rights on a kind the API server forbids it though it is not there.
+    /// Whether the API server serves belay's kinds, as far as known. Every user may read
+    /// discovery. For a missing kind without permission, the API server answers 403.
     pub fn is_installed(&self) -> bool {
         let world = self.context.world.read();
         let mut served = world.served.keys().map(|kind| world.graph.kinds.info(*kind));
         self.stale.contains(GROUP) || served.any(|info| info.group == GROUP)
     }
 
-    /// Whether that something of a kind is not in a namespace (empty: nowhere)
-    /// says that it does not exist. A dump has some kinds and leaves out others,
-    /// and one of a single namespace says nothing of all others.
+    /// Whether an object of a kind that is not in a namespace (empty: cluster-scoped)
+    /// surely does not exist. A dump may leave out kinds and namespaces.
     pub fn knows_all(&self, info: &KindInfo, namespace: &str) -> bool {
         let Some(held) = &self.held else { return true };
         let kind = (info.group.clone(), info.resource.clone());
@@ -200,7 +197,7 @@ impl Snapshot {
         world::take(graph, catalogue, kind, &object.to_string(), None).ok()?
     }
 
-    /// Reads one object and puts it in; says whether it is there now.
+    /// Reads one object and adds it. Returns whether it exists.
     pub async fn look_up(
         &self,
         kind: KindId,
@@ -218,14 +215,15 @@ impl Snapshot {
         Ok(taken.map_err(odd)?.is_some())
     }
 
-    /// Takes in an approval that was just given.
+    /// Adds an approval that was just created.
     pub fn approve(&self, approval: DeletionApproval) {
         let name = approval.metadata.name.clone().unwrap_or_default();
-        let mut said = self.said.lock();
-        said.approvals
+        let mut own_objects = self.own_objects.lock();
+        own_objects
+            .approvals
             .all
             .extend(Approval::compile(&approval).map(|approval| (name, Ok(approval))));
-        self.context.world.write().policies.approvals = force::approvals(&said);
+        self.context.world.write().policies.approvals = effective::approvals(&own_objects);
     }
 
     /// The verdict on a review, confirmed by live reads where it has to be.
@@ -237,9 +235,9 @@ impl Snapshot {
         decider.decide(review, until).await.in_full()
     }
 
-    /// The kinds that CRDs define. Where they may not be read, discovery says
-    /// which kinds there are, if some seconds later.
-    async fn definitions(&self) -> BTreeMap<String, Definition> {
+    /// The kinds of CRDs. Without permission to read them, discovery is used, which is
+    /// some seconds older.
+    async fn crds(&self) -> BTreeMap<String, Crd> {
         let info = {
             let world = self.context.world.read();
             let kinds = &world.graph.kinds;
@@ -248,17 +246,17 @@ impl Snapshot {
         };
         let Some(info) = info else { return BTreeMap::new() };
         let objects = self.read_list(&info, Detail::Whole, "", "").await.unwrap_or_default();
-        let read = objects.iter().filter_map(|object| definitions::read(object.get()).ok());
+        let read = objects.iter().filter_map(|object| crds::read(object.get()).ok());
         read.filter_map(|(name, definition)| Some((name, definition?))).collect()
     }
 
-    async fn read_own<K, T>(&self, part: Part<K, T>)
+    async fn read_own<K, T>(&self, part: OwnKind<K, T>)
     where
         K: kube::Resource + DeserializeOwned,
         T: Send,
     {
         let (info, resource) = (part.info(), part.resource);
-        let mut sink = Own::new(self.said.clone(), part, Arc::new(Notify::new()));
+        let mut sink = OwnSink::new(self.own_objects.clone(), part, Arc::new(Notify::new()));
         match self.read_list(&info, Detail::Whole, "", "").await {
             Ok(objects) => {
                 sink.begin();
@@ -277,22 +275,22 @@ impl Snapshot {
     }
 
     fn put_in_force(&self, identities: Identities) -> Result<(), ApiError> {
-        let said = self.said.lock();
-        let mut force = Force::new(self.context.settings.timing.feed.thaw);
-        force.take(&said, Defined::Yes, Instant::now());
-        let lacks = force.lacks(&said);
-        if let Some(lacks) = &lacks {
+        let own_objects = self.own_objects.lock();
+        let mut effective = EffectiveRules::new(self.context.settings.timing.feed.thaw);
+        effective.update(&own_objects, OwnCrds::Present, Instant::now());
+        let unreadable_name = effective.first_unreadable(&own_objects);
+        if let Some(unreadable_name) = &unreadable_name {
             let why = "another version of belay wrote it";
-            self.note(lacks.clone(), ApiError::Unreadable(why.to_owned()));
+            self.note(unreadable_name.clone(), ApiError::Unreadable(why.to_owned()));
         }
-        let relations: Vec<_> = force.relations.into_values().collect();
-        let policies: Vec<_> = force.policies.into_values().collect();
+        let relations: Vec<_> = effective.relations.into_values().collect();
+        let policies: Vec<_> = effective.policies.into_values().collect();
         self.compile(policies, &relations, identities)?;
         let mut world = self.context.world.write();
-        world.policies.approvals = force::approvals(&said);
-        world.policies.pauses = force::pauses(&said);
-        world.loaded = said.policies.synced && said.relations.synced;
-        world.known = world.loaded && lacks.is_none();
+        world.policies.approvals = effective::approvals(&own_objects);
+        world.policies.pauses = effective::pauses(&own_objects);
+        world.loaded = own_objects.policies.synced && own_objects.relations.synced;
+        world.known = world.loaded && unreadable_name.is_none();
         Ok(())
     }
 
@@ -313,9 +311,9 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The policies that were read, with what stands in their status.
+    /// The stored policies with their status.
     pub fn written(&self) -> Vec<DeletionPolicy> {
-        self.said.lock().policies.all.values().flatten().cloned().collect()
+        self.own_objects.lock().policies.all.values().flatten().cloned().collect()
     }
 
     /// All objects of a kind, with their metadata alone.
@@ -330,12 +328,12 @@ impl Snapshot {
             let world = self.context.world.read();
             (world.graph.kinds.info(kind).clone(), world.detail(kind), resource(&world, kind))
         };
-        let mut lacks = None;
+        let mut unreadable_name = None;
         let objects = match self.read_list(&info, detail, "", want.labels()).await {
             Ok(objects) => objects,
             Err(error) => {
                 self.note(name.clone(), error.clone());
-                lacks = Some(Incomplete::from(error.clone()));
+                unreadable_name = Some(Incomplete::from(error.clone()));
                 let in_namespace = info.namespaced && !near.is_empty();
                 match matches!(error, ApiError::Forbidden(_)) && in_namespace {
                     true => self.read_list(&info, detail, near, want.labels()).await,
@@ -361,7 +359,7 @@ impl Snapshot {
         if let Some(why) = unreadable_one {
             self.note(name, ApiError::Unreadable(why));
         }
-        match (want, lacks) {
+        match (want, unreadable_name) {
             (_, Some(why)) => world.graph.set_incomplete(kind, why),
             (Want::All, None) => world.graph.set_complete(kind, true),
             (Want::Labelled, None) => {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::force::{Defined, Force, Taken};
-use super::objects::Objects;
-use super::own::{OtherVersion, Said};
+use super::effective::{EffectiveRules, OwnCrds, RulesChange};
+use super::objects::ObjectSink;
+use super::own_kinds::{OtherVersion, OwnObjects};
 use super::plan::{Want, plan};
 use super::waiting;
-use super::watching::Sink as _;
+use super::watcher::Sink as _;
 use crate::cluster::context::Settings;
 use crate::cluster::world::{Served, World, take};
 use crate::objects::{ApiError, KindId};
@@ -84,9 +84,9 @@ fn secrets_are_watched_when_a_policy_asks_and_their_data_never() {
     let world = world(&[policy("p", &spec)]);
     assert!(kinds(&planned(&world, &[])).contains("secrets"));
     let secrets = world.graph.kinds.find_resource("", "secrets").unwrap();
-    assert_eq!(world.detail(secrets), crate::cluster::Detail::Metadata);
+    assert_eq!(world.detail(secrets), crate::cluster::api::Detail::Metadata);
     let pods = world.graph.kinds.find_resource("", "pods").unwrap();
-    assert_eq!(world.detail(pods), crate::cluster::Detail::Whole);
+    assert_eq!(world.detail(pods), crate::cluster::api::Detail::Whole);
 }
 
 #[test]
@@ -114,94 +114,107 @@ fn orphaning_needs_to_know_the_dependents() {
     assert!(kinds(&planned(&world(&[policy("p", spec)]), &[])).contains("replicasets"));
 }
 
-fn said(policies: &[DeletionPolicy]) -> Said {
-    let mut said = Said::default();
+fn own_objects(policies: &[DeletionPolicy]) -> OwnObjects {
+    let mut own_objects = OwnObjects::default();
     for policy in policies {
-        said.policies.all.insert(policy.metadata.name.clone().unwrap(), Ok(policy.clone()));
+        own_objects.policies.all.insert(policy.metadata.name.clone().unwrap(), Ok(policy.clone()));
     }
-    (said.policies.synced, said.relations.synced) = (true, true);
-    said
+    (own_objects.policies.synced, own_objects.relations.synced) = (true, true);
+    own_objects
 }
 
-fn names(force: &Force) -> Vec<&str> {
-    force.policies.keys().map(String::as_str).collect()
+fn names(effective: &EffectiveRules) -> Vec<&str> {
+    effective.policies.keys().map(String::as_str).collect()
 }
 
 #[test]
 fn a_policy_that_is_deleted_goes_and_one_that_is_broken_stays_as_it_was() {
     let now = Instant::now();
-    let mut force = Force::new(timing().thaw);
-    let both = said(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]);
-    assert!(force.take(&both, Defined::Yes, now).policies);
-    assert_eq!(force.take(&both, Defined::Yes, now), Taken::default(), "nothing has changed");
-    let mut broken = said(&[policy("a", CONFIG_MAPS)]);
+    let mut effective = EffectiveRules::new(timing().thaw);
+    let both = own_objects(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]);
+    assert!(effective.update(&both, OwnCrds::Present, now).policies);
+    assert_eq!(
+        effective.update(&both, OwnCrds::Present, now),
+        RulesChange::default(),
+        "nothing has changed"
+    );
+    let mut broken = own_objects(&[policy("a", CONFIG_MAPS)]);
     broken.policies.all.insert("b".to_owned(), Err(OtherVersion("no such field".to_owned())));
-    assert!(!force.take(&broken, Defined::Yes, now).policies);
-    assert_eq!((names(&force), force.problems.len()), (vec!["a", "b"], 1));
-    assert!(force.take(&said(&[policy("a", CONFIG_MAPS)]), Defined::Yes, now).policies);
-    assert_eq!((names(&force), force.problems.len()), (vec!["a"], 0));
+    assert!(!effective.update(&broken, OwnCrds::Present, now).policies);
+    assert_eq!((names(&effective), effective.problems.len()), (vec!["a", "b"], 1));
+    assert!(
+        effective.update(&own_objects(&[policy("a", CONFIG_MAPS)]), OwnCrds::Present, now).policies
+    );
+    assert_eq!((names(&effective), effective.problems.len()), (vec!["a"], 0));
 }
 
 #[test]
 fn the_annotation_for_backfills_counts_without_a_change_of_the_spec() {
     let now = Instant::now();
-    let mut force = Force::new(timing().thaw);
+    let mut effective = EffectiveRules::new(timing().thaw);
     let mut written = policy("a", CONFIG_MAPS);
-    force.take(&said(&[written.clone()]), Defined::Yes, now);
-    assert_eq!(force.policies["a"].backfill, None);
+    effective.update(&own_objects(&[written.clone()]), OwnCrds::Present, now);
+    assert_eq!(effective.policies["a"].backfill, None);
     for (text, number) in [("12000", Some(12_000)), ("0", Some(0)), ("many", None)] {
         let annotation = (crate::policy::BACKFILL.to_owned(), text.to_owned());
         written.metadata.annotations = Some([annotation].into());
-        assert!(force.take(&said(&[written.clone()]), Defined::Yes, now).policies, "{text}");
-        assert_eq!(force.policies["a"].backfill, number, "{text}");
+        assert!(
+            effective.update(&own_objects(&[written.clone()]), OwnCrds::Present, now).policies,
+            "{text}"
+        );
+        assert_eq!(effective.policies["a"].backfill, number, "{text}");
     }
 }
 
 /// After a restart there is nothing that was in force before.
 #[test]
 fn what_cannot_be_read_is_not_taken_for_no_policy() {
-    let mut written = said(&[policy("a", CONFIG_MAPS)]);
-    let mut force = Force::new(timing().thaw);
-    force.take(&written, Defined::Yes, Instant::now());
-    assert_eq!(force.lacks(&written), None);
+    let mut written = own_objects(&[policy("a", CONFIG_MAPS)]);
+    let mut effective = EffectiveRules::new(timing().thaw);
+    effective.update(&written, OwnCrds::Present, Instant::now());
+    assert_eq!(effective.first_unreadable(&written), None);
     written.policies.all.insert("b".to_owned(), Err(OtherVersion("no such field".to_owned())));
-    force.take(&written, Defined::Yes, Instant::now());
-    assert_eq!(force.lacks(&written).as_deref(), Some("DeletionPolicy b"));
+    effective.update(&written, OwnCrds::Present, Instant::now());
+    assert_eq!(effective.first_unreadable(&written).as_deref(), Some("DeletionPolicy b"));
     written.policies.all.remove("b");
     written.relations.all.insert("r".to_owned(), Err(OtherVersion("no such field".to_owned())));
-    force.take(&written, Defined::Yes, Instant::now());
-    assert_eq!(force.lacks(&written).as_deref(), Some("Relation r"));
+    effective.update(&written, OwnCrds::Present, Instant::now());
+    assert_eq!(effective.first_unreadable(&written).as_deref(), Some("Relation r"));
 }
 
 #[test]
 fn a_kind_that_vanishes_takes_nothing_with_it() {
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
-    let mut force = Force::new(timing().thaw);
-    force.take(&said(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]), Defined::Yes, at(0));
+    let mut effective = EffectiveRules::new(timing().thaw);
+    effective.update(
+        &own_objects(&[policy("a", CONFIG_MAPS), policy("b", CONFIG_MAPS)]),
+        OwnCrds::Present,
+        at(0),
+    );
     // The CRD is on its way out, and its instances go one by one.
-    let one = said(&[policy("b", CONFIG_MAPS)]);
-    assert!(force.would_lose(&one));
-    force.take(&one, Defined::No, at(1));
-    let mut none = said(&[]);
+    let one = own_objects(&[policy("b", CONFIG_MAPS)]);
+    assert!(effective.would_remove(&one));
+    effective.update(&one, OwnCrds::Absent, at(1));
+    let mut none = own_objects(&[]);
     none.policies.error = Some(ApiError::NotFound);
-    force.take(&none, Defined::No, at(2));
-    assert!(force.is_frozen());
-    assert_eq!(names(&force), ["a", "b"]);
+    effective.update(&none, OwnCrds::Absent, at(2));
+    assert!(effective.is_frozen());
+    assert_eq!(names(&effective), ["a", "b"]);
     // It is back, and empty: that is no word of a person's.
-    force.take(&said(&[]), Defined::Yes, at(1000));
-    assert_eq!((names(&force), force.is_frozen()), (vec!["a", "b"], true));
+    effective.update(&own_objects(&[]), OwnCrds::Present, at(1000));
+    assert_eq!((names(&effective), effective.is_frozen()), (vec!["a", "b"], true));
     // They are written again, one now and the other later.
-    let again = |seconds, policies: &[DeletionPolicy], force: &mut Force| {
-        force.take(&said(policies), Defined::Yes, at(seconds))
+    let again = |seconds, policies: &[DeletionPolicy], effective: &mut EffectiveRules| {
+        effective.update(&own_objects(policies), OwnCrds::Present, at(seconds))
     };
     let changed = policy("b", &CONFIG_MAPS.replace("whileUsed", "always"));
-    again(2000, std::slice::from_ref(&changed), &mut force);
-    assert!(force.is_frozen(), "it has only just changed");
-    assert_eq!(names(&force), ["a", "b"]);
-    again(2100, std::slice::from_ref(&changed), &mut force);
+    again(2000, std::slice::from_ref(&changed), &mut effective);
+    assert!(effective.is_frozen(), "it has only just changed");
+    assert_eq!(names(&effective), ["a", "b"]);
+    again(2100, std::slice::from_ref(&changed), &mut effective);
     assert_eq!(
-        (names(&force), force.is_frozen()),
+        (names(&effective), effective.is_frozen()),
         (vec!["b"], false),
         "what did not come back is gone"
     );
@@ -210,10 +223,10 @@ fn a_kind_that_vanishes_takes_nothing_with_it() {
 #[test]
 fn while_nobody_can_say_whether_the_kind_is_there_nothing_goes() {
     let now = Instant::now();
-    let mut force = Force::new(timing().thaw);
-    force.take(&said(&[policy("a", CONFIG_MAPS)]), Defined::Yes, now);
-    let taken = force.take(&said(&[]), Defined::Unknown, now);
-    assert_eq!((names(&force), taken.again.is_some()), (vec!["a"], true));
+    let mut effective = EffectiveRules::new(timing().thaw);
+    effective.update(&own_objects(&[policy("a", CONFIG_MAPS)]), OwnCrds::Present, now);
+    let taken = effective.update(&own_objects(&[]), OwnCrds::Unknown, now);
+    assert_eq!((names(&effective), taken.retry_after.is_some()), (vec!["a"], true));
 }
 
 #[test]
@@ -222,12 +235,12 @@ fn a_relation_that_cannot_be_used_is_left_out_and_the_others_are_in_force() {
         let spec = json!({"from": {"group": "e.x", "resource": "dbs"}, "to": {"resource": "secrets"}, "nameFieldPath": path});
         Relation::new(name, serde_json::from_value(spec).unwrap())
     };
-    let mut said = said(&[]);
-    said.relations.all.insert("good".into(), Ok(relation("good", "spec.secret")));
-    said.relations.all.insert("bad".into(), Ok(relation("bad", "spec.[")));
-    let mut force = Force::new(timing().thaw);
-    assert!(force.take(&said, Defined::Yes, Instant::now()).relations);
-    assert_eq!(force.relations.keys().collect::<Vec<_>>(), ["good"]);
+    let mut own_objects = own_objects(&[]);
+    own_objects.relations.all.insert("good".into(), Ok(relation("good", "spec.secret")));
+    own_objects.relations.all.insert("bad".into(), Ok(relation("bad", "spec.[")));
+    let mut effective = EffectiveRules::new(timing().thaw);
+    assert!(effective.update(&own_objects, OwnCrds::Present, Instant::now()).relations);
+    assert_eq!(effective.relations.keys().collect::<Vec<_>>(), ["good"]);
 }
 
 /// Takes an object in as the feed does.
@@ -285,7 +298,7 @@ fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
 fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gone() {
     let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
     let pods = world.read().graph.kinds.find_resource("", "pods").unwrap();
-    let mut sink = Objects::new(world.clone(), pods, true, Arc::default(), timing().grace);
+    let mut sink = ObjectSink::new(world.clone(), pods, true, Arc::default(), timing().grace);
     let pod = |name: &str, labels: serde_json::Value| {
         json!({"metadata": {"name": name, "namespace": "n", "uid": name, "labels": labels}})
             .to_string()
@@ -326,7 +339,7 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
 fn an_object_with_too_many_references_is_known_without_them_and_may_use_anything() {
     let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
     let pods = world.read().graph.kinds.find_resource("", "pods").unwrap();
-    let mut sink = Objects::new(world.clone(), pods, true, Arc::default(), timing().grace);
+    let mut sink = ObjectSink::new(world.clone(), pods, true, Arc::default(), timing().grace);
     let pod = |count: usize| {
         let sources = (0..count).map(|n| json!({"configMap": {"name": format!("c{n}")}}));
         json!({"metadata": {"name": "p", "namespace": "n", "uid": "p", "labels": {"a": "b"}},
@@ -359,7 +372,7 @@ fn an_object_with_too_many_references_is_known_without_them_and_may_use_anything
 async fn kinds_of_owners_are_forgotten_with_the_last_reference_and_some_are_never_learned() {
     let world = Arc::new(parking_lot::RwLock::new(world(&[policy("p", CONFIG_MAPS)])));
     let maps = world.read().graph.kinds.find_resource("", "configmaps").unwrap();
-    let mut sink = Objects::new(world.clone(), maps, true, Arc::default(), timing().grace);
+    let mut sink = ObjectSink::new(world.clone(), maps, true, Arc::default(), timing().grace);
     let object = |name: &str, owners: &[(&str, &str)]| {
         let owners = owners.iter().map(|(version, kind)| {
             json!({"apiVersion": version, "kind": kind, "name": "none", "uid": "none"})

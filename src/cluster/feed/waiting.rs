@@ -1,5 +1,5 @@
-//! Which objects wait under the hold, and when somebody they wait for went:
-//! kept in step with every object that the feed takes in.
+//! Tracks which objects wait for the release of their hold, and when one of their users
+//! was deleted. Updated with every watch event.
 
 #[cfg(test)]
 mod tests;
@@ -11,20 +11,20 @@ use crate::graph::{
 use crate::hold::TargetState;
 use crate::objects::{HoldAge, KindId, Object, PackedList, PackedMap, Uid, read_shallow};
 
-/// The steps that one event may take to find the waiting objects that it concerns.
-/// Verdicts wait for the lock of the world meanwhile. A release that misses such
-/// news looks again in any case, after two minutes at the latest.
+/// The maximum number of steps for one event, because verdicts wait for the lock of the
+/// world meanwhile. A release that misses an event checks again after two minutes at the
+/// latest.
 const STEPS: usize = 100_000;
 
-/// An object before it changes or goes: whom it keeps waiting, and by what.
+/// The state of an object before an event: which objects it keeps waiting, and why.
 #[derive(Default)]
 pub struct Before {
     uses: Vec<NodeId>,
     was: Option<(NodeId, Trace)>,
 }
 
-/// All that decides whether a user counts. A change of anything else, a status
-/// or the token that its own release writes, is no news to what it uses.
+/// The fields that decide whether a user counts. Other changes, such as of the status or
+/// of the token of its own release, don't matter to the objects that it uses.
 #[derive(PartialEq)]
 struct Trace {
     uid: Uid,
@@ -57,8 +57,8 @@ impl Trace {
     }
 }
 
-/// The waiting objects that this one uses, before it changes or goes. Most of
-/// the time nothing waits, and then nothing is looked at.
+/// The waiting objects that this one uses, before an event. Usually no object waits, and
+/// nothing is searched.
 pub fn used_by(world: &World, kind: KindId, object: &Object<'_>) -> Before {
     used_by_within(world, kind, object, StepLimit::new(&StepBudget::new(STEPS)))
 }
@@ -92,8 +92,7 @@ fn used_by_within(world: &World, kind: KindId, object: &Object<'_>, work: StepLi
     Before { uses, was }
 }
 
-/// A list has been read to its end, and what was not in it is gone: whoever
-/// used something, too.
+/// Objects that were not in a complete list are deleted, including users.
 pub fn relisted(world: &mut World, kind: KindId) -> bool {
     let World { graph, waiting, left, .. } = world;
     if waiting.seen.is_empty() {
@@ -107,7 +106,7 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
     for place in gone {
         waiting.seen.remove(&place);
         if !graph.is_complete(kind) {
-            // It may have lost its label alone, while nobody watched.
+            // It may only have lost its label while no watch was connected.
             left.insert(place.clone());
         }
         waiting.news.insert(place);
@@ -125,8 +124,8 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
     !waiting.news.is_empty()
 }
 
-/// What a release has to know of an object, and the value of the annotation by
-/// which a person asks for a look.
+/// The fields that a release needs, and the value of the annotation that requests a
+/// check.
 pub type Sighting = (TargetState, Option<String>);
 
 /// The same of this JSON, if the object waits. There are few of these, so their
@@ -139,7 +138,7 @@ pub fn sighting(object: &Object<'_>, json: &str) -> Option<Sighting> {
     Some((TargetState::read(&value)?, requested.map(str::to_owned)))
 }
 
-/// An object was taken in. Says whether there is news.
+/// Called after an object was stored. Returns whether a release must check.
 pub fn taken(world: &mut World, node: Option<NodeId>, sighting: Option<Sighting>) -> bool {
     let Some(node) = node else { return false };
     let Some(object) = world.graph.get(node) else { return false };
@@ -163,13 +162,14 @@ pub fn taken(world: &mut World, node: Option<NodeId>, sighting: Option<Sighting>
     true
 }
 
-/// An object is gone. Says whether there is news.
+/// Called after an object was deleted. Returns whether a release must check.
 pub fn gone(world: &mut World, kind: KindId, namespace: &str, name: &str) -> bool {
     let place = (kind, namespace.to_owned(), name.to_owned());
     world.waiting.seen.remove(&place).is_some() && world.waiting.news.insert(place)
 }
 
-/// Somebody who used these has changed or gone. Says whether there is news.
+/// Called after a user of these objects was changed or deleted. Returns whether a release
+/// must check.
 pub fn freed(world: &mut World, before: &Before) -> bool {
     let World { graph, waiting, .. } = world;
     let Some((user, was)) = &before.was else { return false };

@@ -1,4 +1,4 @@
-//! The watches that are under way: begun and ended as the plan says.
+//! Starts and stops watches according to the plan.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -6,16 +6,17 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::definitions::{DefinitionSink, Definitions};
-use super::objects::{Health, Objects, resource};
+use super::crds::{CrdSink, Crds};
+use super::objects::{Health, ObjectSink, resource};
 use super::plan::{self, Want, plan};
-use super::watching::{Server, Sink, Source, watch};
+use super::watcher::{Server, Sink, Source, watch};
 use crate::cluster::context::Context;
 use crate::cluster::world::{World, is_owner_kind};
 use crate::objects::KindId;
 use crate::telemetry::FeedState;
 
-/// So many objects are gone through at a time, so that verdicts get in between.
+/// The number of objects between two releases of the lock, so that verdicts are not
+/// delayed.
 const SLICE: usize = 1_000;
 
 /// All watches of objects.
@@ -27,7 +28,7 @@ pub struct Watches {
     /// their objects now.
     outdated: HashSet<KindId>,
     /// The kinds that CRDs define, as the watch of CRDs has them.
-    pub definitions: Definitions,
+    pub crds: Crds,
 }
 
 /// A watch that is under way.
@@ -45,8 +46,7 @@ impl Drop for Watched {
 
 /// How the watches are doing.
 pub struct State {
-    /// Those whose first list has not been read, and is not known to be
-    /// unreadable.
+    /// Watches whose first list has neither ended nor failed.
     pub waiting: Vec<String>,
     /// In numbers.
     pub fed: FeedState,
@@ -62,7 +62,7 @@ impl Watches {
             server,
             running: HashMap::new(),
             outdated: HashSet::new(),
-            definitions: Definitions::default(),
+            crds: Crds::default(),
         }
     }
 
@@ -76,7 +76,7 @@ impl Watches {
         self.outdated.extend(self.running.keys().copied().filter(|kind| is_outdated(*kind)));
     }
 
-    /// Begins and ends watches as the plan says.
+    /// Starts and stops watches according to the plan.
     pub async fn follow(&mut self) {
         self.notice_dead();
         let after = self.context.settings.timing.feed.owners;
@@ -97,9 +97,9 @@ impl Watches {
         self.outdated.clear();
     }
 
-    /// Looks for tasks that have ended, which none does but by a panic. What
-    /// they knew grows old from now on, and they are begun anew with the next
-    /// change. Says whether there is a new one.
+    /// Finds tasks that ended, which only happens after a panic. Their state grows old,
+    /// and they are started again with the next change. Returns whether there is a new
+    /// one.
     pub fn notice_dead(&mut self) -> bool {
         let ended = self.running.iter().filter(|(_, watched)| watched.task.is_finished());
         let new = |kind: &KindId| self.outdated.insert(*kind);
@@ -116,8 +116,7 @@ impl Watches {
         !dead.is_empty()
     }
 
-    /// What is to be watched now. Whose objects own what is protected follows
-    /// from the same.
+    /// The watches that the plan wants, and the kinds of owners of protected objects.
     fn wanted(&self) -> Vec<(KindId, Source, Want)> {
         let settings = &self.context.settings;
         let (wanted, owners) = {
@@ -149,8 +148,7 @@ impl Watches {
         let name = resource(&self.context.world.read(), kind);
         tracing::info!(resource = name, detail = ?source.detail, labels = source.labels, "watching");
         {
-            // Nobody may take an absent user for a fact that was read by other
-            // relations.
+            // Other relations read these objects, so a missing user proves nothing.
             let graph = &mut self.context.world.write().graph;
             if want == Want::Labelled {
                 graph.set_incomplete(kind, "belay watches those with the label alone");
@@ -161,13 +159,13 @@ impl Watches {
         }
         let (world, signals) = (self.context.world.clone(), self.context.signals.clone());
         let grace = self.context.settings.timing.feed.grace;
-        let objects = Objects::new(world, kind, want == Want::All, signals.clone(), grace);
+        let objects = ObjectSink::new(world, kind, want == Want::All, signals.clone(), grace);
         let health = objects.health.clone();
         let is_definitions = source.info.resource == "customresourcedefinitions"
             && source.info.group == "apiextensions.k8s.io";
         let task = if is_definitions {
-            let definitions = self.definitions.clone();
-            self.spawn(&source, DefinitionSink::new(objects, definitions, signals.plan.clone()))
+            let crds = self.crds.clone();
+            self.spawn(&source, CrdSink::new(objects, crds, signals.plan.clone()))
         } else {
             self.spawn(&source, objects)
         };
@@ -181,8 +179,8 @@ impl Watches {
     async fn stop(&mut self, kind: KindId) {
         let Some(mut watched) = self.running.remove(&kind) else { return };
         watched.end().await;
-        // Before the first of them goes: whoever asks meanwhile must not take
-        // what is gone already for what does not exist.
+        // Before the first object is forgotten, so that missing objects do not count as
+        // deleted.
         self.context.world.write().graph.set_incomplete(kind, "belay does not watch them");
         while self.context.world.write().graph.forget_some(kind, SLICE) == SLICE {}
         let mut world = self.context.world.write();
@@ -192,8 +190,8 @@ impl Watches {
         tracing::info!(resource = resource(&world, kind), "watching no more");
     }
 
-    /// Notes once more of which kinds owners are: a kind that nobody served when
-    /// an object was taken in may be served by now.
+    /// Updates the kinds of owners: a kind may be served now that was not when an object
+    /// was stored.
     pub fn learn_owners(&self) {
         let mut world = self.context.world.write();
         let World { graph, owned, .. } = &mut *world;
@@ -229,7 +227,7 @@ impl Watches {
 }
 
 impl Watched {
-    /// Ends it and waits until it has let go of what it was writing.
+    /// Stops the watch and waits until it no longer writes.
     async fn end(&mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;

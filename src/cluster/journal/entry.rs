@@ -1,4 +1,4 @@
-//! One thing that belay said.
+//! One verdict, as the journal records it.
 
 use jiff::Timestamp;
 
@@ -8,26 +8,22 @@ use crate::decide::{
 use crate::objects::{ObjectRef, one_line_name};
 use crate::policy::Source;
 
-/// A message is at most this long: Events take no more.
-const LONGEST: usize = 1000;
+/// Events accept at most 1024 bytes.
+const MAX_MESSAGE_BYTES: usize = 1000;
 
-/// One thing that belay said about one request. A verdict is several when its
-/// policies do not all do the same about it.
+/// One outcome of one request. A verdict has several outcomes when its policies act
+/// differently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// When, to the second.
+    /// In whole seconds.
     pub time: Timestamp,
-    /// About which object.
     pub target: ObjectRef,
-    /// Its uid; empty where the review does not have it.
+    /// Empty if the review does not contain it.
     pub uid: String,
-    /// What: never Allow.
+    /// Never Allow.
     pub decision: Decision,
-    /// The fixed word.
     pub reason: Reason,
-    /// The policies that say so.
     pub policies: Vec<Source>,
-    /// Who asked.
     pub user: String,
     /// In which words.
     pub message: String,
@@ -36,15 +32,15 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What a final verdict says, one entry for each outcome. Nothing, where
-    /// nothing stands against the request, and nothing of a dry run.
-    pub fn of(review: &Review<'_>, verdict: &Verdict, now: Timestamp) -> Vec<Self> {
+    /// One entry for each outcome of a final verdict. Allowed requests and dry runs have
+    /// none.
+    pub fn from_verdict(review: &Review<'_>, verdict: &Verdict, now: Timestamp) -> Vec<Self> {
         if review.dry_run || verdict.decision == Decision::Allow {
             return Vec::new();
         }
         let outcomes = [Decision::Deny, Decision::Hold, Decision::Warn, Decision::Audit];
         let outcomes = outcomes.into_iter().filter(|outcome| {
-            // What is refused is not held.
+            // A refused object is not held.
             *outcome != Decision::Hold || verdict.decision == Decision::Hold
         });
         outcomes.filter_map(|outcome| Self::one(review, verdict, outcome, now)).collect()
@@ -71,15 +67,15 @@ impl Entry {
             reason: part.reason?,
             policies,
             user: one_line_name(&review.user.name).into_owned(),
-            message: shortened(words(&part), LONGEST),
+            message: shortened(message_text(&part), MAX_MESSAGE_BYTES),
             proved: verdict.recorded == Recordable::Proved,
             target: part.target,
         })
     }
 }
 
-/// The uid of the target, where the review is about that very object and not,
-/// as an eviction, about another one.
+/// The uid of the target, if the review is about that object. An eviction is about
+/// another one.
 fn uid(review: &Review<'_>, target: &ObjectRef) -> String {
     let resource = &review.resource;
     let same = resource.group == target.group.as_str()
@@ -89,19 +85,19 @@ fn uid(review: &Review<'_>, target: &ObjectRef) -> String {
     object.filter(|_| same).map(|object| object.metadata.uid.to_string()).unwrap_or_default()
 }
 
-/// What a person is told, or would have been.
-fn words(verdict: &Verdict) -> String {
-    let words = match verdict.decision {
+/// The message that the user receives, or would receive if the policy were enforced.
+fn message_text(verdict: &Verdict) -> String {
+    let text = match verdict.decision {
         Decision::Deny => message(verdict),
         Decision::Hold => warnings(verdict).pop(),
         Decision::Warn | Decision::Audit | Decision::Allow => audit_annotations(verdict)
             .into_iter()
             .find_map(|(key, value)| (key == "would-deny").then_some(value)),
     };
-    words.unwrap_or_default()
+    text.unwrap_or_default()
 }
 
-/// A text of at most so many bytes.
+/// Cuts a text to at most this many bytes.
 pub(super) fn shortened(mut text: String, most: usize) -> String {
     if text.len() > most {
         let mut end = most.saturating_sub('…'.len_utf8());
@@ -114,8 +110,8 @@ pub(super) fn shortened(mut text: String, most: usize) -> String {
     text
 }
 
-/// Kubernetes writes whole seconds: a time that is compared with what was
-/// stored has to be one.
+/// Kubernetes stores whole seconds, so times that are compared with stored ones need the
+/// same precision.
 pub(in crate::cluster) fn to_the_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -179,7 +175,7 @@ pub(super) mod tests {
         ];
         let verdict = Verdict::from_blockers(target.clone(), blockers.clone());
         let now = Timestamp::from_millisecond(1_700_000_000_900).unwrap();
-        let entries = Entry::of(&review, &verdict, now);
+        let entries = Entry::from_verdict(&review, &verdict, now);
         let [denied, warned] = &entries[..] else { panic!("{entries:?}") };
         assert_eq!(denied.decision, Decision::Deny);
         assert_eq!(denied.reason, Reason::Protected);
@@ -191,7 +187,7 @@ pub(super) mod tests {
         assert!(warned.message.contains("in use by Pod shop/web"), "{}", warned.message);
 
         let held = Verdict::from_blockers(target, blockers[2..].to_vec());
-        let entries = Entry::of(&review, &held, now);
+        let entries = Entry::from_verdict(&review, &held, now);
         assert_eq!(entries[0].decision, Decision::Hold);
         assert!(entries[0].message.contains("stays Terminating until"), "{}", entries[0].message);
     }
@@ -201,11 +197,11 @@ pub(super) mod tests {
         let object = || serde_json::from_str::<Object<'_>>(r#"{"metadata": {}}"#).unwrap();
         let now = Timestamp::UNIX_EPOCH;
         let asked = review(object(), false);
-        assert_eq!(Entry::of(&asked, &Verdict::allow(asked.target()), now), []);
+        assert_eq!(Entry::from_verdict(&asked, &Verdict::allow(asked.target()), now), []);
         let fail = crate::decide::FailurePolicy::Fail;
         let denied = decide_unreadable(asked.target(), "it is torn".into(), fail);
-        assert_eq!(Entry::of(&asked, &denied, now).len(), 1);
-        assert_eq!(Entry::of(&review(object(), true), &denied, now), []);
+        assert_eq!(Entry::from_verdict(&asked, &denied, now).len(), 1);
+        assert_eq!(Entry::from_verdict(&review(object(), true), &denied, now), []);
     }
 
     #[test]
@@ -226,7 +222,7 @@ pub(super) mod tests {
         assert_eq!(shortened("abcdef".to_owned(), 5), "ab…");
     }
 
-    /// An entry about a ConfigMap, for tests of what is made of entries.
+    /// An entry about a ConfigMap.
     pub(in crate::cluster) fn entry(second: i64, name: &str, decision: Decision) -> Entry {
         Entry {
             proved: true,

@@ -1,4 +1,4 @@
-//! Events on what was not deleted, as `kubectl describe` shows them.
+//! Writes Events about objects that were not deleted. `kubectl describe` shows them.
 
 use std::time::Instant;
 
@@ -8,17 +8,17 @@ use kube::Api;
 use kube::api::Patch;
 use serde_json::json;
 
-use super::Desk;
+use super::PendingWrites;
 use super::entry::Entry;
-use super::notices::{Key, Next, Notice, Outcome};
+use super::event_queue::{Key, Next, Outcome, QueuedEvent};
 use crate::cluster::api::patch_params;
 use crate::cluster::event::{COMPONENT, Created, EventReport, InvolvedObject, create};
 use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
 use crate::objects::{ApiError, short_digest};
 
-/// The object of an entry, as Events name it; `None` if its kind or its uid is
-/// not known: nobody would find the Event.
+/// The object of an entry, as Events reference it. `None` if its kind or uid is unknown:
+/// `kubectl describe` would not find such an Event.
 pub(super) fn involved(world: &World, entry: &Entry) -> Option<InvolvedObject> {
     let kinds = &world.graph.kinds;
     let target = &entry.target;
@@ -40,31 +40,30 @@ pub(super) fn involved(world: &World, entry: &Entry) -> Option<InvolvedObject> {
     })
 }
 
-/// Writes what is to be written, for ever.
-pub(super) async fn keep(context: &Context, desk: &Desk, started: Instant) {
+/// Runs until the future is dropped.
+pub(super) async fn write_events(context: &Context, pending: &PendingWrites, started: Instant) {
     loop {
-        let news = desk.news.notified();
-        let next = desk.notices.lock().next(started.elapsed());
+        let changed = pending.queue_changed.notified();
+        let next = pending.event_queue.lock().next(started.elapsed());
         match next {
             Next::Write(key, notice) => {
                 let outcome = write(context, &key, &notice).await;
-                desk.notices.lock().wrote(&key, outcome);
+                pending.event_queue.lock().record_outcome(&key, outcome);
             }
             Next::Wait(until) => {
                 let pause = until.saturating_sub(started.elapsed());
-                // What is new may come before what waits for its count.
-                let _ = tokio::time::timeout(pause, news).await;
+                // A new Event may be due before the next count.
+                let _ = tokio::time::timeout(pause, changed).await;
             }
-            Next::Nothing => news.await,
+            Next::Nothing => changed.await,
         }
     }
 }
 
-async fn write(context: &Context, key: &Key, notice: &Notice) -> Outcome {
+async fn write(context: &Context, key: &Key, notice: &QueuedEvent) -> Outcome {
     send(&context.client, event(&context.settings.replica, key, notice), notice.stored).await
 }
 
-/// Changes it, or makes it where it is not stored.
 async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
     let namespace = event.metadata.namespace.clone().unwrap_or_default();
     let name = event.metadata.name.clone().unwrap_or_default();
@@ -81,14 +80,14 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
     } else {
         create(client, &event).await.map(|created| match created {
             Created::New => Outcome::Stored,
-            Created::AlreadyExists => Outcome::There,
+            Created::AlreadyExists => Outcome::AlreadyExists,
         })
     };
     match result {
         Ok(outcome) => outcome,
-        Err(ApiError::NotFound) if stored => Outcome::Gone,
-        // A Terminating namespace takes no new objects, and an Event is not
-        // worth a warning: the log has a line of the same denial.
+        Err(ApiError::NotFound) if stored => Outcome::NotFound,
+        // A Terminating namespace accepts no new objects. The log has a line about the
+        // same denial, so this is not a warning.
         Err(error) => {
             tracing::debug!(namespace, name, %error, "an Event was not written");
             Outcome::Refused
@@ -96,13 +95,13 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
     }
 }
 
-/// The Event of a notice. Each replica has its own: counts of two could not be
-/// written without a read before each.
-fn event(replica: &str, key: &Key, notice: &Notice) -> Event {
+/// Each replica has its own Event: replicas could not share a count without a read before
+/// each write.
+fn event(replica: &str, key: &Key, notice: &QueuedEvent) -> Event {
     let involved = &notice.involved;
     let mark = short_digest(&(replica, key, notice.first.as_second()));
     let report = EventReport {
-        name: format!("{}.{mark}", front(&involved.name)),
+        name: format!("{}.{mark}", name_prefix(&involved.name)),
         involved,
         is_warning: notice.denied,
         reason: key.reason,
@@ -112,30 +111,29 @@ fn event(replica: &str, key: &Key, notice: &Notice) -> Event {
     Event {
         count: Some(notice.count),
         last_timestamp: Some(Time(notice.last)),
-        // `belay denials` finds these by it.
+        // `kubectl belay denials` selects Events by this field.
         reporting_component: Some(COMPONENT.to_owned()),
         reporting_instance: Some(replica.to_owned()),
         ..report.into_event(replica)
     }
 }
 
-/// What the name of an Event begins with: the object's, where that is a name
-/// that any object may have.
-fn front(name: &str) -> &str {
+/// Returns the object's name if an Event may have it, or the name of the component.
+fn name_prefix(name: &str) -> &str {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let label = |label: &str| {
         label.starts_with(plain)
             && label.ends_with(plain)
             && label.chars().all(|c| plain(c) || c == '-')
     };
-    // 253 bytes, less the dot and the mark.
+    // 253 bytes, less the dot and the digest.
     if name.len() <= 236 && name.split('.').all(label) { name } else { COMPONENT }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::entry::tests::entry;
-    use super::super::notices::Notices;
+    use super::super::event_queue::EventQueue;
     use super::*;
     use crate::cluster::local_api::{failure, local_client};
     use crate::decide::Decision;
@@ -143,12 +141,12 @@ mod tests {
     #[test]
     fn an_event_is_in_the_objects_namespace_and_names_it() {
         let mut world = World::default();
-        let mut said = entry(7200, "settings", Decision::Deny);
-        let found = involved(&world, &said).unwrap();
+        let mut denied = entry(7200, "settings", Decision::Deny);
+        let found = involved(&world, &denied).unwrap();
         assert_eq!((found.api_version.as_str(), found.kind.as_str()), ("v1", "ConfigMap"));
-        let mut notices = Notices::new(std::time::Duration::from_secs(10));
-        notices.note(&said, found);
-        let Next::Write(key, notice) = notices.next(Default::default()) else { panic!() };
+        let mut event_queue = EventQueue::new(std::time::Duration::from_secs(10));
+        event_queue.record(&denied, found);
+        let Next::Write(key, notice) = event_queue.next(Default::default()) else { panic!() };
         let event_ = event("belay-0", &key, &notice);
         assert_eq!(event_.metadata.namespace.as_deref(), Some("shop"));
         assert_eq!(event_.type_.as_deref(), Some("Warning"));
@@ -158,20 +156,20 @@ mod tests {
         assert_ne!(event("belay-1", &key, &notice).metadata.name, event_.metadata.name);
 
         let held = entry(7200, "settings", Decision::Hold);
-        let mut others = Notices::new(std::time::Duration::from_secs(10));
-        others.note(&held, involved(&world, &held).unwrap());
+        let mut others = EventQueue::new(std::time::Duration::from_secs(10));
+        others.record(&held, involved(&world, &held).unwrap());
         let Next::Write(key_of_held, held) = others.next(Default::default()) else { panic!() };
         let held = event("belay-0", &key_of_held, &held);
         assert_eq!(held.type_.as_deref(), Some("Normal"));
         assert_eq!(held.reason.as_deref(), Some("Held"));
 
-        // The review of a Namespace says its own name as its namespace.
-        said.target.resource = "namespaces".into();
-        let found = involved(&world, &said).unwrap();
+        // The review of a Namespace contains its own name as the namespace.
+        denied.target.resource = "namespaces".into();
+        let found = involved(&world, &denied).unwrap();
         assert_eq!(found.namespace, "");
-        let mut notices = Notices::new(std::time::Duration::from_secs(10));
-        notices.note(&said, found);
-        let Next::Write(key, notice) = notices.next(Default::default()) else { panic!() };
+        let mut event_queue = EventQueue::new(std::time::Duration::from_secs(10));
+        event_queue.record(&denied, found);
+        let Next::Write(key, notice) = event_queue.next(Default::default()) else { panic!() };
         let event = event("belay-0", &key, &notice);
         assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
         assert_eq!(
@@ -183,10 +181,11 @@ mod tests {
         );
         assert_eq!(event.involved_object.namespace, None);
 
-        // Without a uid it is the graph that knows it; without a kind nobody.
-        said.target.resource = "configmaps".into();
-        said.uid = String::new();
-        assert_eq!(involved(&world, &said), None);
+        // Without a uid in the entry, the graph provides it. Without a kind there is no
+        // Event.
+        denied.target.resource = "configmaps".into();
+        denied.uid = String::new();
+        assert_eq!(involved(&world, &denied), None);
         let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
         let uid = "8c1f4f5e-0000-4000-8000-000000000000";
         let json = format!(
@@ -194,9 +193,9 @@ mod tests {
         );
         let catalogue = world.catalogue.clone();
         crate::cluster::world::take(&mut world.graph, &catalogue, kind, &json, None).unwrap();
-        assert_eq!(involved(&world, &said).unwrap().uid, uid);
-        said.target.group = "example.com".into();
-        assert_eq!(involved(&world, &said), None);
+        assert_eq!(involved(&world, &denied).unwrap().uid, uid);
+        denied.target.group = "example.com".into();
+        assert_eq!(involved(&world, &denied), None);
     }
 
     #[tokio::test]
@@ -213,20 +212,20 @@ mod tests {
         };
         assert_eq!(answered(200, false).await, Outcome::Stored);
         assert_eq!(answered(200, true).await, Outcome::Stored);
-        assert_eq!(answered(409, false).await, Outcome::There);
+        assert_eq!(answered(409, false).await, Outcome::AlreadyExists);
         assert_eq!(answered(403, false).await, Outcome::Refused);
-        // A change that conflicts with another one says nothing of that.
+        // A conflicting patch does not mean that the Event was created.
         assert_eq!(answered(409, true).await, Outcome::Refused);
-        assert_eq!(answered(404, true).await, Outcome::Gone);
+        assert_eq!(answered(404, true).await, Outcome::NotFound);
     }
 
     #[test]
     fn names_that_an_event_may_not_have_are_left_out() {
-        assert_eq!(front("web-0.shop"), "web-0.shop");
-        assert_eq!(front("system:admin"), COMPONENT);
-        assert_eq!(front("Upper"), COMPONENT);
-        assert_eq!(front("a..b"), COMPONENT);
-        assert_eq!(front("-a"), COMPONENT);
-        assert_eq!(front(&"a".repeat(237)), COMPONENT);
+        assert_eq!(name_prefix("web-0.shop"), "web-0.shop");
+        assert_eq!(name_prefix("system:admin"), COMPONENT);
+        assert_eq!(name_prefix("Upper"), COMPONENT);
+        assert_eq!(name_prefix("a..b"), COMPONENT);
+        assert_eq!(name_prefix("-a"), COMPONENT);
+        assert_eq!(name_prefix(&"a".repeat(237)), COMPONENT);
     }
 }

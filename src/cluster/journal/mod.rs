@@ -1,20 +1,20 @@
-//! What belay said, for those who look later: Events on the objects, and for
-//! the status of each policy its last day.
+//! Records verdicts: as Events on the objects, and as the last day's activity in
+//! the status of each policy.
 //!
 //! ```text
-//!  threads that answer        this room                       the leader
-//!  Journal::note ──(channel)──► book ─► ConfigMap of the ───► sum of all
-//!   never waits                  │       replica               replicas
-//!                                └──► notices ─► Events
+//!  review threads               this module                     the leader
+//!  Journal::record ─(channel)─► activity ─► ConfigMap of ────► sum of all
+//!   never waits                  │           this replica       replicas
+//!                                └──► event_queue ─► Events
 //! ```
 //!
-//! Nothing here decides, and nothing that fails here changes a verdict. What
-//! is said while the channel is full is counted and lost.
+//! A failure here changes no verdict. Entries that do not fit into the channel are
+//! counted and dropped.
 
-mod book;
+mod activity;
 mod entry;
+mod event_queue;
 mod events;
-mod notices;
 pub(super) mod replica;
 
 use std::time::{Duration, Instant};
@@ -23,22 +23,21 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
-pub use book::{Book, shown};
-pub use entry::Entry;
+pub(crate) use activity::{Activity, target_text};
+pub(crate) use entry::Entry;
 pub(super) use entry::to_the_second;
 
-use self::notices::Notices;
+use self::event_queue::EventQueue;
 use super::Context;
 use crate::decide::{Review, Verdict};
 use crate::telemetry::Metrics;
 
-/// So many entries wait at the most.
-const WAITING: usize = 4096;
+const CHANNEL_SIZE: usize = 4096;
 
-/// How long the last write may take when belay ends.
-const LAST: Duration = Duration::from_secs(2);
+/// How long belay waits for the last write when it shuts down.
+const LAST_WRITE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Where verdicts are noted, from any thread. Cheap to clone.
+/// Records verdicts from any thread. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Journal {
     sender: mpsc::Sender<Entry>,
@@ -46,15 +45,15 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A journal, and the end at which [`run`] reads it.
+    /// Returns a journal and the receiver that [`run`] reads.
     pub fn new(metrics: Metrics) -> (Self, mpsc::Receiver<Entry>) {
-        let (sender, receiver) = mpsc::channel(WAITING);
+        let (sender, receiver) = mpsc::channel(CHANNEL_SIZE);
         (Self { sender, metrics }, receiver)
     }
 
-    /// Notes a final verdict. It never waits.
-    pub fn note(&self, review: &Review<'_>, verdict: &Verdict) {
-        for entry in Entry::of(review, verdict, Timestamp::now()) {
+    /// Records a final verdict. Never waits.
+    pub fn record(&self, review: &Review<'_>, verdict: &Verdict) {
+        for entry in Entry::from_verdict(review, verdict, Timestamp::now()) {
             if self.sender.try_send(entry).is_err() {
                 self.metrics.journal_dropped();
             }
@@ -62,60 +61,60 @@ impl Journal {
     }
 }
 
-/// What has been said and is to be written.
-struct Desk {
-    book: Mutex<Book>,
-    notices: Mutex<Notices>,
+/// Verdicts that are recorded and not yet written.
+struct PendingWrites {
+    activity: Mutex<Activity>,
+    event_queue: Mutex<EventQueue>,
     /// Something is new in the book.
-    said: Notify,
+    activity_changed: Notify,
     /// Something is new in the notices.
-    news: Notify,
+    queue_changed: Notify,
 }
 
-impl Desk {
+impl PendingWrites {
     fn new(context: &Context) -> Self {
         Self {
-            book: Mutex::default(),
-            notices: Mutex::new(Notices::new(context.settings.timing.journal.events)),
-            said: Notify::new(),
-            news: Notify::new(),
+            activity: Mutex::default(),
+            event_queue: Mutex::new(EventQueue::new(context.settings.timing.journal.events)),
+            activity_changed: Notify::new(),
+            queue_changed: Notify::new(),
         }
     }
 
-    fn take(&self, context: &Context, entry: &Entry) {
-        self.book.lock().note(entry);
-        self.said.notify_one();
+    fn add(&self, context: &Context, entry: &Entry) {
+        self.activity.lock().record(entry);
+        self.activity_changed.notify_one();
         let involved = events::involved(&context.world.read(), entry);
         if let Some(involved) = involved {
-            self.notices.lock().note(entry, involved);
-            self.news.notify_one();
+            self.event_queue.lock().record(entry, involved);
+            self.queue_changed.notify_one();
         }
     }
 }
 
 /// Keeps the book of this replica and writes Events, until belay ends.
 pub async fn run(context: Context, mut receiver: mpsc::Receiver<Entry>) {
-    let desk = Desk::new(&context);
+    let pending = PendingWrites::new(&context);
     let intake = async {
         while let Some(entry) = receiver.recv().await {
-            desk.take(&context, &entry);
+            pending.add(&context, &entry);
         }
     };
     let started = Instant::now();
     tokio::select! {
         () = context.signals.ended() => {}
         _ = async {
-            tokio::join!(intake, replica::keep(&context, &desk), events::keep(&context, &desk, started))
+            tokio::join!(intake, replica::write_journal(&context, &pending), events::write_events(&context, &pending, started))
         } => {}
     }
-    // What was said last is in the status all the same.
+    // The last verdicts before the shutdown are written as well.
     let mut left = false;
     while let Ok(entry) = receiver.try_recv() {
-        desk.take(&context, &entry);
+        pending.add(&context, &entry);
         left = true;
     }
-    if left || *desk.book.lock() != Book::default() {
-        let _ = tokio::time::timeout(LAST, replica::write(&context, &desk)).await;
+    if left || *pending.activity.lock() != Activity::default() {
+        let _ = tokio::time::timeout(LAST_WRITE_LIMIT, replica::write(&context, &pending)).await;
     }
 }
 
@@ -141,8 +140,8 @@ mod tests {
         let verdict = decide_unreadable(review.target(), "torn".into(), FailurePolicy::Fail);
         let metrics = Metrics::default();
         let (journal, mut receiver) = Journal::new(metrics.clone());
-        for _ in 0..WAITING + 3 {
-            journal.note(&review, &verdict);
+        for _ in 0..CHANNEL_SIZE + 3 {
+            journal.record(&review, &verdict);
         }
         assert!(metrics.encode().contains("belay_journal_dropped_total 3"));
         let entry = receiver.try_recv().unwrap();

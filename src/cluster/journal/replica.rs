@@ -11,8 +11,8 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde::{Deserialize, Serialize};
 
-use super::Desk;
-use super::book::Book;
+use super::PendingWrites;
+use super::activity::Activity;
 use crate::cluster::Context;
 use crate::cluster::api::MANAGER;
 use crate::cluster::list::{UnreadableObject, fold_all};
@@ -20,34 +20,32 @@ use crate::cluster::pace::{Backoff, within};
 use crate::objects::ApiError;
 use crate::policy::Source;
 
-/// Marks the ConfigMaps, with the name of the installation.
+/// The label of the ConfigMaps. Its value is the name of the installation.
 pub(in crate::cluster) const LABEL: &str = "belay.dev/journal";
 
-/// Where in the ConfigMap it stands.
 const KEY: &str = "journal.json";
 
-/// A ConfigMap is at most 1 MiB, with everything that is in it.
-const LARGEST: usize = 800 << 10;
+/// A ConfigMap has at most 1 MiB, including its metadata.
+const MAX_BYTES: usize = 800 << 10;
 
-/// After so long nothing of what was written is of the last day.
-const A_DAY: SignedDuration = SignedDuration::from_hours(24);
+/// Activity older than this is dropped.
+const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// What stands in the ConfigMap.
+/// The content of the ConfigMap.
 #[derive(Serialize, Deserialize)]
-struct Written {
-    /// When.
+struct StoredJournal {
     time: Timestamp,
-    book: Book,
+    activity: Activity,
 }
 
 /// Writes the book when something has been said, for ever.
-pub(super) async fn keep(context: &Context, desk: &Desk) {
+pub(super) async fn write_journal(context: &Context, pending: &PendingWrites) {
     let timing = &context.settings.timing;
     let mut backoff = Backoff::from(timing.retry);
     loop {
-        desk.said.notified().await;
+        pending.activity_changed.notified().await;
         tokio::time::sleep(timing.journal.gather).await;
-        while let Err(error) = write(context, desk).await {
+        while let Err(error) = write(context, pending).await {
             if backoff.is_first() {
                 tracing::warn!(%error, "the journal is not written, so no status shows what is said");
             }
@@ -61,20 +59,20 @@ pub(super) async fn keep(context: &Context, desk: &Desk) {
 }
 
 /// Writes the book as it is now.
-pub(super) async fn write(context: &Context, desk: &Desk) -> Result<(), ApiError> {
+pub(super) async fn write(context: &Context, pending: &PendingWrites) -> Result<(), ApiError> {
     let now = Timestamp::now();
     let known = known_policies(context);
-    let book = {
-        let mut book = desk.book.lock();
-        book.age(now);
+    let activity = {
+        let mut activity = pending.activity.lock();
+        activity.drop_expired(now);
         if let Some(known) = known {
-            book.keep(|name| known.contains(name));
+            activity.retain_policies(|name| known.contains(name));
         }
-        book.fit(LARGEST);
-        book.clone()
+        activity.shrink_to(MAX_BYTES);
+        activity.clone()
     };
     let settings = &context.settings;
-    let text = serde_json::to_string(&Written { time: now, book })
+    let text = serde_json::to_string(&StoredJournal { time: now, activity })
         .map_err(|error| ApiError::Other(format!("the journal is no JSON: {error}")))?;
     let name = format!("{}-journal-{}", settings.name, settings.replica);
     let labels = BTreeMap::from([(LABEL.to_owned(), settings.name.clone())]);
@@ -88,11 +86,11 @@ pub(super) async fn write(context: &Context, desk: &Desk) -> Result<(), ApiError
         ..ConfigMap::default()
     };
     let params = PatchParams::apply(MANAGER).force();
-    within(maps(context).patch(&name, &params, &Patch::Apply(map))).await.map(drop)
+    within(config_maps(context).patch(&name, &params, &Patch::Apply(map))).await.map(drop)
 }
 
-/// The names of the policies; `None` while they are not known, and nothing is
-/// to be forgotten.
+/// The names of the policies. `None` while they are unknown, so that no activity is
+/// dropped.
 fn known_policies(context: &Context) -> Option<std::collections::HashSet<String>> {
     let world = context.world.read();
     let names = world.policies.iter().filter_map(|policy| match &policy.source {
@@ -102,45 +100,46 @@ fn known_policies(context: &Context) -> Option<std::collections::HashSet<String>
     (world.loaded && world.known).then(|| names.collect())
 }
 
-fn maps(context: &Context) -> Api<ConfigMap> {
+fn config_maps(context: &Context) -> Api<ConfigMap> {
     Api::namespaced(context.client.clone(), &context.settings.namespace)
 }
 
-/// What all replicas wrote, summed, and the names of the ConfigMaps that are
-/// of nobody any more.
-pub(in crate::cluster) async fn read(
+/// Returns the sum of all replicas' activity, and the names of the ConfigMaps of replicas
+/// that no longer run.
+pub(in crate::cluster) async fn read_all(
     context: &Context,
     now: Timestamp,
-) -> Result<(Book, Vec<String>), ApiError> {
+) -> Result<(Activity, Vec<String>), ApiError> {
     let label = format!("{LABEL}={}", context.settings.name);
-    let take = |(sum, old): &mut (Book, Vec<String>), map: Result<ConfigMap, UnreadableObject>| {
+    let take = |(sum, old): &mut (Activity, Vec<String>),
+                map: Result<ConfigMap, UnreadableObject>| {
         let Ok(map) = map else { return };
         let text = map.data.as_ref().and_then(|data| data.get(KEY));
-        let written = text.and_then(|text| serde_json::from_str::<Written>(text).ok());
+        let written = text.and_then(|text| serde_json::from_str::<StoredJournal>(text).ok());
         let made = map.metadata.creation_timestamp.map(|time| time.0);
         let time = written.as_ref().map(|written| written.time).or(made);
         match written {
-            _ if time.is_none_or(|time| now.duration_since(time) > A_DAY) => {
+            _ if time.is_none_or(|time| now.duration_since(time) > DAY) => {
                 old.extend(map.metadata.name);
             }
-            Some(written) => sum.merge(written.book),
-            None => tracing::debug!(name = map.metadata.name, "a journal cannot be read"),
+            Some(written) => sum.merge(written.activity),
+            None => tracing::debug!(name = map.metadata.name, "cannot read a journal"),
         }
     };
-    let listing = fold_all(maps(context), ListParams::default().labels(&label), take);
+    let listing = fold_all(config_maps(context), ListParams::default().labels(&label), take);
     let (mut sum, old) = within(listing).await?;
-    sum.age(now);
+    sum.drop_expired(now);
     Ok((sum, old))
 }
 
-/// Deletes the journals of replicas that said nothing for a day. One that
-/// speaks again makes its own again.
-pub(in crate::cluster) async fn remove(context: &Context, names: &[String]) {
+/// Deletes the journals of replicas that wrote nothing for a day. Such a replica creates
+/// its journal again when it needs it.
+pub(in crate::cluster) async fn delete_stale(context: &Context, names: &[String]) {
     for name in names {
-        match within(maps(context).delete(name, &DeleteParams::default())).await {
+        match within(config_maps(context).delete(name, &DeleteParams::default())).await {
             Ok(_) | Err(ApiError::NotFound) => {}
             Err(error) => {
-                tracing::debug!(name, %error, "an old journal was not deleted");
+                tracing::debug!(name, %error, "cannot delete an old journal");
             }
         }
     }

@@ -66,8 +66,8 @@ impl Driver {
         self.tokens.iter().map(|dated| dated.token.clone()).collect()
     }
 
-    /// Tells the registration what to register. The result is when that may
-    /// change because time passes.
+    /// Publishes the path for the registration. Returns when it may change without an
+    /// event.
     fn publish(&self) -> Option<Instant> {
         let seen_for = self.newest_since.elapsed();
         let now = Timestamp::now().as_second();
@@ -100,7 +100,7 @@ impl Follower for Driver {
     const NOT_CHANGED: &'static str =
         "cannot write the Secret with the webhook path; belay tries again";
 
-    fn take(&mut self, secret: Option<Secret>) {
+    fn apply(&mut self, secret: Option<Secret>) {
         let content = content::read(secret.as_ref());
         self.secret = secret;
         self.is_read = true;
@@ -123,7 +123,7 @@ impl Follower for Driver {
         self.condition.set(true);
     }
 
-    fn take_registered(&mut self, registered: &Registered) -> Option<Instant> {
+    fn apply_registered(&mut self, registered: &Registered) -> Option<Instant> {
         if registered.token != self.registered.0 {
             self.registered = (registered.token.clone(), Instant::now());
         }

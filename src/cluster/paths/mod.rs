@@ -1,5 +1,5 @@
-//! The secret in the paths at which belay answers reviews, by which it tells
-//! the API server from other callers.
+//! The token in the paths of the webhook, which distinguishes the API server from other
+//! clients.
 //!
 //! ```text
 //!             watch                 ┌─► AcceptedTokens (every replica)

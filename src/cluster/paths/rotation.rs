@@ -13,7 +13,7 @@ pub struct DatedToken {
     pub made: i64,
 }
 
-/// What is in the Secret.
+/// The content of the Secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
     /// All are accepted. The newest is the last one.
@@ -29,7 +29,7 @@ pub enum Step {
     Add,
     /// Remove all but the newest.
     Drop,
-    /// Nothing for so long; none: until something changes.
+    /// Wait this long; `None`: until something changes.
     Wait(Option<Duration>),
 }
 

@@ -1,5 +1,5 @@
-//! Finds webhooks that are not as they were installed, apart from the fields that
-//! belay fills in.
+//! Finds webhooks that differ from the installed manifests, apart from the fields that
+//! belay writes.
 //!
 //! belay reports these fields and does not write them: they belong to the
 //! manifests of the installation. The path is not among them, because the leader
@@ -10,22 +10,22 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, ServiceReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::configurations::{Address, skeleton};
-use super::patch::{Standing, standing};
+use super::manifests::{Address, skeleton};
+use super::patch::{StoredWebhook, parse_webhooks};
 use super::rules::Rules;
 use crate::cluster::Settings;
 use crate::decide::AdmissionPhase;
 
-/// The webhooks of one configuration that are not as they were installed.
+/// The webhooks of one configuration that differ from the manifests.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// The webhooks as they were installed, for this account.
-    installed: Option<(String, Vec<Standing>)>,
+    /// The installed webhooks for this account.
+    installed: Option<(String, Vec<StoredWebhook>)>,
     found: Vec<String>,
 }
 
 impl Changes {
-    /// Each with the fields that differ.
+    /// Each text contains the differing fields.
     pub(super) fn found(&self) -> &[String] {
         &self.found
     }
@@ -37,7 +37,7 @@ impl Changes {
         &mut self,
         settings: &Settings,
         (phase, account): (AdmissionPhase, &str),
-        now: &[Standing],
+        now: &[StoredWebhook],
         rules: &Rules,
     ) -> bool {
         if self.installed.as_ref().is_none_or(|(of, _)| of != account) {
@@ -51,8 +51,7 @@ impl Changes {
     }
 }
 
-/// The webhooks of one configuration, as the installation made them.
-fn installed(settings: &Settings, account: &str, phase: AdmissionPhase) -> Vec<Standing> {
+fn installed(settings: &Settings, account: &str, phase: AdmissionPhase) -> Vec<StoredWebhook> {
     let Settings { namespace, name, timeout_seconds, .. } = settings;
     let address = Address::Service { namespace: namespace.clone(), name: name.clone(), port: 443 };
     let configurations = skeleton(name, &address, account);
@@ -60,17 +59,15 @@ fn installed(settings: &Settings, account: &str, phase: AdmissionPhase) -> Vec<S
         AdmissionPhase::Mutate => serde_json::to_value(configurations.mutating.webhooks),
         AdmissionPhase::Validate => serde_json::to_value(configurations.validating.webhooks),
     };
-    // belay's own manifests can be read.
-    let webhooks = webhooks.and_then(|webhooks| standing(Some(&webhooks)));
+    let webhooks = webhooks.and_then(|webhooks| parse_webhooks(Some(&webhooks)));
     let mut webhooks = webhooks.unwrap_or_default();
     webhooks.iter_mut().for_each(|webhook| webhook.timeout_seconds = Some(*timeout_seconds));
     webhooks
 }
 
-/// The webhooks that have something to ask and do not ask it as they were
-/// installed, each with the fields that differ.
-fn changed(now: &[Standing], installed: &[Standing], rules: &Rules) -> Vec<String> {
-    let asks = installed.iter().filter(|webhook| !rules.of(&webhook.name).is_empty());
+/// Compares the webhooks that have rules.
+fn changed(now: &[StoredWebhook], installed: &[StoredWebhook], rules: &Rules) -> Vec<String> {
+    let asks = installed.iter().filter(|webhook| !rules.for_webhook(&webhook.name).is_empty());
     let differs = asks.filter_map(|webhook| {
         let now = now.iter().find(|now| now.name == webhook.name)?;
         let fields = differing(now, webhook);
@@ -79,9 +76,9 @@ fn changed(now: &[Standing], installed: &[Standing], rules: &Rules) -> Vec<Strin
     differs.collect()
 }
 
-fn differing(now: &Standing, installed: &Standing) -> Vec<&'static str> {
-    let same_target = |a: &Standing, b: &Standing| {
-        let of = |webhook: &Standing| {
+fn differing(now: &StoredWebhook, installed: &StoredWebhook) -> Vec<&'static str> {
+    let same_target = |a: &StoredWebhook, b: &StoredWebhook| {
+        let of = |webhook: &StoredWebhook| {
             let service = webhook.client_config.service.as_ref();
             service
                 .map(|ServiceReference { namespace, name, .. }| (namespace.clone(), name.clone()))
@@ -113,8 +110,8 @@ fn differing(now: &Standing, installed: &Standing) -> Vec<&'static str> {
     .collect()
 }
 
-/// The conditions in any order, without white space, because manifests break lines.
-fn conditions(webhook: &Standing) -> BTreeSet<(String, String)> {
+/// Ignores the order and white space, because manifests break lines.
+fn conditions(webhook: &StoredWebhook) -> BTreeSet<(String, String)> {
     let conditions = webhook.match_conditions.iter().flatten();
     let plain = |MatchCondition { name, expression }: &MatchCondition| {
         (name.clone(), expression.split_whitespace().collect::<String>())
@@ -122,7 +119,7 @@ fn conditions(webhook: &Standing) -> BTreeSet<(String, String)> {
     conditions.map(plain).collect()
 }
 
-/// A selector in any order; none selects what an empty one does.
+/// Ignores the order. A missing selector equals an empty one.
 fn selector(selector: Option<&LabelSelector>) -> BTreeSet<(String, String, BTreeSet<String>)> {
     let labels = selector.iter().flat_map(|selector| selector.match_labels.iter().flatten());
     let labels =
@@ -155,13 +152,14 @@ mod tests {
             Address::Service { namespace: "ops".into(), name: "guard".into(), port: 8443 };
         let webhooks = skeleton("guard", &address, ACCOUNT).validating.webhooks;
         let mut webhooks = serde_json::to_value(webhooks).unwrap();
-        let mut entries = webhooks.as_array_mut().unwrap().iter_mut();
-        let entry = entries.find(|entry| entry["name"] == "label-delete.belay.dev").unwrap();
+        let mut webhooks_json = webhooks.as_array_mut().unwrap().iter_mut();
+        let webhook =
+            webhooks_json.find(|webhook| webhook["name"] == "label-delete.belay.dev").unwrap();
         let (parent, field) = pointer.rsplit_once('/').unwrap();
-        entry.pointer_mut(parent).unwrap()[field] = value;
+        webhook.pointer_mut(parent).unwrap()[field] = value;
         let installed = installed(&settings(), ACCOUNT, AdmissionPhase::Validate);
         let rules = rules(&World::default(), &[]);
-        changed(&standing(Some(&webhooks)).unwrap(), &installed, &rules)
+        changed(&parse_webhooks(Some(&webhooks)).unwrap(), &installed, &rules)
     }
 
     #[test]
@@ -190,7 +188,7 @@ mod tests {
         assert_eq!(with("/namespaceSelector", namespaces), [""; 0]);
         assert_eq!(with("/clientConfig/service/path", json!("/secret/validate")), [""; 0]);
         assert_eq!(with("/clientConfig/caBundle", json!("")), [""; 0]);
-        // A webhook that asks nothing is no matter of any policy.
+        // A webhook without rules matters to no policy.
         assert_eq!(with("/name", json!("delete.belay.dev")), [""; 0]);
     }
 }

@@ -1,18 +1,17 @@
-//! The conditions by which the API server itself sorts out what belay has
-//! nothing to say about, in CEL.
+//! Match conditions in CEL: the API server evaluates them and does not call belay for
+//! requests that no policy concerns.
 //!
-//! Under failurePolicy Fail an error in one of them refuses the request, and
-//! `*/*` brings objects without metadata, without an old object or with no
-//! fields at all (Scale, Binding, Eviction, TokenRequest). So every field is
-//! asked for with has() or `.?`. Lists are compared as a whole: that costs as
-//! much as they are long, while "one of them is gone" costs the square of it,
-//! and an expression that costs too much is an error as well.
+//! With failurePolicy Fail, an error in a condition refuses the request. `*/*` matches
+//! objects without metadata, without an old object or without any fields (Scale, Binding,
+//! Eviction, TokenRequest), so every field is read with has() or `.?`. Lists are compared
+//! as a whole: that costs linear time, while a test for one removed element costs
+//! quadratic time, and an expression over the cost limit is an error as well.
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use crate::objects::{HOLD, former_holds};
 
-/// A condition that has to hold before belay is asked.
+/// A condition for calling belay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
     /// On UPDATE: finalizers, owner references, labels or belay's annotations
@@ -20,13 +19,13 @@ pub(super) enum Condition {
     Changes,
     /// On UPDATE: any annotation differs.
     AnnotationsChange,
-    /// On UPDATE: our hold goes from an object that is not Terminating.
-    HoldGoes,
-    /// On DELETE: it is no repeat that changes nothing.
+    /// On UPDATE: belay's hold is removed from an object that is not Terminating.
+    HoldRemoved,
+    /// On DELETE: the request is not a repetition without effect.
     NoRepeat,
-    /// A finalizer goes from the spec of a Namespace, or comes.
+    /// A finalizer is added to or removed from the spec of a Namespace.
     SpecFinalizersChange,
-    /// Somebody else than belay asks.
+    /// The client is not belay.
     NotOurs,
 }
 
@@ -44,8 +43,8 @@ const ANNOTATIONS_CHANGE: &str = "request.operation != 'UPDATE' || \
 (has(object.metadata) && has(oldObject.metadata) && \
 oldObject.metadata.?annotations.orValue({}) != object.metadata.?annotations.orValue({}))";
 
-// A name more of the hold is a pass more through both lists.
-fn hold_goes(former: &[String]) -> String {
+// Each additional name of the hold costs one more pass through both lists.
+fn hold_removed(former: &[String]) -> String {
     let in_list = |object: &str| {
         let names = std::iter::once(HOLD).chain(former.iter().map(String::as_str));
         let tests =
@@ -62,10 +61,10 @@ fn hold_goes(former: &[String]) -> String {
     )
 }
 
-// A repeat can change how dependents go: only one that says Background, or
-// Foreground where that is under way, surely does not, and neither where the
-// dependents are being orphaned: then it deletes them. A Namespace is always
-// asked about, because its content is looked at each time.
+// A repeated request can change how dependents are deleted. It surely has no effect only
+// if it requests Background, or Foreground while that is under way, and dependents are
+// not being orphaned. Requests for Namespaces always reach belay, because their content
+// is checked each time.
 const NO_REPEAT: &str = "request.operation != 'DELETE' || oldObject == null || \
 !has(oldObject.metadata) || !has(oldObject.metadata.deletionTimestamp) || \
 request.resource.resource == 'namespaces' || \
@@ -79,13 +78,12 @@ const SPEC_FINALIZERS_CHANGE: &str = "request.operation != 'UPDATE' || \
 oldObject.?spec.?finalizers.orValue([]) != object.?spec.?finalizers.orValue([])";
 
 impl Condition {
-    /// The condition; `account` is belay's own user name. Without one nothing
-    /// is belay's own.
+    /// `account` is belay's own user name. Without one, no client is belay.
     pub(super) fn render(self, account: Option<&str>) -> Option<MatchCondition> {
         let (name, expression) = match self {
             Self::Changes => ("changes", CHANGES.to_owned()),
             Self::AnnotationsChange => ("annotations-change", ANNOTATIONS_CHANGE.to_owned()),
-            Self::HoldGoes => ("hold-goes", hold_goes(former_holds())),
+            Self::HoldRemoved => ("hold-goes", hold_removed(former_holds())),
             Self::NoRepeat => ("no-repeat", NO_REPEAT.to_owned()),
             Self::SpecFinalizersChange => {
                 ("spec-finalizers-change", SPEC_FINALIZERS_CHANGE.to_owned())

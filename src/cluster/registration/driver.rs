@@ -1,7 +1,7 @@
-//! Keeps both configurations in step.
+//! Keeps both webhook configurations up to date.
 //!
-//! Every replica looks, so that each knows what the API server asks; the leader
-//! alone writes.
+//! Every replica watches them, so that each knows which requests it receives. Only the
+//! leader writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep_until};
 use super::changed::Changes;
 use super::events;
 use super::follow::{follow, read};
-use super::owner::Owned;
+use super::observed::{ConfigurationEvent, Observed};
+use super::owner::OwnerReferenceWriter;
 use super::patch::{self, Difference, bundle, compare, token};
 use super::rules::{Rules, rules};
-use super::watched::{News, Watched};
 use crate::cluster::api::patch_params;
 use crate::cluster::event::create;
 use crate::cluster::pace::{Backoff, within};
@@ -28,85 +28,83 @@ use crate::objects::ApiError;
 use crate::telemetry::Condition;
 use crate::webhook::PathToken;
 
-/// An Event that says the same is written again after this time, when the API
-/// server has forgotten the last one.
-const EVENT_AGAIN: Duration = Duration::from_secs(3600);
+/// The interval of the same Event. After an hour the API server has deleted the last one.
+const EVENT_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// How often a write is tried upon what was read again, before it waits.
-const TRIES: usize = 3;
+/// The number of writes, each after a read, before belay waits.
+const MAX_ATTEMPTS: usize = 3;
 
-/// Fills both configurations in and keeps them so, until belay ends.
+/// Writes both configurations until belay shuts down.
 pub async fn run(context: Context) {
     let mut ending = context.signals.ending.subscribe();
-    let (tell, heard) = mpsc::channel(16);
+    let (sender, events_receiver) = mpsc::channel(16);
     let configurations = [AdmissionPhase::Mutate, AdmissionPhase::Validate]
-        .map(|phase| Configuration::new(&context, phase));
+        .map(|phase| ConfigurationState::new(&context, phase));
     let [mutating, validating] = configurations.each_ref().map(|c| (c.api.clone(), c.kind));
     let (name, retry) = (context.settings.name.clone(), context.settings.timing.retry);
-    let remark = context.readiness.remark(
+    let condition = context.readiness.remark(
         "registration",
-        "a webhook configuration, or an entry of it, is missing, is not as it was installed, or \
-         was not read yet: belay is not asked everything; install belay again if it stays so",
+        "a webhook configuration or one of its webhooks is missing, changed or not read yet, so belay \
+         does not receive all requests. If this lasts, install belay again",
     );
-    let driver = Driver { context, configurations, wanted: None, remark };
+    let driver = Driver { context, configurations, wanted: None, condition };
     tokio::select! {
-        // An error means that nobody is left who could end it otherwise.
+        // An error means that the sender is gone, which is a shutdown as well.
         _ = ending.wait_for(|ending| *ending) => {}
-        () = follow(&mutating.0, (mutating.1, &name), retry, |news| (0, news), tell.clone()) => {}
-        () = follow(&validating.0, (validating.1, &name), retry, |news| (1, news), tell) => {}
-        () = driver.run(heard) => {}
+        () = follow(&mutating.0, (mutating.1, &name), retry, |event| (0, event), sender.clone()) => {}
+        () = follow(&validating.0, (validating.1, &name), retry, |event| (1, event), sender) => {}
+        () = driver.run(events_receiver) => {}
     }
 }
 
-/// What both configurations have to ask.
+/// The wanted content of both configurations.
 #[derive(Clone, PartialEq)]
 struct Wanted {
-    /// The change of policies that this follows from.
+    /// The generation of the policies that the rules come from.
     generation: u64,
     rules: Arc<Rules>,
-    /// The user name of belay's own account, once it is known.
+    /// belay's user name, once it is known.
     account: Option<String>,
 }
 
 struct Driver {
     context: Context,
-    configurations: [Configuration; 2],
-    /// Nothing until policies were read: no policies, no rules, would empty
-    /// what an earlier belay has filled in.
+    configurations: [ConfigurationState; 2],
+    /// `None` until policies were read: empty rules would remove those of an earlier
+    /// leader.
     wanted: Option<Wanted>,
-    remark: Condition,
+    condition: Condition,
 }
 
-/// What a configuration is filled in with.
+/// The fields that belay writes into a configuration.
 #[derive(Clone, PartialEq)]
-struct Filled {
+struct FilledIn {
     rules: Arc<Rules>,
     bundle: Option<Arc<str>>,
     token: PathToken,
 }
 
-struct Configuration {
+struct ConfigurationState {
     phase: AdmissionPhase,
     kind: &'static str,
     api: Api<DynamicObject>,
-    watched: Watched,
-    /// What was in it when it was last as wanted.
-    in_place: Option<Filled>,
-    /// Entries that are missing, as they were told.
-    told: Vec<&'static str>,
-    /// Webhooks that are not as they were installed.
+    observed: Observed,
+    /// The fields at the last time when the configuration was as wanted.
+    last_written: Option<FilledIn>,
+    /// The missing webhooks at the last log line.
+    reported_missing: Vec<&'static str>,
     changes: Changes,
-    /// Whether it was told that it is missing.
-    told_missing: bool,
-    /// When to write the next Event.
+    /// Whether the log has a line about the missing configuration.
+    is_reported_missing: bool,
+    /// Time of the next Event.
     event_due: Option<Instant>,
-    /// After a failure: when to write again.
-    held_off: Option<Instant>,
+    /// Set after a failure.
+    retry_at: Option<Instant>,
     backoff: Backoff,
-    owned: Owned,
+    owned: OwnerReferenceWriter,
 }
 
-impl Configuration {
+impl ConfigurationState {
     fn new(context: &Context, phase: AdmissionPhase) -> Self {
         let (kind, plural) = match phase {
             AdmissionPhase::Mutate => {
@@ -122,21 +120,21 @@ impl Configuration {
             phase,
             kind,
             api: Api::all_with(context.client.clone(), &resource),
-            watched: Watched::Unknown,
-            in_place: None,
-            told: Vec::new(),
+            observed: Observed::Unknown,
+            last_written: None,
+            reported_missing: Vec::new(),
             changes: Changes::default(),
-            told_missing: false,
+            is_reported_missing: false,
             event_due: None,
-            held_off: None,
+            retry_at: None,
             backoff: Backoff::from(context.settings.timing.retry),
-            owned: Owned::default(),
+            owned: OwnerReferenceWriter::default(),
         }
     }
 
-    /// Whether it is missing, or not as it was installed.
+    /// Whether it is missing or differs from the manifests.
     fn is_wrong(&self) -> bool {
-        self.watched == Watched::Missing || !self.changes.found().is_empty()
+        self.observed == Observed::Missing || !self.changes.found().is_empty()
     }
 
     /// Its name in metrics.
@@ -149,21 +147,21 @@ impl Configuration {
 }
 
 impl Driver {
-    async fn run(mut self, mut heard: mpsc::Receiver<(usize, News)>) {
+    async fn run(mut self, mut events_receiver: mpsc::Receiver<(usize, ConfigurationEvent)>) {
         let signals = self.context.signals.clone();
         let mut changed = signals.changed.subscribe();
         let mut bundle = signals.bundle.subscribe();
         let mut paths = signals.paths.subscribe();
         let mut leading = signals.leading.subscribe();
         loop {
-            self.look(*changed.borrow_and_update());
-            self.find_changes();
+            self.compute_wanted(*changed.borrow_and_update());
+            self.compare_with_installed();
             let bundle_now = bundle.borrow_and_update().clone();
             let paths_now = paths.borrow_and_update().clone();
-            // Without a path nothing is filled in: what asks before replicas
-            // answer would be refused.
+            // Without a path nothing is written: requests would arrive before replicas
+            // accept them, and be refused.
             let filled =
-                self.wanted.as_ref().zip(paths_now.as_ref()).map(|(wanted, paths)| Filled {
+                self.wanted.as_ref().zip(paths_now.as_ref()).map(|(wanted, paths)| FilledIn {
                     rules: wanted.rules.clone(),
                     bundle: bundle_now,
                     token: paths.register.clone(),
@@ -171,31 +169,30 @@ impl Driver {
             if *leading.borrow_and_update() {
                 for index in 0..self.configurations.len() {
                     if let Some(filled) = &filled {
-                        self.put_right(index, filled).await;
+                        self.repair(index, filled).await;
                     }
-                    self.put_owner(index).await;
+                    self.repair_owner(index).await;
                     self.write_event(index).await;
                 }
             }
             self.report(paths_now.as_ref());
-            let again = self.again(*leading.borrow());
+            let retry_at = self.retry_at(*leading.borrow());
             tokio::select! {
-                news = heard.recv() => match news {
-                    Some((index, news)) => self.take(index, news),
+                event = events_receiver.recv() => match event {
+                    Some((index, event)) => self.apply(index, event),
                     None => return,
                 },
                 Ok(()) = changed.changed() => {}
                 Ok(()) = bundle.changed() => {}
                 Ok(()) = paths.changed() => {}
                 Ok(()) = leading.changed() => {}
-                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
+                () = sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {}
             }
         }
     }
 
-    /// Works out what the configurations are to say. While the kind of policies
-    /// has vanished nothing is taken back: what was wanted last stays.
-    fn look(&mut self, generation: u64) {
+    /// While the CRD of policies is missing, the last wanted content stays.
+    fn compute_wanted(&mut self, generation: u64) {
         if self.wanted.as_ref().is_some_and(|wanted| wanted.generation == generation) {
             return;
         }
@@ -211,13 +208,12 @@ impl Driver {
         self.wanted = Some(Wanted { generation, rules, account });
     }
 
-    /// Compares both configurations with what was installed.
-    fn find_changes(&mut self) {
+    fn compare_with_installed(&mut self) {
         let settings = &self.context.settings;
         let Some(Wanted { rules, account: Some(account), .. }) = &self.wanted else { return };
         for configuration in &mut self.configurations {
             let (kind, name) = (configuration.kind, &settings.name);
-            let now = configuration.watched.entries().unwrap_or_default();
+            let now = configuration.observed.webhooks().unwrap_or_default();
             let differs =
                 configuration.changes.compare(settings, (configuration.phase, account), now, rules);
             let webhooks = configuration.changes.found();
@@ -232,79 +228,78 @@ impl Driver {
                     kind,
                     name,
                     ?webhooks,
-                    "webhooks are not as they were installed, so the API server may not ask belay \
-                     what policies need; belay does not write these fields, install belay again"
+                    "webhooks differ from the installed manifests, so the API server may not send all \
+                     requests to belay that policies need. belay does not write these fields: \
+                     install belay again"
                 ),
             }
         }
     }
 
-    fn take(&mut self, index: usize, news: News) {
+    fn apply(&mut self, index: usize, event: ConfigurationEvent) {
         let configuration = &mut self.configurations[index];
-        // The API server has checked it: what cannot be read is not of a kind
-        // that we know, and is left alone until the next news.
-        if let Err(error) = configuration.watched.take(news) {
+        // The API server has validated it, so an unreadable one has an unknown version.
+        // It is ignored until the next event.
+        if let Err(error) = configuration.observed.apply(event) {
             let kind = configuration.kind;
-            tracing::warn!(kind, %error, "the webhook configuration cannot be understood");
+            tracing::warn!(kind, %error, "cannot parse the webhook configuration");
         }
     }
 
-    /// Writes what differs, if anything does.
-    async fn put_right(&mut self, index: usize, filled: &Filled) {
+    async fn repair(&mut self, index: usize, filled: &FilledIn) {
         let wanted = patch::Wanted {
             rules: &filled.rules,
             bundle: filled.bundle.as_deref(),
             token: Some(&filled.token),
         };
         let configuration = &mut self.configurations[index];
-        if configuration.watched.entries().is_none() {
-            // There is nothing to try again upon.
-            configuration.held_off = None;
+        if configuration.observed.webhooks().is_none() {
+            configuration.retry_at = None;
             return;
         }
-        if configuration.held_off.is_some_and(|until| Instant::now() < until) {
+        if configuration.retry_at.is_some_and(|until| Instant::now() < until) {
             return;
         }
         let name = &self.context.settings.name;
         let kind = configuration.kind;
         let mut error = None;
-        for _ in 0..TRIES {
-            let Some(entries) = configuration.watched.entries() else { return };
-            let Some(patch) = compare(entries, configuration.phase, wanted).patch else {
-                if configuration.held_off.take().is_some() {
-                    tracing::info!(kind, name, "the webhook configuration is filled in again");
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(webhooks) = configuration.observed.webhooks() else { return };
+            let Some(patch) = compare(webhooks, configuration.phase, wanted).patch else {
+                if configuration.retry_at.take().is_some() {
+                    tracing::info!(kind, name, "belay has updated the webhook configuration again");
                 }
                 configuration.backoff.succeeded();
-                configuration.in_place = Some(filled.clone());
+                configuration.last_written = Some(filled.clone());
                 return;
             };
-            // Nothing new was wanted, and still it differs: somebody took it
-            // out.
-            let repair = configuration.in_place.as_ref() == Some(filled);
+            // The wanted content is unchanged, so another client has changed the
+            // configuration.
+            let repair = configuration.last_written.as_ref() == Some(filled);
             let params = patch_params();
             let patch = Patch::Json::<()>(patch);
-            let news = match within(configuration.api.patch(name, &params, &patch)).await {
+            let event = match within(configuration.api.patch(name, &params, &patch)).await {
                 Ok(object) => {
                     if repair {
                         self.context.metrics.registration_repaired(configuration.label());
                         tracing::warn!(
                             kind,
                             name,
-                            "another client has changed the rules, the authorities or the path \
+                            "another client has changed the rules, the CA certificates or the path \
                              of the webhook configuration; belay has restored them"
                         );
                     } else {
-                        tracing::info!(kind, name, "the webhook configuration is filled in");
+                        tracing::info!(kind, name, "belay has updated the webhook configuration");
                     }
-                    // Until it is changed again nothing about it is a repair.
-                    configuration.in_place = None;
-                    Ok(News::Is(Box::new(object)))
+                    // The next change of the wanted content is not a repair.
+                    configuration.last_written = None;
+                    Ok(ConfigurationEvent::Found(Box::new(object)))
                 }
-                // An entry is not where it was: look again. Other refusals read
-                // the same, and come back.
+                // A webhook has moved, so the configuration is read again. After other
+                // refusals it reads the same.
                 Err(refused) => {
                     let read = match &refused {
-                        ApiError::NotFound => Ok(News::None),
+                        ApiError::NotFound => Ok(ConfigurationEvent::Missing),
                         ApiError::Forbidden(_) => Err(refused.clone()),
                         _ => read(&configuration.api, name).await,
                     };
@@ -312,42 +307,40 @@ impl Driver {
                     read
                 }
             };
-            match news {
-                Ok(news) => drop(configuration.watched.take(news)),
+            match event {
+                Ok(event) => drop(configuration.observed.apply(event)),
                 Err(unread) => {
                     error = Some(unread);
                     break;
                 }
             }
         }
-        if configuration.watched.entries().is_none() {
+        if configuration.observed.webhooks().is_none() {
             return;
         }
         let why = match error {
             Some(error) => error.to_string(),
-            None => "what the API server keeps is not what was written".to_owned(),
+            None => "the API server does not store what belay writes".to_owned(),
         };
-        if configuration.held_off.is_none() {
+        if configuration.retry_at.is_none() {
             tracing::warn!(
                 kind,
                 name,
                 why,
-                "the webhook configuration cannot be filled in; belay tries again"
+                "cannot update the webhook configuration; belay retries"
             );
         }
         let wait = configuration.backoff.next();
-        configuration.held_off = Some(Instant::now() + wait);
+        configuration.retry_at = Some(Instant::now() + wait);
     }
 
-    /// Makes belay's Namespace the owner of a configuration. It is a write of its
-    /// own: who is refused this fills in the rules all the same.
-    async fn put_owner(&mut self, index: usize) {
-        let Configuration { kind, api, watched, owned, .. } = &mut self.configurations[index];
-        owned.put_right(&self.context.settings, (*kind, &*api), watched).await;
+    /// A separate write: if this is refused, the rules are still written.
+    async fn repair_owner(&mut self, index: usize) {
+        let ConfigurationState { kind, api, observed, owned, .. } = &mut self.configurations[index];
+        owned.repair(&self.context.settings, (*kind, &*api), observed).await;
     }
 
-    /// Says in an Event that a configuration is missing or not as it was
-    /// installed, once an hour while it is so.
+    /// Writes an Event once an hour while a configuration is missing or changed.
     async fn write_event(&mut self, index: usize) {
         let settings = &self.context.settings;
         let configuration = &mut self.configurations[index];
@@ -355,21 +348,21 @@ impl Driver {
         if !configuration.is_wrong() || !due {
             return;
         }
-        configuration.event_due = Some(Instant::now() + EVENT_AGAIN);
+        configuration.event_due = Some(Instant::now() + EVENT_INTERVAL);
         let (kind, now) = (configuration.kind, jiff::Timestamp::now());
-        let event = match configuration.watched {
-            Watched::Missing => events::missing(settings, kind, now),
+        let event = match configuration.observed {
+            Observed::Missing => events::missing(settings, kind, now),
             _ => events::changed(settings, kind, now, configuration.changes.found()),
         };
         if let Err(error) = create(&self.context.client, &event).await {
             tracing::warn!(
                 %error,
-                "the Event about a webhook configuration was not written"
+                "cannot write the Event about a webhook configuration"
             );
         }
     }
 
-    /// Tells everybody what stands there.
+    /// Publishes the state of both configurations.
     fn report(&mut self, paths: Option<&Paths>) {
         let name = &self.context.settings.name;
         let signals = &self.context.signals;
@@ -381,62 +374,63 @@ impl Driver {
         for configuration in &mut self.configurations {
             let kind = configuration.kind;
             let label = configuration.label();
-            let entries = match &configuration.watched {
-                Watched::Unknown => {
+            let webhooks = match &configuration.observed {
+                Observed::Unknown => {
                     (asks, known) = (false, false);
                     continue;
                 }
-                Watched::Missing => {
+                Observed::Missing => {
                     asks = false;
                     bundles.push(None);
                     missing.push(format!("{kind}/{name}"));
-                    if !std::mem::replace(&mut configuration.told_missing, true) {
+                    if !std::mem::replace(&mut configuration.is_reported_missing, true) {
                         tracing::warn!(
                             kind,
                             name,
-                            "the webhook configuration does not exist, so the API server asks \
-                             nothing of it; belay never makes it, install belay again"
+                            "the webhook configuration does not exist, so the API server sends no \
+                             requests to it. belay never creates it: install belay again"
                         );
                         self.context.metrics.registration_missing(label, true);
                     }
-                    // Whoever makes it again, it is another one.
-                    configuration.in_place = None;
+                    // A re-created configuration is another object.
+                    configuration.last_written = None;
                     continue;
                 }
-                Watched::There { entries, .. } => entries,
+                Observed::Exists { webhooks, .. } => webhooks,
             };
-            if std::mem::take(&mut configuration.told_missing) {
+            if std::mem::take(&mut configuration.is_reported_missing) {
                 tracing::info!(kind, name, "the webhook configuration exists again");
                 configuration.event_due = None;
             }
             self.context.metrics.registration_missing(label, false);
-            bundles.push(bundle(entries, configuration.phase));
-            // A path that replicas do not accept asks nothing.
-            let token = token(entries, configuration.phase);
+            bundles.push(bundle(webhooks, configuration.phase));
+            // Requests to a path that no replica accepts are refused.
+            let token = token(webhooks, configuration.phase);
             asks &= token.as_ref().zip(paths).is_some_and(|(t, p)| p.accepted.contains(t));
             tokens.push(token);
             let different = configuration.changes.found().iter();
             changed.extend(different.map(|webhook| format!("{kind}/{name} webhook {webhook}")));
             let Some(wanted) = &self.wanted else { continue };
             let rules_alone = patch::Wanted { rules: &wanted.rules, bundle: None, token: None };
-            let compared = compare(entries, configuration.phase, rules_alone);
+            let compared = compare(webhooks, configuration.phase, rules_alone);
             let Difference { asks: its, missing: absent, .. } = compared;
             asks &= its;
-            missing.extend(absent.iter().map(|entry| format!("{kind}/{name} entry {entry}")));
-            if configuration.told != absent {
+            missing.extend(absent.iter().map(|webhook| format!("{kind}/{name} webhook {webhook}")));
+            if configuration.reported_missing != absent {
                 if !absent.is_empty() {
                     tracing::warn!(
                         kind,
                         name,
-                        entries = ?absent,
-                        "the webhook configuration lacks entries, so the API server asks less \
-                         than policies need; install belay again, in the version that runs"
+                        webhooks = ?absent,
+                        "webhooks are missing in the webhook configuration, so belay does not \
+                         receive all requests that policies need. Install the running version of \
+                         belay again"
                     );
                 }
-                configuration.told = absent;
+                configuration.reported_missing = absent;
             }
         }
-        self.remark.set(known && missing.is_empty() && changed.is_empty());
+        self.condition.set(known && missing.is_empty() && changed.is_empty());
         let same = bundles.len() == 2 && bundles[0] == bundles[1];
         let registered = Registered {
             generation: self.wanted.as_ref().filter(|_| asks).map(|wanted| wanted.generation),
@@ -446,7 +440,7 @@ impl Driver {
             }),
             missing,
             changed,
-            there: self.configurations.iter().any(|c| c.watched.entries().is_some()),
+            there: self.configurations.iter().any(|c| c.observed.webhooks().is_some()),
         };
         signals.registered.send_if_modified(|known| {
             let differs = *known != registered;
@@ -457,13 +451,13 @@ impl Driver {
         });
     }
 
-    /// When to look again though nothing has happened.
-    fn again(&self, leads: bool) -> Option<Instant> {
-        let of = |configuration: &Configuration| {
-            let missing = configuration.watched == Watched::Missing;
+    /// When to retry without an event.
+    fn retry_at(&self, leads: bool) -> Option<Instant> {
+        let of = |configuration: &ConfigurationState| {
+            let missing = configuration.observed == Observed::Missing;
             let event = configuration.event_due.filter(|_| configuration.is_wrong());
-            let owner = configuration.owned.held_off.filter(|_| !missing);
-            [configuration.held_off, event, owner].into_iter().flatten().min()
+            let owner = configuration.owned.retry_at.filter(|_| !missing);
+            [configuration.retry_at, event, owner].into_iter().flatten().min()
         };
         self.configurations.iter().filter_map(of).min().filter(|_| leads)
     }

@@ -1,4 +1,4 @@
-//! The Events that report what is wrong with a configuration.
+//! Events about problems with a webhook configuration.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -6,30 +6,28 @@ use k8s_openapi::api::core::v1::Event;
 use crate::cluster::Settings;
 use crate::cluster::event::{EventReport, InvolvedObject};
 
-/// Reports that a configuration does not exist.
 pub(super) fn missing(settings: &Settings, kind: &str, now: Timestamp) -> Event {
     let name = &settings.name;
     let message = format!(
-        "{kind} {name} does not exist, so the API server asks belay nothing and what only it \
-         would refuse passes; belay never makes it: install belay again, or uninstall all of it"
+        "{kind} {name} does not exist, so the API server sends no requests to belay and policies \
+         are not enforced. belay never creates it: install belay again, or uninstall it completely"
     );
     event(settings, kind, now, ("Missing", message))
 }
 
-/// Reports that webhooks are not as they were installed.
 pub(super) fn changed(settings: &Settings, kind: &str, now: Timestamp, what: &[String]) -> Event {
     let name = &settings.name;
     let message = format!(
-        "{kind} {name} is not as it was installed: {}; the API server may not ask belay what \
-         policies need. belay does not write these fields: install belay again",
+        "{kind} {name} differs from the installed manifest: {}. The API server may not send all \
+         requests to belay that policies need. belay does not write these fields: install belay again",
         what.join(", ")
     );
     event(settings, kind, now, ("Changed", message))
 }
 
-/// An Event in belay's own namespace, where its operators look. The API server
-/// requires an Event to be in the namespace of its object, and the configuration
-/// is in none; so the reference names belay's namespace.
+/// The Event is in belay's namespace. The API server requires an Event to be in the
+/// namespace of its object, and the configuration has none, so the reference names
+/// belay's namespace.
 fn event(
     settings: &Settings,
     kind: &str,

@@ -1,8 +1,7 @@
-//! Follows one object by its name.
+//! Watches one object by its name.
 //!
-//! A watch of kube's own would say on each try that it is forbidden, and would
-//! try again every second for ever: this one says so once and waits longer each
-//! time.
+//! kube's own watcher logs each failed attempt and retries every second. This one logs
+//! once and waits longer each time.
 
 use std::time::Duration;
 
@@ -12,50 +11,50 @@ use kube::api::{ListParams, WatchParams};
 use kube::core::{DynamicObject, WatchEvent};
 use tokio::sync::mpsc::Sender;
 
-use super::watched::News;
+use super::observed::ConfigurationEvent;
 use crate::cluster::pace::{Backoff, LIMIT, within};
 use crate::objects::ApiError;
 use crate::timing::Retry;
 
-/// How long one watch lasts: the API server ends it, and one that it does not
-/// end is ended here, because nothing arrives from a dead connection.
+/// The duration of one watch. belay also ends it on its own side, because nothing arrives
+/// through a dead connection.
 const WATCH_SECONDS: u32 = 240;
 
-/// Tells everything about the object of this name, for ever.
+/// Sends all events of the object of this name. Runs until the future is dropped.
 pub(super) async fn follow(
     api: &Api<DynamicObject>,
     (kind, name): (&str, &str),
     retry: Retry,
-    news: impl Fn(News) -> (usize, News),
-    tell: Sender<(usize, News)>,
+    index_event: impl Fn(ConfigurationEvent) -> (usize, ConfigurationEvent),
+    sender: Sender<(usize, ConfigurationEvent)>,
 ) {
     let selector = format!("metadata.name={name}");
     let mut backoff = Backoff::from(retry);
-    let mut troubled = false;
+    let mut failing = false;
     loop {
         let followed = async {
-            let mut version = list(api, &selector, &news, &tell).await?;
+            let mut version = list(api, &selector, &index_event, &sender).await?;
             loop {
                 let params = WatchParams::default().fields(&selector).timeout(WATCH_SECONDS);
                 let events = within(api.watch(&params, &version)).await?;
-                if std::mem::take(&mut troubled) {
-                    tracing::info!(kind, name, "the webhook configuration can be watched again");
+                if std::mem::take(&mut failing) {
+                    tracing::info!(kind, name, "belay watches the webhook configuration again");
                 }
                 backoff.succeeded();
-                pass_on(events, &mut version, &news, &tell).await?;
+                forward(events, &mut version, &index_event, &sender).await?;
             }
         };
         let error: Result<std::convert::Infallible, ApiError> = followed.await;
         let Err(error) = error;
         match error {
-            // The version is too old: that is what lists are for.
+            // The resource version is too old, so the object is listed again.
             ApiError::Expired => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
-            error if !troubled => {
-                troubled = true;
-                tracing::warn!(kind, name, %error, "the webhook configuration cannot be watched");
+            error if !failing => {
+                failing = true;
+                tracing::warn!(kind, name, %error, "cannot watch the webhook configuration; belay retries");
             }
             _ => {}
         }
@@ -63,28 +62,29 @@ pub(super) async fn follow(
     }
 }
 
-/// Reads the object, if it exists; the version to watch from.
+/// Reads the object, if it exists. Returns the version to watch from.
 async fn list(
     api: &Api<DynamicObject>,
     selector: &str,
-    news: &impl Fn(News) -> (usize, News),
-    tell: &Sender<(usize, News)>,
+    index_event: &impl Fn(ConfigurationEvent) -> (usize, ConfigurationEvent),
+    sender: &Sender<(usize, ConfigurationEvent)>,
 ) -> Result<String, ApiError> {
     let list = within(api.list(&ListParams::default().fields(selector))).await?;
     let version = list.metadata.resource_version.unwrap_or_default();
     let found = list.items.into_iter().next();
-    let found = found.map_or(News::None, |object| News::Is(Box::new(object)));
-    // Nobody listens any more only when everything ends.
-    let _ = tell.send(news(found)).await;
+    let found = found
+        .map_or(ConfigurationEvent::Missing, |object| ConfigurationEvent::Found(Box::new(object)));
+    // The receiver is dropped only at shutdown.
+    let _ = sender.send(index_event(found)).await;
     Ok(version)
 }
 
-/// Passes on what a watch tells, until the API server ends it.
-async fn pass_on(
+/// Forwards the events of a watch until the API server ends it.
+async fn forward(
     events: impl Stream<Item = kube::Result<WatchEvent<DynamicObject>>>,
     version: &mut String,
-    news: &impl Fn(News) -> (usize, News),
-    tell: &Sender<(usize, News)>,
+    index_event: &impl Fn(ConfigurationEvent) -> (usize, ConfigurationEvent),
+    sender: &Sender<(usize, ConfigurationEvent)>,
 ) -> Result<(), ApiError> {
     let mut events = std::pin::pin!(events);
     let most = Duration::from_secs(u64::from(WATCH_SECONDS)) + LIMIT;
@@ -101,14 +101,14 @@ async fn pass_on(
             }
             Some(WatchEvent::Deleted(object)) => {
                 advance(version, &object);
-                News::Gone(object.metadata.uid.unwrap_or_default())
+                ConfigurationEvent::Deleted(object.metadata.uid.unwrap_or_default())
             }
             Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
                 advance(version, &object);
-                News::Is(Box::new(object))
+                ConfigurationEvent::Found(Box::new(object))
             }
         };
-        let _ = tell.send(news(object)).await;
+        let _ = sender.send(index_event(object)).await;
     }
     Ok(())
 }
@@ -119,8 +119,11 @@ fn advance(version: &mut String, object: &DynamicObject) {
     }
 }
 
-/// Reads a configuration.
-pub(super) async fn read(api: &Api<DynamicObject>, name: &str) -> Result<News, ApiError> {
+pub(super) async fn read(
+    api: &Api<DynamicObject>,
+    name: &str,
+) -> Result<ConfigurationEvent, ApiError> {
     let found = within(api.get_opt(name)).await?;
-    Ok(found.map_or(News::None, |object| News::Is(Box::new(object))))
+    Ok(found
+        .map_or(ConfigurationEvent::Missing, |object| ConfigurationEvent::Found(Box::new(object))))
 }

@@ -1,34 +1,34 @@
-//! What the API server is told to ask.
+//! Registers belay with the API server: which requests it sends to belay.
 //!
-//! Whoever installs belay installs two webhook configurations with no rules
-//! and no authorities in them ([`configurations`]): such a webhook matches
-//! nothing. The leader fills both in, from what policies protect ([`rules`]),
-//! with one JSON patch a configuration ([`patch`]), and again whenever somebody
-//! takes them out ([`run`]). What else a webhook says belongs to the
-//! installation: where that was changed, belay reports it ([`changed`]).
+//! The manifests contain two webhook configurations without rules and CA certificates
+//! ([`manifests`]), which match no request. The leader adds both, from the kinds that
+//! policies protect ([`rules`]), with one JSON patch for each configuration ([`patch`]),
+//! and restores them when another client removes them ([`run`]). The other fields belong
+//! to the installation: belay reports changes to them and does not write them
+//! ([`changed`]).
 //!
 //! ```text
 //!   policies, kinds, owners ─► rules ─┐
-//!   authorities ──────────────────────┼─► patch ─► API server ─┐
-//!   the configuration, as it stands ──┘                        │
+//!   CA certificates ──────────────────┼─► patch ─► API server ─┐
+//!   the stored configuration ─────────┘                        │
 //!            ▲────────────────────── watch ────────────────────┘
 //! ```
 //!
-//! Both belong to belay's own Namespace ([`owner`]), so that they go with it.
+//! belay's Namespace owns both configurations ([`owner`]), so that they are deleted with
+//! it.
 //!
-//! A patch never makes a configuration: what somebody has uninstalled stays
-//! away.
+//! A patch never creates a configuration: a configuration that was uninstalled stays
+//! deleted.
 
 mod changed;
 mod conditions;
-pub mod configurations;
 mod driver;
 mod events;
 mod follow;
+pub mod manifests;
+mod observed;
 mod owner;
-pub mod patch;
-pub mod rules;
-mod watched;
+mod patch;
+mod rules;
 
 pub use driver::run;
-pub use rules::{Rules, rules};

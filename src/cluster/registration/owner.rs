@@ -15,70 +15,70 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::follow::read;
-use super::watched::{News, Watched, is_namespace};
+use super::observed::{ConfigurationEvent, Observed, is_namespace};
 use crate::cluster::Settings;
 use crate::cluster::api::patch_params;
 use crate::cluster::pace::{Backoff, within};
 use crate::objects::ApiError;
 
-/// How long a refusal is left alone at first and in the end. It may last: some
-/// clusters let nobody write owner references who may not delete the object.
-const AGAIN: (std::time::Duration, std::time::Duration) =
+/// The first and the longest wait after a refusal. It may last: some clusters allow owner
+/// references only to users who may delete the object
+/// (OwnerReferencesPermissionEnforcement).
+const RETRY: (std::time::Duration, std::time::Duration) =
     (std::time::Duration::from_secs(1), std::time::Duration::from_secs(600));
 
-/// Keeps the owner reference of one configuration.
+/// Writes the owner reference of one configuration.
 #[derive(Debug)]
-pub(super) struct Owned {
-    /// The uid of the Namespace, as it was written last.
+pub(super) struct OwnerReferenceWriter {
+    /// The uid of the Namespace at the last write.
     uid: Option<String>,
-    /// After a failure: when to write again.
-    pub(super) held_off: Option<Instant>,
+    /// Set after a failure.
+    pub(super) retry_at: Option<Instant>,
     backoff: Backoff,
 }
 
-impl Default for Owned {
+impl Default for OwnerReferenceWriter {
     fn default() -> Self {
-        Self { uid: None, held_off: None, backoff: Backoff::new(AGAIN.0, AGAIN.1) }
+        Self { uid: None, retry_at: None, backoff: Backoff::new(RETRY.0, RETRY.1) }
     }
 }
 
-impl Owned {
-    /// Writes the reference if it is not there. What it comes to is told by
-    /// `watched`, as everything else.
-    pub(super) async fn put_right(
+impl OwnerReferenceWriter {
+    /// Writes the reference if it is missing, and updates `observed`.
+    pub(super) async fn repair(
         &mut self,
         settings: &Settings,
         (kind, api): (&str, &Api<DynamicObject>),
-        watched: &mut Watched,
+        observed: &mut Observed,
     ) {
-        let stands = watched.owner(&settings.namespace);
+        let stands = observed.owner(&settings.namespace);
         if stands.is_some() && stands == self.uid.as_deref() {
             // Also after a failure: a write whose answer was lost may have
             // landed, and somebody else may have put it back.
-            self.held_off = None;
+            self.retry_at = None;
             return;
         }
-        let due = self.held_off.is_none_or(|until| until <= Instant::now());
-        if watched.entries().is_none() || !due {
+        let due = self.retry_at.is_none_or(|until| until <= Instant::now());
+        if observed.webhooks().is_none() || !due {
             return;
         }
         let before = self.uid.take();
-        match write(settings, api, watched).await {
+        match write(settings, api, observed).await {
             Ok((uid, wrote)) => {
                 let name = &settings.name;
-                // Who has begun to lead finds it there.
+                // A new leader may find the reference missing without an earlier write.
                 if wrote && before.as_ref() == Some(&uid) {
                     tracing::warn!(
                         kind,
                         name,
-                        "somebody has taken belay's Namespace off the owners of the webhook \
-                         configuration; it is put back"
+                        "another client has removed belay's Namespace from the owners of the webhook \
+                         configuration; belay has restored it"
                     );
                 } else if wrote {
-                    tracing::info!(kind, name, "the webhook configuration goes with the Namespace");
+                    tracing::info!(kind, name, "belay's Namespace owns the webhook configuration");
                 }
                 self.uid = Some(uid);
-                self.held_off = None;
+                self.retry_at = None;
                 self.backoff.succeeded();
             }
             Err(error) => {
@@ -87,41 +87,42 @@ impl Owned {
                         kind,
                         name = settings.name,
                         %error,
-                        "belay's Namespace cannot be made the owner of the webhook configuration, \
-                         which would stay and refuse where that Namespace is deleted before belay \
-                         is uninstalled; belay tries again"
+                        "cannot make belay's Namespace the owner of the webhook configuration; belay \
+                         retries. Until then, a deletion of that Namespace leaves the configuration \
+                         behind, and it refuses requests"
                     );
                 }
                 self.uid = before;
-                self.held_off = Some(Instant::now() + self.backoff.next());
+                self.retry_at = Some(Instant::now() + self.backoff.next());
             }
         }
     }
 }
 
-/// Makes the Namespace an owner, upon the very version that was looked at. Says
-/// its uid, and whether anything had to be written.
+/// Makes the Namespace an owner, upon the observed version. Returns its uid and whether a
+/// write was necessary.
 async fn write(
     settings: &Settings,
     api: &Api<DynamicObject>,
-    watched: &mut Watched,
+    observed: &mut Observed,
 ) -> Result<(String, bool), ApiError> {
-    // Each time anew: with the uid of a Namespace that is gone the garbage
-    // collector would take the configuration out at once.
+    // Read each time: with the uid of a deleted Namespace, the garbage collector would
+    // delete the configuration at once.
     let namespaces: Api<Namespace> = Api::all(api.clone().into_client());
     let namespace = within(namespaces.get_metadata(&settings.namespace)).await.map_err(absent)?;
     let uid = namespace.metadata.uid.unwrap_or_default();
-    let Some(patch) = patch(watched, &settings.namespace, &uid) else { return Ok((uid, false)) };
+    let Some(patch) = patch(observed, &settings.namespace, &uid) else { return Ok((uid, false)) };
     let params = patch_params();
     let patch = kube::api::Patch::Json::<()>(patch);
     match within(api.patch(&settings.name, &params, &patch)).await {
-        Ok(object) => drop(watched.take(News::Is(Box::new(object)))),
+        Ok(object) => drop(observed.apply(ConfigurationEvent::Found(Box::new(object)))),
         Err(error) => {
-            // It is another version by now: the next look is at that one.
+            // The configuration has changed meanwhile: the next attempt uses the new
+            // version.
             if !error.is_lasting()
-                && let Ok(news) = read(api, &settings.name).await
+                && let Ok(event) = read(api, &settings.name).await
             {
-                drop(watched.take(news));
+                drop(observed.apply(event));
             }
             return Err(error);
         }
@@ -131,15 +132,15 @@ async fn write(
 
 fn absent(error: ApiError) -> ApiError {
     match error {
-        ApiError::NotFound => ApiError::Other("that Namespace does not exist".to_owned()),
+        ApiError::NotFound => ApiError::Other("the Namespace does not exist".to_owned()),
         other => other,
     }
 }
 
-/// What makes the Namespace an owner of a configuration as it stands; `None`: it
-/// is one, or nobody knows the configuration. Other owners stay.
-fn patch(watched: &Watched, name: &str, uid: &str) -> Option<Patch> {
-    let Watched::There { uid: own, version: Some(version), owners, .. } = watched else {
+/// The patch that adds the Namespace to the owners; `None` if it is one already or the
+/// configuration is unknown. Other owners stay.
+fn patch(observed: &Observed, name: &str, uid: &str) -> Option<Patch> {
+    let Observed::Exists { uid: own, version: Some(version), owners, .. } = observed else {
         return None;
     };
     let ours: Vec<usize> = (0..owners.len()).filter(|i| is_namespace(&owners[*i], name)).collect();
@@ -191,20 +192,20 @@ mod tests {
         object
     }
 
-    fn watched(object: &Value) -> Watched {
-        let mut watched = Watched::default();
+    fn observed(object: &Value) -> Observed {
+        let mut observed = Observed::default();
         let object = serde_json::from_value(object.clone()).unwrap();
-        watched.take(News::Is(Box::new(object))).unwrap();
-        watched
+        observed.apply(ConfigurationEvent::Found(Box::new(object))).unwrap();
+        observed
     }
 
     /// The owners after the patch, if there is one.
     fn patched(owners: &[Value]) -> Option<Value> {
         let mut object = configuration(owners);
-        let patch = patch(&watched(&object), "belay", "n")?;
+        let patch = patch(&observed(&object), "belay", "n")?;
         json_patch::patch(&mut object, &patch).unwrap();
-        assert_eq!(super::patch(&watched(&object), "belay", "n"), None, "once is enough");
-        assert_eq!(watched(&object).owner("belay"), Some("n"));
+        assert_eq!(super::patch(&observed(&object), "belay", "n"), None, "once is enough");
+        assert_eq!(observed(&object).owner("belay"), Some("n"));
         Some(object["metadata"]["ownerReferences"].clone())
     }
 
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_patch_lands_on_what_was_looked_at_alone() {
-        let patch = patch(&watched(&configuration(&[])), "belay", "n").unwrap();
+        let patch = patch(&observed(&configuration(&[])), "belay", "n").unwrap();
         for (field, other) in [("uid", "d"), ("resourceVersion", "8")] {
             let mut changed = configuration(&[]);
             changed["metadata"][field] = json!(other);
@@ -247,15 +248,19 @@ mod tests {
         let api = Api::all_with(client.clone(), &resource);
         let context = crate::cluster::Context::of_test(client, Default::default(), &[]);
         let past = Instant::now().checked_sub(std::time::Duration::from_secs(1));
-        let mut owned = Owned { uid: Some("n".to_owned()), held_off: past, ..Owned::default() };
-        let mut watched = watched(&configuration(&[reference("Namespace", "belay", "n")]));
-        owned.put_right(&context.settings, ("validating", &api), &mut watched).await;
-        assert_eq!(owned.held_off, None);
+        let mut owned = OwnerReferenceWriter {
+            uid: Some("n".to_owned()),
+            retry_at: past,
+            ..OwnerReferenceWriter::default()
+        };
+        let mut observed = observed(&configuration(&[reference("Namespace", "belay", "n")]));
+        owned.repair(&context.settings, ("validating", &api), &mut observed).await;
+        assert_eq!(owned.retry_at, None);
     }
 
     #[test]
     fn nothing_waits_for_the_configuration() {
-        let text = json!(patch(&watched(&configuration(&[])), "belay", "n")).to_string();
+        let text = json!(patch(&observed(&configuration(&[])), "belay", "n")).to_string();
         assert!(!text.contains("blockOwnerDeletion"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! From a configuration as it stands to the patch that fills it in.
+//! Computes the patch that updates a stored configuration.
 //!
 //! Each entry is found by its name and tested to be still there, at its index:
 //! a chart may have dropped, moved or added one since. What belay does not fill
@@ -16,22 +16,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::configurations::{Entry, entries};
+use super::manifests::{WebhookTemplate, webhooks};
 use super::rules::Rules;
 use crate::decide::AdmissionPhase;
 use crate::webhook::PathToken;
 
-/// An entry of a configuration, as it stands in the API server.
+/// A webhook as the API server stores it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Standing {
-    /// Its name.
+pub struct StoredWebhook {
     pub name: String,
-    /// Its rules.
     #[serde(default)]
     rules: Option<Vec<RuleWithOperations>>,
     #[serde(default)]
-    pub(super) client_config: Client,
+    pub(super) client_config: ClientConfig,
     #[serde(default)]
     pub(super) failure_policy: Option<String>,
     #[serde(default)]
@@ -48,10 +46,10 @@ pub struct Standing {
     pub(super) timeout_seconds: Option<i32>,
 }
 
-/// Where the API server finds whom it asks.
+/// The address of the webhook's server.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Client {
+pub(super) struct ClientConfig {
     #[serde(default)]
     ca_bundle: Option<ByteString>,
     #[serde(default)]
@@ -60,8 +58,9 @@ pub(super) struct Client {
     pub(super) service: Option<ServiceReference>,
 }
 
-impl Client {
-    /// The URL without its path, and the path; none: it has no path.
+impl ClientConfig {
+    /// Splits the URL into the part before the path and the path. `None` if there is no
+    /// path.
     fn split_url(&self) -> Option<(&str, &str)> {
         let url = self.url.as_deref()?;
         let host = url.find("://")? + "://".len();
@@ -69,7 +68,7 @@ impl Client {
         Some(url.split_at(path))
     }
 
-    /// The path at which the API server asks.
+    /// The path of requests to this webhook.
     fn path(&self) -> Option<&str> {
         match &self.service {
             Some(service) => service.path.as_deref(),
@@ -77,7 +76,7 @@ impl Client {
         }
     }
 
-    /// What writes another path into the webhook at this index.
+    /// The operation that sets the path of the webhook at this index.
     fn set_path(&self, index: usize, path: String) -> Option<PatchOperation> {
         if self.service.is_some() {
             return Some(add(index, &["clientConfig", "service", "path"], path.into()));
@@ -87,8 +86,8 @@ impl Client {
     }
 }
 
-/// The entries of a configuration, from its field `webhooks`.
-pub fn standing(webhooks: Option<&Value>) -> Result<Vec<Standing>, serde_json::Error> {
+/// Parses the field `webhooks` of a configuration.
+pub fn parse_webhooks(webhooks: Option<&Value>) -> Result<Vec<StoredWebhook>, serde_json::Error> {
     webhooks.map_or(Ok(Vec::new()), |webhooks| {
         Option::deserialize(webhooks).map(Option::unwrap_or_default)
     })
@@ -97,68 +96,65 @@ pub fn standing(webhooks: Option<&Value>) -> Result<Vec<Standing>, serde_json::E
 /// How a configuration differs from what belay wants.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Difference {
-    /// What puts it right; `None`: nothing has to be.
+    /// The patch that corrects it; `None` if nothing differs.
     pub patch: Option<Patch>,
-    /// Whether every rule is in place, authorities or not.
+    /// Whether all rules and paths are in place.
     pub asks: bool,
-    /// Entries that have something to ask and are not there. Nothing but a new
-    /// installation brings them back.
+    /// Webhooks that have rules and do not exist. Only a new installation restores them.
     pub missing: Vec<&'static str>,
 }
 
-/// What belay fills in.
+/// The fields that belay writes.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// The rules.
     pub rules: &'a Rules,
-    /// The authorities, PEM; none: something else fills them in.
+    /// The CA certificates, PEM; `None`: another client writes them.
     pub bundle: Option<&'a str>,
-    /// The secret in the path; none: the path is not compared.
+    /// The token in the path; `None`: the path is not compared.
     pub token: Option<&'a PathToken>,
 }
 
-/// Compares.
-pub fn compare(standing: &[Standing], phase: AdmissionPhase, wanted: Wanted<'_>) -> Difference {
+pub fn compare(stored: &[StoredWebhook], phase: AdmissionPhase, wanted: Wanted<'_>) -> Difference {
     let Wanted { rules, bundle, token } = wanted;
     let mut operations = Vec::new();
     let mut asks = true;
-    for (index, entry) in standing.iter().enumerate() {
-        let Some(known) = entry.known(phase) else { continue };
+    for (index, webhook) in stored.iter().enumerate() {
+        let Some(template) = webhook.template(phase) else { continue };
         let before = operations.len();
-        let wanted = rules.of(&entry.name);
-        let stand = entry.rules.as_deref().unwrap_or_default();
-        if !are_equal(stand, wanted) {
+        let wanted = rules.for_webhook(&webhook.name);
+        let stored_rules = webhook.rules.as_deref().unwrap_or_default();
+        if !are_equal(stored_rules, wanted) {
             asks = false;
             operations.push(if wanted.is_empty() {
                 let path = path(index, &["rules"]);
                 PatchOperation::Remove(RemoveOperation { path })
             } else {
-                // A value that was there is replaced.
+                // This also replaces an existing value.
                 add(index, &["rules"], serde_json::json!(wanted))
             });
         }
         if let Some(bundle) = bundle
-            && entry.bundle() != Some(bundle.as_bytes())
+            && webhook.bundle() != Some(bundle.as_bytes())
         {
             let bundle = ByteString(bundle.as_bytes().to_vec());
             operations.push(add(index, &["clientConfig", "caBundle"], serde_json::json!(bundle)));
         }
-        if let Some(path) = token.map(|token| format!("/{}{}", token.expose(), known.path()))
-            && entry.client_config.path() != Some(&path)
+        if let Some(path) = token.map(|token| format!("/{}{}", token.expose(), template.path()))
+            && webhook.client_config.path() != Some(&path)
         {
             asks = false;
-            operations.extend(entry.client_config.set_path(index, path));
+            operations.extend(webhook.client_config.set_path(index, path));
         }
         if operations.len() > before {
-            let value = Value::String(entry.name.clone());
+            let value = Value::String(webhook.name.clone());
             let test = TestOperation { path: path(index, &["name"]), value };
             operations.insert(before, PatchOperation::Test(test));
         }
     }
-    let absent = |name: &str| !standing.iter().any(|entry| entry.name == name);
-    let missing: Vec<_> = entries(phase)
-        .map(|entry| entry.name)
-        .filter(|name| absent(name) && !rules.of(name).is_empty())
+    let absent = |name: &str| !stored.iter().any(|webhook| webhook.name == name);
+    let missing: Vec<_> = webhooks(phase)
+        .map(|webhook| webhook.name)
+        .filter(|name| absent(name) && !rules.for_webhook(name).is_empty())
         .collect();
     Difference {
         patch: (!operations.is_empty()).then_some(Patch(operations)),
@@ -167,10 +163,10 @@ pub fn compare(standing: &[Standing], phase: AdmissionPhase, wanted: Wanted<'_>)
     }
 }
 
-impl Standing {
-    /// The entry of belay's that it is; none: belay does not know it.
-    fn known(&self, phase: AdmissionPhase) -> Option<&'static Entry> {
-        entries(phase).find(|entry| entry.name == self.name)
+impl StoredWebhook {
+    /// The template of this webhook, if it is one of belay's.
+    fn template(&self, phase: AdmissionPhase) -> Option<&'static WebhookTemplate> {
+        webhooks(phase).find(|webhook| webhook.name == self.name)
     }
 
     fn bundle(&self) -> Option<&[u8]> {
@@ -178,30 +174,28 @@ impl Standing {
     }
 }
 
-/// The authorities that stand in every entry of belay's; `None`: they differ,
-/// or there are none.
-pub fn bundle(standing: &[Standing], phase: AdmissionPhase) -> Option<&str> {
-    let known = standing.iter().filter(|entry| entry.known(phase).is_some());
-    let mut bundles = known.map(Standing::bundle);
+/// The CA certificates of all of belay's webhooks; `None` if they differ or are missing.
+pub fn bundle(stored: &[StoredWebhook], phase: AdmissionPhase) -> Option<&str> {
+    let template = stored.iter().filter(|webhook| webhook.template(phase).is_some());
+    let mut bundles = template.map(StoredWebhook::bundle);
     let first = bundles.next()??;
     bundles.all(|bundle| bundle == Some(first)).then(|| std::str::from_utf8(first).ok())?
 }
 
-/// The secret in the path of every entry of belay's; `None`: they differ, or
-/// there is none.
-pub fn token(standing: &[Standing], phase: AdmissionPhase) -> Option<PathToken> {
-    let mut tokens = standing.iter().filter_map(|entry| {
-        let known = entry.known(phase)?;
-        let path = entry.client_config.path().unwrap_or_default();
-        let token = path.strip_suffix(&known.path()).and_then(|rest| rest.strip_prefix('/'));
+/// The token in the path of all of belay's webhooks; `None` if it differs or is missing.
+pub fn token(stored: &[StoredWebhook], phase: AdmissionPhase) -> Option<PathToken> {
+    let mut tokens = stored.iter().filter_map(|webhook| {
+        let template = webhook.template(phase)?;
+        let path = webhook.client_config.path().unwrap_or_default();
+        let token = path.strip_suffix(&template.path()).and_then(|rest| rest.strip_prefix('/'));
         Some(token.and_then(PathToken::parse))
     });
     let first = tokens.next()??;
     tokens.all(|token| token.as_ref() == Some(&first)).then_some(first)
 }
 
-/// Whether two lists of rules ask the same. The order says nothing, and the API
-/// server writes out what was left out.
+/// Whether two lists of rules match the same requests, in any order. The API server adds
+/// default values.
 fn are_equal(a: &[RuleWithOperations], b: &[RuleWithOperations]) -> bool {
     let normal = |rules: &[RuleWithOperations]| -> BTreeSet<(Vec<BTreeSet<String>>, String)> {
         rules

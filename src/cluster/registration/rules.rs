@@ -1,7 +1,7 @@
-//! What the API server has to ask about, from what is protected.
+//! The rules of the webhooks, from the protected kinds.
 //!
-//! The kinds are those that people named, whether somebody serves them or not:
-//! a rule for a kind that comes later is in place when it does.
+//! The rules contain the kinds that policies name, whether the API server serves them or
+//! not. So a rule is in place when a kind is added.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,76 +14,77 @@ use crate::objects::Kinds;
 use crate::policy::Policy;
 use crate::policy::api::Action;
 
-/// For each entry its rules. Equal policies give equal rules. An entry that is
-/// not here has nothing to ask.
+/// The rules by webhook. Equal policies give equal rules. A webhook without rules is not
+/// in the map.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rules(BTreeMap<&'static str, Vec<RuleWithOperations>>);
 
 impl Rules {
-    /// The rules of one entry.
-    pub fn of(&self, entry: &str) -> &[RuleWithOperations] {
-        self.0.get(entry).map_or(&[], Vec::as_slice)
+    pub fn for_webhook(&self, webhook: &str) -> &[RuleWithOperations] {
+        self.0.get(webhook).map_or(&[], Vec::as_slice)
     }
 
-    fn ask(&mut self, entry: &'static str, operation: &str, kinds: &Pairs, suffix: &str) {
-        let rules = self.0.entry(entry).or_default();
+    fn add(&mut self, webhook: &'static str, operation: &str, kinds: &Pairs, suffix: &str) {
+        let rules = self.0.entry(webhook).or_default();
         rules.extend(kinds.rules(operation, suffix));
     }
 }
 
-/// The label that the API server puts on every Namespace and lets nobody
-/// change.
+/// The API server sets this label on every Namespace, and it can't be changed.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 const NAMESPACES: (&str, &str) = ("", "namespaces");
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
-/// What to ask. `labelled` are the kinds of which labelled objects are watched
-/// though no policy names them: what is around them is asked about, too.
+/// Computes the rules. `labelled` are the kinds whose labelled objects are watched
+/// although no policy names them. Their ancestors are included as well.
 pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     let policies = || plan::policies(world);
     let of = |chosen: &dyn Fn(&Policy) -> bool| {
-        Pairs::of(policies().filter(|policy| chosen(policy)).flat_map(Policy::kinds))
+        Pairs::from_names(policies().filter(|policy| chosen(policy)).flat_map(Policy::kinds))
     };
     let mut rules = Rules::default();
 
     let mut held = of(&|policy| policy.holds() && policy.strictest_action() == Action::Deny);
     held.0.retain(|(group, resource)| !is_hold_unsafe_on_kind(group, resource));
-    rules.ask("hold.belay.dev", "CREATE", &held, "");
-    rules.ask("hold.belay.dev", "UPDATE", &held, "/*");
+    rules.add("hold.belay.dev", "CREATE", &held, "");
+    rules.add("hold.belay.dev", "UPDATE", &held, "/*");
 
     let protected = of(&|_| true);
-    rules.ask("delete.belay.dev", "DELETE", &protected, "");
-    let mut around = around(world, &protected, labelled);
-    rules.ask("cascade.belay.dev", "DELETE", &around, "");
-    // An owner between what is protected and what is approved is an owner that
-    // was given owners of its own.
-    around.0.retain(|(group, resource)| {
+    rules.add("delete.belay.dev", "DELETE", &protected, "");
+    let mut ancestors = ancestor_kinds(world, &protected, labelled);
+    rules.add("cascade.belay.dev", "DELETE", &ancestors, "");
+    // A request that gives an ancestor new owners can put it between a protected object
+    // and an approved one.
+    ancestors.0.retain(|(group, resource)| {
         ![NAMESPACES, DEFINITIONS].contains(&(group.as_str(), resource.as_str()))
     });
-    rules.ask("cascade.belay.dev", "UPDATE", &around, "/*");
+    rules.add("cascade.belay.dev", "UPDATE", &ancestors, "/*");
 
     let moved = |policy: &Policy| policy.place_keys().any(|key| key != NAME_LABEL);
     let mut updated = protected.clone();
     if policies().any(moved) {
         updated.add(NAMESPACES);
     }
-    rules.ask("update.belay.dev", "UPDATE", &updated, "/*");
+    rules.add("update.belay.dev", "UPDATE", &updated, "/*");
     let reads = |policy: &Policy| policy.annotation_keys().any(|k| !k.starts_with("belay.dev/"));
-    rules.ask("annotate.belay.dev", "UPDATE", &of(&reads), "/*");
-    if kept(&protected, labelled).iter().any(|pair| is_namespaced(&world.graph.kinds, pair)) {
-        rules.ask("finalize.belay.dev", "UPDATE", &Pairs::of([NAMESPACES]), "/finalize");
+    rules.add("annotate.belay.dev", "UPDATE", &of(&reads), "/*");
+    if protected_kinds(&protected, labelled)
+        .iter()
+        .any(|pair| is_namespaced(&world.graph.kinds, pair))
+    {
+        rules.add("finalize.belay.dev", "UPDATE", &Pairs::from_names([NAMESPACES]), "/finalize");
     }
-    // A selector on the label sees the Eviction and not the Pod, so every
-    // eviction is asked about, whatever policies name.
-    rules.ask("evict.belay.dev", "CREATE", &Pairs::of([("", "pods")]), "/eviction");
+    // A label selector applies to the Eviction and not to the Pod, so belay receives
+    // every eviction.
+    rules.add("evict.belay.dev", "CREATE", &Pairs::from_names([("", "pods")]), "/eviction");
 
-    // The selector on the label narrows these. A hold goes where belay finds
-    // it again: on other kinds the label is the early no alone.
-    let watched = Pairs::of(labelled.iter().map(|(g, r)| (g.as_str(), r.as_str())));
-    rules.ask("label-hold.belay.dev", "CREATE", &watched, "");
-    let mut every = |entry, operation, suffix| {
-        rules.ask(entry, operation, &Pairs::of([("*", "*")]), suffix);
+    // A label selector narrows these rules. belay adds holds only to the kinds that it
+    // watches; on other kinds the label only causes admission denials.
+    let watched = Pairs::from_names(labelled.iter().map(|(g, r)| (g.as_str(), r.as_str())));
+    rules.add("label-hold.belay.dev", "CREATE", &watched, "");
+    let mut every = |webhook, operation, suffix| {
+        rules.add(webhook, operation, &Pairs::from_names([("*", "*")]), suffix);
     };
     every("label-hold.belay.dev", "UPDATE", "/*");
     every("label-delete.belay.dev", "DELETE", "");
@@ -92,33 +93,31 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     rules
 }
 
-/// The kinds whose objects take protected ones along: owners, as far as they
-/// were seen, Namespaces and CRDs.
-fn around(world: &World, protected: &Pairs, labelled: &[(String, String)]) -> Pairs {
+/// The kinds whose deletion cascades to protected objects: known owners, Namespaces and
+/// CRDs.
+fn ancestor_kinds(world: &World, protected: &Pairs, labelled: &[(String, String)]) -> Pairs {
     let kinds = &world.graph.kinds;
     let owners = world.owners.iter().map(|kind| kinds.info(*kind));
-    // Of a kind that is only mentioned nobody knows the plural name.
+    // A kind that is only mentioned has no known plural name.
     let owners = owners.filter(|info| !info.resource.is_empty());
-    let mut around = Pairs::of(owners.map(|info| (&*info.group, &*info.resource)));
-    let kept = kept(protected, labelled);
-    if kept.iter().any(|pair| is_namespaced(kinds, pair)) {
-        around.add(NAMESPACES);
+    let mut ancestors = Pairs::from_names(owners.map(|info| (&*info.group, &*info.resource)));
+    let protected_kinds = protected_kinds(protected, labelled);
+    if protected_kinds.iter().any(|pair| is_namespaced(kinds, pair)) {
+        ancestors.add(NAMESPACES);
     }
-    if kept.iter().any(|(group, resource)| !Kinds::is_built_in(group, resource)) {
-        around.add(DEFINITIONS);
+    if protected_kinds.iter().any(|(group, resource)| !Kinds::is_built_in(group, resource)) {
+        ancestors.add(DEFINITIONS);
     }
-    around.0.retain(|(group, resource)| !protected.has(group, resource));
-    around
+    ancestors.0.retain(|(group, resource)| !protected.contains(group, resource));
+    ancestors
 }
 
-/// The kinds of which objects are known to be protected: by policies, and by the
-/// label.
-fn kept(protected: &Pairs, labelled: &[(String, String)]) -> BTreeSet<Pair> {
+/// The kinds that policies or the label protect.
+fn protected_kinds(protected: &Pairs, labelled: &[(String, String)]) -> BTreeSet<Pair> {
     protected.0.iter().chain(labelled).cloned().collect()
 }
 
-/// Whether objects of a kind may live in namespaces. Of one that nobody serves
-/// that is not known.
+/// True for unknown kinds.
 fn is_namespaced(kinds: &Kinds, (group, resource): &Pair) -> bool {
     kinds.find_resource(group, resource).is_none_or(|kind| kinds.info(kind).namespaced)
 }
@@ -126,12 +125,12 @@ fn is_namespaced(kinds: &Kinds, (group, resource): &Pair) -> bool {
 /// Group and plural name; either may be `*`.
 type Pair = (String, String);
 
-/// Kinds, none of them named twice.
+/// A set of kinds.
 #[derive(Debug, Clone, Default)]
 struct Pairs(BTreeSet<Pair>);
 
 impl Pairs {
-    fn of<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Self {
+    fn from_names<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Self {
         Self(pairs.into_iter().map(|(g, r)| (g.to_owned(), r.to_owned())).collect())
     }
 
@@ -139,14 +138,14 @@ impl Pairs {
         self.0.insert((group.to_owned(), resource.to_owned()));
     }
 
-    /// Whether a kind is among them, by name or by `*`.
-    fn has(&self, group: &str, resource: &str) -> bool {
+    /// Whether the set contains a kind, by name or by `*`.
+    fn contains(&self, group: &str, resource: &str) -> bool {
         let named = |g: &str, r: &str| self.0.contains(&(g.to_owned(), r.to_owned()));
         named(group, resource) || named("*", resource) || named(group, "*") || named("*", "*")
     }
 
-    /// As few rules as say it: groups with the same resources share one. The
-    /// API server takes `*` only by itself, so what it covers is left out.
+    /// Merges groups with the same resources into one rule. The API server accepts `*`
+    /// only alone, so covered kinds are left out.
     fn rules(&self, operation: &str, suffix: &str) -> Vec<RuleWithOperations> {
         let named = |g: &str, r: &str| self.0.contains(&(g.to_owned(), r.to_owned()));
         let mut of_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -175,7 +174,7 @@ impl Pairs {
 
 /// The rule that matches every kind: `*` all objects, `*/*` their subresources
 /// as well.
-pub(super) fn everything(operation: &str, resources: &str) -> RuleWithOperations {
+pub(super) fn match_all(operation: &str, resources: &str) -> RuleWithOperations {
     let just = |text: &str| Some(vec![text.to_owned()]);
     RuleWithOperations {
         api_groups: just("*"),

@@ -1,4 +1,4 @@
-//! Follows a Secret, and changes it step by step while this replica leads.
+//! Watches a Secret, and changes it step by step while this replica is the leader.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -25,11 +25,11 @@ pub trait Follower {
     const NOT_CHANGED: &'static str;
 
     /// The Secret is now this; none: there is none.
-    fn take(&mut self, secret: Option<Secret>);
+    fn apply(&mut self, secret: Option<Secret>);
 
     /// This is registered now. Followers on all replicas hear of it, because any of them may
     /// lead next. The result is when a step is due in any case.
-    fn take_registered(&mut self, registered: &Registered) -> Option<Instant>;
+    fn apply_registered(&mut self, registered: &Registered) -> Option<Instant>;
 
     /// Takes the next step, if this replica leads. The result is how long to wait before
     /// the one after it.
@@ -56,7 +56,7 @@ pub async fn follow<F: Follower>(
             event = async { sleep_until(next_event).await; events.next().await } => match event {
                 Some(Ok(secret)) => {
                     watching.succeeded();
-                    follower.take(secret);
+                    follower.apply(secret);
                     next_step = Instant::now();
                 }
                 Some(Err(error)) => {
@@ -73,7 +73,7 @@ pub async fn follow<F: Follower>(
             _ = leading.changed() => next_step = Instant::now(),
             () = sleep_until(next_step) => {}
         }
-        let due = follower.take_registered(&registered.borrow_and_update());
+        let due = follower.apply_registered(&registered.borrow_and_update());
         if next_step > Instant::now() {
             continue;
         }

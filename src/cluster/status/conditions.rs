@@ -1,11 +1,11 @@
-//! The conditions of a policy, as they follow from what is known.
+//! Computes the conditions of a policy.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::WrittenPolicy;
+use super::policies::WrittenPolicy;
 use crate::cluster::Registered;
 use crate::cluster::holding::{Holding, RefusedHolds, Stopped};
 use crate::cluster::journal::to_the_second;
@@ -16,10 +16,10 @@ use crate::objects::{ApiError, KindId, full_name};
 use crate::policy::api::NotHeld;
 use crate::policy::{BACKFILL, BINDS_SOME, Pause};
 
-/// So many kinds are named in a message; of the others their number.
+/// The number of kinds that a message names.
 const NAMED: usize = 5;
 
-/// What a condition says, before it is known since when.
+/// A condition without its transition time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     type_: &'static str,
@@ -28,7 +28,7 @@ pub(super) struct Finding {
     message: String,
 }
 
-/// Whether what the policy says is asked of belay by the API server.
+/// Whether the API server sends the requests that the policy needs.
 pub(super) fn ready(
     policy: &WrittenPolicy,
     registered: &Registered,
@@ -77,8 +77,7 @@ pub(super) fn ready(
     finding("True", "Registered", "the API server asks belay about this policy".to_owned())
 }
 
-/// Why the objects of a kind are not all known. What lasts until a person does
-/// something stands first.
+/// Why the objects of a kind are incomplete. Reasons that need a user come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Missing {
     NotInstalled,
@@ -91,7 +90,7 @@ enum Missing {
 const NOT_SERVED: Incomplete = Incomplete::Failed(ApiError::NotFound);
 
 impl Missing {
-    fn of(why: &Incomplete) -> Self {
+    fn new(why: &Incomplete) -> Self {
         match why {
             Incomplete::Failed(ApiError::NotFound) => Self::NotInstalled,
             Incomplete::Failed(ApiError::Forbidden(_)) => Self::Forbidden,
@@ -111,8 +110,8 @@ impl Missing {
     }
 }
 
-/// Whether everything is known that verdicts of the policy need. `needs` are
-/// the kinds that they look at, `unknown` those that nobody serves.
+/// Whether all data that verdicts of the policy need is available. `needs` are the kinds
+/// to read, `unknown` the kinds that the API server does not serve.
 pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[String]) -> Finding {
     let finding = |status, reason, message| Finding { type_: "Watching", status, reason, message };
     let mut missing: Vec<(Missing, String, String)> = unknown
@@ -131,7 +130,7 @@ pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[Strin
             true => graph.why_incomplete(*kind),
             false => &NOT_SERVED,
         };
-        missing.push((Missing::of(why), name, why.to_string()));
+        missing.push((Missing::new(why), name, why.to_string()));
     }
     for kind in needs.iter().filter(|kind| graph.is_complete(**kind)) {
         if let Some((_, object)) = graph.malformed_in(*kind, "") {
@@ -237,7 +236,7 @@ pub(super) fn not_held(holding: &Holding) -> Vec<NotHeld> {
     of_any.into_iter().chain(none_on).chain(forbidden).chain(stopped).collect()
 }
 
-/// Where a backfill stands still, and how it goes on.
+/// A stopped backfill, and how to continue it.
 fn too_many(policy: &str, stopped: &[Stopped], most: usize) -> String {
     let told = stopped.iter().take(NAMED).map(|Stopped { resource, missing, limit }| {
         format!("{missing} {resource} lack it, more than the {limit} that may get it late")
@@ -383,7 +382,7 @@ mod tests {
         graph.kinds.forget(widget);
         let finding = watching(&graph, &BTreeSet::from([widget]), &[]);
         assert_eq!(finding.reason, "NotInstalled");
-        // The same kind is not told twice.
+        // Each kind appears once.
         let twice = watching(&graph, &BTreeSet::from([widget]), &["widgets.x.dev".to_owned()]);
         assert_eq!(finding, twice);
     }

@@ -9,10 +9,10 @@ use crate::graph::NodeId;
 use crate::objects::{HoldAge, KindId};
 use crate::policy::{ObjectFacts, Source};
 
-/// How long what is known is kept from those who feed it.
+/// How long the lock is held.
 const SLICE: Duration = Duration::from_millis(3);
 
-/// So many objects are counted between two looks at the clock.
+/// Objects between two checks of the clock.
 const STEP: usize = 64;
 
 /// The counts of one policy.
@@ -108,7 +108,7 @@ mod tests {
             ("a", r#"["belay.dev/hold"]"#),
             ("b", "[]"),
             ("c", r#"["belay.dev/hold"]"#),
-            // Every Namespace has it by itself.
+            // Every Namespace has it automatically.
             ("kube-root-ca.crt", "[]"),
         ] {
             let json = format!(

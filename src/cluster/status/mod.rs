@@ -9,10 +9,10 @@
 
 mod conditions;
 mod counts;
+mod policies;
 mod watched;
 mod writer;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,52 +23,29 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::counts::Counts;
+pub use self::policies::{Needs, Written, WrittenPolicy};
 use self::watched::Watched;
-use self::writer::{Sheets, Urgency};
+use self::writer::{StatusWriter, Urgency};
+use super::Context;
 use super::api::patch_params;
-use super::journal::{Book, replica};
+use super::journal::{Activity, replica};
 use super::pace::{Backoff, within};
-use super::{Context, World};
-use crate::objects::{ApiError, KindId};
-use crate::policy::Policy;
-use crate::policy::api::{DeletionPolicy, DeletionPolicyStatus, Problem};
+use crate::objects::ApiError;
+use crate::policy::api::{DeletionPolicy, DeletionPolicyStatus};
 use crate::timing::Timing;
 
-/// The policies as they were read last.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Written {
-    /// By name.
-    pub policies: BTreeMap<String, WrittenPolicy>,
-}
-
-/// A policy as it was read last.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct WrittenPolicy {
-    /// Its `metadata.generation`.
-    pub generation: i64,
-    /// Its status.
-    pub status: DeletionPolicyStatus,
-    /// What is wrong with it; nothing for one that is in force.
-    pub problems: Vec<Problem>,
-    /// The value of `Signals::changed` since which this generation is known.
-    pub loaded_at: u64,
-}
-
-/// Which kinds verdicts of a policy look at.
-pub type Needs = fn(&World, &Policy) -> BTreeSet<KindId>;
-
-/// So many are written before the others are looked at again.
+/// The number of writes between two reads of all policies.
 const AT_ONCE: usize = 20;
 
 /// What the numbers of all statuses are made of.
 #[derive(Default)]
 struct Numbers {
-    book: Mutex<Option<Book>>,
+    activity: Mutex<Option<Activity>>,
     counts: Mutex<Option<Counts>>,
 }
 
-/// Writes the status of all policies while this replica leads, until belay
-/// ends.
+/// Writes the status of all policies while this replica is the leader, until belay shuts
+/// down.
 pub async fn run(context: Context, written: watch::Receiver<Arc<Written>>, needs: Needs) {
     let lead = async || {
         let numbers = Numbers::default();
@@ -89,10 +66,10 @@ async fn read_journals(context: &Context, numbers: &Numbers) {
     let mut backoff = Backoff::from(timing.retry);
     loop {
         let mut wait = timing.status.journals;
-        match replica::read(context, Timestamp::now()).await {
-            Ok((book, old)) => {
-                *numbers.book.lock() = Some(book);
-                replica::remove(context, &old).await;
+        match replica::read_all(context, Timestamp::now()).await {
+            Ok((activity, old)) => {
+                *numbers.activity.lock() = Some(activity);
+                replica::delete_stale(context, &old).await;
                 if backoff.succeeded() {
                     tracing::info!("the journals of all replicas are read again");
                 }
@@ -137,7 +114,7 @@ async fn write_statuses(
     let mut holding = signals.holding.subscribe();
     let api: Api<DeletionPolicy> = Api::all(context.client.clone());
     let Timing { status: timing, retry, .. } = &context.settings.timing;
-    let (mut sheets, mut backoff) = (Sheets::new(timing.write), Backoff::from(*retry));
+    let (mut sheets, mut backoff) = (StatusWriter::new(timing.write), Backoff::from(*retry));
     let started = Instant::now();
     let mut watched = Watched::default();
     loop {
@@ -156,7 +133,7 @@ async fn write_statuses(
         for (_, name, status) in due.into_iter().take(AT_ONCE) {
             match write(&api, name, &status).await {
                 Ok(()) => {
-                    sheets.wrote(name, status, started.elapsed());
+                    sheets.record_write(name, status, started.elapsed());
                     if backoff.succeeded() {
                         tracing::info!("the status of policies is written again");
                     }
@@ -198,7 +175,7 @@ fn wanted<'w>(
     written: &'w Written,
     watched: &Watched,
     numbers: &Numbers,
-    sheets: &mut Sheets,
+    sheets: &mut StatusWriter,
 ) -> Vec<(&'w String, DeletionPolicyStatus)> {
     sheets.read(&written.policies);
     let now = Timestamp::now();
@@ -206,7 +183,7 @@ fn wanted<'w>(
     let holding = context.signals.holding.borrow().clone();
     let pause = context.world.read().policies.pause(now.as_second()).cloned();
     let mut watching = watched.findings(context);
-    let (book, counts) = (numbers.book.lock(), numbers.counts.lock());
+    let (activity, counts) = (numbers.activity.lock(), numbers.counts.lock());
     let mut all = Vec::new();
     for (name, policy) in &written.policies {
         let Some(known) = sheets.known(name) else { continue };
@@ -227,10 +204,10 @@ fn wanted<'w>(
             unknown_kinds,
             ..known.clone()
         };
-        // What has not been read or counted yet stays as a leader before said.
-        if let Some(book) = &*book {
-            status.last_24h = book.last_day(name);
-            status.recent = book.recent(name).to_vec();
+        // Fields that are not read or counted yet keep the values of the last leader.
+        if let Some(activity) = &*activity {
+            status.last_24h = activity.last_day(name);
+            status.recent = activity.recent(name).to_vec();
         }
         if let Some(counts) = &*counts {
             let count = counts.get(name).copied().unwrap_or_default();

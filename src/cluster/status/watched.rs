@@ -1,19 +1,18 @@
-//! Which kinds each policy needs, and which of those that it names nobody
-//! serves: worked out anew when policies, relations or kinds have changed, and
-//! in slices between which others may write.
+//! The kinds that each policy needs, and those that the API server does not serve.
+//! Recomputed after changes, in slices, so that other tasks can write between them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::Needs;
 use super::conditions::{Finding, watching};
+use super::policies::Needs;
 use crate::cluster::Context;
 use crate::objects::KindId;
 use crate::policy::Source;
 
-/// So many policies are looked at before others may write.
+/// Policies per slice.
 const STEP: usize = 64;
 
-/// What is watched for each policy that is in force, by name.
+/// The needed kinds of each policy in force, by name.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     /// The value of `Signals::changed` that this follows from.
@@ -30,7 +29,7 @@ struct ObjectName {
 impl Watched {
     /// Works it out, if anything has changed.
     pub(super) async fn refresh(&mut self, context: &Context, needs: Needs) {
-        // Read first: what changes meanwhile is looked at the next time.
+        // Read first, so that a change meanwhile causes another update.
         let changed = Some(*context.signals.changed.borrow());
         if self.changed == changed {
             return;
@@ -58,7 +57,7 @@ impl Watched {
         *self = Self { changed, policies };
     }
 
-    /// What the condition says of each policy, and its unknown kinds.
+    /// The condition of each policy, and its unknown kinds.
     pub(super) fn findings(&self, context: &Context) -> HashMap<&str, (Finding, &[String])> {
         let world = context.world.read();
         let policies = self.policies.iter();
@@ -71,7 +70,7 @@ impl Watched {
     }
 }
 
-/// The kinds that nobody serves, by the policy that names them.
+/// The kinds that the API server does not serve, by policy.
 fn unknown(context: &Context) -> HashMap<String, Vec<String>> {
     let world = context.world.read();
     let mut unknown: HashMap<String, Vec<String>> = HashMap::new();

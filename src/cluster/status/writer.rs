@@ -1,23 +1,23 @@
-//! What is written of which policy, and when.
+//! Decides which status is written when.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::WrittenPolicy;
+use super::policies::WrittenPolicy;
 use crate::policy::api::DeletionPolicyStatus;
 
-/// The policies and what is known to stand in their status.
+/// The policies and their last known status.
 #[derive(Debug)]
-pub(super) struct Sheets {
-    all: BTreeMap<String, Sheet>,
+pub(super) struct StatusWriter {
+    all: BTreeMap<String, StatusSheet>,
     /// How often sums and counts of one policy are written.
     every: Duration,
 }
 
 #[derive(Debug)]
-struct Sheet {
+struct StatusSheet {
     /// What the policy had when it was read last.
     seen: DeletionPolicyStatus,
     /// What it has, as far as is known: our own writes count before they are
@@ -27,20 +27,21 @@ struct Sheet {
     written: Option<Duration>,
 }
 
-impl Sheets {
+impl StatusWriter {
     /// None yet.
     pub(super) fn new(every: Duration) -> Self {
         Self { all: BTreeMap::new(), every }
     }
 
-    /// Takes in what was read; policies that are gone are forgotten.
+    /// Stores the policies that were read and forgets deleted ones.
     pub(super) fn read(&mut self, policies: &BTreeMap<String, WrittenPolicy>) {
         self.all.retain(|name, _| policies.contains_key(name));
         for (name, policy) in policies {
             let seen = &policy.status;
             match self.all.get_mut(name) {
                 None => {
-                    let sheet = Sheet { seen: seen.clone(), known: seen.clone(), written: None };
+                    let sheet =
+                        StatusSheet { seen: seen.clone(), known: seen.clone(), written: None };
                     self.all.insert(name.clone(), sheet);
                 }
                 Some(sheet) if sheet.seen != *seen => {
@@ -52,7 +53,7 @@ impl Sheets {
         }
     }
 
-    /// What is known to stand in the status of a policy.
+    /// The last known status of a policy.
     pub(super) fn known(&self, name: &str) -> Option<&DeletionPolicyStatus> {
         self.all.get(name).map(|sheet| &sheet.known)
     }
@@ -65,7 +66,7 @@ impl Sheets {
         wanted: &DeletionPolicyStatus,
         now: Duration,
     ) -> Option<Urgency> {
-        let Sheet { known, written, .. } = self.all.get(name)?;
+        let StatusSheet { known, written, .. } = self.all.get(name)?;
         if known == wanted {
             return None;
         }
@@ -82,8 +83,8 @@ impl Sheets {
         }
     }
 
-    /// It stands there now.
-    pub(super) fn wrote(&mut self, name: &str, status: DeletionPolicyStatus, now: Duration) {
+    /// Called after a write.
+    pub(super) fn record_write(&mut self, name: &str, status: DeletionPolicyStatus, now: Duration) {
         if let Some(sheet) = self.all.get_mut(name) {
             sheet.known = status;
             sheet.written = Some(now);
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn numbers_wait_and_conditions_do_not() {
         let (second, empty) = (Duration::from_secs(1), DeletionPolicyStatus::default());
-        let mut sheets = Sheets::new(Duration::from_secs(5));
+        let mut sheets = StatusWriter::new(Duration::from_secs(5));
         assert_eq!(sheets.urgency("a", &empty, second), None);
         sheets.read(&policies(&empty));
         assert_eq!(sheets.urgency("a", &empty, second), None);
@@ -139,7 +140,7 @@ mod tests {
             ..DeletionPolicyStatus::default()
         };
         assert_eq!(sheets.urgency("a", &denied(1), second), Some(Urgency::Since(None)));
-        sheets.wrote("a", denied(1), second);
+        sheets.record_write("a", denied(1), second);
         assert_eq!(sheets.urgency("a", &denied(1), second), None);
         assert_eq!(sheets.urgency("a", &denied(2), second * 5), None);
         let later = sheets.urgency("a", &denied(2), second * 6);
@@ -154,9 +155,9 @@ mod tests {
     fn what_somebody_else_wrote_is_put_right_and_an_old_read_changes_nothing() {
         let now = Duration::from_secs(100);
         let of = |held_objects| DeletionPolicyStatus { held_objects, ..Default::default() };
-        let mut sheets = Sheets::new(Duration::from_secs(5));
+        let mut sheets = StatusWriter::new(Duration::from_secs(5));
         sheets.read(&policies(&of(0)));
-        sheets.wrote("a", of(1), now);
+        sheets.record_write("a", of(1), now);
         // The write has not been read back yet.
         sheets.read(&policies(&of(0)));
         assert_eq!(sheets.known("a"), Some(&of(1)));

@@ -1,5 +1,5 @@
-//! What is looked at to say why an object stays: who serves what, who runs,
-//! and what was said lately.
+//! Collects the facts that explain why an object is not deleted: API servers, workloads,
+//! nodes and recent Events.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::look::{Look, name};
+use super::list_reader::{ListReader, name};
 use super::services::DeadConversion;
 use super::webhooks::{Places, Webhook};
 use super::{AT_ONCE, Found, Survey};
@@ -22,15 +22,13 @@ use crate::objects::ApiError;
 pub struct Evidence {
     /// The API groups that are served.
     pub groups: BTreeSet<String>,
-    /// Whether there may be more of them: a dump without definitions does not
-    /// say which kinds there were.
+    /// Whether there may be more kinds: a dump without CRDs is incomplete.
     pub more_groups: bool,
     /// Whether there may be more webhooks than are known.
     pub more_webhooks: bool,
-    /// Whether files stand in the place of a cluster. Of a few objects that
-    /// somebody has written down the others are not gone.
+    /// Whether the source is files. Files may leave out existing objects.
     pub of_files: bool,
-    /// Those whose server does not answer.
+    /// APIs whose server does not answer.
     pub stale: BTreeSet<String>,
     /// The APIServices that are not available.
     pub broken: Vec<BrokenApi>,
@@ -42,15 +40,15 @@ pub struct Evidence {
     pub nodes: Option<BTreeMap<String, bool>>,
     /// The webhooks that the API server asks about writes.
     pub webhooks: Vec<Webhook>,
-    /// The Namespaces' labels, where a webhook goes by them.
+    /// The labels of Namespaces, if a webhook selects by them.
     pub places: Places,
-    /// Kinds that nobody converts.
+    /// Kinds whose conversion webhook does not answer.
     pub conversions: Vec<DeadConversion>,
-    /// What Events say of objects, by uid, the newest first.
+    /// Events by uid of their object, newest first.
     pub said: HashMap<String, Vec<Said>>,
     /// The Pods that use a claim, by its namespace and name.
     pub users: HashMap<(String, String), Vec<String>>,
-    /// What could not be read, and might have said more.
+    /// The failed reads.
     pub unread: Vec<Unread>,
 }
 
@@ -61,7 +59,7 @@ pub struct BrokenApi {
     pub name: String,
     /// Its group.
     pub group: String,
-    /// What it says of itself.
+    /// The message of its condition.
     pub why: String,
 }
 
@@ -80,14 +78,12 @@ pub struct Workload {
     pub ready: i64,
 }
 
-/// What an Event says.
+/// A reported Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
-    /// Who says it.
+    /// The reporting component.
     pub by: String,
-    /// The reason word.
     pub reason: String,
-    /// In which words.
     pub message: String,
 }
 
@@ -108,32 +104,32 @@ pub async fn evidence(
     if found.is_empty() {
         return evidence;
     }
-    let look = Look { snapshot, unread: Mutex::default() };
+    let reader = ListReader { snapshot, unread: Mutex::default() };
     evidence.more_groups =
-        look.info("apiextensions.k8s.io", "customresourcedefinitions", "").is_none();
+        reader.info("apiextensions.k8s.io", "customresourcedefinitions", "").is_none();
     evidence.of_files = snapshot.held.is_some();
     let pods = found.iter().any(|found| found.is(("", "pods")));
     let (broken, workloads, nodes, webhooks, conversions, said, users) = tokio::join!(
-        look.broken(),
-        look.workloads(),
-        async { if pods { look.nodes().await } else { None } },
-        look.webhooks(found),
-        look.conversions(),
-        look.said(found.get(..asked).unwrap_or(found), survey),
-        look.users(found),
+        reader.broken(),
+        reader.workloads(),
+        async { if pods { reader.nodes().await } else { None } },
+        reader.webhooks(found),
+        reader.conversions(),
+        reader.said(found.get(..asked).unwrap_or(found), survey),
+        reader.users(found),
     );
     (evidence.workloads, evidence.more_workloads) = workloads;
     (evidence.broken, evidence.nodes) = (broken, nodes);
     evidence.more_webhooks = webhooks.is_none();
     (evidence.webhooks, evidence.places) = webhooks.unwrap_or_default();
     (evidence.conversions, evidence.said, evidence.users) = (conversions, said, users);
-    evidence.unread = look.unread.into_inner();
+    evidence.unread = reader.unread.into_inner();
     evidence.unread.sort();
     evidence.unread.dedup();
     evidence
 }
 
-impl Look<'_> {
+impl ListReader<'_> {
     async fn broken(&self) -> Vec<BrokenApi> {
         let all = self.all("apiregistration.k8s.io", "apiservices", "").await;
         all.unwrap_or_default().iter().filter_map(broken).collect()
@@ -160,7 +156,7 @@ impl Look<'_> {
         Some(all.iter().filter_map(ready).collect())
     }
 
-    /// What was said of the objects, and of what they wait for.
+    /// The Events about the objects and about their blocking dependents.
     async fn said(&self, found: &[&Found], survey: &Survey) -> HashMap<String, Vec<Said>> {
         let mut asked: Vec<(String, String)> = Vec::new();
         for found in found {

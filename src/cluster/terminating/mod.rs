@@ -1,8 +1,8 @@
-//! Everything that is Terminating, and what there is of evidence why it stays:
-//! read once, with the rights of whoever asks. Nothing is written.
+//! Finds all Terminating objects and the reasons why they are not deleted, with the
+//! permissions of the caller. Read-only.
 
 mod evidence;
-mod look;
+mod list_reader;
 mod services;
 mod webhooks;
 
@@ -13,16 +13,20 @@ use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub use self::evidence::{BrokenApi, Evidence, Said, Workload, evidence};
+#[cfg(test)]
+pub use self::evidence::BrokenApi;
+pub use self::evidence::{Evidence, Said, Workload, evidence};
 pub use self::services::DeadConversion;
-pub use self::webhooks::{At, Rule, Silence, Webhook};
+#[cfg(test)]
+pub use self::webhooks::Rule;
+pub use self::webhooks::{At, Silence, Webhook};
 use super::api;
 use super::api::Detail;
 use super::feed::{Snapshot, Unread};
 use super::list::{ListQuery, read_list};
 use crate::objects::{ApiError, KindInfo, Object, ObjectRef, full_name, read_shallow};
 
-/// So many kinds are read at once.
+/// The number of kinds that are read at the same time.
 const AT_ONCE: usize = 8;
 
 /// An object that is Terminating.
@@ -36,7 +40,7 @@ pub struct Found {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Since when it should be gone: of a Pod that is when its grace is over.
+    /// Since when it should be deleted. For a Pod, that is after its grace period.
     pub since: Timestamp,
     /// It: at least its metadata.
     pub object: Value,
@@ -78,10 +82,10 @@ impl Dependent {
     }
 }
 
-/// What a look at all objects found.
+/// The Terminating objects and their blocking dependents.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// What is Terminating, the oldest first.
+    /// Terminating objects, oldest first.
     pub found: Vec<Found>,
     /// What blocks the end of its owner, by the uid of that.
     pub dependents: HashMap<String, Vec<Dependent>>,
@@ -89,18 +93,18 @@ pub struct Survey {
     pub unread: Vec<Unread>,
 }
 
-/// How far a survey is: kinds of which all has been read, all kinds, objects.
-pub type Told<'t> = &'t dyn Fn(usize, usize, usize);
+/// Receives the numbers of read kinds, all kinds and objects.
+pub type Progress<'t> = &'t dyn Fn(usize, usize, usize);
 
-/// Looks at every object of every kind, in one namespace or in all.
-pub async fn survey(snapshot: &Snapshot, namespace: &str, told: Told<'_>) -> Survey {
+/// Reads every object of every kind, in one namespace or in all.
+pub async fn survey(snapshot: &Snapshot, namespace: &str, report_progress: Progress<'_>) -> Survey {
     let kinds = kinds(snapshot, namespace);
     let (done, objects) = (Cell::new(0_usize), Cell::new(0_usize));
     let all = kinds.len();
     let client = &snapshot.context.client;
     let count = |more: usize| {
         objects.set(objects.get() + more);
-        told(done.get(), all, objects.get());
+        report_progress(done.get(), all, objects.get());
     };
     let reads = kinds.into_iter().map(|info| {
         let (count, done) = (&count, &done);
@@ -141,8 +145,8 @@ pub async fn survey(snapshot: &Snapshot, namespace: &str, told: Told<'_>) -> Sur
     survey
 }
 
-/// The kinds to look at. Events are let go of by time alone, and there are more
-/// of them than of anything else.
+/// The kinds to read. Events are left out: they expire, and there are more of them than
+/// of any other kind.
 fn kinds(snapshot: &Snapshot, namespace: &str) -> Vec<KindInfo> {
     let world = snapshot.context.world.read();
     let listed = world.served.iter().filter(|(_, served)| served.list);
@@ -172,7 +176,7 @@ impl Survey {
         }
     }
 
-    /// The Namespace itself, for whoever asks about what is in it.
+    /// Adds the Namespace itself.
     async fn namespace(&mut self, snapshot: &Snapshot, name: &str) {
         let info = {
             let kinds = &snapshot.context.world.read().graph.kinds;
@@ -247,9 +251,9 @@ async fn kind(
     read_list(client, query, take).await
 }
 
-/// All of an object, in the place of its metadata: what it says of itself. What
-/// is gone or hidden stays as it was seen; of what is hidden it is said.
-pub async fn whole(snapshot: &Snapshot, found: &mut Found) {
+/// Reads the whole object instead of its metadata. A deleted or forbidden object stays as
+/// it was; a forbidden one is recorded.
+pub async fn read_whole(snapshot: &Snapshot, found: &mut Found) {
     let Found { info, namespace, name, uid, .. } = &*found;
     let read = api::object(&snapshot.context.client, info, namespace, name, Detail::Whole).await;
     match read.map(|json| json.and_then(|json| read_shallow(&json).ok())) {

@@ -1,12 +1,11 @@
-//! Whom the API server asks before it writes or reads something: whether a
-//! Service is there, and anybody behind it.
+//! The Services of webhooks: whether they exist and have ready endpoints.
 
 use std::collections::{BTreeSet, HashMap};
 
 use futures_util::StreamExt as _;
 use serde_json::Value;
 
-use super::look::{Look, name};
+use super::list_reader::{ListReader, name};
 use super::webhooks::{At, Places, Service, Silence, Webhook};
 use super::{AT_ONCE, Found};
 use crate::cluster::api;
@@ -14,18 +13,18 @@ use crate::cluster::api::Detail;
 use crate::cluster::feed::Unread;
 use crate::objects::read_shallow;
 
-/// A CustomResourceDefinition whose conversion webhook does not answer.
+/// A CRD whose conversion webhook does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadConversion {
     /// Its name: the plural with its group.
     pub definition: String,
-    /// What is wrong with the Service.
+    /// The problem of the Service.
     pub silence: Silence,
 }
 
-impl Look<'_> {
-    /// The webhooks, and the labels of Namespaces if one that these objects
-    /// meet goes by those; none: not all webhooks could be read.
+impl ListReader<'_> {
+    /// Returns the webhooks, and the labels of Namespaces if a matching webhook selects
+    /// by them; `None` if not all webhooks could be read.
     pub(super) async fn webhooks(&self, found: &[&Found]) -> Option<(Vec<Webhook>, Places)> {
         const GROUP: &str = "admissionregistration.k8s.io";
         let (validating, mutating) = tokio::join!(
@@ -91,7 +90,7 @@ impl Look<'_> {
         asked.filter_map(std::future::ready).collect().await
     }
 
-    /// What is wrong with a Service; none: nothing is known to be.
+    /// The problem of a Service; `None` if none is known.
     async fn silence(&self, (namespace, name): &Service) -> Option<Silence> {
         let info = self.info("", "services", namespace)?;
         let client = &self.snapshot.context.client;
@@ -108,7 +107,7 @@ impl Look<'_> {
             }
         };
         let service = read_shallow(&json).ok()?;
-        // Whom a Service without a selector leads to is written by hand.
+        // The endpoints of a Service without a selector are written by hand.
         service.pointer("/spec/selector").filter(|selector| selector.is_object())?;
         let slices = self.info("discovery.k8s.io", "endpointslices", namespace)?;
         let label = format!("kubernetes.io/service-name={name}");

@@ -1,5 +1,5 @@
-//! Webhooks that the API server has to ask before an object may change: whom
-//! they may keep, by their rules and selectors.
+//! Webhooks that the API server calls before it changes an object, and which objects they
+//! match.
 
 use std::collections::HashMap;
 
@@ -13,12 +13,12 @@ use crate::policy::api::LabelSelector;
 /// A Service, by its namespace and name.
 pub(super) type Service = (String, String);
 
-/// What is wrong with a Service.
+/// The problem of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Silence {
     /// Whether it is not even there.
     pub gone: bool,
-    /// The same, in words.
+    /// As text.
     pub why: String,
 }
 
@@ -34,14 +34,14 @@ pub enum At {
     Service(Service),
     /// At a host that the cluster shows nothing of.
     Host(String),
-    /// It does not say.
+    /// Unknown.
     #[default]
     Nowhere,
 }
 
 impl At {
-    /// From a `clientConfig`. Of a URL the host alone: in the rest there may be
-    /// what is nobody's business.
+    /// Parses a `clientConfig`. Keeps only the host of a URL, because the rest may
+    /// contain secrets.
     pub(super) fn of(config: &Value) -> Self {
         let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str);
         if let Some(service) = text("/service/namespace").zip(text("/service/name")) {
@@ -66,13 +66,13 @@ impl At {
 /// A webhook that the API server asks about writes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Webhook {
-    /// The configuration, as kubectl takes it.
+    /// The webhook configuration, as kubectl accepts it.
     pub configuration: String,
     /// The webhook's name.
     pub name: String,
     /// Where it is.
     pub at: At,
-    /// What is wrong with its Service; none: nothing is known to be.
+    /// The problem of its Service; `None` if none is known.
     pub silence: Option<Silence>,
     /// Whether nothing is written while it does not answer.
     pub fails: bool,
@@ -82,8 +82,7 @@ pub struct Webhook {
     pub namespaces: Labels,
     /// Of which objects.
     pub objects: Labels,
-    /// Whether it is asked only where conditions say so, which nobody can
-    /// answer but the API server.
+    /// Whether it has match conditions, which only the API server can evaluate.
     pub conditions: bool,
 }
 
@@ -101,7 +100,7 @@ pub struct Rule {
 }
 
 impl Webhook {
-    /// From an entry of a configuration.
+    /// Parses a webhook of a webhook configuration.
     pub(super) fn read(kind: &str, configuration: &Value, hook: &Value) -> Self {
         let texts = |rule: &Value, field: &str| -> Vec<String> {
             let list = rule.get(field).and_then(Value::as_array).into_iter().flatten();
@@ -118,7 +117,7 @@ impl Webhook {
                 _ => None,
             },
         });
-        // A selector that cannot be read may match: then too much is told.
+        // A selector that can't be parsed counts as matching.
         let selector = |field: &str| {
             let selector = hook.get(field).cloned().unwrap_or_default();
             Labels::compile(serde_json::from_value::<LabelSelector>(selector).ok().as_ref())
@@ -140,14 +139,14 @@ impl Webhook {
         }
     }
 
-    /// Whether nobody can take a finalizer off this object, because it does not
-    /// answer.
+    /// Whether no client can remove a finalizer from this object, because the webhook
+    /// does not answer.
     pub fn keeps(&self, found: &Found, places: &Places) -> bool {
         self.fails && self.silence.is_some() && self.is_asked(found, places)
     }
 
-    /// Whether it is asked when a finalizer of this object is taken off. A
-    /// Namespace whose labels are not known may be one of its own.
+    /// Whether it is called for the removal of a finalizer of this object. A Namespace
+    /// with unknown labels may match.
     pub fn is_asked(&self, found: &Found, places: &Places) -> bool {
         let own = found.object.pointer("/metadata/labels");
         let place = match (found.namespace.as_str(), found.is(NAMESPACES)) {
@@ -179,8 +178,8 @@ impl Rule {
     }
 }
 
-/// Where the finalizers of an object are taken off: in itself, and those that
-/// stand in the spec of a Namespace in a subresource.
+/// The subresources for the removal of finalizers: the object itself, and `finalize` for
+/// the spec of a Namespace.
 fn writes(found: &Found) -> impl Iterator<Item = &'static str> {
     let has = |pointer: &str| {
         let list = found.object.pointer(pointer).and_then(Value::as_array);
@@ -309,7 +308,8 @@ mod tests {
         let of_namespaces = selects("namespaceSelector", "team");
         assert!(of_namespaces.is_asked(&settings(), &places(json!({"team": "web"}))));
         assert!(!of_namespaces.is_asked(&settings(), &places(json!({"team": "db"}))));
-        // Whose labels nobody read may be meant; what has no Namespace is.
+        // An object in a namespace with unknown labels may match; a cluster-scoped object
+        // matches.
         assert!(of_namespaces.is_asked(&settings(), &Places::new()));
         let volume = found("persistentvolumes", json!({"metadata": {"finalizers": ["x.dev/y"]}}));
         assert!(of_namespaces.is_asked(&volume, &Places::new()));

@@ -24,7 +24,7 @@ use crate::cluster::context::Settings;
 use crate::cluster::exemption;
 use crate::cluster::journal::replica::LABEL as JOURNAL;
 use crate::cluster::pace::within;
-use crate::cluster::registration::configurations::ENTRIES;
+use crate::cluster::registration::manifests::WEBHOOKS;
 use crate::cluster::secret::is_own;
 use crate::objects::ApiError;
 use crate::policy::api::DeletionApproval;
@@ -72,7 +72,7 @@ impl From<ValidatingWebhookConfiguration> for Asks {
 impl Asks {
     /// Whether this is a belay's, whatever it is called.
     fn is_belays(&self) -> bool {
-        self.entries.iter().any(|(name, _)| ENTRIES.iter().any(|entry| entry.name == *name))
+        self.entries.iter().any(|(name, _)| WEBHOOKS.iter().any(|entry| entry.name == *name))
     }
 
     /// Where that belay is, if it can be told.

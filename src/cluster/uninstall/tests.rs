@@ -328,7 +328,7 @@ fn uninstall<'a>(client: &kube::Client, manners: Manners, tell: &'a dyn Fn(News)
             own: Some("system:serviceaccount:belay:guards".to_owned()),
             ..Identities::default()
         },
-        clock: Clock::told("2026-01-01T00:00:00Z".parse().unwrap()),
+        clock: Clock::from_server("2026-01-01T00:00:00Z".parse().unwrap()),
         manners,
         tell,
     }

@@ -19,7 +19,7 @@ pub struct CertsArguments {
     #[arg(long, value_name = "FILE", required_unless_present = "names", conflicts_with = "names")]
     config: Option<PathBuf>,
 
-    /// Days until the certificates expire [default: 365, or what --config says]
+    /// Days until the certificates expire [default: 365, or the value in --config]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DAYS)))]
     days: Option<u32>,
 

@@ -1,10 +1,10 @@
-//! `belay admin manifests`: the two webhook configurations, and what else an
-//! installation needs of the API server, as YAML.
+//! `kubectl belay admin manifests`: prints the webhook configurations and the other
+//! objects of an installation as YAML.
 //!
-//! With the authorities of a certificate it prints what a belay needs that
-//! nobody leads: the label's entries, complete. Without, it prints what the
-//! replicas of a cluster share: every entry, for the leader to fill in, and
-//! the account and rights by which it does.
+//! With a CA certificate it prints the manifests of a standalone belay: only the webhooks
+//! for the label, complete. Without one, it prints the manifests for replicas in a
+//! cluster: all webhooks, which the leader completes, and the ServiceAccount with its
+//! permissions.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,9 @@ use rustls::pki_types::pem::PemObject;
 
 use super::rbac::{Rights, parse_kind};
 use super::yaml;
-use crate::cluster::registration::configurations::{Address, Configurations, of_labels, skeleton};
+use crate::cluster::registration::manifests::{
+    Address, WebhookConfigurations, label_only, skeleton,
+};
 use crate::cluster::user_of;
 use crate::command::{CommandError, print};
 
@@ -35,14 +37,13 @@ pub struct ManifestsArguments {
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", required_unless_present = "url")]
     service: Option<String>,
 
-    /// The certificate authority of a belay that runs without a leader, PEM;
-    /// with --url certs/ca.crt if none is given. With --service and none, the
-    /// manifests are those that a leader fills in
+    /// The CA certificate of a standalone belay, PEM [default with --url: certs/ca.crt].
+    /// Without it, --service prints the manifests that a leader completes
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
-    /// A kind that policies or labels name and that belay may not read by
-    /// itself: secrets, for example; repeat it for more
+    /// Give belay read access to a kind that policies or labels name, for example
+    /// secrets. May be repeated
     #[arg(
         long,
         value_name = "[GROUP/]RESOURCE",
@@ -62,36 +63,36 @@ pub fn run(arguments: ManifestsArguments) -> Result<(), CommandError> {
             let also = watch_also.iter().map(|kind| parse_kind(kind)).collect::<Result<_, _>>()?;
             for_replicas(&parse_service(&service)?, Rights { also, everything: watch_everything })?
         }
-        (_, Some(service), Some(ca_file)) => alone(&parse_service(&service)?, &ca_file)?,
+        (_, Some(service), Some(ca_file)) => standalone(&parse_service(&service)?, &ca_file)?,
         (Some(url), None, ca_file) => {
             let ca_file = ca_file.unwrap_or_else(|| PathBuf::from("certs/ca.crt"));
-            alone(&parse_url(url)?, &ca_file)?
+            standalone(&parse_url(url)?, &ca_file)?
         }
         (None, None, _) => return Err(CommandError::Usage("give --url or --service".to_owned())),
     };
     print(&documents.join("---\n"))
 }
 
-/// What a belay needs that nobody leads.
-fn alone(address: &Address, ca_file: &Path) -> Result<Vec<String>, CommandError> {
-    let Configurations { validating, mutating } = of_labels("belay", address, &ca_bundle(ca_file)?);
+/// The manifests of a standalone belay.
+fn standalone(address: &Address, ca_file: &Path) -> Result<Vec<String>, CommandError> {
+    let WebhookConfigurations { validating, mutating } =
+        label_only("belay", address, &ca_bundle(ca_file)?);
     Ok(vec![yaml(&validating)?, yaml(&mutating)?])
 }
 
-/// What replicas share. The account comes first: nobody who reads from the top
-/// meets a right of somebody unknown.
+/// The manifests for replicas. The ServiceAccount comes before its permissions.
 fn for_replicas(address: &Address, rights: Rights) -> Result<Vec<String>, CommandError> {
     let Address::Service { namespace, name, .. } = address else { return Ok(Vec::new()) };
     let account = user_of(namespace, name);
-    let Configurations { validating, mutating } = skeleton(name, address, &account);
+    let WebhookConfigurations { validating, mutating } = skeleton(name, address, &account);
     let mut documents = rights.documents(namespace, name)?;
     documents.extend([yaml(&validating)?, yaml(&mutating)?]);
     Ok(documents)
 }
 
-/// The certificates of a file, and nothing else of it: a bundle is there for
-/// everybody to read, and people keep keys beside certificates. A wrong file
-/// would be found out at the first delete, as a TLS error in somebody's face.
+/// Only the certificates of a file: every user may read the webhook configuration, and
+/// the file may contain keys. An invalid file would cause a TLS error at the first
+/// deletion.
 fn ca_bundle(path: &Path) -> Result<Vec<u8>, CommandError> {
     let pem = std::fs::read(path)
         .map_err(|source| CommandError::Read { path: path.to_owned(), source })?;
@@ -151,7 +152,7 @@ fn parse_service(service: &str) -> Result<Address, CommandError> {
     Ok(Address::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
 }
 
-/// What the API server takes for the name of a Namespace or a Service.
+/// Whether the API server accepts it as the name of a Namespace or Service.
 fn is_dns_label(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&name.len())

@@ -1,4 +1,4 @@
-//! `belay admin`: what is done once, around an installation.
+//! `kubectl belay admin`: commands for administrators.
 
 mod certs;
 mod crds;
@@ -15,7 +15,7 @@ use super::CommandError;
 
 #[derive(Debug, Subcommand)]
 pub enum AdminCommand {
-    /// Make a certificate authority and a server certificate
+    /// Create a CA and a server certificate
     Certs(certs::CertsArguments),
     /// Print the CustomResourceDefinitions and the checks of approvals, to be
     /// piped into kubectl apply; or bring those of a cluster up to date
@@ -25,7 +25,7 @@ pub enum AdminCommand {
     Manifests(manifests::ManifestsArguments),
     /// See whether an installation of belay protects anything
     Selftest(selftest::SelftestArguments),
-    /// Print what stands in the documents of -o json, as JSON Schema
+    /// Print the JSON schemas of the -o json output
     Schemas(schemas::SchemasArguments),
 }
 

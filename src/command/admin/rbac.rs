@@ -1,9 +1,9 @@
-//! The account that replicas run as, and what it may do.
+//! The ServiceAccount of the replicas and its permissions.
 //!
-//! RBAC can say "these kinds" and "every kind", never "every kind but Secrets".
-//! So belay may read the kinds that its built-in relations know, without
-//! Secrets, and whoever protects more says so. What it may not read, and needs,
-//! stands in the condition of the policy that needs it.
+//! RBAC can grant access to named kinds or to all kinds, but not to all kinds except
+//! Secrets. So belay gets read access to the kinds of its built-in relations, without
+//! Secrets, and administrators add others. The condition of a policy reports missing
+//! permissions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::yaml;
 use crate::command::CommandError;
-use crate::command::serve::{LABELLED, parsed};
+use crate::command::serve::{LABELLED_KINDS, parse_kinds};
 use crate::policy::api::GROUP;
 use crate::relations::related_kinds;
 
@@ -23,7 +23,7 @@ const READ: &[&str] = &["get", "list", "watch"];
 const RBAC: &str = "rbac.authorization.k8s.io";
 const REGISTRATION: &str = "admissionregistration.k8s.io";
 
-/// What belay may read and hold beside what it knows by itself.
+/// The kinds that the administrator adds.
 #[derive(Debug, Default)]
 pub(super) struct Rights {
     /// These kinds, by group and plural name.
@@ -93,19 +93,17 @@ impl Rights {
     fn cluster(&self, name: &str) -> Vec<PolicyRule> {
         let also = || self.also.iter().map(|(g, r)| (g.as_str(), r.as_str()));
         let mut read: BTreeSet<(&str, &str)> = related_kinds();
-        // Whose names and keys Secrets are is nobody's business until somebody
-        // asks for their protection.
+        // Access to Secrets is granted only if the administrator wants to protect them.
         read.remove(&("", "secrets"));
         read.extend(KNOWN);
         read.extend(also());
         let mut rules = if self.everything {
             vec![rule(&["*"], &["*"], READ), rule(&["*"], &["*"], &["patch"])]
         } else {
-            // The hold is put on and taken off by a patch, and RBAC knows no
-            // smaller right than to patch anything of an object. So it is asked
-            // for only where belay's own policies and the label hold, and for
-            // the kinds that the administrator adds.
-            let labelled = parsed(LABELLED);
+            // Adding and removing the hold requires patch, and RBAC has no narrower
+            // permission. So it is requested only for the kinds that belay's own policies
+            // and the label hold, and for those that the administrator adds.
+            let labelled = parse_kinds(LABELLED_KINDS);
             let labelled = labelled.iter().map(|(g, r)| (g.as_str(), r.as_str()));
             let held: BTreeSet<_> = HELD.into_iter().chain(labelled).chain(also()).collect();
             let mut rules = grouped(&read, READ);
@@ -113,8 +111,8 @@ impl Rights {
             rules
         };
         rules.extend([
-            // The leader fills in these two and looks whether they stay so. It
-            // makes none: what was uninstalled stays away.
+            // The leader updates and watches these two. It never creates them: a
+            // configuration that was uninstalled stays deleted.
             named(
                 rule(
                     &[REGISTRATION],
@@ -123,7 +121,7 @@ impl Rights {
                 ),
                 &[name],
             ),
-            // What people want of belay, and what it says of that.
+            // belay's own objects and their status.
             rule(&[GROUP], &["*"], READ),
             rule(&[GROUP], &["deletionpolicies/status"], &["patch"]),
             // An exemption is recorded as an approval of belay's own, and the
@@ -131,15 +129,15 @@ impl Rights {
             // verb opens nothing else. Expired ones are swept away.
             rule(&[GROUP], &["deletionapprovals"], &["create", "delete"]),
             rule(&["*"], &["*"], &["approve-deletion"]),
-            // An Event lies beside what it is about.
+            // An Event is in the namespace of its object.
             rule(&[""], &["events"], &["create", "patch"]),
         ]);
         rules
     }
 }
 
-/// The kinds on which policies of the chart hold, whichever of them are on: what
-/// a policy held before it was switched off has to be released.
+/// The kinds that policies of the chart hold, enabled or not: holds of a disabled policy
+/// must still be released.
 const HELD: [(&str, &str); 5] = [
     ("", "configmaps"),
     ("", "persistentvolumeclaims"),
@@ -148,8 +146,7 @@ const HELD: [(&str, &str); 5] = [
     ("storage.k8s.io", "storageclasses"),
 ];
 
-/// What belay reads whatever it protects: containers, what is served, and who
-/// owns what.
+/// The kinds that belay always reads: containers, APIs and owners.
 const KNOWN: [(&str, &str); 8] = [
     ("", "namespaces"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),
@@ -165,8 +162,8 @@ const KNOWN: [(&str, &str); 8] = [
 fn own_namespace(name: &str) -> Vec<PolicyRule> {
     let [path, tls] = ["path", "tls"].map(|suffix| format!("{name}-{suffix}"));
     vec![
-        // Who leads, and which certificate each replica serves. Replicas come
-        // and go under new names, so names do not restrict these.
+        // The Leases of the leader election and of the served certificates. Names can't
+        // restrict these, because replicas get new names.
         rule(
             &["coordination.k8s.io"],
             &["leases"],
@@ -175,7 +172,7 @@ fn own_namespace(name: &str) -> Vec<PolicyRule> {
         // The secret of the webhook path, the certificate, and no other Secret.
         rule(&[""], &["secrets"], &["create"]),
         named(rule(&[""], &["secrets"], &["list", "watch", "update"]), &[&path, &tls]),
-        // What each replica has counted, for the leader to add up.
+        // The journals of the replicas.
         rule(&[""], &["configmaps"], &["get", "list", "create", "update", "patch", "delete"]),
     ]
 }

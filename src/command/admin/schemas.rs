@@ -1,12 +1,12 @@
-//! `belay admin schemas`: what stands in the documents of `-o json`.
+//! `kubectl belay admin schemas`: prints the JSON schemas of the `-o json` output.
 
 use clap::Args;
 use serde_json::{Map, Value};
 
 use crate::command::document::{Kind, List, kind};
 use crate::command::{
-    CommandError, approvals, approve, denials, look, pause, print, release, status, stuck, trial,
-    why,
+    CommandError, approvals, approve, denials, inspect, pause, policy_tests, print, release,
+    status, stuck, why,
 };
 
 #[derive(Debug, Args)]
@@ -41,8 +41,8 @@ pub fn run(arguments: SchemasArguments) -> Result<(), CommandError> {
 /// All kinds of documents.
 fn kinds() -> Vec<Kind> {
     vec![
-        kind::<look::Impact>(),
-        kind::<look::UsedBy>(),
+        kind::<inspect::Impact>(),
+        kind::<inspect::UsedBy>(),
         kind::<why::Report>(),
         kind::<stuck::Report>(),
         kind::<approve::Approved>(),
@@ -50,11 +50,11 @@ fn kinds() -> Vec<Kind> {
         kind::<denials::Denials>(),
         kind::<status::Report>(),
         kind::<status::Plan>(),
-        kind::<pause::Begun>(),
-        kind::<pause::Over>(),
+        kind::<pause::PauseBegun>(),
+        kind::<pause::PausesEnded>(),
         kind::<release::Released>(),
         kind::<release::ReleasedAll>(),
-        kind::<trial::Report>(),
+        kind::<policy_tests::Report>(),
         kind::<super::selftest::Tested>(),
     ]
 }

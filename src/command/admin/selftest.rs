@@ -17,11 +17,11 @@ use crate::command::screen::{Format, FormatArguments};
 use crate::command::{CommandError, block_on, print};
 use crate::policy::exempt_namespaces;
 
-/// How often it is looked again.
+/// The interval of attempts.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// For so long a right may be missing: one that was given a moment ago is not
-/// known to every API server.
+/// How long a missing permission is retried: a new permission reaches the API servers
+/// with a delay.
 const RIGHTS: Duration = Duration::from_secs(5);
 
 const HELP: &str = "\
@@ -59,7 +59,7 @@ pub struct SelftestArguments {
     access: AccessArguments,
 }
 
-/// What came of a self-test.
+/// The result of a self-test.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tested {
@@ -127,7 +127,7 @@ async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Waits for somebody who wants an end, and says how.
+/// Waits for a signal and returns its name.
 async fn interrupted() -> &'static str {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
@@ -145,7 +145,7 @@ struct Test {
     limit: Duration,
     until: Instant,
     format: Format,
-    /// What came of them so far.
+    /// The results so far.
     stages: RefCell<Vec<Stage>>,
 }
 
@@ -160,7 +160,7 @@ impl Test {
         };
         let denied = self.stage(2, "a DELETE is refused", NOT_DENIED, denied).await;
         if denied.is_err() {
-            // Nobody protects it, or not as it has to be.
+            // The test failed.
             let gone = self.probe.take_away().await;
             let left = if gone {
                 "nothing is left".to_owned()
@@ -174,7 +174,7 @@ impl Test {
         self.ended(3, "it is cleaned up", (true, 0.0), left.clone(), &left)
     }
 
-    /// Notes what came of a stage, and tells a person who waits for it.
+    /// Records the result of a stage, and prints it for an interactive user.
     fn ended(
         &self,
         stage: u8,
@@ -214,7 +214,7 @@ impl Test {
         }
     }
 
-    /// Looks until it is as it has to be, and says so.
+    /// Retries until the test succeeds or the time is over.
     async fn stage(
         &self,
         number: u8,

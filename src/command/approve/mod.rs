@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use self::outcome::Outcome;
 use super::document::{self, Content, document};
-use super::duration::{duration, told};
+use super::duration::{duration, format_duration};
 use super::refusal::{denies, said_by_policy};
 use super::screen::FormatArguments;
 use super::target::{
@@ -128,11 +128,11 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     }
     let subject = arguments_of(&session);
     let subject = if outcome.passes { subject + " may be deleted" } else { subject + "," };
-    let mut first = format!("approved: {subject} until {until} ({})", told(lasts));
+    let mut first = format!("approved: {subject} until {until} ({})", format_duration(lasts));
     if let Some(policy) = shortest.filter(|_| lasts < asked) {
         first.push_str(&format!(
             "; {} is more than {} allows for one approval",
-            told(asked),
+            format_duration(asked),
             policy.source
         ));
     }

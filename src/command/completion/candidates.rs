@@ -1,18 +1,18 @@
-//! What may stand where somebody is typing.
+//! Computes the completions of a command line.
 
 use crate::objects::shell_word;
 use clap::{Arg, Command};
 
-/// What is known of a cluster. It is asked only where that is what is typed.
-pub trait Known {
-    /// Words for kinds.
+/// The names in a cluster. They are read only if they are needed.
+pub trait ClusterNames {
+    /// The names of kinds.
     fn kinds(&self) -> Vec<String>;
     /// The names of Namespaces.
     fn namespaces(&self) -> Vec<String>;
 }
 
-/// What may stand in the place of the last word, which may be begun.
-pub fn candidates(mut program: Command, typed: &[String], known: &dyn Known) -> Vec<String> {
+/// The completions of the last word.
+pub fn candidates(mut program: Command, typed: &[String], known: &dyn ClusterNames) -> Vec<String> {
     // Only then every command knows the options that are for all.
     program.build();
     let (current, before) = match typed.split_last() {
@@ -30,16 +30,16 @@ pub fn candidates(mut program: Command, typed: &[String], known: &dyn Known) -> 
         _ => values(option),
     };
     if let Some((option, _)) = current.split_once('=') {
-        let values = named(command, option).map_or_else(Vec::new, values);
+        let values = find_option(command, option).map_or_else(Vec::new, values);
         let whole = values.into_iter().map(|value| format!("{option}={value}"));
-        return fitting(whole, current);
+        return with_prefix(whole, current);
     }
-    let option = before.last().and_then(|word| named(command, word));
+    let option = before.last().and_then(|word| find_option(command, word));
     if let Some(option) = option.filter(|option| takes_value(option)) {
-        return fitting(values(option).into_iter(), current);
+        return with_prefix(values(option).into_iter(), current);
     }
     if current.starts_with('-') {
-        return fitting(options(command), current);
+        return with_prefix(options(command), current);
     }
     let subcommands = command.get_subcommands().filter(|one| !one.is_hide_set());
     let subcommands: Vec<String> = subcommands.map(|one| one.get_name().to_owned()).collect();
@@ -47,9 +47,9 @@ pub fn candidates(mut program: Command, typed: &[String], known: &dyn Known) -> 
     let kinds = if takes_kind(command, behind) { known.kinds() } else { Vec::new() };
     let plain: Vec<String> = subcommands.into_iter().chain(positional).chain(kinds).collect();
     if plain.is_empty() {
-        return fitting(options(command), current);
+        return with_prefix(options(command), current);
     }
-    fitting(plain.into_iter(), current)
+    with_prefix(plain.into_iter(), current)
 }
 
 fn options(command: &Command) -> impl Iterator<Item = String> {
@@ -57,8 +57,8 @@ fn options(command: &Command) -> impl Iterator<Item = String> {
     shown.filter_map(|option| option.get_long()).map(|long| format!("--{long}"))
 }
 
-/// Whether a kind may stand next. The word after one is the name of an object,
-/// and only some commands take more than one.
+/// Whether the next word is a kind. An object's name follows a kind, and only some
+/// commands accept several objects.
 fn takes_kind(command: &Command, behind: &[String]) -> bool {
     let target = command.get_positionals().map(|one| one.get_id().as_str());
     let Some(target) = target.into_iter().find(|id| ["target", "targets"].contains(id)) else {
@@ -67,7 +67,7 @@ fn takes_kind(command: &Command, behind: &[String]) -> bool {
     let mut last = None;
     let mut words = behind.iter();
     while let Some(word) = words.next() {
-        match named(command, word) {
+        match find_option(command, word) {
             Some(option) if takes_value(option) => drop(words.next()),
             _ if word.starts_with('-') => {}
             _ => last = Some(word),
@@ -77,7 +77,7 @@ fn takes_kind(command: &Command, behind: &[String]) -> bool {
 }
 
 /// The option of this name.
-fn named<'c>(command: &'c Command, word: &str) -> Option<&'c Arg> {
+fn find_option<'c>(command: &'c Command, word: &str) -> Option<&'c Arg> {
     let is_it = |option: &&Arg| match word.strip_prefix("--") {
         Some(long) => option.get_long() == Some(long),
         None => option.get_short().is_some_and(|short| word == format!("-{short}")),
@@ -89,16 +89,16 @@ fn takes_value(option: &Arg) -> bool {
     option.get_action().takes_values()
 }
 
-/// What may be given; nothing, where it may be anything.
+/// The possible values; empty if any value is possible.
 fn values(option: &Arg) -> Vec<String> {
     let values = option.get_possible_values();
     let shown = values.iter().filter(|value| !value.is_hide_set() && takes_value(option));
     shown.map(|value| value.get_name().to_owned()).collect()
 }
 
-/// Shells expand what they put in: a word that says something to one of them is
-/// no name of anything in a cluster, and is not offered.
-fn fitting(words: impl Iterator<Item = String>, current: &str) -> Vec<String> {
+/// Shells expand completions, so words with special characters are left out. No name in a
+/// cluster contains them.
+fn with_prefix(words: impl Iterator<Item = String>, current: &str) -> Vec<String> {
     words.filter(|word| word.starts_with(current) && shell_word(word) == *word).collect()
 }
 
@@ -108,7 +108,7 @@ mod tests {
 
     struct Shop;
 
-    impl Known for Shop {
+    impl ClusterNames for Shop {
         fn kinds(&self) -> Vec<String> {
             ["secrets", "services", "pvc", "se$(id)", "se;id"].map(str::to_owned).to_vec()
         }
@@ -130,8 +130,7 @@ mod tests {
         assert_eq!(found("why --namespace=s"), ["--namespace=shop"]);
         assert_eq!(found("release -n "), ["shop", "default"]);
         assert_eq!(found("impact secrets/a se"), ["secrets", "services"]);
-        // Behind a kind stands a name, and behind an object that is the only
-        // one nothing but options.
+        // After a kind comes a name. After the only object come options.
         assert_eq!(found("why secrets se"), [""; 0]);
         assert_eq!(found("impact secrets se"), [""; 0]);
         assert!(found("why secrets/a ").iter().all(|word| word.starts_with("--")));
@@ -150,7 +149,7 @@ mod tests {
         assert_eq!(found("completion "), ["bash", "zsh", "fish", "kubectl"]);
         // Options that are for every command.
         assert_eq!(found("admin crds --former"), ["--former-hold"]);
-        // What may be anything is left to the person.
+        // There are no completions for free text.
         assert_eq!(found("stuck --longer-than "), [""; 0]);
         assert_eq!(found("nonsense x --zzz"), [""; 0]);
         let all = found("");

@@ -1,15 +1,15 @@
-//! `belay completion`: what a shell asks when somebody presses tab. The scripts
-//! ask the program itself, so they know what this version knows.
+//! `kubectl belay completion`: prints completion scripts. The scripts call the program
+//! itself, so they match its version.
 
 mod candidates;
-mod known;
+mod cluster_names;
 
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
 use self::candidates::candidates;
-use self::known::Cluster;
+use self::cluster_names::Cluster;
 use super::{CommandError, print};
 
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub struct CompletionArguments {
     #[arg(value_name = "bash|zsh|fish|kubectl")]
     shell: Shell,
 
-    /// What has been typed so far
+    /// The words of the command line
     #[arg(last = true, hide = true)]
     typed: Vec<String>,
 }
@@ -34,7 +34,7 @@ enum Shell {
     Fish,
     /// An executable for the PATH, for kubectl belay
     Kubectl,
-    /// What the scripts ask
+    /// Used by the scripts
     #[value(hide = true)]
     Words,
 }
@@ -48,7 +48,7 @@ pub fn run(arguments: &CompletionArguments) -> Result<ExitCode, CommandError> {
         Shell::Fish => FISH,
         Shell::Kubectl => KUBECTL,
         Shell::Words => {
-            let found = candidates(super::program(), typed, &Cluster::of(typed));
+            let found = candidates(super::program(), typed, &Cluster::from_words(typed));
             words = found.into_iter().map(|word| word + "\n").collect::<String>();
             &words
         }
@@ -56,10 +56,10 @@ pub fn run(arguments: &CompletionArguments) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names of files are offered where the program offers nothing. What bash takes
-/// for three words, as `--output=json`, is one to the program; and bash puts in
-/// only what stands behind the last of its breaks. Names come from a cluster:
-/// `compgen -W` would expand them, and run what one of them says.
+/// File names are completed where the program has no completions. bash splits
+/// `--output=json` into three words, the program does not, and bash replaces only the
+/// part after the last break. `compgen -W` would expand names from the cluster and could
+/// run commands in them.
 const BASH: &str = r#"# belay's completion for bash: source <(belay completion bash)
 _belay() {
     local word words=() last=-1
@@ -100,8 +100,8 @@ end
 complete -c belay -a '(__belay_words)'
 "#;
 
-/// kubectl calls it with what stands after `kubectl belay`. The last line says
-/// how to go on: 4 is "offer no files".
+/// kubectl calls it with the words after `kubectl belay`. The last line is a directive
+/// for kubectl: 4 disables file completion.
 const KUBECTL: &str = r#"#!/bin/sh
 # The completion of kubectl belay: an executable in the PATH, called
 # kubectl_complete-belay.

@@ -1,5 +1,5 @@
-//! `belay denials`: what was refused lately, or would have been, from the
-//! status of the policies and from Events.
+//! `kubectl belay denials`: lists recent denials, from the status of the policies and
+//! from Events.
 
 #[cfg(test)]
 mod tests;
@@ -20,12 +20,12 @@ use super::place::{NearArguments, PlaceArguments};
 use super::screen::{Field, OutputArguments, Progress, Screen, Table, Tone, cut};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
-use crate::cluster::journal::shown;
+use crate::cluster::journal::target_text;
 use crate::cluster::list_all;
 use crate::objects::{ApiError, Kinds, ObjectRef, split_api_version};
 use crate::policy::api::DeletionPolicy;
 
-/// So many are shown, unless all are asked for.
+/// The number of rows without --all.
 const SHOWN: usize = 30;
 
 /// How far back a policy remembers.
@@ -43,11 +43,11 @@ pub struct DenialsArguments {
     #[command(flatten)]
     near: NearArguments,
 
-    /// What went through, and would have been refused by action Deny
+    /// Show requests that were allowed and that action Deny would deny
     #[arg(long)]
     would: bool,
 
-    /// How far back to look; a policy remembers the ten newest of a day
+    /// How far back to search. A policy keeps the ten most recent verdicts of a day
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
     since: Duration,
 
@@ -111,8 +111,8 @@ async fn events(
     Ok(list_all(api, params).await?.objects)
 }
 
-/// What was refused of one object in the last day, the newest first: what these
-/// policies remember, and Events; and those, if they could not be read.
+/// The denials of one object in the last day, newest first, from policies and Events, and
+/// whether all could be read.
 pub async fn lately(
     client: &kube::Client,
     mut policies: Vec<DeletionPolicy>,
@@ -124,7 +124,7 @@ pub async fn lately(
         Ok(events) => (events, None),
         Err(error) => (Vec::new(), Some(not_read(&error))),
     };
-    let target = shown(target);
+    let target = target_text(target);
     for status in policies.iter_mut().filter_map(|policy| policy.status.as_mut()) {
         status.recent.retain(|recent| recent.target == target);
     }
@@ -165,7 +165,7 @@ pub struct Denial {
     count: Option<i32>,
 }
 
-/// What one policy said in a day.
+/// The verdicts of one policy in a day.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Sum {
@@ -179,7 +179,7 @@ struct Sum {
     held_last_24h: i64,
 }
 
-/// Everything that is said.
+/// The report.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Denials {
@@ -191,7 +191,7 @@ pub struct Denials {
     not_read: Vec<NotRead>,
 }
 
-/// What is asked for, the newest first.
+/// The matching denials, newest first.
 fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Denial> {
     let kinds = Kinds::default();
     let mut items: Vec<Denial> = Vec::new();
@@ -206,7 +206,7 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
             if !fits || recent.time.0 < asked.since {
                 continue;
             }
-            // One request that several policies refuse is told once.
+            // A request that several policies deny appears once.
             let same = items.iter_mut().find(|item| {
                 item.time == recent.time.0
                     && item.target == recent.target
@@ -228,8 +228,8 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
             }
         }
     }
-    // Events tell of what was refused, and of nothing that went through. They
-    // add what the label refused, and what a status has no room for.
+    // Events exist only for denied requests. They add denials of the label and older
+    // ones.
     let refused = events.iter().filter(|event| !asked.would && is_denial(event));
     let told: Vec<Denial> = refused.filter_map(|event| of_event(event, &kinds)).collect();
     for denial in told.into_iter().filter(|denial| denial.time >= asked.since) {
@@ -240,7 +240,7 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
         match items.iter_mut().find(same) {
             Some(item) => {
                 item.count = denial.count.max(item.count);
-                // Events know more of an object than a status has room for.
+                // Events have fields that the status does not have.
                 item.object.uid = denial.object.uid;
                 if item.object.kind.is_empty() {
                     item.object.kind = denial.object.kind;
@@ -253,7 +253,7 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
     items
 }
 
-/// What the status of a policy names as `deployments.apps shop/web`.
+/// Parses the target in the status of a policy, such as `deployments.apps shop/web`.
 fn of_status(target: &str, kinds: &Kinds) -> Object {
     let (resource, place) = target.split_once(' ').unwrap_or(("", target));
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
@@ -262,15 +262,14 @@ fn of_status(target: &str, kinds: &Kinds) -> Object {
     Object::of(&target, kinds)
 }
 
-/// What a target is, without its group, and where.
+/// The resource without its group, and the namespace.
 fn parts(target: &str) -> (&str, &str) {
     let (resource, place) = target.split_once(' ').unwrap_or(("", target));
     (resource.split('.').next().unwrap_or_default(), place)
 }
 
-/// Whether a status and an Event speak of one object. Where the words of an
-/// Event do not have the plural, it has the kind, which is how most plurals
-/// begin.
+/// Whether a status and an Event are about the same object. If the message of an Event
+/// does not contain the plural, the kind is compared, because most plurals begin with it.
 fn is_same(status: &str, event: &str) -> bool {
     let ((plural, place), (kind, other)) = (parts(status), parts(event));
     let stem = kind.strip_suffix('y').unwrap_or(kind);
@@ -289,8 +288,7 @@ fn of_event(event: &Event, kinds: &Kinds) -> Option<Denial> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (kind, namespace) = (text(&involved.kind), text(&involved.namespace));
     let name = text(&involved.name);
-    // Where the words begin with the object, they have its plural, as the
-    // status does.
+    // A message that begins with the object contains its plural, as the status does.
     let plural =
         message.split_once(' ').filter(|(_, rest)| rest.starts_with(&format!("\"{name}\"")));
     let resource = plural.map_or(kind.to_lowercase(), |(plural, _)| plural.to_owned());
@@ -334,7 +332,7 @@ impl Content for Denials {
 }
 
 impl Denials {
-    /// Whether all was read. Events tell of nothing that went through.
+    /// Whether everything was read. Allowed requests have no Events.
     fn is_certain(&self, would: bool) -> bool {
         would || self.not_read.is_empty()
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::said::{Answer, State};
-use crate::cluster::election::Led;
+use crate::cluster::election::LeaderInfo;
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot};
 use crate::command::CommandError;
@@ -168,7 +168,7 @@ impl Work {
                     tokio::time::sleep(ASK).await;
                     continue;
                 }
-                Ok(Some(Led { by: name, .. })) => format!(
+                Ok(Some(LeaderInfo { replica: name, .. })) => format!(
                     "{name} renews belay's Lease all the same; next: see its log, and try again"
                 ),
                 Err(why) => {

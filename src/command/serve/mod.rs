@@ -1,6 +1,7 @@
-//! `belay serve`: answer admission reviews over TLS.
+//! `belay serve`: answers admission reviews over TLS.
 
 mod cluster;
+mod seconds;
 mod standalone;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,7 +12,8 @@ use std::time::Duration;
 use clap::Args;
 
 use self::cluster::ClusterArguments;
-pub use self::cluster::{BACKFILL, LABELLED, parsed};
+pub use self::cluster::{DEFAULT_BACKFILL, LABELLED_KINDS, parse_kinds};
+use self::seconds::{seconds, seconds_or_none};
 use self::standalone::{StandaloneArguments, make_certificates_once};
 use super::timing::TimingArguments;
 use super::welcome::welcome;
@@ -24,9 +26,8 @@ use crate::webhook::{self, Certificates, Limits, Server, Shared};
 
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// Serve with no cluster: listen on 127.0.0.1, make certificates in
-    /// --cert-dir on first start, and answer at /validate and /mutate without
-    /// the secret that these paths have in a cluster
+    /// Serve without a cluster: listen on 127.0.0.1, create certificates in --cert-dir at
+    /// the first start, and answer at /validate and /mutate without a token in the path
     #[arg(long)]
     standalone: bool,
 
@@ -36,18 +37,18 @@ pub struct ServeArguments {
     #[command(flatten)]
     in_cluster: ClusterArguments,
 
-    /// Where reviews are answered, over TLS [default: 0.0.0.0:8443; standalone
+    /// The address of the webhook, with TLS [default: 0.0.0.0:8443; standalone
     /// 127.0.0.1:8443]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
-    /// Where /healthz, /readyz and /metrics are served, without TLS [default:
-    /// 0.0.0.0:8081; standalone 127.0.0.1:8081]
+    /// The address of /healthz, /readyz and /metrics, without TLS [default: 0.0.0.0:8081;
+    /// standalone 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS:PORT")]
     probes: Option<SocketAddr>,
 
-    /// Folder with ca.crt, tls.crt and tls.key (a mounted TLS Secret is one).
-    /// In a cluster: serve from it, where something else makes certificates
+    /// Folder with ca.crt, tls.crt and tls.key, for example a mounted TLS Secret. In a
+    /// cluster, used with --certificates=files
     #[arg(long, value_name = "DIR", default_value = "certs")]
     cert_dir: PathBuf,
 
@@ -59,40 +60,40 @@ pub struct ServeArguments {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Let in only clients with a certificate of these authorities, PEM
+    /// Require client certificates of these CAs, PEM
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
 
-    /// How often certificate files are looked at for changes [default: 10]
+    /// How often to check certificate files for changes [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     certificate_poll: Option<Duration>,
 
-    /// What is said to a review whose object cannot be read
+    /// The answer to a review whose object can't be parsed
     #[arg(long, value_name = "Fail|Ignore", default_value = "Fail")]
     failure_policy: FailurePolicy,
 
-    /// Time for one request; it has to stay below the webhook's timeoutSeconds
+    /// The deadline of one request. Must be shorter than the webhook's timeoutSeconds
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds)]
     deadline: Duration,
 
-    /// How long to answer on after SIGTERM while reporting not ready [default:
-    /// 5; standalone 0]
+    /// How long to continue after SIGTERM while reporting not ready [default: 5;
+    /// standalone 0]
     #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none)]
     drain: Option<Duration>,
 
-    /// Threads that answer reviews [default: one a core]
+    /// Threads that answer reviews [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     workers: Option<u16>,
 
     #[command(flatten)]
     timing: TimingArguments,
 
-    /// How log lines are written
+    /// The format of log lines
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     log_format: LogFormat,
 }
 
-/// What both ways to serve share, beside where they decide.
+/// The options of both modes.
 struct Common {
     listen: Option<SocketAddr>,
     probes: Option<SocketAddr>,
@@ -106,7 +107,6 @@ struct Common {
     readiness: Readiness,
 }
 
-/// Serves until a signal.
 pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     let ServeArguments {
         standalone,
@@ -153,13 +153,13 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         readiness: Readiness::default(),
     };
     if standalone {
-        serve_alone(common, with_files, &own)
+        serve_standalone(common, with_files, &own)
     } else {
         serve_cluster(common, in_cluster, &own)
     }
 }
 
-fn serve_alone(
+fn serve_standalone(
     common: Common,
     with_files: StandaloneArguments,
     own: &CertificatePaths,
@@ -198,7 +198,7 @@ fn serve_cluster(
     let over = {
         let mut died = died.clone();
         async move {
-            // Where nobody could say so any more, none is there to serve for.
+            // An error means that all tasks are gone.
             let _ = died.wait_for(Option::is_some).await;
         }
     };
@@ -208,8 +208,7 @@ fn serve_cluster(
         bound.serve_until(over).await
     });
     let died = *died.borrow();
-    // Only now: as long as a review may come, what it is answered from is
-    // kept in step.
+    // Last, because reviews need up-to-date data until the server has stopped.
     cluster.stop();
     served?;
     match died {
@@ -222,9 +221,8 @@ fn serve_cluster(
 }
 
 impl Common {
-    /// The server, and what its handlers share. On `address` unless an option
-    /// sets another one. The server's certificate is in files unless the cluster
-    /// side replaces it in `serving`.
+    /// The server and the data that its handlers share. `address` is the default. Without
+    /// `serving`, the certificate comes from files.
     fn server(
         self,
         address: Ipv4Addr,
@@ -254,21 +252,4 @@ impl Common {
         };
         (server, shared)
     }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    match seconds_or_none(text)? {
-        Duration::ZERO => Err("expected more than 0 seconds".to_owned()),
-        duration => Ok(duration),
-    }
-}
-
-fn seconds_or_none(text: &str) -> Result<Duration, String> {
-    let number: f64 =
-        text.parse().map_err(|_| "expected a number of seconds, such as 4 or 0.5".to_owned())?;
-    // Above an hour it is a typing mistake, and below zero it is no time.
-    if !(0.0..=3600.0).contains(&number) {
-        return Err("expected between 0 and 3600 seconds".to_owned());
-    }
-    Ok(Duration::from_secs_f64(number))
 }

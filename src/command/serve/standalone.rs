@@ -1,5 +1,5 @@
-//! With no cluster: policies and objects from files, certificates made on the
-//! first start.
+//! Standalone mode: policies and objects from files, certificates created at the first
+//! start.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,35 +8,35 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use clap::Args;
 
-use super::seconds;
+use super::seconds::seconds;
 use crate::certs::{CertificatePaths, make_pair};
 use crate::command::CommandError;
 use crate::command::files::{self, FileStatus, Folders, World};
 use crate::decide::{Review, Verdict};
 use crate::telemetry::{Metrics, Readiness};
 
-/// How long a certificate lives that the standalone server makes for itself.
+/// The lifetime of the standalone server's certificate.
 const DAYS: u32 = 365;
 
 #[derive(Debug, Args)]
 pub struct StandaloneArguments {
-    /// Policies, relations, approvals and pauses: files of YAML or JSON, or
-    /// folders of them. They are read again when they change
+    /// Files or folders with policies, relations, approvals and pauses, YAML or JSON.
+    /// Changed files are read again
     #[arg(long, value_name = "PATH", num_args = 1.., requires = "standalone")]
     policies: Vec<PathBuf>,
 
-    /// The objects of the cluster, in the same form, such as kubectl get -o
-    /// yaml prints them
+    /// Files or folders with the objects of the cluster, for example the output of
+    /// kubectl get -o yaml
     #[arg(long, value_name = "PATH", num_args = 1.., requires = "standalone")]
     objects: Vec<PathBuf>,
 
-    /// How often those files are looked at for changes
+    /// How often to check these files for changes
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     files_poll: Duration,
 }
 
 impl StandaloneArguments {
-    /// What decides by these files.
+    /// Creates a decider for these files.
     pub fn decider(
         self,
         metrics: &Metrics,
@@ -49,7 +49,7 @@ impl StandaloneArguments {
     }
 }
 
-/// A verdict from what the files say; with no files, from the label alone.
+/// Decides from the files; without files, only from the label.
 fn decider(world: Arc<ArcSwap<World>>) -> impl Fn(&Review<'_>) -> Verdict {
     move |review| {
         let now = jiff::Timestamp::now().as_second();
@@ -57,7 +57,7 @@ fn decider(world: Arc<ArcSwap<World>>) -> impl Fn(&Review<'_>) -> Verdict {
     }
 }
 
-/// The world of these folders, kept as they are from now on.
+/// The world of these folders, updated after changes.
 fn world(
     folders: Folders,
     with_objects: bool,
@@ -74,8 +74,8 @@ fn world(
     Ok(files::watch(folders, with_objects, every, status)?)
 }
 
-/// On the first start there is nothing in the folder; later all of it. What is
-/// in between is somebody's own, and is not overwritten.
+/// At the first start the folder is empty, later it has all files. A partial set is from
+/// another source and is not overwritten.
 pub fn make_certificates_once(own: &CertificatePaths) -> Result<(), CommandError> {
     let folder = own.ca_cert.parent().unwrap_or(Path::new(""));
     let existing = own.existing();

@@ -1,5 +1,5 @@
-//! `belay status`: which policies there are, what they cover, and how belay
-//! itself is; or, with `--plan`, what policies in files would do.
+//! `kubectl belay status`: shows the policies, their coverage and the health of belay;
+//! with `--plan`, the coverage of policies in files.
 
 mod plan;
 mod report;
@@ -13,7 +13,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::Api;
 
 pub use self::plan::Report as Plan;
-use self::report::{Configuration, End, PolicyStatus};
+use self::report::{Expiry, PolicyStatus, WebhookConfiguration};
 pub use self::report::{Leader, LeaderState, Report, Running};
 use super::document::{NotRead, Object};
 use super::place::PlaceArguments;
@@ -78,20 +78,21 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
         leader.as_ref().ok().and_then(Option::as_ref).and_then(|led| led.certificate_until);
     let report = Report {
         policies: policies?.iter().map(PolicyStatus::new).collect(),
-        leader: Leader::of(&leader),
+        leader: Leader::from_lease(&leader),
         pauses: pauses.into_iter().filter_map(|pause| Running::in_force(pause, now)).collect(),
         configurations,
-        certificate: served.map(|until| End::of(until, now)),
-        authority: End::soonest(authorities, now),
+        certificate: served.map(|until| Expiry::new(until, now)),
+        authority: Expiry::soonest(authorities, now),
         not_read,
     };
     print(&report.rendered(output, Screen::stdout())?)?;
     Ok(report.exit_code())
 }
 
-/// Whether the API server is told to ask belay, and by which authorities it
-/// knows belay: those expire like any certificate.
-async fn configurations(visitor: &Visitor) -> (Vec<Result<Configuration, NotRead>>, Vec<i64>) {
+/// Reads the webhook configurations and the expiry of their CA certificates.
+async fn configurations(
+    visitor: &Visitor,
+) -> (Vec<Result<WebhookConfiguration, NotRead>>, Vec<i64>) {
     let client = &visitor.caller.client;
     let (_, name) = &visitor.installation;
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
@@ -113,7 +114,7 @@ async fn configurations(visitor: &Visitor) -> (Vec<Result<Configuration, NotRead
         match there {
             Ok(present) => {
                 let object = Object { kind: kind.to_owned(), ..Object::of(&target, &kinds) };
-                Ok(Configuration { object, present })
+                Ok(WebhookConfiguration { object, present })
             }
             Err(error) => Err(NotRead {
                 resource: full_name(&target.group, &target.resource),

@@ -1,4 +1,4 @@
-//! What `belay status` says, as data and as a table.
+//! The report of `status`, as data and as a table.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cluster::election::Led;
+use crate::cluster::election::LeaderInfo;
 use crate::command::CommandError;
 use crate::command::document::{Content, NotRead, Object, document};
 use crate::command::duration::age;
@@ -16,16 +16,16 @@ use crate::policy::api::{
 };
 use crate::policy::{BINDS_SOME, mode_names};
 
-/// So many policies are shown, unless all are asked for.
+/// The number of policies without --all.
 pub(super) const SHOWN: usize = 60;
 
-/// A certificate that ends within so many seconds is told of.
+/// A certificate that expires within this many seconds is reported.
 const SOON: i64 = 7 * 86_400;
 
-/// Why something of a policy does not work, until a person does something. That
-/// nobody serves a kind is no fault: policies name those that may come; and
-/// what has not been read yet is about to be.
-const AMISS: [&str; 4] = ["Forbidden", "Failed", "Refused", "TooManyObjects"];
+/// Reasons of conditions that require action. A kind that is not served is no fault:
+/// policies may name kinds that are added later. Data that has not been read yet will be
+/// read soon.
+const FAILING_REASONS: [&str; 4] = ["Forbidden", "Failed", "Refused", "TooManyObjects"];
 
 /// One policy.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -37,7 +37,7 @@ pub struct PolicyStatus {
     action: Action,
     /// The names of the enabled modes.
     protects: Vec<&'static str>,
-    /// Whether the API server asks belay about the kinds of the policy. Absent if unknown.
+    /// Whether the API server sends requests about it to belay; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
     /// The number of protected objects.
@@ -66,15 +66,14 @@ impl PolicyStatus {
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
         let holds_not_all = status.not_held.iter().any(|none| none.resource != "*");
         let notes = status.conditions.iter().filter(|condition| {
-            // What is in place has nothing to tell, but for the hold, which is
-            // not put everywhere.
+            // True conditions have no message, except for holds that are incomplete.
             condition.status != "True"
                 || condition.reason == "Paused"
                 || (condition.type_ == "Holding" && holds_not_all)
         });
         let notes = notes.map(|c| format!("{}: {}: {}", c.type_, c.reason, c.message));
         let amiss = status.conditions.iter().any(|condition| {
-            condition.status != "True" && AMISS.contains(&condition.reason.as_str())
+            condition.status != "True" && FAILING_REASONS.contains(&condition.reason.as_str())
         });
         let stale = stale.then(|| "belay has not seen its newest version yet".to_owned());
         let notes: Vec<String> = stale.iter().cloned().chain(notes).collect();
@@ -112,7 +111,7 @@ fn never_held(spec: &DeletionPolicySpec, protected: i64) -> Option<NotHeld> {
     Some(NotHeld { resource: "*".to_owned(), why: why.to_owned(), objects })
 }
 
-/// Why a policy puts no hold on what it protects.
+/// Why a policy adds no hold.
 pub(super) const NEVER: &str = "the policy says hold: Never";
 pub(super) const NO_MODE: &str =
     "the policy has neither always nor whileUsed, and nothing else holds";
@@ -149,7 +148,7 @@ pub struct Leader {
     name: Option<String>,
 }
 
-/// Whether somebody leads belay.
+/// Whether belay has a leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum LeaderState {
     /// A replica is the leader.
@@ -161,10 +160,10 @@ pub enum LeaderState {
 }
 
 impl Leader {
-    /// Of what the Lease says.
-    pub fn of<E>(read: &Result<Option<Led>, E>) -> Self {
+    /// From the Lease.
+    pub fn from_lease<E>(read: &Result<Option<LeaderInfo>, E>) -> Self {
         let (state, name) = match read {
-            Ok(Some(led)) => (LeaderState::Replica, Some(led.by.clone())),
+            Ok(Some(led)) => (LeaderState::Replica, Some(led.replica.clone())),
             Ok(None) => (LeaderState::Nobody, None),
             Err(_) => (LeaderState::Unknown, None),
         };
@@ -189,11 +188,11 @@ pub struct Running {
 impl Running {
     pub fn in_force(pause: Pause, now: Timestamp) -> Option<Self> {
         let until = pause.spec.expiration_time.0;
-        (now < until).then(|| Self::of(pause))
+        (now < until).then(|| Self::from_pause(pause))
     }
 
-    /// What is said of a pause.
-    pub fn of(pause: Pause) -> Self {
+    /// The text about a pause.
+    pub fn from_pause(pause: Pause) -> Self {
         Self {
             name: pause.metadata.name.unwrap_or_default(),
             by: pause.spec.by,
@@ -205,7 +204,7 @@ impl Running {
 
 /// A webhook configuration.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Configuration {
+pub struct WebhookConfiguration {
     /// The object.
     pub object: Object,
     /// Whether it exists.
@@ -214,7 +213,7 @@ pub struct Configuration {
 
 /// When a certificate ends.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct End {
+pub struct Expiry {
     /// The expiry.
     #[schemars(with = "String")]
     until: Timestamp,
@@ -222,15 +221,15 @@ pub struct End {
     left: i64,
 }
 
-impl End {
-    pub fn of(until: Timestamp, now: Timestamp) -> Self {
+impl Expiry {
+    pub fn new(until: Timestamp, now: Timestamp) -> Self {
         Self { until, left: until.as_second().saturating_sub(now.as_second()) }
     }
 
     /// The first of some.
     pub fn soonest(ends: Vec<i64>, now: Timestamp) -> Option<Self> {
         let until = Timestamp::from_second(ends.into_iter().min()?).ok()?;
-        Some(Self::of(until, now))
+        Some(Self::new(until, now))
     }
 
     fn is_soon(&self) -> bool {
@@ -245,7 +244,7 @@ impl End {
     }
 }
 
-/// Everything that is said.
+/// The report.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -256,14 +255,14 @@ pub struct Report {
     /// The active Pauses. During a Pause belay refuses nothing.
     pub pauses: Vec<Running>,
     /// The webhook configurations.
-    pub configurations: Vec<Configuration>,
-    /// The certificate that the leader serves. Absent if unknown.
+    pub configurations: Vec<WebhookConfiguration>,
+    /// The certificate that the leader serves; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<End>,
+    pub certificate: Option<Expiry>,
     /// The CA in the webhook configurations; of several, the first to expire. Absent if there
     /// is none, or if it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub authority: Option<End>,
+    pub authority: Option<Expiry>,
     /// Failed reads.
     pub not_read: Vec<NotRead>,
 }
@@ -315,7 +314,7 @@ impl Report {
                 (Tone::Bad, "leader: nobody; next: see that belay's Pods run".to_owned())
             }
         }];
-        for Configuration { object, present } in &self.configurations {
+        for WebhookConfiguration { object, present } in &self.configurations {
             let name = format!("{}/{}", object.kind.to_lowercase(), object.name);
             lines.push(match present {
                 true => (Tone::Plain, format!("asked: {name} is there")),
@@ -349,7 +348,7 @@ impl Report {
             || !self.pauses.is_empty()
             || self.configurations.iter().any(|configuration| !configuration.present)
             || self.policies.iter().any(|policy| policy.wrong)
-            || self.certificate.iter().chain(&self.authority).any(End::is_soon);
+            || self.certificate.iter().chain(&self.authority).any(Expiry::is_soon);
         ExitCode::from(match (wrong, self.not_read.is_empty()) {
             (true, _) => 1,
             (false, false) => 3,
@@ -378,7 +377,7 @@ impl PolicyStatus {
             denied.into(),
             self.protects.join(", ").into(),
         ]);
-        // What was held before a policy was changed stays held.
+        // Objects that were held before a change of the policy stay held.
         let none = self.not_held.iter().filter(|none| none.resource == "*" && self.held == 0);
         for NotHeld { why, .. } in none {
             table.below(&screen.paragraph(2, &format!("no hold: {why}")));
@@ -423,7 +422,7 @@ mod tests {
     }
 
     fn report(policies: Vec<PolicyStatus>) -> Report {
-        let led = Led { by: "belay-0".to_owned(), certificate_until: None };
+        let led = LeaderInfo { replica: "belay-0".to_owned(), certificate_until: None };
         let object = Object {
             kind: "ValidatingWebhookConfiguration".to_owned(),
             name: "belay".to_owned(),
@@ -431,10 +430,10 @@ mod tests {
         };
         Report {
             policies,
-            leader: Leader::of(&Ok::<_, ()>(Some(led))),
+            leader: Leader::from_lease(&Ok::<_, ()>(Some(led))),
             pauses: Vec::new(),
-            configurations: vec![Configuration { object, present: true }],
-            certificate: Some(End { until: Timestamp::UNIX_EPOCH, left: 86_400 * 60 }),
+            configurations: vec![WebhookConfiguration { object, present: true }],
+            certificate: Some(Expiry { until: Timestamp::UNIX_EPOCH, left: 86_400 * 60 }),
             authority: None,
             not_read: Vec::new(),
         }
@@ -519,7 +518,7 @@ mod tests {
         assert!(text(&report(vec![ready("False")])).contains("   NO      "));
         assert_eq!(code(&report(vec![policy(&json!([]), 2)])), 1);
         let mut unled = report(vec![well()]);
-        unled.leader = Leader::of(&Ok::<_, ()>(None));
+        unled.leader = Leader::from_lease(&Ok::<_, ()>(None));
         assert!(text(&unled).starts_with("leader: nobody; next: "));
         assert_eq!(code(&unled), 1);
         let mut missing = report(vec![well()]);
@@ -527,7 +526,7 @@ mod tests {
         assert!(text(&missing).contains("MISSING"));
         assert_eq!(code(&missing), 1);
         let mut blind = report(vec![well()]);
-        blind.leader = Leader::of(&Err(()));
+        blind.leader = Leader::from_lease(&Err(()));
         blind.not_read.push(NotRead { resource: "leases".to_owned(), why: "no".to_owned() });
         assert_eq!(code(&blind), 3);
         let now = Timestamp::from_second(1000).unwrap();
@@ -537,11 +536,11 @@ mod tests {
             (vec![1000 + 86_400 * 30], "30d left", 0),
         ] {
             let mut report = report(vec![well()]);
-            let served = End::soonest(ends.clone(), now);
-            report.authority = End::soonest(ends, now);
+            let served = Expiry::soonest(ends.clone(), now);
+            report.authority = Expiry::soonest(ends, now);
             assert!(text(&report).contains(says), "{}", text(&report));
             assert_eq!(code(&report), expected, "{says}");
-            // Of what is served it is said the same.
+            // The same applies to the served certificate.
             (report.certificate, report.authority) = (served, None);
             assert!(text(&report).contains(says), "{}", text(&report));
             assert_eq!(code(&report), expected, "{says}");

@@ -23,14 +23,14 @@ pub use self::cause::{Hold, Known, findings};
 pub use self::finding::{Cause, Finding};
 pub use self::report::Report;
 use self::report::Stuck;
-use super::duration::{duration, told};
+use super::duration::{duration, format_duration};
 use super::hold_state::HoldState;
 use super::place::{FromArguments, PlaceArguments, ScopeArguments};
 use super::screen::{Format, OutputArguments, Progress, Screen};
 use super::visitor::Visitor;
 use super::{CommandError, block_on, print};
 use crate::cluster::Snapshot;
-use crate::cluster::terminating::{Found, evidence, survey, whole};
+use crate::cluster::terminating::{Found, evidence, read_whole, survey};
 use crate::objects::is_hold;
 
 /// So many objects are read, and holds counted, at once.
@@ -87,7 +87,7 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     let snapshot = &snapshot;
     let read = late.map(|mut found| async move {
         if says_more(&found) {
-            whole(snapshot, &mut found).await;
+            read_whole(snapshot, &mut found).await;
         }
         found
     });
@@ -111,7 +111,7 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
         evidence_not_read: evidence.unread.iter().cloned().map(Into::into).collect(),
         of_files: visitor.asks_files(),
         place: namespace,
-        longer_than: told(longer_than),
+        longer_than: format_duration(longer_than),
     };
     drop(progress);
     print(&report.rendered(output, Screen::stdout())?)?;

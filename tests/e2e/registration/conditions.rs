@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use belay::cluster::registration::configurations::skeleton;
+use belay::cluster::registration::manifests::skeleton;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};

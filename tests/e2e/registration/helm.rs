@@ -1,12 +1,12 @@
 //! Helm owns the configurations, belay what it fills in.
 
-use belay::cluster::registration::configurations::{Configurations, skeleton};
+use belay::cluster::registration::manifests::{WebhookConfigurations, skeleton};
 
 use super::{Installed, account, address, plane, policy};
 
 /// A chart with both configurations, whose webhooks have this much time.
 fn write_chart(folder: &std::path::Path, seconds: i32) {
-    let Configurations { mut validating, mut mutating } =
+    let WebhookConfigurations { mut validating, mut mutating } =
         skeleton("reg-helm", &address("reg-helm"), &account("reg-helm"));
     validating.webhooks.iter_mut().flatten().for_each(|w| w.timeout_seconds = Some(seconds));
     mutating.webhooks.iter_mut().flatten().for_each(|w| w.timeout_seconds = Some(seconds));

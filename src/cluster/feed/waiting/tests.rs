@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 
-use super::super::objects::Objects;
-use super::super::watching::Sink;
+use super::super::objects::ObjectSink;
+use super::super::watcher::Sink;
 use super::{is_unused, used_by_within};
 use crate::cluster::world::{Seen, SharedWorld, World};
 use crate::graph::{StepBudget, StepLimit};
@@ -24,9 +24,9 @@ impl Fed {
         Self { world: Arc::new(RwLock::new(world)) }
     }
 
-    fn sink(&self, (group, kind): (&str, &str)) -> Objects {
+    fn sink(&self, (group, kind): (&str, &str)) -> ObjectSink {
         let kind = self.world.read().graph.kinds.find(group, kind).unwrap();
-        Objects::new(self.world.clone(), kind, true, Arc::default(), Duration::ZERO)
+        ObjectSink::new(self.world.clone(), kind, true, Arc::default(), Duration::ZERO)
     }
 
     fn is(&self, kind: (&str, &str), object: &Value) {
@@ -121,7 +121,7 @@ fn what_left_is_kept_by_the_leader_and_if_it_had_the_hold() {
     let mut sink = fed.sink(MAP);
     sink.all = false;
     let plain = json!({"metadata": {"name": "plain", "namespace": "a", "uid": "plain"}});
-    let left = |sink: &mut Objects, leads: bool| {
+    let left = |sink: &mut ObjectSink, leads: bool| {
         sink.signals.leading.send_replace(leads);
         for object in [&held("data"), &plain] {
             sink.change(&object.to_string()).unwrap();

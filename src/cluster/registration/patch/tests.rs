@@ -5,8 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cluster::World;
-use crate::cluster::registration::configurations::{Address, skeleton};
-use crate::cluster::registration::rules;
+use crate::cluster::registration::manifests::{Address, skeleton};
 
 /// The validating configuration as it is installed.
 fn installed() -> Value {
@@ -18,7 +17,7 @@ fn installed() -> Value {
 
 /// The rules of a belay with no policy: those of the label.
 fn wanted() -> Rules {
-    rules(&World::default(), &[])
+    crate::cluster::registration::rules::rules(&World::default(), &[])
 }
 
 /// A token with this digit alone.
@@ -31,9 +30,9 @@ fn compared(live: &Value, bundle: Option<&str>) -> Difference {
 }
 
 fn compared_with(live: &Value, bundle: Option<&str>, token: &PathToken) -> Difference {
-    let entries = standing(live.get("webhooks")).unwrap();
+    let webhooks = parse_webhooks(live.get("webhooks")).unwrap();
     let wanted = Wanted { rules: &wanted(), bundle, token: Some(token) };
-    compare(&entries, AdmissionPhase::Validate, wanted)
+    compare(&webhooks, AdmissionPhase::Validate, wanted)
 }
 
 /// The configuration after the patch, which has to apply to it.
@@ -47,8 +46,8 @@ fn patched(live: &Value, bundle: Option<&str>) -> Value {
 }
 
 fn names(live: &Value) -> Vec<&str> {
-    let entries = live["webhooks"].as_array().unwrap();
-    entries.iter().map(|entry| entry["name"].as_str().unwrap()).collect()
+    let webhooks = live["webhooks"].as_array().unwrap();
+    webhooks.iter().map(|webhook| webhook["name"].as_str().unwrap()).collect()
 }
 
 #[test]
@@ -57,19 +56,19 @@ fn one_patch_fills_in_what_belay_owns_and_nothing_else() {
     let after = patched(&before, Some("pem"));
     assert_eq!(compared(&after, Some("pem")), Difference { asks: true, ..Difference::default() });
     assert_eq!(
-        bundle(&standing(after.get("webhooks")).unwrap(), AdmissionPhase::Validate),
+        bundle(&parse_webhooks(after.get("webhooks")).unwrap(), AdmissionPhase::Validate),
         Some("pem")
     );
     let mut without = after.clone();
-    for entry in without["webhooks"].as_array_mut().unwrap() {
-        let entry = entry.as_object_mut().unwrap();
+    for webhook in without["webhooks"].as_array_mut().unwrap() {
+        let webhook = webhook.as_object_mut().unwrap();
         let asks = ["evict.belay.dev", "label-delete.belay.dev", "label-update.belay.dev"];
-        let name = entry["name"].as_str().unwrap();
+        let name = webhook["name"].as_str().unwrap();
         let labelled = if name.starts_with("label-") { "/labelled" } else { "" };
         let asks = asks.contains(&name);
-        assert_eq!(entry.remove("rules").is_some(), asks, "{entry:?}");
-        entry["clientConfig"].as_object_mut().unwrap().remove("caBundle");
-        let path = entry["clientConfig"]["service"].as_object_mut().unwrap().remove("path");
+        assert_eq!(webhook.remove("rules").is_some(), asks, "{webhook:?}");
+        webhook["clientConfig"].as_object_mut().unwrap().remove("caBundle");
+        let path = webhook["clientConfig"]["service"].as_object_mut().unwrap().remove("path");
         assert_eq!(path, Some(json!(format!("/{}/validate{labelled}", "1".repeat(64)))));
     }
     assert_eq!(without, before);
@@ -97,7 +96,7 @@ fn without_a_bundle_the_authorities_are_left_alone() {
     live["webhooks"][6]["rules"] = json!([]);
     let after = patched(&live, None);
     assert_eq!(
-        bundle(&standing(after.get("webhooks")).unwrap(), AdmissionPhase::Validate),
+        bundle(&parse_webhooks(after.get("webhooks")).unwrap(), AdmissionPhase::Validate),
         Some("theirs")
     );
     assert_eq!(after, patched(&installed(), Some("theirs")));
@@ -171,7 +170,8 @@ fn entries_that_belay_does_not_know_are_left_alone_and_missing_ones_are_told() {
 fn a_configuration_without_entries_lacks_them() {
     for webhooks in [None, Some(&Value::Null), Some(&json!([]))] {
         let wanted = Wanted { rules: &wanted(), bundle: Some("pem"), token: Some(&secret("1")) };
-        let difference = compare(&standing(webhooks).unwrap(), AdmissionPhase::Mutate, wanted);
+        let difference =
+            compare(&parse_webhooks(webhooks).unwrap(), AdmissionPhase::Mutate, wanted);
         assert_eq!(difference.missing, ["label-hold.belay.dev"]);
         assert_eq!(difference.patch, None);
     }
@@ -181,17 +181,21 @@ fn a_configuration_without_entries_lacks_them() {
 fn authorities_that_differ_are_none() {
     let mut live = patched(&installed(), Some("pem"));
     live["webhooks"][3]["clientConfig"]["caBundle"] = json!(ByteString(b"old".to_vec()));
-    assert_eq!(bundle(&standing(live.get("webhooks")).unwrap(), AdmissionPhase::Validate), None);
     assert_eq!(
-        bundle(&standing(installed().get("webhooks")).unwrap(), AdmissionPhase::Validate),
+        bundle(&parse_webhooks(live.get("webhooks")).unwrap(), AdmissionPhase::Validate),
+        None
+    );
+    assert_eq!(
+        bundle(&parse_webhooks(installed().get("webhooks")).unwrap(), AdmissionPhase::Validate),
         None
     );
 }
 
 #[test]
 fn a_new_token_is_written_into_every_path_of_a_service_or_a_url() {
-    let of =
-        |live: &Value| token(&standing(live.get("webhooks")).unwrap(), AdmissionPhase::Validate);
+    let of = |live: &Value| {
+        token(&parse_webhooks(live.get("webhooks")).unwrap(), AdmissionPhase::Validate)
+    };
     assert_eq!(of(&installed()), None);
     let mut live = patched(&installed(), Some("pem"));
     for (index, url) in [(0, "https://a:8443"), (1, "https://a/"), (2, "https://a/old/validate")] {

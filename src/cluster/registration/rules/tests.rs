@@ -31,7 +31,7 @@ fn shown(rules: &Rules, entry: &str) -> Vec<String> {
         assert_eq!(rule.scope.as_deref(), Some("*"));
         format!("{} [{}] {}", list(&rule.operations), list(&rule.api_groups), list(&rule.resources))
     };
-    rules.of(entry).iter().map(line).collect()
+    rules.for_webhook(entry).iter().map(line).collect()
 }
 
 #[track_caller]

@@ -1,6 +1,6 @@
-//! The definitions in a cluster: `--apply` and `--delete`.
+//! Updates and deletes the CRDs in a cluster: `--apply` and `--delete`.
 
-use crate::cluster::definitions::{Change, Failed, Gone, apply, delete, name, refusal, stored};
+use crate::cluster::crds::{Change, CrdError, Deleted, apply, crd_name, delete, read, refusal};
 use crate::cluster::uninstall::installed;
 use crate::cluster::{Access, Caller};
 use crate::command::{CommandError, print};
@@ -8,27 +8,27 @@ use crate::policy::api::definitions;
 
 /// Brings them up to date. Nothing is written before it is known that all of
 /// them may be.
-pub async fn bring_up_to_date(access: &Access) -> Result<(), CommandError> {
+pub async fn update(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
     for wanted in definitions() {
-        let stored = stored(&client, name(&wanted)).await.map_err(told)?;
+        let stored = read(&client, crd_name(&wanted)).await.map_err(command_error)?;
         if let Some(why) = stored.and_then(|stored| refusal(&wanted, &stored)) {
             return Err(CommandError::Refused(why));
         }
     }
     for wanted in definitions() {
-        let change = match apply(&client, &wanted).await.map_err(told)? {
+        let change = match apply(&client, &wanted).await.map_err(command_error)? {
             Change::Created => "created",
             Change::Updated => "brought up to date",
             Change::None => "unchanged",
         };
-        print(&format!("customresourcedefinition {} {change}\n", name(&wanted)))?;
+        print(&format!("customresourcedefinition {} {change}\n", crd_name(&wanted)))?;
     }
     Ok(())
 }
 
 /// Takes them out.
-pub async fn take_out(access: &Access) -> Result<(), CommandError> {
+pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
     // Without its kinds belay holds on to everything and knows no policy.
     let belay = installed(&client).await.map_err(|error| {
@@ -46,27 +46,31 @@ pub async fn take_out(access: &Access) -> Result<(), CommandError> {
         )));
     }
     for definition in definitions() {
-        let gone = delete(&client, &definition).await.map_err(told)?;
-        print(&format!("customresourcedefinition {} {}\n", name(&definition), words(gone)))?;
+        let gone = delete(&client, &definition).await.map_err(command_error)?;
+        print(&format!(
+            "customresourcedefinition {} {}\n",
+            crd_name(&definition),
+            deleted_text(gone)
+        ))?;
     }
     Ok(())
 }
 
-fn words(gone: Gone) -> String {
+fn deleted_text(gone: Deleted) -> String {
     match gone {
-        Gone::Absent => "was not there".to_owned(),
-        Gone::With(Some(0)) => "deleted; it had no objects".to_owned(),
-        Gone::With(Some(1)) => "deleted, and 1 object with it".to_owned(),
-        Gone::With(Some(count)) => format!("deleted, and {count} objects with it"),
-        Gone::With(None) => {
+        Deleted::Absent => "was not there".to_owned(),
+        Deleted::With(Some(0)) => "deleted; it had no objects".to_owned(),
+        Deleted::With(Some(1)) => "deleted, and 1 object with it".to_owned(),
+        Deleted::With(Some(count)) => format!("deleted, and {count} objects with it"),
+        Deleted::With(None) => {
             "deleted, and its objects with it, which could not be counted".to_owned()
         }
     }
 }
 
-fn told(failed: Failed) -> CommandError {
+fn command_error(failed: CrdError) -> CommandError {
     match failed {
-        Failed::Refused(why) => CommandError::Refused(why),
-        Failed::Unknown(why) => CommandError::Remote(why),
+        CrdError::Refused(why) => CommandError::Refused(why),
+        CrdError::Unknown(why) => CommandError::Remote(why),
     }
 }

@@ -20,11 +20,11 @@ pub struct CrdsArguments {
     #[arg(long, conflicts_with = "delete")]
     apply: bool,
 
-    /// Delete the CustomResourceDefinitions from a cluster, with every
-    /// DeletionPolicy, Relation, DeletionApproval and Pause. A belay that is
-    /// installed has to be uninstalled first. It takes get and delete on
-    /// customresourcedefinitions, list on both kinds of webhook configurations,
-    /// and list on every resource of belay.dev to count what goes
+    /// Delete the CustomResourceDefinitions from a cluster, including every
+    /// DeletionPolicy, Relation, DeletionApproval and Pause. Uninstall belay first. You
+    /// need get and delete on customresourcedefinitions, list on both kinds of webhook
+    /// configurations, and list on all resources of belay.dev to count the deleted
+    /// objects
     #[arg(long)]
     delete: bool,
 
@@ -35,8 +35,8 @@ pub struct CrdsArguments {
 pub fn run(arguments: CrdsArguments) -> Result<(), CommandError> {
     let CrdsArguments { apply, delete, access } = arguments;
     match (apply, delete) {
-        (true, _) => block_on(cluster::bring_up_to_date(&access.into()))?,
-        (_, true) => block_on(cluster::take_out(&access.into()))?,
+        (true, _) => block_on(cluster::update(&access.into()))?,
+        (_, true) => block_on(cluster::delete_all(&access.into()))?,
         _ if access.is_given() => Err(CommandError::Usage(
             "what is printed is the same for every cluster: give --apply or --delete as well, or \
              no --kubeconfig, --context and --as"
@@ -46,8 +46,8 @@ pub fn run(arguments: CrdsArguments) -> Result<(), CommandError> {
     }
 }
 
-/// One document an object: the kinds first, so that nobody who reads from the
-/// top meets a check of something unknown.
+/// One document for each object. The kinds come first, so that a check never mentions an
+/// unknown kind.
 fn documents() -> Result<String, CommandError> {
     let mut documents = Vec::new();
     for definition in definitions() {
@@ -96,7 +96,7 @@ mod tests {
             assert_eq!(document.get("status"), None);
             assert!(!document.to_string().contains("nullable"), "{document:#}");
         }
-        // What YAML makes of a sentence is that sentence.
+        // YAML must not change the text.
         let objects: Vec<Value> = definitions()
             .iter()
             .map(|d| serde_json::to_value(d).unwrap())

@@ -1,5 +1,5 @@
-//! `belay status --plan`: what policies in files would do, where nothing of
-//! belay need be installed.
+//! `kubectl belay status --plan`: shows the coverage of policies in files. belay need not
+//! be installed.
 //!
 //! ```text
 //!  -f policies ─► rules ─┬► cluster: Snapshot, a list of each kind ─┐
@@ -35,8 +35,7 @@ use crate::policy::{Identities, PolicySet};
 
 #[derive(Debug, Args)]
 pub struct PlanArguments {
-    /// Say what policies in files would do: belay need not be installed, nor its
-    /// kinds
+    /// Show what policies in files would cover. belay and its CRDs need not be installed
     #[arg(long, requires = "filename")]
     pub plan: bool,
 
@@ -45,8 +44,8 @@ pub struct PlanArguments {
     #[arg(short, long, value_name = "FILE|DIR|-", requires = "plan", value_delimiter = ',')]
     filename: Vec<PathBuf>,
 
-    /// With --plan, no cluster but the objects of files: a folder, manifests, what
-    /// kubectl get -o yaml has printed, or - for standard input
+    /// With --plan, use the objects in files instead of a cluster: a folder, manifests,
+    /// the output of kubectl get -o yaml, or - for standard input
     #[arg(long, value_name = "DIR|FILE|-", requires = "plan", value_delimiter = ',')]
     from: Vec<PathBuf>,
 }
@@ -94,8 +93,7 @@ async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report
         (world.graph.kinds.find("", "Namespace"), named)
     };
     let mut not_read = BTreeMap::new();
-    // Their labels say which policies mean an object. Who uses what does not
-    // matter here, and is not read.
+    // Only the labels of Namespaces matter here; users are not read.
     if let Some(kind) = places {
         match snapshot.listed(kind).await {
             Ok(objects) => {
@@ -120,7 +118,7 @@ async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report
             Ok(objects) => objects
                 .iter()
                 .filter_map(|json| serde_json::from_str(json.get()).ok())
-                .for_each(|object| tally.look(&situation, info, &object)),
+                .for_each(|object| tally.add(&situation, info, &object)),
             Err(error) => drop(not_read.insert(info.full_name(), error.to_string())),
         }
     }
@@ -150,9 +148,9 @@ fn of_files(
     let files::World { graph, policies, .. } = world;
     let mut tally = Tally::default();
     for (info, object) in &seen {
-        // It was read with better words when it was taken in.
+        // The error was reported when the object was stored.
         if let Ok(object) = Object::deserialize(object) {
-            tally.look(&situation(&graph, &policies), info, &object);
+            tally.add(&situation(&graph, &policies), info, &object);
         }
     }
     let stale = HashSet::new();

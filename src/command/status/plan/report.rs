@@ -1,4 +1,4 @@
-//! What `belay status --plan` says, as data and as a table.
+//! The report of `status --plan`, as data and as a table.
 
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -6,20 +6,20 @@ use std::process::ExitCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::tally::{Counted, OfKind, Tally};
+use super::tally::{Counted, KindTally, Tally};
 use crate::command::CommandError;
 use crate::command::document::{Content, NotRead, document};
 use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
-use crate::command::serve::BACKFILL;
+use crate::command::serve::DEFAULT_BACKFILL;
 use crate::command::status::report::{SHOWN, modes};
 use crate::objects::Kinds;
 use crate::policy::api::{Action, DeletionPolicySpec};
 use crate::policy::{PolicySet, Source};
 
-/// So many kinds are told of one policy, unless all are asked for.
+/// The number of kinds of one policy without --all.
 const KINDS: usize = 8;
 
-/// Everything that is said.
+/// The report.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -29,7 +29,7 @@ pub struct Report {
     not_read: Vec<NotRead>,
 }
 
-/// What one policy would do.
+/// The coverage of one policy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct PolicyPlan {
@@ -58,7 +58,7 @@ struct Kind {
     /// The plural name of the kind, with its group.
     resource: String,
     #[serde(flatten)]
-    counts: OfKind,
+    counts: KindTally,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -76,7 +76,7 @@ impl Content for Report {
 }
 
 impl Report {
-    /// Of what was counted. `stale`: the groups of which nobody knows all kinds.
+    /// `stale`: the groups whose kinds are incomplete.
     pub fn new(
         specs: &[(String, DeletionPolicySpec)],
         (policies, kinds): (&PolicySet, &Kinds),
@@ -85,7 +85,7 @@ impl Report {
         not_read: Vec<NotRead>,
     ) -> Self {
         let unknown = policies.unknown_kinds(kinds).into_iter().filter(|(_, kind)| {
-            // `gizmos.example.com`: the group is what stands behind the plural.
+            // The group follows the plural, as in `gizmos.example.com`.
             kind.split_once('.').is_none_or(|(_, group)| !stale.contains(group))
         });
         let unknown: Vec<(&Source, String)> = unknown.collect();
@@ -96,8 +96,8 @@ impl Report {
                 let mine = unknown.iter().filter(|(source, _)| is(source));
                 let unknown_kinds = mine.map(|(_, kind)| kind.clone()).collect();
                 let limit = policies.iter().find(|policy| is(&policy.source));
-                let limit = limit.and_then(|policy| policy.backfill).unwrap_or(BACKFILL);
-                PolicyPlan::new(name, spec, tally.of(name), unknown_kinds, limit)
+                let limit = limit.and_then(|policy| policy.backfill).unwrap_or(DEFAULT_BACKFILL);
+                PolicyPlan::new(name, spec, tally.for_policy(name), unknown_kinds, limit)
             })
             .collect();
         plans.sort_by(|a, b| a.name.cmp(&b.name));
@@ -152,7 +152,7 @@ impl PolicyPlan {
     ) -> Self {
         let Counted { kinds, not_held } = counted;
         let late = kinds.iter().filter(|(_, kind)| limit > 0 && kind.late > limit);
-        let notes = late.map(|(resource, OfKind { late, .. })| {
+        let notes = late.map(|(resource, KindTally { late, .. })| {
             format!(
                 "{late} {resource} would get the hold late, more than the {limit} that may: none \
                  of them would; next: narrow the policy, or set its annotation \
@@ -184,7 +184,7 @@ impl PolicyPlan {
             self.protects.join(", ").into(),
         ]);
         let mut below = |text: String| table.below(&screen.paragraph(2, &text));
-        // The row has said it of one kind already.
+        // The row contains it already.
         if self.kinds.len() > 1 {
             let (shown, more) = cut(&self.kinds, KINDS, all);
             let told =
@@ -212,7 +212,7 @@ mod tests {
 
     fn plan(late: usize, limit: usize, unknown: &[&str]) -> PolicyPlan {
         let spec = DeletionPolicySpec::default();
-        let of_kind = OfKind { protected: late, held: late, late };
+        let of_kind = KindTally { protected: late, held: late, late };
         let kinds = [("configmaps".to_owned(), of_kind)].into();
         let counted = Counted { kinds, ..Counted::default() };
         let unknown = unknown.iter().map(|kind| (*kind).to_owned()).collect();

@@ -1,5 +1,5 @@
-//! How much of what there is each policy would protect and hold, by the code
-//! that puts holds on.
+//! Counts the objects that each policy would protect and hold, with the code that adds
+//! holds.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,31 +21,31 @@ pub struct Tally(HashMap<String, Counted>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counted {
     /// By kind.
-    pub kinds: BTreeMap<String, OfKind>,
-    /// So many objects would have no hold, by kind and why.
+    pub kinds: BTreeMap<String, KindTally>,
+    /// Objects without a hold, by kind and reason.
     pub not_held: BTreeMap<(String, &'static str), usize>,
 }
 
 /// The counts of one policy and one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct OfKind {
+pub struct KindTally {
     /// The number of objects that the policy would protect.
     pub protected: usize,
     /// The number of these objects that would have the hold.
     pub held: usize,
-    /// So many of these would get it because of this policy, and late.
+    /// Held objects that exist already and would get the hold because of this policy.
     #[serde(skip)]
     pub late: usize,
 }
 
 impl Tally {
-    /// What was counted of a policy.
-    pub fn of(&self, policy: &str) -> Counted {
+    /// The counts of a policy.
+    pub fn for_policy(&self, policy: &str) -> Counted {
         self.0.get(policy).cloned().unwrap_or_default()
     }
 
-    /// Looks at one object.
-    pub fn look(&mut self, situation: &Situation<'_>, info: &KindInfo, object: &Object<'_>) {
+    /// Counts one object.
+    pub fn add(&mut self, situation: &Situation<'_>, info: &KindInfo, object: &Object<'_>) {
         let resource = (info.group.as_str(), info.resource.as_str());
         let metadata = &object.metadata;
         let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);
@@ -56,7 +56,7 @@ impl Tally {
         let planned = plan(situation, true, resource, object);
         let held = match planned {
             Plan::PutOn(_) | Plan::Rename(_) => true,
-            // One of two names of it may be taken off.
+            // Removing one of two names keeps the hold.
             Plan::TakeOff(_) => hold_want(situation, facts) != Wanted::No,
             Plan::Nothing => object.is_held(),
         };
@@ -117,8 +117,7 @@ mod tests {
     use crate::policy::{Policy, PolicySet};
     use crate::relations::Catalogue;
 
-    /// What a policy would do with one object: how many it protects, how many it
-    /// holds, and why not.
+    /// What a policy would do with one object: protected, held, and why not.
     fn told(spec: serde_json::Value, kind: (&str, &str), metadata: &str) -> (usize, usize, String) {
         let spec: DeletionPolicySpec = serde_json::from_value(spec).unwrap();
         let policy = Policy::compile("p", &spec).unwrap();
@@ -129,11 +128,11 @@ mod tests {
         let object: Object<'_> = serde_json::from_str(&json).unwrap();
         let info = graph.kinds.info(graph.kinds.find(kind.0, kind.1).unwrap());
         let mut tally = Tally::default();
-        tally.look(&situation, info, &object);
-        let counted = tally.of("p");
+        tally.add(&situation, info, &object);
+        let counted = tally.for_policy("p");
         let of_kind = counted.kinds.values().next().copied().unwrap_or_default();
         let why = counted.not_held.keys().next().map(|(_, why)| *why).unwrap_or_default();
-        // Whoever would get it is told apart from whoever has it.
+        // Objects that would get the hold are counted separately.
         assert!(of_kind.late <= of_kind.held);
         (of_kind.protected, of_kind.held, why.to_owned())
     }

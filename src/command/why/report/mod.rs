@@ -182,7 +182,7 @@ impl Content for Report {
 impl Report {
     pub async fn new(session: &Session, snapshot: &Snapshot, verdict: &Verdict) -> Self {
         // Whoever may not read the Lease is told nothing about it.
-        let leader = Leader::of(&session.visitor.leader().await);
+        let leader = Leader::from_lease(&session.visitor.leader().await);
         let unled = leader.state == LeaderState::Nobody;
         let terminating = Terminating::of(session, snapshot, unled).await;
         let passes = matches!(verdict.decision, Decision::Allow | Decision::Audit | Decision::Warn);

@@ -25,7 +25,7 @@ fn report() -> Report {
         managed_by: vec!["Helm release web\u{1b}[2J".to_owned()],
         written_by: None,
         refused: Vec::new(),
-        leader: Leader::of(&Ok::<_, ()>(None)),
+        leader: Leader::from_lease(&Ok::<_, ()>(None)),
         approvers: None,
         named: "configmaps \"settings\"".to_owned(),
         now: Timestamp::UNIX_EPOCH,
@@ -87,7 +87,7 @@ fn the_ways_out_are_told_once() {
         }),
         not_read: vec![unread("a", "x"), unread("b", forbidden), unread("c", forbidden)],
         evidence_not_read: vec![unread("events", forbidden), unread("nodes", "x")],
-        leader: Leader::of(&Err(())),
+        leader: Leader::from_lease(&Err(())),
         ..report()
     };
     assert_eq!(

@@ -1,0 +1,181 @@
+//! Updates a CRD.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::ObjectMeta;
+use tokio::time::Instant;
+
+use super::{CrdError, POLL_INTERVAL, WAIT_LIMIT, crd_api, crd_error, crd_name, read};
+use crate::cluster::api::post_params;
+use crate::cluster::pace::{LIMIT, timed};
+use crate::objects::ApiError;
+
+/// The number of attempts when another client writes the CRD at the same time.
+const MAX_ATTEMPTS: usize = 5;
+
+/// The result of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It was not there.
+    Created,
+    /// The CRD was replaced.
+    Updated,
+    /// The CRD was up to date.
+    None,
+}
+
+/// Creates or replaces a CRD and waits until the API server serves it.
+pub async fn apply(
+    client: &kube::Client,
+    wanted: &CustomResourceDefinition,
+) -> Result<Change, CrdError> {
+    let mut tries = MAX_ATTEMPTS;
+    let change = loop {
+        let written = match read(client, crd_name(wanted)).await? {
+            None => create(client, wanted).await,
+            Some(stored) => match refusal(wanted, &stored) {
+                Some(why) => return Err(CrdError::Refused(why)),
+                None => replace(client, wanted, stored).await,
+            },
+        };
+        match written {
+            Ok(change) => break change,
+            // Another client has changed it: read it again.
+            Err(Written::Meanwhile) if tries > 0 => tries -= 1,
+            Err(Written::Meanwhile) => {
+                let why = ApiError::Other("somebody else keeps writing it".to_owned());
+                return Err(crd_error("write", crd_name(wanted), why));
+            }
+            Err(Written::Not(error)) => return Err(crd_error("write", crd_name(wanted), error)),
+        }
+    };
+    wait_until_established(client, crd_name(wanted)).await?;
+    Ok(change)
+}
+
+/// Why the stored CRD can't be replaced, and what to do; `None` if it can.
+pub fn refusal(
+    wanted: &CustomResourceDefinition,
+    stored: &CustomResourceDefinition,
+) -> Option<String> {
+    let name = crd_name(wanted);
+    if stored.metadata.deletion_timestamp.is_some() {
+        return Some(format!(
+            "customresourcedefinition {name} is being deleted; next: wait until it is gone, and \
+             then the same again"
+        ));
+    }
+    let status = stored.status.as_ref();
+    let versions = status.and_then(|status| status.stored_versions.as_ref());
+    let known = |version: &&String| wanted.spec.versions.iter().any(|v| v.name == **version);
+    let lost: Vec<&String> = versions.into_iter().flatten().filter(|v| !known(v)).collect();
+    let lost = lost.iter().map(|version| version.as_str()).collect::<Vec<_>>().join(", ");
+    (!lost.is_empty()).then(|| {
+        format!(
+            "customresourcedefinition {name} has objects stored in version {lost}, which this belay \
+             does not know: nobody could read them any more; nothing was changed. Next: use the \
+             belay that knows {lost}, or have the objects stored anew and take {lost} off \
+             status.storedVersions"
+        )
+    })
+}
+
+/// Why something was not written.
+enum Written {
+    /// The CRD has changed since it was read.
+    Meanwhile,
+    /// Anything else.
+    Not(ApiError),
+}
+
+impl From<kube::Error> for Written {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            // Or it was created or deleted meanwhile.
+            kube::Error::Api(status) if matches!(status.code, 404 | 409) => Self::Meanwhile,
+            other => Self::Not(other.into()),
+        }
+    }
+}
+
+impl From<ApiError> for Written {
+    fn from(error: ApiError) -> Self {
+        Self::Not(error)
+    }
+}
+
+async fn create(
+    client: &kube::Client,
+    wanted: &CustomResourceDefinition,
+) -> Result<Change, Written> {
+    send(crd_api(client).create(&post_params(false), wanted)).await?;
+    Ok(Change::Created)
+}
+
+/// Replaces a CRD if that changes it. Only the API server knows, because it adds default
+/// values, so a dry run comes first.
+async fn replace(
+    client: &kube::Client,
+    wanted: &CustomResourceDefinition,
+    stored: CustomResourceDefinition,
+) -> Result<Change, Written> {
+    let api = crd_api(client);
+    let (metadata, message) = merged(&wanted.metadata, stored.metadata.clone());
+    let after = CustomResourceDefinition { metadata, spec: wanted.spec.clone(), ..stored };
+    let tried = send(api.replace(crd_name(wanted), &post_params(true), &after)).await?;
+    if !message && tried.metadata.generation == after.metadata.generation {
+        return Ok(Change::None);
+    }
+    send(api.replace(crd_name(wanted), &post_params(false), &after)).await?;
+    Ok(Change::Updated)
+}
+
+/// Sends one request. A conflict (409) is a separate result.
+async fn send<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Written> {
+    timed(LIMIT, request).await?.map_err(Written::from)
+}
+
+/// The stored metadata with the labels and annotations of the new CRD, and whether they
+/// differ. Other labels and annotations stay, because other clients may identify the CRD
+/// by them.
+fn merged(wanted: &ObjectMeta, mut stored: ObjectMeta) -> (ObjectMeta, bool) {
+    let fill = |stored: &mut Option<BTreeMap<String, String>>,
+                wanted: &Option<BTreeMap<String, String>>| {
+        let mut changed = false;
+        for (key, value) in wanted.iter().flatten() {
+            let before = stored.get_or_insert_default().insert(key.clone(), value.clone());
+            changed |= before.as_ref() != Some(value);
+        }
+        changed
+    };
+    let labels = fill(&mut stored.labels, &wanted.labels);
+    let annotations = fill(&mut stored.annotations, &wanted.annotations);
+    (stored, labels || annotations)
+}
+
+/// Waits until the API server serves the kind.
+async fn wait_until_established(client: &kube::Client, name: &str) -> Result<(), CrdError> {
+    let until = Instant::now() + WAIT_LIMIT;
+    loop {
+        let stored = read(client, name).await?;
+        let status = stored.and_then(|stored| stored.status);
+        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+        if condition("Established").is_some_and(|condition| condition.status == "True") {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let why = condition("NamesAccepted").filter(|condition| condition.status == "False");
+            let why = why.and_then(|condition| condition.message.clone());
+            let why = why.unwrap_or_else(|| {
+                format!("it is not Established after {} s", WAIT_LIMIT.as_secs())
+            });
+            return Err(CrdError::Unknown(format!(
+                "customresourcedefinition {name} is stored, and its objects are not served: {why}; \
+                 next: kubectl describe customresourcedefinition {name}"
+            )));
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}

@@ -1,0 +1,191 @@
+//! Deletes expired approvals when no object that they cover is Terminating: an approval
+//! whose cascade began in time applies until the cascade ends.
+
+use kube::api::{Api, DeleteParams, Preconditions};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::api;
+use super::api::Detail;
+use super::context::Context;
+use super::pace::within;
+use super::world::{SharedWorld, World};
+use crate::objects::{ApiError, Object, Uid};
+use crate::policy::Approval;
+use crate::policy::api::DeletionApproval;
+
+/// Expired approvals are kept for this time, so that users can read them.
+const RETENTION_SECONDS: i64 = 600;
+
+/// Deletes expired approvals while this replica is the leader.
+pub async fn run(context: Context) {
+    context.signals.while_leading(|| sweep_regularly(&context), std::future::pending).await;
+}
+
+async fn sweep_regularly(context: &Context) {
+    let mut ticks = interval(context.settings.timing.checks.approvals);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err((approval, error)) = sweep(&context.client, &context.world).await {
+            tracing::warn!(
+                approval,
+                %error,
+                "an expired approval could not be taken away; it is tried again, and check that \
+                 belay's account may get what it covers and delete deletionapprovals"
+            );
+        }
+    }
+}
+
+/// Deletes expired approvals. An approval that may still apply stays and does not delay
+/// the others. Returns the first error.
+async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String, ApiError)> {
+    let now = jiff::Timestamp::now().as_second();
+    let expired: Vec<Approval> = {
+        let world = world.read();
+        let over = world.policies.approvals.iter().filter(|a| a.expires + RETENTION_SECONDS < now);
+        over.filter(|approval| !covers_terminating_object(&world, approval)).cloned().collect()
+    };
+    let approvals: Api<DeletionApproval> = Api::all(client.clone());
+    let mut first = None;
+    for approval in expired {
+        match is_terminating(client, world, &approval).await {
+            Ok(false) => {}
+            Ok(true) => continue,
+            Err(error) => {
+                first.get_or_insert((approval.name, error));
+                continue;
+            }
+        }
+        // belay replaces the approval of an exemption under the same name, so the current
+        // one may be valid.
+        let uid = Some(approval.own_uid.clone());
+        let same = Preconditions { uid, ..Preconditions::default() };
+        let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
+        let delete = async {
+            match approvals.delete(&approval.name, &options).await {
+                Ok(_) => Ok(true),
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+                Err(error) => Err(error),
+            }
+        };
+        match within(delete).await {
+            Ok(true) => tracing::info!(approval = approval.name, "expired approval taken away"),
+            // Another client has deleted or replaced it.
+            Ok(false) => {}
+            Err(error) => drop(first.get_or_insert((approval.name, error))),
+        }
+    }
+    first.map_or(Ok(()), Err)
+}
+
+/// For an approval that covers content, belay does not determine the exact content: it
+/// stays while any object within its reach is Terminating that was deleted before it
+/// expired.
+fn covers_terminating_object(world: &World, approval: &Approval) -> bool {
+    let now = world.clock.now().as_second();
+    approval.content
+        && world.waiting.seen.iter().any(|((_, namespace, _), seen)| {
+            let deleted = seen.sight.deleted.as_deref().and_then(|time| time.parse().ok());
+            let deleted = deleted.map(jiff::Timestamp::as_second);
+            approval.reaches(namespace) && approval.is_in_force(deleted, i64::MIN, now)
+        })
+}
+
+async fn is_terminating(
+    client: &kube::Client,
+    world: &SharedWorld,
+    approval: &Approval,
+) -> Result<bool, ApiError> {
+    let info = {
+        let kinds = &world.read().graph.kinds;
+        let kind = kinds.find_resource(&approval.group, &approval.resource);
+        kind.map(|kind| kinds.info(kind).clone())
+    };
+    let Some(info) = info else { return Ok(false) };
+    let (namespace, name) = (approval.namespace.as_str(), approval.object.as_str());
+    let read = api::object(client, &info, namespace, name, Detail::Metadata);
+    let Some(json) = within(read).await? else { return Ok(false) };
+    let object = serde_json::from_str::<Object<'_>>(&json).ok();
+    // Another object of that name is none of this approval's.
+    Ok(object.is_none_or(|object| {
+        object.is_terminating() && Uid::new(&object.metadata.uid) == approval.uid
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::{Mutex, RwLock};
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::local_api::{failure, local_client};
+    use crate::cluster::world::Seen;
+    use crate::policy::Approvals;
+
+    fn approval(name: &str) -> Approval {
+        let approval = json!({
+            "metadata": {"name": name, "uid": format!("uid-of-{name}"),
+                "creationTimestamp": "2020-01-01T00:00:00Z"},
+            "spec": {"targetRef": {"resource": "configmaps", "namespace": "shop",
+                "name": format!("of-{name}"), "uid": format!("uid-of-of-{name}")},
+                "approver": "bob", "reason": "because", "expirationTime": "2020-01-01T01:00:00Z"},
+        });
+        Approval::compile(&serde_json::from_value(approval).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn h74_what_waits_keeps_only_the_approvals_that_may_cover_it() {
+        let covering = |namespace: &str, deleted: &str| {
+            let object = json!({"metadata": {"name": "own", "uid": "u", "resourceVersion": "1",
+                "deletionTimestamp": deleted, "finalizers": [crate::objects::HOLD]}});
+            let mut world = World::default();
+            let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+            let sight = crate::hold::TargetState::read(&object).unwrap();
+            let seen = Seen { sight, requested: None, unused: false, changes: 0, unwatched: false };
+            world.waiting.seen.insert((kind, namespace.to_owned(), "own".to_owned()), seen);
+            let approval = Approval { content: true, ..approval("a") };
+            covers_terminating_object(&world, &approval)
+        };
+        assert!(covering("shop", "2020-01-01T00:30:00Z"));
+        assert!(!covering("other", "2020-01-01T00:30:00Z"));
+        assert!(!covering("shop", "2020-01-01T01:30:00Z"));
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_looked_at_keeps_no_other_and_none_is_taken_for_another() {
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let heard = done.clone();
+        let client = local_client(move |request| {
+            let path = request.uri().path();
+            let code = match *request.method() {
+                http::Method::GET if path.contains("/of-unread-") => {
+                    heard.lock().push(path.to_owned());
+                    403
+                }
+                http::Method::GET => 404,
+                _ => {
+                    let uid = request.body()["preconditions"]["uid"].as_str().unwrap_or_default();
+                    heard.lock().push(uid.to_owned());
+                    // One was re-created, one was deleted.
+                    if path.ends_with("/anew") { 409 } else { 404 }
+                }
+            };
+            Some(failure(code, "no", ("", "")))
+        });
+        let mut world = World::default();
+        // Whatever their order is, something comes behind one of the two.
+        world.policies.approvals =
+            Approvals::new(["anew", "unread-1", "gone", "unread-2"].map(approval));
+        let world = Arc::new(RwLock::new(world));
+        let error = sweep(&client, &world).await;
+        assert!(matches!(error, Err((_, ApiError::Forbidden(_)))), "{error:?}");
+        let mut done = done.lock().clone();
+        done.sort();
+        let read = "/api/v1/namespaces/shop/configmaps/of-unread-";
+        let [one, two] = [1, 2].map(|n| format!("{read}{n}"));
+        assert_eq!(done, [&one, &two, "uid-of-anew", "uid-of-gone"]);
+    }
+}

@@ -1,0 +1,216 @@
+//! CRDs: objects like others, and beside that the kinds that they define.
+//!
+//! Discovery learns of a new CRD some seconds later than the watch does, so
+//! custom kinds are learnt from here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::sync::Notify;
+
+use super::objects::ObjectSink;
+use super::watcher::Sink;
+use crate::objects::{ApiError, KindInfo, Kinds, Unreadable};
+
+/// The kinds that CRDs define, by the names of the CRDs.
+pub type Crds = Arc<Mutex<BTreeMap<String, Crd>>>;
+
+/// The content of a CRD that belay needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crd {
+    /// The kind; the version that is stored comes first, because reading it
+    /// takes no conversion.
+    pub info: KindInfo,
+    /// Whether the CRD is Terminating.
+    pub terminating: bool,
+}
+
+/// Receives the watch events of CRDs.
+pub struct CrdSink {
+    pub objects: ObjectSink,
+    pub crds: Crds,
+    pub news: Arc<Notify>,
+    /// Those of the list that is being read.
+    listed: Option<BTreeMap<String, Crd>>,
+}
+
+#[derive(Deserialize)]
+struct Slim {
+    metadata: Metadata,
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    #[serde(default)]
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    group: String,
+    scope: String,
+    names: Names,
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+struct Names {
+    kind: String,
+    plural: String,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    name: String,
+    #[serde(default)]
+    served: bool,
+    #[serde(default)]
+    storage: bool,
+}
+
+#[derive(Deserialize, Default)]
+struct Status {
+    // A new CRD contains null.
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+/// Reads a CRD; `None` while it is not established, or serves nothing.
+pub(super) fn read(json: &str) -> Result<(String, Option<Crd>), Unreadable> {
+    let slim = serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error));
+    let Slim { metadata, spec, status } = slim?;
+    let established =
+        status.conditions.iter().flatten().any(|c| c.kind == "Established" && c.status == "True");
+    let mut versions: Vec<&Version> = spec.versions.iter().filter(|v| v.served).collect();
+    versions.sort_by_key(|version| !version.storage);
+    let Some(first) = versions.first().filter(|_| established) else {
+        return Ok((metadata.name, None));
+    };
+    let namespaced = spec.scope == "Namespaced";
+    let mut info =
+        Kinds::custom(&spec.group, &first.name, &spec.names.kind, &spec.names.plural, namespaced);
+    info.versions = versions.iter().map(|version| version.name.clone()).collect();
+    let terminating = metadata.deletion_timestamp.is_some();
+    Ok((metadata.name, Some(Crd { info, terminating })))
+}
+
+impl CrdSink {
+    /// Nothing is known yet.
+    pub fn new(objects: ObjectSink, crds: Crds, news: Arc<Notify>) -> Self {
+        Self { objects, crds, news, listed: None }
+    }
+
+    fn learn(&mut self, json: &str) -> Result<(), Unreadable> {
+        let (name, definition) = read(json)?;
+        if let Some(listed) = &mut self.listed {
+            listed.extend(definition.map(|definition| (name, definition)));
+            return Ok(());
+        }
+        let mut crds = self.crds.lock();
+        if crds.get(&name) == definition.as_ref() {
+            return Ok(());
+        }
+        match definition {
+            Some(definition) => crds.insert(name, definition),
+            None => crds.remove(&name),
+        };
+        drop(crds);
+        self.news.notify_one();
+        Ok(())
+    }
+}
+
+impl Sink for CrdSink {
+    fn begin(&mut self) {
+        self.listed = Some(BTreeMap::new());
+        self.objects.begin();
+    }
+
+    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
+        let learned = self.learn(json);
+        self.objects.list(json).and(learned)
+    }
+
+    fn end(&mut self) {
+        if let Some(listed) = self.listed.take() {
+            *self.crds.lock() = listed;
+        }
+        self.objects.end();
+        self.news.notify_one();
+    }
+
+    fn change(&mut self, json: &str) -> Result<(), Unreadable> {
+        let changed = self.objects.change(json);
+        changed.and(self.learn(json))
+    }
+
+    fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
+        let name = match read(json) {
+            Ok((name, _)) => Some(name),
+            Err(unreadable) => unreadable.place.map(|(_, name)| name),
+        };
+        if let Some(name) = name {
+            self.crds.lock().remove(&name);
+        }
+        self.news.notify_one();
+        self.objects.remove(json)
+    }
+
+    fn skip(&mut self) {
+        self.objects.skip();
+    }
+
+    fn current(&mut self) {
+        self.objects.current();
+    }
+
+    fn disconnected(&mut self) {
+        self.objects.disconnected();
+    }
+
+    fn broken(&mut self, error: &ApiError, since: Duration) {
+        self.objects.broken(error, since);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_stored_version_comes_first_and_what_is_not_established_is_no_kind() {
+        let crd = |established: &str| {
+            json!({
+                "metadata": {"name": "widgets.example.com"},
+                "spec": {"group": "example.com", "scope": "Namespaced",
+                    "names": {"kind": "Widget", "plural": "widgets"},
+                    "versions": [{"name": "v1", "served": true, "storage": false},
+                        {"name": "v0", "served": false, "storage": false},
+                        {"name": "v2", "served": true, "storage": true}]},
+                "status": {"conditions": [{"type": "Established", "status": established}]},
+            })
+            .to_string()
+        };
+        let (name, definition) = read(&crd("True")).unwrap();
+        assert_eq!(name, "widgets.example.com");
+        assert_eq!(definition.unwrap().info.versions, ["v2", "v1"]);
+        assert_eq!(read(&crd("False")).unwrap().1, None);
+        let new = crd("True").replace(r#"[{"status":"True","type":"Established"}]"#, "null");
+        assert_eq!(read(&new).unwrap().1, None);
+    }
+}

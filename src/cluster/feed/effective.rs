@@ -1,0 +1,226 @@
+//! Decides which of the stored policies and relations are in force.
+//!
+//! An invalid new version does not replace a valid old one, and a missing CRD does not
+//! remove its objects: the accidental deletion of the CRD of DeletionPolicy must not end
+//! all protection.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use kube::ResourceExt as _;
+
+use super::own_kinds::{OwnKindState, OwnObjects};
+use crate::objects::ApiError;
+use crate::policy::api::{Check as _, Problem};
+use crate::policy::{Approvals, Pause, Policy, compile_relation};
+use crate::relations::CustomRelation;
+
+/// Policies and relations as they are in force.
+#[derive(Debug)]
+pub struct EffectiveRules {
+    /// After the CRD was deleted and re-created, policies are re-created one by one. Only
+    /// after this time without a change do missing policies count as deleted.
+    thaw: Duration,
+    pub policies: BTreeMap<String, Policy>,
+    pub relations: BTreeMap<String, CustomRelation>,
+    /// The problems of objects that can't be used.
+    pub problems: BTreeMap<String, Vec<Problem>>,
+    frozen: Freeze,
+    /// The policies at the last update: while they are re-created one by one, more may
+    /// follow.
+    written: BTreeSet<String>,
+}
+
+/// Whether the CRDs of belay's own kinds exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnCrds {
+    /// They are, and stay.
+    Present,
+    /// One is missing or Terminating.
+    Absent,
+    /// They could not be read.
+    Unknown,
+}
+
+#[derive(Debug, Default, PartialEq)]
+enum Freeze {
+    #[default]
+    No,
+    /// Since a kind vanished, or something changed after it came back.
+    Since(Instant),
+}
+
+/// What taking in came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RulesChange {
+    /// Whether policies have changed.
+    pub policies: bool,
+    /// Whether relations have changed.
+    pub relations: bool,
+    /// When to update again without a change.
+    pub retry_after: Option<Duration>,
+}
+
+impl EffectiveRules {
+    /// Nothing is in force yet.
+    pub fn new(thaw: Duration) -> Self {
+        Self {
+            thaw,
+            policies: BTreeMap::new(),
+            relations: BTreeMap::new(),
+            problems: BTreeMap::new(),
+            frozen: Freeze::default(),
+            written: BTreeSet::new(),
+        }
+    }
+
+    /// Whether deleted policies stay in force for now.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen != Freeze::No
+    }
+
+    /// A policy or Relation that is written, and of which nothing is in force:
+    /// this version of belay cannot read it. What it protects is not known to
+    /// be free.
+    pub fn first_unreadable(&self, own_objects: &OwnObjects) -> Option<String> {
+        let policies = own_objects.policies.all.keys();
+        let policies = policies.filter(|name| !self.policies.contains_key(*name));
+        let relations = own_objects.relations.all.iter().filter(|(_, written)| written.is_err());
+        let relations = relations.filter(|(name, _)| !self.relations.contains_key(*name));
+        let policies = policies.map(|name| format!("DeletionPolicy {name}"));
+        policies.chain(relations.map(|(name, _)| format!("Relation {name}"))).next()
+    }
+
+    /// Whether something would go: then it has to be known why.
+    pub fn would_remove(&self, own_objects: &OwnObjects) -> bool {
+        self.is_frozen()
+            || self.policies.keys().any(|name| !own_objects.policies.all.contains_key(name))
+            || self.relations.keys().any(|name| !own_objects.relations.all.contains_key(name))
+    }
+
+    /// Applies the stored objects.
+    pub fn update(&mut self, own_objects: &OwnObjects, crds: OwnCrds, now: Instant) -> RulesChange {
+        let vanished = crds == OwnCrds::Absent
+            || is_absent(&own_objects.policies)
+            || is_absent(&own_objects.relations);
+        let mut change = RulesChange::default();
+        if vanished && (self.is_frozen() || !self.policies.is_empty() || !self.relations.is_empty())
+        {
+            self.frozen = Freeze::Since(now);
+        }
+        let written: BTreeSet<String> = own_objects.policies.all.keys().cloned().collect();
+        if self.is_frozen() && written != self.written {
+            self.frozen = Freeze::Since(now);
+        }
+        self.written = written;
+        let may_remove = match self.frozen {
+            Freeze::No => !vanished && crds == OwnCrds::Present,
+            Freeze::Since(since) => {
+                let written = !self.written.is_empty() || self.policies.is_empty();
+                let quiet = now.saturating_duration_since(since) >= self.thaw;
+                let thaws = !vanished && crds == OwnCrds::Present && written && quiet;
+                if thaws {
+                    self.frozen = Freeze::No;
+                } else {
+                    change.retry_after = Some(self.thaw / 4);
+                }
+                thaws
+            }
+        };
+        change.policies = self.update_policies(own_objects, may_remove);
+        change.relations = self.update_relations(own_objects, may_remove);
+        if crds == OwnCrds::Unknown && self.would_remove(own_objects) {
+            change.retry_after = Some(Duration::from_secs(2));
+        }
+        change
+    }
+
+    fn update_policies(&mut self, own_objects: &OwnObjects, may_remove: bool) -> bool {
+        let mut changed = false;
+        if may_remove {
+            let before = self.policies.len();
+            self.policies.retain(|name, _| own_objects.policies.all.contains_key(name));
+            changed |= self.policies.len() != before;
+        }
+        self.problems.retain(|name, _| own_objects.policies.all.contains_key(name));
+        for (name, written) in &own_objects.policies.all {
+            let compiled = match written {
+                Ok(policy) => Policy::compile(name, &policy.spec).map(|compiled| {
+                    let mut compiled = compiled.with_annotations(policy.annotations());
+                    compiled.created = policy.creation_timestamp().map(|time| time.0.as_second());
+                    compiled
+                }),
+                Err(_) => Err(vec![UNREADABLE]),
+            };
+            match compiled {
+                Ok(policy) => {
+                    self.problems.remove(name);
+                    if self.policies.get(name) != Some(&policy) {
+                        self.policies.insert(name.clone(), policy);
+                        changed = true;
+                    }
+                }
+                Err(problems) => {
+                    if self.problems.get(name) != Some(&problems) {
+                        tracing::warn!(
+                            policy = name,
+                            "this policy cannot be used as it is written; its status says why, and what was in effective before stays"
+                        );
+                        self.problems.insert(name.clone(), problems);
+                    }
+                }
+            }
+        }
+        changed
+    }
+
+    fn update_relations(&mut self, own_objects: &OwnObjects, may_remove: bool) -> bool {
+        let mut changed = false;
+        if may_remove {
+            let before = self.relations.len();
+            self.relations.retain(|name, _| own_objects.relations.all.contains_key(name));
+            changed |= self.relations.len() != before;
+        }
+        for (name, written) in &own_objects.relations.all {
+            let compiled = match written {
+                Err(error) => Err(error.to_string()),
+                Ok(relation) => match relation.spec.problems().first() {
+                    Some(problem) => Err(format!("{}: {}", problem.field, problem.message)),
+                    None => compile_relation(name, &relation.spec)
+                        .map_err(|(field, message)| format!("{field}: {message}")),
+                },
+            };
+            match compiled {
+                Ok(custom) if self.relations.get(name) != Some(&custom) => {
+                    self.relations.insert(name.clone(), custom);
+                    changed = true;
+                }
+                Ok(_) => {}
+                Err(why) => {
+                    tracing::warn!(relation = name, why, "this Relation cannot be used");
+                }
+            }
+        }
+        changed
+    }
+}
+
+/// The problem of a policy that this version can't parse.
+const UNREADABLE: Problem = Problem {
+    field: String::new(),
+    message: "this version of belay cannot read it: it was written for another one",
+};
+
+fn is_absent<K>(state: &OwnKindState<K>) -> bool {
+    state.error == Some(ApiError::NotFound)
+}
+
+/// The approvals that can be counted.
+pub fn approvals(own_objects: &OwnObjects) -> Approvals {
+    Approvals::new(own_objects.approvals.all.values().filter_map(|approval| approval.clone().ok()))
+}
+
+/// The pauses.
+pub fn pauses(own_objects: &OwnObjects) -> Vec<Pause> {
+    own_objects.pauses.all.values().filter_map(|pause| pause.clone().ok()).collect()
+}

@@ -1,0 +1,247 @@
+//! The surroundings of objects: everything that their deletion could cascade to or break,
+//! whether a policy concerns it or not.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde_json::value::RawValue;
+
+use super::super::plan::{Want, plan};
+use super::{Snapshot, one_unreadable};
+use crate::cluster::api::Detail;
+use crate::cluster::world::{self, World};
+use crate::graph::{Incomplete, Listing};
+use crate::objects::{ApiError, KindId, full_name};
+use crate::relations::Reads;
+
+/// The number of lists that are read at the same time.
+const CONCURRENT_LISTS: usize = 12;
+
+/// How far to search.
+#[derive(Debug, Clone, Default)]
+pub struct SearchScope {
+    /// The namespaces in which all of it happens; none: it may happen
+    /// anywhere. An owner in a namespace owns nothing outside of it (R1), so
+    /// outside only those kinds are read that can need something from there.
+    pub namespaces: Option<BTreeSet<String>>,
+    /// Whether to find objects in other namespaces that only mention them.
+    pub mentions: bool,
+}
+
+/// What has been read.
+#[derive(Debug, Default)]
+pub struct Surroundings {
+    /// The kinds of which everything in a namespace was read, though not
+    /// everything.
+    pub in_namespace: HashSet<(KindId, String)>,
+    /// Objects as the API server has them, of the kinds that were asked for.
+    pub bodies: Vec<(KindId, Box<RawValue>)>,
+    /// The reason for each kind that could not be read.
+    pub unread: BTreeMap<String, String>,
+}
+
+/// What of a kind is to be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Everywhere,
+    Namespaces(BTreeSet<String>),
+}
+
+impl Snapshot {
+    /// Reads the surroundings. Of the kinds in `bodies` (group, plural name) it returns
+    /// whole objects as well. `report_progress` receives the numbers of kinds and objects
+    /// read so far.
+    pub async fn read_surroundings(
+        &self,
+        reach: &SearchScope,
+        bodies: &[(&str, &str)],
+        report_progress: impl Fn(usize, usize),
+    ) -> Surroundings {
+        let mut around = Surroundings::default();
+        let mut done: HashSet<KindId> = HashSet::new();
+        let (kinds, objects) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let near = &reach.namespaces.clone().unwrap_or_default();
+        loop {
+            let wanted: Vec<(KindId, Place)> = {
+                let world = self.context.world.read();
+                let mut wanted = wanted(&world, reach);
+                let planned = plan(&world, &self.context.settings);
+                let planned = planned.into_iter().filter(|(_, want)| *want == Want::All);
+                wanted.extend(planned.map(|(kind, _)| (kind, Place::Everywhere)));
+                // Only the objects contain the kinds of their owners.
+                let read = done.iter().chain(wanted.keys()).copied().collect::<Vec<_>>();
+                let owners =
+                    world.owners_of(read).into_iter().filter(|kind| is_listed(&world, *kind));
+                for owner in owners {
+                    wanted.entry(owner).or_insert(Place::Everywhere);
+                }
+                wanted.into_iter().filter(|(kind, _)| done.insert(*kind)).collect()
+            };
+            if wanted.is_empty() {
+                return around;
+            }
+            let lists = wanted.into_iter().map(|(kind, place)| {
+                let (report_progress, kinds, objects) = (&report_progress, &kinds, &objects);
+                async move {
+                    let read = self.list(kind, place, near, bodies).await;
+                    let kinds = kinds.fetch_add(1, Ordering::Relaxed) + 1;
+                    let count = read.objects;
+                    report_progress(kinds, objects.fetch_add(count, Ordering::Relaxed) + count);
+                    read
+                }
+            });
+            let mut lists = stream::iter(lists).buffer_unordered(CONCURRENT_LISTS);
+            while let Some(read) = lists.next().await {
+                around.in_namespace.extend(read.in_namespace);
+                around.bodies.extend(read.bodies);
+                around.unread.extend(read.unread);
+            }
+        }
+    }
+
+    /// One kind: everywhere where that is wanted and allowed, and `near` where
+    /// it is not allowed everywhere.
+    async fn list(
+        &self,
+        kind: KindId,
+        place: Place,
+        near: &BTreeSet<String>,
+        bodies: &[(&str, &str)],
+    ) -> Read {
+        let (info, detail) = {
+            let world = self.context.world.read();
+            (world.graph.kinds.info(kind).clone(), world.detail(kind))
+        };
+        let name = full_name(&info.group, &info.resource);
+        let keep = bodies.contains(&(info.group.as_str(), info.resource.as_str()));
+        let detail = if keep { Detail::Whole } else { detail };
+        let mut read = Read::default();
+        let mut objects = Vec::new();
+        let (mut whole, mut why) = (false, String::new());
+        let places = match &place {
+            Place::Namespaces(places) => places.clone(),
+            Place::Everywhere => match self.read_list(&info, detail, "", "").await {
+                Ok(all) => {
+                    whole = true;
+                    objects = all;
+                    BTreeSet::new()
+                }
+                Err(error) => {
+                    why = short_reason(&error);
+                    read.unread = Some((name.clone(), why.clone()));
+                    let smaller = matches!(error, ApiError::Forbidden(_)) && info.namespaced;
+                    if smaller { near.clone() } else { BTreeSet::new() }
+                }
+            },
+        };
+        let mut missed = None;
+        for namespace in &places {
+            match self.read_list(&info, detail, namespace, "").await {
+                Ok(some) => {
+                    objects.extend(some);
+                    read.in_namespace.push((kind, namespace.clone()));
+                }
+                Err(error) => missed = Some(short_reason(&error)),
+            }
+        }
+        match (missed, &mut read.unread) {
+            (Some(missed), _) => {
+                why.clone_from(&missed);
+                read.unread = Some((name.clone(), missed));
+            }
+            (None, Some((_, why))) if !read.in_namespace.is_empty() => {
+                let places: Vec<&str> = places.iter().map(String::as_str).collect();
+                why.push_str(&format!(" outside of namespace {}", places.join(", ")));
+            }
+            (None, _) => {}
+        }
+        read.objects = objects.len();
+        self.take(kind, &name, objects, keep, &mut read);
+        let mut world = self.context.world.write();
+        match (whole, why.is_empty()) {
+            (true, _) => world.graph.set_complete(kind, true),
+            (false, true) => world.graph.set_incomplete(kind, "only one namespace was looked at"),
+            (false, false) => world.graph.set_incomplete(kind, Incomplete::NotAsked(why.into())),
+        }
+        read
+    }
+
+    fn take(
+        &self,
+        kind: KindId,
+        name: &str,
+        objects: Vec<Box<RawValue>>,
+        keep: bool,
+        read: &mut Read,
+    ) {
+        let mut listing = Listing::new(kind);
+        for object in objects {
+            let mut world = self.context.world.write();
+            let World { graph, catalogue, .. } = &mut *world;
+            match world::take(graph, catalogue, kind, object.get(), Some(&mut listing)) {
+                Ok(node) => drop(node.map(|node| world.learn_owners(node))),
+                Err(unreadable) => {
+                    world.graph.set_unreadable(kind, &unreadable);
+                    read.unread = Some((name.to_owned(), one_unreadable(&unreadable)));
+                    continue;
+                }
+            }
+            if keep {
+                read.bodies.push((kind, object));
+            }
+        }
+    }
+}
+
+/// What came of one kind.
+#[derive(Default)]
+struct Read {
+    in_namespace: Vec<(KindId, String)>,
+    bodies: Vec<(KindId, Box<RawValue>)>,
+    unread: Option<(String, String)>,
+    objects: usize,
+}
+
+/// A short reason: the reader is the user without the permission.
+fn short_reason(error: &ApiError) -> String {
+    match error {
+        ApiError::Forbidden(_) => "forbidden for you".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn is_listed(world: &World, kind: KindId) -> bool {
+    world.served.get(&kind).is_some_and(|served| served.list && served.watch)
+        && world.graph.kinds.info(kind).resource != "events"
+}
+
+/// The scope to read for each kind. R11: Events and kinds that can't be listed and
+/// watched are ignored.
+fn wanted(world: &World, reach: &SearchScope) -> BTreeMap<KindId, Place> {
+    let World { graph, catalogue, policies, .. } = world;
+    let listed = || graph.kinds.iter().filter(|(kind, _)| is_listed(world, *kind));
+    let Some(places) = &reach.namespaces else {
+        return listed().map(|(kind, _)| (kind, Place::Everywhere)).collect();
+    };
+    let mut crossing: HashSet<KindId> = HashSet::new();
+    for (kind, _) in listed() {
+        let needers = policies.needers(&graph.kinds, kind);
+        crossing.extend(needers.filter(|(_, crosses)| *crosses).map(|(kind, _)| kind));
+    }
+    let namespaces = graph.kinds.find("", "Namespace");
+    let mut wanted = BTreeMap::new();
+    for (kind, info) in listed() {
+        let related = catalogue.reads(kind) != Reads::Nothing;
+        let everywhere = crossing.contains(&kind)
+            || Some(kind) == namespaces
+            || related && (reach.mentions || !info.namespaced);
+        if everywhere {
+            wanted.insert(kind, Place::Everywhere);
+        } else if info.namespaced {
+            wanted.insert(kind, Place::Namespaces(places.clone()));
+        }
+    }
+    wanted
+}

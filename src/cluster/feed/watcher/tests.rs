@@ -1,0 +1,310 @@
+//! A watch against an API server of the test's own, which says what it is told
+//! to.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use super::*;
+use crate::cluster::local_api::local_client;
+use crate::objects::Kinds;
+
+/// What is answered, in order, and what was asked.
+#[derive(Clone, Default)]
+struct Script {
+    answers: Arc<Mutex<VecDeque<(u16, String)>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Script {
+    fn of(answers: &[(u16, &str)]) -> Self {
+        let answers = answers.iter().map(|(code, text)| (*code, (*text).to_owned())).collect();
+        Self { answers: Arc::new(Mutex::new(answers)), ..Self::default() }
+    }
+
+    fn server(&self) -> Server {
+        let script = self.clone();
+        let client = local_client(move |request| {
+            let asked = request.uri().path_and_query().map(ToString::to_string);
+            script.asked.lock().unwrap().push(asked.unwrap_or_default());
+            // When the script has ended the server says no more.
+            script.answers.lock().unwrap().pop_front()
+        });
+        Server::new(client, Timing::default())
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// Writes down what it is told.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    /// What is named `bad` can't be read.
+    fn note(&self, what: &str, json: &str) -> Result<(), Unreadable> {
+        let value: serde_json::Value = serde_json::from_str(json).unwrap();
+        let name = value["metadata"]["name"].as_str().unwrap_or_default();
+        self.0.lock().unwrap().push(format!("{what} {name}"));
+        let error = || serde_json::from_str::<u8>("hunter2").unwrap_err();
+        if name.starts_with("bad") || name.is_empty() {
+            return Err(Unreadable::new(json, &error()));
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Told {
+    fn begin(&mut self) {
+        self.0.lock().unwrap().push("begin".to_owned());
+    }
+
+    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
+        self.note("list", json)
+    }
+
+    fn end(&mut self) {
+        self.0.lock().unwrap().push("end".to_owned());
+    }
+
+    fn change(&mut self, json: &str) -> Result<(), Unreadable> {
+        self.note("change", json)
+    }
+
+    fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
+        self.note("remove", json)
+    }
+
+    fn skip(&mut self) {
+        self.0.lock().unwrap().push("skip".to_owned());
+    }
+
+    fn disconnected(&mut self) {
+        self.0.lock().unwrap().push("disconnected".to_owned());
+    }
+
+    fn current(&mut self) {
+        self.0.lock().unwrap().push("current".to_owned());
+    }
+
+    fn broken(&mut self, error: &ApiError, _: Duration) {
+        self.0.lock().unwrap().push(format!("broken: {error}"));
+    }
+}
+
+fn event(kind: &str, name: &str, version: u64) -> String {
+    let object =
+        serde_json::json!({"metadata": {"name": name, "resourceVersion": version.to_string()}});
+    format!("{}\n", serde_json::json!({"type": kind, "object": object}))
+}
+
+fn bookmark(version: u64) -> String {
+    let annotations = serde_json::json!({"k8s.io/initial-events-end": "true"});
+    let metadata =
+        serde_json::json!({"resourceVersion": version.to_string(), "annotations": annotations});
+    format!("{}\n", serde_json::json!({"type": "BOOKMARK", "object": {"metadata": metadata}}))
+}
+
+fn status(code: u16, message: &str) -> String {
+    serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "Any", "code": code})
+    .to_string()
+}
+
+/// What the sink is told first, so many things.
+async fn report_progress(script: &Script, count: usize) -> Vec<String> {
+    let kinds = Kinds::default();
+    let info = kinds.info(kinds.find("", "ConfigMap").unwrap()).clone();
+    let source = Source { info, detail: Detail::Metadata, labels: "" };
+    let sink = Told::default();
+    let watching = watch(script.server(), source, sink.clone());
+    let enough = async {
+        while sink.0.lock().unwrap().len() < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let limit = Duration::from_secs(600);
+    tokio::select! {
+        () = watching => {}
+        result = timeout(limit, enough) => result.unwrap_or_else(|_| panic!("only {:?}", sink.0.lock().unwrap())),
+    }
+    let mut report_progress = sink.0.lock().unwrap().clone();
+    report_progress.truncate(count);
+    report_progress
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_streamed_and_a_watch_that_ends_goes_on_where_it_was() {
+    let first =
+        [event("ADDED", "a", 5), bookmark(7), event("ADDED", "b", 8), event("DELETED", "a", 9)];
+    let second = [event("MODIFIED", "b", 11)];
+    let script = Script::of(&[(200, &first.concat()), (200, &second.concat())]);
+    let report_progress = report_progress(&script, 8).await;
+    let first = ["begin", "list a", "end", "current", "change b", "remove a"];
+    assert_eq!(report_progress[..6], first);
+    assert_eq!(report_progress[6..], ["disconnected", "change b"]);
+    let asked = script.asked();
+    assert!(asked[0].contains("sendInitialEvents=true"), "{asked:?}");
+    assert!(asked[1].contains("resourceVersion=9") && !asked[1].contains("Initial"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_watch_lists_again_and_says_so_to_nobody() {
+    let gone = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status(410, "too old"));
+    let again = [event("ADDED", "c", 20), bookmark(21)].concat();
+    let first = [event("ADDED", "a", 5), bookmark(7), gone].concat();
+    let script = Script::of(&[(200, &first), (200, &again)]);
+    let report_progress = report_progress(&script, 9).await;
+    // Nothing is taken out before the second list has been read to its end.
+    assert_eq!(report_progress[..4], ["begin", "list a", "end", "current"]);
+    assert_eq!(report_progress[4..], ["disconnected", "begin", "list c", "end", "current"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_breaks_off_is_begun_anew_and_ends_nothing() {
+    let half = event("ADDED", "a", 5);
+    let whole = [event("ADDED", "a", 5), event("ADDED", "b", 6), bookmark(7)].concat();
+    let script = Script::of(&[(200, &half), (200, &whole)]);
+    let report_progress = report_progress(&script, 7).await;
+    assert_eq!(report_progress, ["begin", "list a", "begin", "list a", "list b", "end", "current"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_server_is_read_page_by_page() {
+    let refused = status(
+        422,
+        "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
+    );
+    let one = r#"{"metadata":{"resourceVersion":"5","continue":"more&more"},"items":[{"metadata":{"name":"a"}}]}"#;
+    let two = r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"b"}}]}"#;
+    let script = Script::of(&[(422, &refused), (200, one), (200, two)]);
+    let report_progress = report_progress(&script, 5).await;
+    assert_eq!(report_progress, ["begin", "list a", "list b", "end", "current"]);
+    let asked = script.asked();
+    assert!(asked[2].contains("continue=more%26more"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_watched_says_why_and_is_tried_again() {
+    let forbidden = status(403, "pods is forbidden");
+    let whole = bookmark(7);
+    let script = Script::of(&[(403, &forbidden), (500, &status(500, "boom")), (200, &whole)]);
+    let report_progress = report_progress(&script, 5).await;
+    assert!(report_progress[0].contains("pods is forbidden"), "{report_progress:?}");
+    assert!(report_progress[1].contains("the API server answers 500: boom"), "{report_progress:?}");
+    assert_eq!(report_progress[2..], ["begin", "end", "current"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_read_affects_itself_alone() {
+    let listed = [event("ADDED", "bad", 5), event("ADDED", "a", 6), bookmark(7)];
+    let changes = [event("ADDED", "bad", 8), event("ADDED", "b", 9), event("DELETED", "bad", 10)];
+    let script = Script::of(&[(200, &[listed, changes].concat().concat())]);
+    let report_progress = report_progress(&script, 8).await;
+    let expected =
+        ["begin", "list bad", "list a", "end", "current", "change bad", "change b", "remove bad"];
+    assert_eq!(report_progress, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_after_the_version_of_an_object_that_cannot_be_read() {
+    let first = [bookmark(7), event("MODIFIED", "bad", 9)].concat();
+    let script = Script::of(&[(200, &first), (200, &event("ADDED", "b", 10))]);
+    let report_progress = report_progress(&script, 6).await;
+    assert_eq!(report_progress[3..], ["change bad", "disconnected", "change b"]);
+    let asked = script.asked();
+    assert!(asked[1].contains("resourceVersion=9") && !asked[1].contains("Initial"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_something_of_unknown_name_the_next_connection_begins_with_a_list() {
+    let nameless = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"resourceVersion\":\"8\"}}}\n";
+    let no_event = "{\"type\":\"ADDED\",\"object\":{]}\n";
+    for (odd, noted) in [(nameless, "change "), (no_event, "skip")] {
+        let first = [bookmark(7), odd.to_owned(), event("ADDED", "b", 9)].concat();
+        let script = Script::of(&[(200, &first), (200, &bookmark(10))]);
+        let report_progress = report_progress(&script, 9).await;
+        let expected = [noted, "change b", "disconnected", "begin", "end", "current"];
+        assert_eq!(report_progress[3..], expected, "the watch goes on until the server ends it");
+        assert!(script.asked()[1].contains("sendInitialEvents"), "{:?}", script.asked());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_twice_at_the_same_version_lists_again() {
+    for (code, lists) in [(500, true), (503, false)] {
+        let failed = status(code, "boom");
+        let script = Script::of(&[
+            (200, &bookmark(7)),
+            (code, &failed),
+            (code, &failed),
+            (200, &bookmark(8)),
+        ]);
+        let report_progress = report_progress(&script, 7).await;
+        assert!(
+            report_progress[4].starts_with("broken: ")
+                && report_progress[5].starts_with("broken: "),
+            "{report_progress:?}"
+        );
+        let asked = script.asked();
+        let resumes = |asked: &String| asked.contains("resourceVersion=7");
+        assert!(resumes(&asked[1]) && resumes(&asked[2]), "{asked:?}");
+        assert_eq!(asked[3].contains("sendInitialEvents"), lists, "{code}: {asked:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_watch_that_was_interrupted_is_current_again() {
+    use futures_util::{TryStreamExt as _, stream};
+    // Never quiet for as long as an idle one, and without bookmarks.
+    let lines = stream::unfold(10, |version| async move {
+        tokio::time::sleep(Timing::default().feed.quiet / 2).await;
+        let event = event("MODIFIED", "b", version).into_bytes();
+        (version < 40).then_some((Ok::<_, std::io::Error>(event), version + 1))
+    });
+    let mut sink = Told::default();
+    let mut version = Some("9".to_owned());
+    let since = Some(Instant::now());
+    let mut lost = Lost { current: since, since, ..Lost::new(Timing::default().feed) };
+    let caught_up = Instant::now() + Timing::default().feed.catch_up;
+    let reading = Reading {
+        sink: &mut sink,
+        version: &mut version,
+        lost: &mut lost,
+        listing: false,
+        caught_up,
+    };
+    reading.lines(Box::pin(lines).into_async_read()).await.unwrap();
+    let report_progress = sink.0.lock().unwrap().clone();
+    let current = report_progress.iter().position(|what| what == "current");
+    assert!(current.is_some_and(|place| (3..=5).contains(&place)), "{report_progress:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_watch_is_told_in_time_though_the_next_attempt_hangs() {
+    let script = Script::of(&[(200, &bookmark(7))]);
+    let started = Instant::now();
+    let report_progress = report_progress(&script, 5).await;
+    assert_eq!(report_progress[..4], ["begin", "end", "current", "disconnected"]);
+    assert!(
+        report_progress[4].starts_with("broken: it was not begun again within 5 s"),
+        "{report_progress:?}"
+    );
+    let lasted = started.elapsed();
+    let grace = Timing::default().feed.grace;
+    assert!(grace <= lasted && lasted < grace + Duration::from_secs(1), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_expires_at_once_is_not_read_again_without_end() {
+    let gone = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status(410, "too old"));
+    let list = [bookmark(7), gone].concat();
+    let answers = vec![(200, list.as_str()); 4];
+    let script = Script::of(&answers);
+    let started = Instant::now();
+    let report_progress = report_progress(&script, 15).await;
+    assert_eq!(report_progress[12..], ["begin", "end", "current"]);
+    // Three waits, each twice as long as the one before.
+    assert!(started.elapsed() > Duration::from_secs(1), "{:?}", started.elapsed());
+}

@@ -1,0 +1,366 @@
+//! Decides which Event is written when. A client that retries in a loop causes one Event
+//! with a count, and many denials at once cause a bounded number of writes.
+//!
+//! Namespaces take turns, so that many denials in one namespace delay no Event in
+//! another. Objects that may not exist share one turn, because a client can invent any
+//! namespace.
+//!
+//! Pure: the time is an argument. It is the time since the process started, so a clock
+//! that is set back has no effect.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::entry::Entry;
+use crate::cluster::event::InvolvedObject;
+use crate::decide::Decision;
+use crate::objects::ObjectRef;
+use crate::policy::Source;
+
+/// When there are more, the Events that were quiet for longest are forgotten.
+const MAX_EVENTS: usize = 2_000;
+
+const WRITES_PER_SECOND: usize = 20;
+
+/// Verdicts with the same key share one Event.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) uid: String,
+    pub(super) reason: &'static str,
+    pub(super) policies: Vec<Source>,
+    pub(super) hour: i64,
+}
+
+/// The unit that takes turns: a namespace, or `None` for objects that may not exist.
+type Group = Option<String>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct QueuedEvent {
+    pub(super) involved: InvolvedObject,
+    group: Group,
+    /// Whether a request was refused. If not, the object is held.
+    pub(super) denied: bool,
+    pub(super) message: String,
+    pub(super) count: i32,
+    pub(super) first: Timestamp,
+    pub(super) last: Timestamp,
+    /// Whether the Event exists in the cluster, so that it is patched and not created.
+    pub(super) stored: bool,
+    /// Whether the count in the cluster is out of date.
+    count_pending: bool,
+    /// Time of the last write.
+    written: Option<Duration>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Write this Event now.
+    Write(Key, Box<QueuedEvent>),
+    /// Wait until this time.
+    Wait(Duration),
+    Nothing,
+}
+
+/// The result of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Stored,
+    /// The create request found an Event of this name: the answer to an earlier request
+    /// was lost. The Event has the count of that time.
+    AlreadyExists,
+    /// The API server deletes Events after about an hour.
+    NotFound,
+    /// The write was refused. A Terminating namespace accepts no new objects.
+    Refused,
+}
+
+#[derive(Debug)]
+pub(super) struct EventQueue {
+    /// The minimum time between two writes of one Event.
+    every: Duration,
+    all: HashMap<Key, QueuedEvent>,
+    /// The times of the writes in the last second.
+    writes: VecDeque<Duration>,
+    /// The number of the last write, and that of the last write of each group.
+    turn: u64,
+    turns: HashMap<Group, u64>,
+}
+
+impl EventQueue {
+    pub(super) fn new(every: Duration) -> Self {
+        Self { every, all: HashMap::new(), writes: VecDeque::new(), turn: 0, turns: HashMap::new() }
+    }
+
+    pub(super) fn record(&mut self, entry: &Entry, involved: InvolvedObject) {
+        let denied = match entry.decision {
+            Decision::Deny => true,
+            Decision::Hold => false,
+            Decision::Allow | Decision::Audit | Decision::Warn => return,
+        };
+        let key = Key {
+            uid: involved.uid.clone(),
+            reason: if denied { entry.reason.as_str() } else { "Held" },
+            policies: entry.policies.clone(),
+            hour: entry.time.as_second().div_euclid(3600),
+        };
+        if !self.all.contains_key(&key) {
+            self.make_room();
+        }
+        let group = entry.proved.then(|| involved.namespace.clone());
+        let notice = self.all.entry(key).or_insert_with(|| QueuedEvent {
+            involved,
+            group,
+            denied,
+            message: String::new(),
+            count: 0,
+            first: entry.time,
+            last: entry.time,
+            stored: false,
+            count_pending: true,
+            written: None,
+        });
+        notice.message = message(&notice.involved, entry);
+        notice.count = notice.count.saturating_add(1);
+        notice.last = notice.last.max(entry.time);
+        notice.count_pending = true;
+    }
+
+    fn make_room(&mut self) {
+        while self.all.len() >= MAX_EVENTS {
+            let mut groups: HashMap<&Group, usize> = HashMap::new();
+            for notice in self.all.values() {
+                *groups.entry(&notice.group).or_default() += 1;
+            }
+            // The largest group loses an Event.
+            let largest = groups.into_iter().max_by_key(|(group, count)| (*count, *group));
+            let Some((group, _)) = largest else { return };
+            let its = self.all.iter().filter(|(_, notice)| notice.group == *group);
+            let quietest = its.min_by_key(|(_, notice)| (notice.count_pending, notice.last));
+            let Some(key) = quietest.map(|(key, _)| key.clone()) else { return };
+            self.all.remove(&key);
+        }
+        if self.turns.len() > MAX_EVENTS {
+            self.turns.retain(|group, _| self.all.values().any(|notice| notice.group == *group));
+        }
+    }
+
+    /// Returns the next action. A returned Event counts as written;
+    /// [`EventQueue::record_outcome`] corrects that.
+    pub(super) fn next(&mut self, now: Duration) -> Next {
+        let every = self.every;
+        let due = |notice: &QueuedEvent| notice.written.map_or(Duration::ZERO, |time| time + every);
+        let count_pending = self.all.values().filter(|notice| notice.count_pending);
+        let Some(earliest) = count_pending.map(due).min() else { return Next::Nothing };
+        if earliest > now {
+            return Next::Wait(earliest);
+        }
+        while self.writes.front().is_some_and(|time| *time + Duration::from_secs(1) <= now) {
+            self.writes.pop_front();
+        }
+        if let Some(first) = self.writes.front().filter(|_| self.writes.len() >= WRITES_PER_SECOND)
+        {
+            return Next::Wait(*first + Duration::from_secs(1));
+        }
+        let ready =
+            self.all.iter_mut().filter(|(_, notice)| notice.count_pending && due(notice) <= now);
+        let next = ready
+            .min_by_key(|(_, notice)| (self.turns.get(&notice.group), due(notice), notice.first));
+        let Some((key, notice)) = next else { return Next::Nothing };
+        self.writes.push_back(now);
+        self.turn += 1;
+        self.turns.insert(notice.group.clone(), self.turn);
+        notice.written = Some(now);
+        notice.count_pending = false;
+        Next::Write(key.clone(), Box::new(notice.clone()))
+    }
+
+    /// A refused write is retried at the next verdict.
+    pub(super) fn record_outcome(&mut self, key: &Key, outcome: Outcome) {
+        let Some(notice) = self.all.get_mut(key) else { return };
+        // A refused or unanswered write does not tell whether the Event exists. Creating
+        // an existing one fails each time.
+        match outcome {
+            Outcome::Stored | Outcome::AlreadyExists => notice.stored = true,
+            Outcome::NotFound => notice.stored = false,
+            Outcome::Refused => {}
+        }
+        notice.count_pending |= matches!(outcome, Outcome::NotFound | Outcome::AlreadyExists);
+    }
+}
+
+/// The Event of a cluster-scoped object is in a namespace whose users may not be allowed
+/// to read other objects, so it names only the object and the policies.
+fn message(involved: &InvolvedObject, entry: &Entry) -> String {
+    if !involved.namespace.is_empty() {
+        return entry.message.clone();
+    }
+    let Entry { target, decision, policies, .. } = entry;
+    let target = ObjectRef { namespace: String::new(), ..target.clone() };
+    let object = target.quoted();
+    let what = if *decision == Decision::Deny { "denied a request" } else { "keeps its hold" };
+    let policies: Vec<String> = policies.iter().map(Source::to_string).collect();
+    let by = if policies.is_empty() { String::new() } else { format!("; {}", policies.join(", ")) };
+    format!("{object}: belay {what}{by}. Why: kubectl belay why {}", target.arguments())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::tests::entry;
+    use super::*;
+
+    const ZERO: Duration = Duration::ZERO;
+    const EVERY: Duration = Duration::from_secs(10);
+
+    fn involved(uid: &str) -> InvolvedObject {
+        InvolvedObject { uid: uid.to_owned(), ..InvolvedObject::default() }
+    }
+
+    fn record(event_queue: &mut EventQueue, second: i64, uid: &str, decision: Decision) {
+        event_queue.record(&entry(second, uid, decision), involved(uid));
+    }
+
+    fn write(event_queue: &mut EventQueue, now: Duration, outcome: Outcome) -> QueuedEvent {
+        match event_queue.next(now) {
+            Next::Write(key, notice) => {
+                event_queue.record_outcome(&key, outcome);
+                *notice
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_loop_is_one_event_whose_count_is_written_every_ten_seconds() {
+        let mut event_queue = EventQueue::new(EVERY);
+        assert_eq!(event_queue.next(ZERO), Next::Nothing);
+        record(&mut event_queue, 7200, "a", Decision::Deny);
+        let made = write(&mut event_queue, ZERO, Outcome::Stored);
+        assert_eq!((made.count, made.stored, made.denied), (1, false, true));
+        assert_eq!(event_queue.next(ZERO), Next::Nothing);
+        for n in 0..999 {
+            record(&mut event_queue, 7200 + n / 100, "a", Decision::Deny);
+        }
+        assert_eq!(event_queue.next(Duration::from_secs(9)), Next::Wait(EVERY));
+        let changed = write(&mut event_queue, EVERY, Outcome::Stored);
+        assert_eq!((changed.count, changed.stored), (1000, true));
+        assert_eq!((changed.first.as_second(), changed.last.as_second()), (7200, 7209));
+        assert_eq!(event_queue.next(EVERY * 10), Next::Nothing);
+    }
+
+    #[test]
+    fn another_object_reason_policy_or_hour_is_another_event() {
+        let mut event_queue = EventQueue::new(EVERY);
+        record(&mut event_queue, 7200, "a", Decision::Deny);
+        record(&mut event_queue, 7200, "b", Decision::Deny);
+        record(&mut event_queue, 7200, "a", Decision::Hold);
+        record(&mut event_queue, 7200 + 3600, "a", Decision::Deny);
+        let mut other = entry(7200, "a", Decision::Deny);
+        other.policies.pop();
+        event_queue.record(&other, involved("a"));
+        // Warnings and audit entries cause no Event.
+        record(&mut event_queue, 7200, "c", Decision::Warn);
+        record(&mut event_queue, 7200, "c", Decision::Audit);
+        let held =
+            (0..5).filter(|_| !write(&mut event_queue, ZERO, Outcome::Stored).denied).count();
+        assert_eq!(held, 1);
+        assert_eq!(event_queue.next(ZERO), Next::Nothing);
+    }
+
+    #[test]
+    fn a_storm_is_twenty_writes_a_second() {
+        let mut event_queue = EventQueue::new(EVERY);
+        for n in 0..100 {
+            record(&mut event_queue, 7200, &format!("n{n}"), Decision::Deny);
+        }
+        let second = Duration::from_secs(1);
+        for n in 0..5 {
+            let now = second * n;
+            for _ in 0..20 {
+                write(&mut event_queue, now, Outcome::Stored);
+            }
+            let next = if n < 4 { Next::Wait(now + second) } else { Next::Nothing };
+            assert_eq!(event_queue.next(now), next);
+        }
+    }
+
+    /// H67: a caller who knows the path makes up objects, or a tenant tries again and
+    /// again, and Events of other namespaces are never written.
+    #[test]
+    fn h67_a_storm_delays_no_event_of_another_namespace() {
+        for proved in [true, false] {
+            let mut event_queue = EventQueue::new(EVERY);
+            let storm = |count: usize, first: usize, event_queue: &mut EventQueue| {
+                for n in first..first + count {
+                    let uid = format!("storm-{n}");
+                    let entry = Entry { proved, ..entry(7400, &uid, Decision::Deny) };
+                    let namespace = if proved { "storm".into() } else { format!("made-up-{n}") };
+                    event_queue.record(
+                        &entry,
+                        InvolvedObject { uid, namespace, ..InvolvedObject::default() },
+                    );
+                }
+            };
+            storm(MAX_EVENTS, 0, &mut event_queue);
+            let other =
+                InvolvedObject { uid: "other".into(), namespace: "shop".into(), ..involved("") };
+            event_queue.record(&entry(7300, "other", Decision::Deny), other);
+            storm(MAX_EVENTS, MAX_EVENTS, &mut event_queue);
+            let first =
+                [(); 2].map(|()| write(&mut event_queue, ZERO, Outcome::Stored).involved.uid);
+            assert!(first.contains(&"other".to_owned()), "{first:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_made_again_and_what_is_refused_waits_until_it_is_said_again() {
+        let mut event_queue = EventQueue::new(EVERY);
+        record(&mut event_queue, 7200, "a", Decision::Deny);
+        write(&mut event_queue, ZERO, Outcome::Stored);
+        record(&mut event_queue, 7201, "a", Decision::Deny);
+        assert!(write(&mut event_queue, EVERY, Outcome::NotFound).stored);
+        let again = write(&mut event_queue, EVERY * 2, Outcome::Refused);
+        assert_eq!((again.stored, again.count), (false, 2));
+        assert_eq!(event_queue.next(EVERY * 9), Next::Nothing);
+        record(&mut event_queue, 7202, "a", Decision::Deny);
+        assert!(!write(&mut event_queue, EVERY * 9, Outcome::Stored).stored);
+    }
+
+    #[test]
+    fn after_a_write_that_failed_what_stands_there_is_changed_and_not_made_again() {
+        let mut event_queue = EventQueue::new(EVERY);
+        record(&mut event_queue, 7200, "a", Decision::Deny);
+        write(&mut event_queue, ZERO, Outcome::Stored);
+        record(&mut event_queue, 7201, "a", Decision::Deny);
+        assert!(write(&mut event_queue, EVERY, Outcome::Refused).stored);
+        record(&mut event_queue, 7202, "a", Decision::Deny);
+        assert!(write(&mut event_queue, EVERY * 2, Outcome::Stored).stored);
+
+        // The Event was created but the answer was lost. Its count is written with the
+        // next write, without another verdict.
+        record(&mut event_queue, 7200, "b", Decision::Deny);
+        assert!(!write(&mut event_queue, EVERY * 3, Outcome::Refused).stored);
+        record(&mut event_queue, 7201, "b", Decision::Deny);
+        assert!(!write(&mut event_queue, EVERY * 4, Outcome::AlreadyExists).stored);
+        let changed = write(&mut event_queue, EVERY * 5, Outcome::Stored);
+        assert_eq!((changed.stored, changed.count), (true, 2));
+        assert_eq!(event_queue.next(EVERY * 9), Next::Nothing);
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_remembered_and_the_quiet_ones_are_forgotten_first() {
+        let mut event_queue = EventQueue::new(EVERY);
+        record(&mut event_queue, 7200, "said", Decision::Deny);
+        write(&mut event_queue, ZERO, Outcome::Stored);
+        for n in 0..i64::try_from(MAX_EVENTS).unwrap() {
+            record(&mut event_queue, 7100 + n, &format!("n{n}"), Decision::Deny);
+        }
+        assert_eq!(event_queue.all.len(), MAX_EVENTS);
+        assert!(event_queue.all.keys().all(|key| key.uid != "said"));
+        record(&mut event_queue, 9999, "new", Decision::Deny);
+        assert_eq!(event_queue.all.len(), MAX_EVENTS);
+        assert!(event_queue.all.keys().any(|key| key.uid == "new"));
+        assert!(event_queue.all.keys().all(|key| key.uid != "n0"));
+    }
+}

@@ -1,0 +1,316 @@
+//! The two webhook configurations of the installation, without the fields that the leader
+//! writes. The command line prints them, and the chart contains the same ones.
+//!
+//! Everything is in them but what the leader fills in. Whatever prints them
+//! prints these: the command line and the chart.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
+    ServiceReference, ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, LabelSelectorRequirement, ObjectMeta,
+};
+
+use super::conditions::Condition::{
+    self, AnnotationsChange, Changes, HoldRemoved, NoRepeat, NotOurs, SpecFinalizersChange,
+};
+use crate::decide::AdmissionPhase;
+use crate::objects::PROTECT_LABEL;
+use crate::policy::exempt_namespaces;
+use crate::webhook::LABELLED;
+
+/// The time-out of the API server. belay's own deadline is shorter, so that the client
+/// receives belay's message.
+pub const TIMEOUT_SECONDS: i32 = 5;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WebhookTemplate {
+    /// Denial messages contain this name.
+    pub name: &'static str,
+    pub phase: AdmissionPhase,
+    /// Whether the API server refuses the request when belay does not answer.
+    fails: bool,
+    /// Whether it matches only objects with the label.
+    labelled: bool,
+    conditions: &'static [Condition],
+}
+
+const fn webhook(name: &'static str, phase: AdmissionPhase, fails: bool) -> WebhookTemplate {
+    WebhookTemplate { name, phase, fails, labelled: false, conditions: &[] }
+}
+
+impl WebhookTemplate {
+    const fn labelled(self) -> Self {
+        Self { labelled: true, ..self }
+    }
+
+    /// Webhooks for labelled objects have their own path, because the API server calls
+    /// two webhooks for a labelled object of a kind that a policy names.
+    pub(super) fn path(&self) -> String {
+        let labelled = if self.labelled { LABELLED } else { "" };
+        format!("/{}{labelled}", self.phase.as_str())
+    }
+
+    const fn with_conditions(self, conditions: &'static [Condition]) -> Self {
+        Self { conditions, ..self }
+    }
+}
+
+/// All webhooks, in the order of the manifests.
+///
+/// Without an answer, the request passes where the hold or a later request still protects
+/// the object. It is refused where belay is the only protection.
+///
+/// Where the second line of defence (the hold, or the next question) still
+/// stands without an answer, the request passes; where belay is the only one
+/// who could say no, it is refused.
+pub(crate) const WEBHOOKS: &[WebhookTemplate] = &[
+    webhook("hold.belay.dev", AdmissionPhase::Mutate, false)
+        .with_conditions(&[HoldRemoved, NotOurs]),
+    webhook("label-hold.belay.dev", AdmissionPhase::Mutate, false)
+        .labelled()
+        .with_conditions(&[HoldRemoved, NotOurs]),
+    webhook("delete.belay.dev", AdmissionPhase::Validate, true).with_conditions(&[NoRepeat]),
+    webhook("cascade.belay.dev", AdmissionPhase::Validate, false)
+        .with_conditions(&[NoRepeat, Changes]),
+    webhook("update.belay.dev", AdmissionPhase::Validate, true)
+        .with_conditions(&[Changes, NotOurs]),
+    // The condition of the webhook above compares only belay's own annotations.
+    webhook("annotate.belay.dev", AdmissionPhase::Validate, true)
+        .with_conditions(&[AnnotationsChange, NotOurs]),
+    webhook("finalize.belay.dev", AdmissionPhase::Validate, true)
+        .with_conditions(&[SpecFinalizersChange]),
+    webhook("evict.belay.dev", AdmissionPhase::Validate, false),
+    webhook("label-delete.belay.dev", AdmissionPhase::Validate, true)
+        .labelled()
+        .with_conditions(&[NoRepeat]),
+    webhook("label-update.belay.dev", AdmissionPhase::Validate, true)
+        .labelled()
+        .with_conditions(&[Changes, NotOurs]),
+];
+
+pub(crate) fn webhooks(phase: AdmissionPhase) -> impl Iterator<Item = &'static WebhookTemplate> {
+    WEBHOOKS.iter().filter(move |webhook| webhook.phase == phase)
+}
+
+/// The address of belay's server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// Without a path.
+    Url(String),
+    /// By a Service.
+    Service {
+        /// belay's own namespace.
+        namespace: String,
+        /// The name of the Service.
+        name: String,
+        /// The port of the Service.
+        port: i32,
+    },
+}
+
+/// Both webhook configurations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WebhookConfigurations {
+    /// Called after all mutations.
+    pub validating: ValidatingWebhookConfiguration,
+    /// Called while webhooks may still change the object.
+    pub mutating: MutatingWebhookConfiguration,
+}
+
+/// The configurations for a belay with a leader: all webhooks, without rules, CA
+/// certificates and path. `account` is the user name of belay's ServiceAccount.
+pub fn skeleton(name: &str, address: &Address, account: &str) -> WebhookConfigurations {
+    let fill = |webhook: &WebhookTemplate| FilledFields {
+        bundle: None,
+        rules: None,
+        path: None,
+        conditions: webhook.conditions.iter().filter_map(|c| c.render(Some(account))).collect(),
+    };
+    build(name, address, WEBHOOKS.iter(), fill)
+}
+
+/// The complete configurations for a standalone belay, which protects only objects with
+/// the label.
+pub fn label_only(name: &str, address: &Address, bundle: &[u8]) -> WebhookConfigurations {
+    let alone = ["label-delete.belay.dev", "label-hold.belay.dev"];
+    let webhooks = WEBHOOKS.iter().filter(|webhook| alone.contains(&webhook.name));
+    let fill = |webhook: &WebhookTemplate| {
+        let operation = match webhook.phase {
+            AdmissionPhase::Mutate => "CREATE",
+            AdmissionPhase::Validate => "DELETE",
+        };
+        let rules = Some(vec![super::rules::match_all(operation, "*")]);
+        let bundle = Some(ByteString(bundle.to_vec()));
+        FilledFields { bundle, rules, path: Some(webhook.path()), conditions: Vec::new() }
+    };
+    build(name, address, webhooks, fill)
+}
+
+/// The fields that differ between a template and a complete webhook.
+struct FilledFields {
+    bundle: Option<ByteString>,
+    rules: Option<Vec<RuleWithOperations>>,
+    path: Option<String>,
+    conditions: Vec<MatchCondition>,
+}
+
+fn build<'e>(
+    name: &str,
+    address: &Address,
+    webhooks: impl Iterator<Item = &'e WebhookTemplate>,
+    fill: impl Fn(&WebhookTemplate) -> FilledFields,
+) -> WebhookConfigurations {
+    let metadata = || ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let (mut validating, mut mutating) = (Vec::new(), Vec::new());
+    for webhook in webhooks {
+        let FilledFields { bundle, rules, path, conditions } = fill(webhook);
+        let client_config = client_config(address, bundle, path);
+        let conditions = (!conditions.is_empty()).then_some(conditions);
+        let failure_policy = Some(if webhook.fails { "Fail" } else { "Ignore" }.to_owned());
+        let object_selector = webhook.labelled.then(labelled);
+        match webhook.phase {
+            AdmissionPhase::Validate => validating.push(ValidatingWebhook {
+                name: webhook.name.to_owned(),
+                admission_review_versions: vec!["v1".to_owned()],
+                client_config,
+                failure_policy,
+                match_conditions: conditions,
+                match_policy: Some("Equivalent".to_owned()),
+                namespace_selector: Some(outside_system_namespaces(address)),
+                object_selector,
+                rules,
+                side_effects: "NoneOnDryRun".to_owned(),
+                timeout_seconds: Some(TIMEOUT_SECONDS),
+            }),
+            AdmissionPhase::Mutate => mutating.push(MutatingWebhook {
+                name: webhook.name.to_owned(),
+                admission_review_versions: vec!["v1".to_owned()],
+                client_config,
+                failure_policy,
+                match_conditions: conditions,
+                match_policy: Some("Equivalent".to_owned()),
+                namespace_selector: Some(outside_system_namespaces(address)),
+                object_selector,
+                // A webhook that runs later may replace the list of finalizers.
+                reinvocation_policy: Some("IfNeeded".to_owned()),
+                rules,
+                side_effects: "NoneOnDryRun".to_owned(),
+                timeout_seconds: Some(TIMEOUT_SECONDS),
+            }),
+        }
+    }
+    WebhookConfigurations {
+        validating: ValidatingWebhookConfiguration {
+            metadata: metadata(),
+            webhooks: Some(validating),
+        },
+        mutating: MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(mutating) },
+    }
+}
+
+fn client_config(
+    address: &Address,
+    bundle: Option<ByteString>,
+    path: Option<String>,
+) -> WebhookClientConfig {
+    let (url, service) = match address {
+        Address::Url(base) => (Some(format!("{base}{}", path.unwrap_or_default())), None),
+        Address::Service { namespace, name, port } => {
+            let service = ServiceReference {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                port: Some(*port),
+                path,
+            };
+            (None, Some(service))
+        }
+    };
+    WebhookClientConfig { ca_bundle: bundle, url, service }
+}
+
+fn labelled() -> LabelSelector {
+    selector(PROTECT_LABEL, "Exists", Vec::new())
+}
+
+fn outside_system_namespaces(address: &Address) -> LabelSelector {
+    let own = match address {
+        Address::Service { namespace, .. } => Some(namespace.as_str()),
+        Address::Url(_) => None,
+    };
+    let namespaces = exempt_namespaces(own).map(str::to_owned).collect();
+    selector("kubernetes.io/metadata.name", "NotIn", namespaces)
+}
+
+fn selector(key: &str, operator: &str, values: Vec<String>) -> LabelSelector {
+    LabelSelector {
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            values: (!values.is_empty()).then_some(values),
+        }]),
+        match_labels: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service() -> Address {
+        Address::Service { namespace: "belay".to_owned(), name: "belay".to_owned(), port: 443 }
+    }
+
+    #[test]
+    fn a_skeleton_matches_nothing_and_never_asks_about_belay_itself() {
+        let account = "system:serviceaccount:belay:belay";
+        let WebhookConfigurations { validating, mutating } = skeleton("belay", &service(), account);
+        let (validating, mutating) = (validating.webhooks.unwrap(), mutating.webhooks.unwrap());
+        assert_eq!((validating.len(), mutating.len()), (8, 2));
+        for webhook in &validating {
+            assert_eq!((&webhook.rules, &webhook.client_config.ca_bundle), (&None, &None));
+            assert_eq!(webhook.client_config.service.as_ref().unwrap().path, None);
+            assert_eq!(webhook.object_selector.is_some(), webhook.name.starts_with("label-"));
+            let fails = !["cascade.belay.dev", "evict.belay.dev"].contains(&&*webhook.name);
+            assert_eq!(
+                webhook.failure_policy.as_deref() == Some("Fail"),
+                fails,
+                "{}",
+                webhook.name
+            );
+            let conditions = webhook.match_conditions.iter().flatten();
+            let skips = conditions.filter(|c| c.expression.contains(account)).count();
+            let updates = webhook.name.contains("update") || webhook.name.contains("annotate");
+            assert_eq!(skips, usize::from(updates), "{}", webhook.name);
+        }
+        for webhook in &mutating {
+            assert_eq!((&webhook.rules, &webhook.client_config.ca_bundle), (&None, &None));
+            assert_eq!(webhook.failure_policy.as_deref(), Some("Ignore"));
+            assert_eq!(webhook.match_conditions.iter().flatten().count(), 2);
+            let selector = webhook.namespace_selector.clone().unwrap().match_expressions.unwrap();
+            let excluded = selector[0].values.clone().unwrap();
+            assert_eq!(excluded, ["kube-system", "kube-node-lease", "belay"]);
+        }
+    }
+
+    #[test]
+    fn without_a_leader_the_label_alone_is_registered_and_complete() {
+        let url = Address::Url("https://127.0.0.1:8443".to_owned());
+        let WebhookConfigurations { validating, mutating } = label_only("belay", &url, b"pem");
+        let [delete] = &validating.webhooks.unwrap()[..] else { panic!("one webhook") };
+        let [hold] = &mutating.webhooks.unwrap()[..] else { panic!("one webhook") };
+        assert_eq!(
+            (&*delete.name, &*hold.name),
+            ("label-delete.belay.dev", "label-hold.belay.dev")
+        );
+        assert_eq!(
+            delete.client_config.url.as_deref(),
+            Some("https://127.0.0.1:8443/validate/labelled")
+        );
+        assert_eq!(hold.client_config.ca_bundle, Some(ByteString(b"pem".to_vec())));
+        assert_eq!(delete.rules.as_ref().unwrap()[0].operations, Some(vec!["DELETE".to_owned()]));
+        assert_eq!(hold.rules.as_ref().unwrap()[0].operations, Some(vec!["CREATE".to_owned()]));
+    }
+}

@@ -1,0 +1,31 @@
+//! The input of the status writer: the stored policies.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cluster::World;
+use crate::objects::KindId;
+use crate::policy::Policy;
+use crate::policy::api::{DeletionPolicyStatus, Problem};
+
+/// The policies as they were read last.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Written {
+    /// By name.
+    pub policies: BTreeMap<String, WrittenPolicy>,
+}
+
+/// A policy as it was read last.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WrittenPolicy {
+    /// Its `metadata.generation`.
+    pub generation: i64,
+    /// Its status.
+    pub status: DeletionPolicyStatus,
+    /// The problem of the policy; empty if it is in force.
+    pub problems: Vec<Problem>,
+    /// The value of `Signals::changed` since which this generation is known.
+    pub loaded_at: u64,
+}
+
+/// Returns the kinds that verdicts of a policy read.
+pub type Needs = fn(&World, &Policy) -> BTreeSet<KindId>;

@@ -1,0 +1,75 @@
+//! Lists objects and records failed reads.
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::cluster::api::Detail;
+use crate::cluster::feed::{Snapshot, Unread};
+use crate::cluster::list::{ListQuery, read_list};
+use crate::objects::{ApiError, KindInfo};
+
+/// Why nothing is concluded from a kind of which a dump has nothing, or nothing
+/// but that of other namespaces.
+const INCOMPLETE_FILES: &str = "the files do not have all of them";
+
+/// Lists objects and records failed reads.
+pub(super) struct ListReader<'s> {
+    pub(super) snapshot: &'s Snapshot,
+    pub(super) unread: Mutex<Vec<Unread>>,
+}
+
+impl ListReader<'_> {
+    /// A kind, if what there is of it in a namespace (empty: anywhere) can be
+    /// known; if not, that is noted.
+    pub(super) fn info(&self, group: &str, resource: &str, namespace: &str) -> Option<KindInfo> {
+        let kinds = &self.snapshot.context.world.read().graph.kinds;
+        let kind = kinds.find_resource(group, resource)?;
+        let info = kinds.info(kind);
+        if !self.snapshot.knows_all(info, namespace) {
+            let unread = Unread {
+                resource: info.full_name(),
+                why: ApiError::Other(INCOMPLETE_FILES.to_owned()),
+            };
+            self.unread.lock().push(unread);
+            return None;
+        }
+        (!info.versions.is_empty()).then(|| info.clone())
+    }
+
+    /// All objects of a kind; none: they could not be read, which is noted.
+    pub(super) async fn all(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+    ) -> Option<Vec<Value>> {
+        let info = self.info(group, resource, namespace)?;
+        self.labelled(&info, namespace, "").await
+    }
+
+    pub(super) async fn labelled(
+        &self,
+        info: &KindInfo,
+        namespace: &str,
+        labels: &str,
+    ) -> Option<Vec<Value>> {
+        let client = &self.snapshot.context.client;
+        let take = |all: &mut Vec<Value>, json: &str| {
+            all.extend(serde_json::from_str::<Value>(json).ok());
+            Ok(())
+        };
+        let query = ListQuery { info, namespace, detail: Detail::Whole, labels };
+        match read_list(client, query, take).await {
+            Ok(all) => Some(all),
+            Err(error) => {
+                let unread = Unread { resource: info.full_name(), why: error };
+                self.unread.lock().push(unread);
+                None
+            }
+        }
+    }
+}
+
+pub(super) fn name(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/name")?.as_str()
+}

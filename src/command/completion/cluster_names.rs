@@ -1,0 +1,100 @@
+//! Reads names from the cluster for completions, within a short time limit.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ListParams};
+
+use super::candidates::ClusterNames;
+use crate::cluster::{Access, Caller, read_names};
+use crate::command::block_on;
+use crate::objects::{KindNames, Kinds};
+
+/// The time limit.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// The maximum number of Namespaces.
+const MOST: u32 = 500;
+
+/// The cluster of this command line; `None` if it reads files.
+pub struct Cluster(Option<Access>);
+
+impl Cluster {
+    pub fn from_words(typed: &[String]) -> Self {
+        let given = |option: &str| {
+            typed.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(option)? {
+                "" => typed.get(at + 1).cloned(),
+                rest => rest.strip_prefix('=').map(str::to_owned),
+            })
+        };
+        if given("--from").is_some() {
+            return Self(None);
+        }
+        Self(Some(Access {
+            kubeconfig: given("--kubeconfig").map(Into::into),
+            context: given("--context"),
+            impersonate: given("--as"),
+        }))
+    }
+
+    /// Returns the answer if it arrives in time. A credential plugin of the kubeconfig
+    /// may prompt and block its thread, so the read has its own thread, which is not
+    /// joined.
+    fn ask<T, F>(&self, question: impl FnOnce(Caller) -> F + Send + 'static) -> Option<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Option<T>>,
+    {
+        let access = self.0.clone()?;
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let answer = block_on(async { question(Caller::connect(&access).await.ok()?).await });
+            if let Ok(Some(answer)) = answer {
+                // The receiver may be gone.
+                let _ = tell.send(answer);
+            }
+        });
+        told.recv_timeout(LIMIT).ok()
+    }
+}
+
+impl ClusterNames for Cluster {
+    /// Those that it serves, or those that every cluster does.
+    fn kinds(&self) -> Vec<String> {
+        let served = self.ask(async |caller| read_names(&caller.client).await.ok());
+        served.unwrap_or_else(|| KindNames::of_kinds(&Kinds::default(), &[])).unambiguous_names()
+    }
+
+    fn namespaces(&self) -> Vec<String> {
+        let listed = self.ask(async |caller| {
+            let api: Api<Namespace> = Api::all(caller.client.clone());
+            let list = api.list_metadata(&ListParams::default().limit(MOST)).await.ok()?;
+            Some(list.items.into_iter().filter_map(|one| one.metadata.name).collect())
+        });
+        listed.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cluster_is_the_one_that_was_typed() {
+        let of = |line: &str| {
+            let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            Cluster::from_words(&typed).0
+        };
+        let access = of("why --context=far --kubeconfig here --as eve s").unwrap();
+        assert_eq!(access.context.as_deref(), Some("far"));
+        assert_eq!(access.kubeconfig.unwrap().to_str(), Some("here"));
+        assert_eq!(access.impersonate.as_deref(), Some("eve"));
+        assert!(of("why s").is_some_and(|access| access.context.is_none()));
+        assert!(of("impact --from . s").is_none());
+        // Kinds that every cluster has are known without one.
+        assert!(Cluster(None).kinds().contains(&"secrets".to_owned()));
+        assert!(Cluster(None).namespaces().is_empty());
+    }
+}

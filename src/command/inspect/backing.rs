@@ -1,0 +1,174 @@
+//! Resources outside the cluster that are deleted with objects: data on volumes, and
+//! addresses of load balancers. The graph does not contain them.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::objects::KindInfo;
+
+/// The kinds that are read as whole objects: group, plural name.
+pub const READ_WHOLE: &[(&str, &str)] = &[
+    ("", "persistentvolumes"),
+    ("", "persistentvolumeclaims"),
+    ("", "services"),
+    (SNAPSHOTS, "volumesnapshots"),
+];
+
+/// The group of VolumeSnapshots.
+pub const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+
+/// Namespace and name.
+pub type Key = (String, String);
+
+/// The known resources.
+#[derive(Debug, Default)]
+pub struct BackingResources {
+    /// Volumes by name.
+    pub volumes: HashMap<String, Volume>,
+    /// The volume of each claim.
+    pub claims: HashMap<Key, String>,
+    /// The newest snapshot of each claim.
+    snapshots: HashMap<Key, VolumeSnapshot>,
+    /// The addresses of each Service.
+    pub addresses: HashMap<Key, Vec<String>>,
+}
+
+/// A PersistentVolume.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Whether its data is deleted with its claim.
+    pub is_deleted: bool,
+    /// Its size, as it is written.
+    pub size: String,
+    /// The claim that has it.
+    pub claim: Option<Key>,
+}
+
+/// A VolumeSnapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeSnapshot {
+    /// Its name; its namespace is that of the claim.
+    pub name: String,
+    /// When it was taken, as it is written.
+    pub time: String,
+}
+
+impl BackingResources {
+    /// Records the resources of an object.
+    pub fn record(&mut self, info: &KindInfo, object: &Value) {
+        let text = |pointer: &str| {
+            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let key = (text("/metadata/namespace"), text("/metadata/name"));
+        match (info.group.as_str(), info.resource.as_str()) {
+            ("", "persistentvolumes") => {
+                let claim = (text("/spec/claimRef/namespace"), text("/spec/claimRef/name"));
+                let volume = Volume {
+                    is_deleted: text("/spec/persistentVolumeReclaimPolicy") == "Delete",
+                    size: text("/spec/capacity/storage"),
+                    claim: (!claim.1.is_empty()).then_some(claim),
+                };
+                self.volumes.insert(key.1, volume);
+            }
+            ("", "persistentvolumeclaims") => {
+                let volume = text("/spec/volumeName");
+                if !volume.is_empty() {
+                    self.claims.insert(key, volume);
+                }
+            }
+            ("", "services") => {
+                let given =
+                    object.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
+                let given = given.into_iter().flatten().filter_map(|entry| {
+                    let named = |field| entry.get(field).and_then(Value::as_str);
+                    named("ip").or_else(|| named("hostname")).map(str::to_owned)
+                });
+                let given: Vec<String> = given.collect();
+                if !given.is_empty() {
+                    self.addresses.insert(key, given);
+                }
+            }
+            (SNAPSHOTS, "volumesnapshots") => {
+                let of = (key.0.clone(), text("/spec/source/persistentVolumeClaimName"));
+                let written = [text("/status/creationTime"), text("/metadata/creationTimestamp")];
+                let time = written.into_iter().find(|time| !time.is_empty()).unwrap_or_default();
+                // RFC 3339 in UTC sorts as text.
+                if self.snapshots.get(&of).is_none_or(|known| known.time < time) {
+                    self.snapshots.insert(of, VolumeSnapshot { name: key.1, time });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The newest snapshot of a claim.
+    pub fn snapshot(&self, claim: &Key) -> Option<&VolumeSnapshot> {
+        self.snapshots.get(claim)
+    }
+
+    /// The volume of a claim, if it is that claim's.
+    pub fn volume_of(&self, claim: &Key) -> Option<(&str, &Volume)> {
+        let (name, volume) = self.volumes.get_key_value(self.claims.get(claim)?)?;
+        let own = volume.claim.as_ref().is_none_or(|other| other == claim);
+        own.then_some((name.as_str(), volume))
+    }
+}
+
+/// Parses a quantity in bytes (`40Gi`, `1.5T`, `500M`); `None` if it is invalid.
+pub fn bytes(quantity: &str) -> Option<f64> {
+    let at = quantity.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(quantity.len());
+    let (number, unit) = quantity.split_at(at);
+    let factor = match unit {
+        "" => 1.0,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "P" => 1e15,
+        "Ki" => 1024.0,
+        "Mi" => 1024.0 * 1024.0,
+        "Gi" => 1024.0 * 1024.0 * 1024.0,
+        "Ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "Pi" => 1024.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * factor)
+}
+
+/// Bytes as people write them.
+pub fn shown(bytes: f64) -> String {
+    let (mut size, mut unit) = (bytes, "");
+    for next in ["Ki", "Mi", "Gi", "Ti", "Pi"] {
+        // A little more than a thousand of a unit reads better than one and a
+        // bit of the next.
+        if size < 1024.0 || (size < 10240.0 && size % 1024.0 != 0.0) {
+            break;
+        }
+        size /= 1024.0;
+        unit = next;
+    }
+    let rounded = (size * 10.0).round() / 10.0;
+    format!("{rounded}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_add_up_as_they_are_written() {
+        for (written, said) in [
+            ("40Gi", "40Gi"),
+            ("1024Mi", "1Gi"),
+            ("1536Mi", "1536Mi"),
+            ("512", "512"),
+            ("1.5Gi", "1536Mi"),
+            ("100Ti", "100Ti"),
+        ] {
+            assert_eq!(bytes(written).map(shown).as_deref(), Some(said), "{written}");
+        }
+        assert_eq!(shown(bytes("40Gi").unwrap() * 3.0), "120Gi");
+        assert_eq!((bytes("many"), bytes("4Xi")), (None, None));
+    }
+}

@@ -1,0 +1,211 @@
+//! The report of `impact` as Markdown for a comment on a pull request, for GitHub and
+//! GitLab.
+//!
+//! Names from a cluster or manifest may contain any character. In prose, special
+//! characters are escaped; in code, the fence is longer than any run of backticks.
+
+use super::blocker::BlockerReport;
+use super::report::{Destroyed, Impact};
+use super::text::{Line, cascade, reason, reasons, summary, tree, unread, what, you_may};
+use crate::command::screen::{Screen, cut};
+use crate::objects::without_controls;
+
+/// The maximum number of list items.
+const MAX_LOST: usize = 10;
+
+/// The maximum number of lines of the tree.
+const LINES: usize = 60;
+
+/// A tree with more lines is folded away.
+const FOLDED: usize = 15;
+
+/// The maximum size of the tree: GitHub accepts at most 65,536 characters.
+const MAX_BYTES: usize = 30_000;
+
+/// Everything, as a comment.
+pub fn markdown(impact: &Impact, all: bool) -> String {
+    let mut text = match &impact.says {
+        Some(says) => format!("### {}\n", plain(says)),
+        None => {
+            let word = impact.verdict.shown();
+            format!("### {word}: delete {}\n", plain(&(what(impact) + &cascade(impact))))
+        }
+    };
+    let mut part = |part: String| {
+        if !part.is_empty() {
+            text.push('\n');
+            text.push_str(&part);
+        }
+    };
+    part(table(&summary(impact, all)));
+    let deciding: Vec<&BlockerReport> = impact.deciding().collect();
+    let reasons = reasons(impact.verdict);
+    let said = deciding.iter().map(|why| plain(&reason(why)));
+    part(list(reasons, said.collect(), impact.more, all));
+    let way_out = impact.way_out.iter().map(|way| plain(way));
+    let approve = impact.approve.iter().enumerate().map(|(at, approve)| {
+        let may = if at == 0 { you_may(impact).trim_start() } else { "" };
+        format!("{} {may}", code(approve)).trim_end().to_owned()
+    });
+    part(list("way out", way_out.chain(approve).collect(), 0, all));
+    part(list("destroyed for good", impact.destroyed.iter().map(lost_text).collect(), 0, all));
+    let missing = impact.missing.iter().map(|missing| code(missing));
+    part(list("not there", missing.collect(), 0, all));
+    let not_read = impact.not_read.iter().map(|not_read| plain(&unread(not_read)));
+    part(list("not read", not_read.collect(), 0, all));
+    part(tree_block(impact, all));
+    text
+}
+
+/// The table of counts.
+fn table(lines: &[Line]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let rows = lines
+        .iter()
+        .map(|Line { name, count, said, .. }| format!("| {name} | {count} | {} |\n", plain(said)));
+    // Above the rows there has to be a heading, and this one is empty.
+    format!("| | | |\n|---|--:|---|\n{}", rows.collect::<String>())
+}
+
+/// A list with a heading. `more` is the number of items without a name.
+fn list(name: &str, entries: Vec<String>, more: usize, all: bool) -> String {
+    if entries.is_empty() {
+        return String::new();
+    }
+    let (shown, hidden) = cut(&entries, MAX_LOST, all);
+    let hidden = hidden.map(|_| entries.len() - shown.len()).unwrap_or_default() + more;
+    let rest = match hidden {
+        0 => String::new(),
+        hidden => format!("- … and {hidden} more\n"),
+    };
+    let shown: String = shown.iter().map(|entry| format!("- {entry}\n")).collect();
+    format!("**{name}**\n\n{shown}{rest}")
+}
+
+/// A destroyed resource.
+fn lost_text(destroyed: &Destroyed) -> String {
+    let Destroyed { what, name, by, size, snapshot, .. } = destroyed;
+    let by = code(&by.label(""));
+    if *what == "Address" {
+        return format!("address {} of {by}", code(name));
+    }
+    let size = if size.is_empty() { String::new() } else { format!(", {}", plain(size)) };
+    let snapshot = snapshot.as_deref().map_or_else(|| "none".to_owned(), plain);
+    format!("volume {}{size}, of {by}; newest snapshot: {snapshot}", code(name))
+}
+
+/// The tree, folded away where it is long.
+fn tree_block(impact: &Impact, all: bool) -> String {
+    let tree = tree(impact, Screen::pipe(), all);
+    let count = tree.lines().count();
+    if count == 0 {
+        return String::new();
+    }
+    let block = block(&tree, all);
+    match count > FOLDED {
+        true => format!(
+            "<details><summary>what happens to {} objects</summary>\n\n{block}\n</details>\n",
+            impact.objects.len()
+        ),
+        false => block,
+    }
+}
+
+/// A block of code, with the number of omitted lines.
+fn block(text: &str, all: bool) -> String {
+    let fence = "`".repeat(longest_run(text).max(2) + 1);
+    let mut room = MAX_BYTES;
+    let fits = |line: &&str| {
+        room = room.saturating_sub(line.len() + 1);
+        all || room > 0
+    };
+    let most = if all { usize::MAX } else { LINES };
+    let shown: Vec<&str> = text.lines().take(most).take_while(fits).collect();
+    let rest = match text.lines().count() - shown.len() {
+        0 => String::new(),
+        rest => format!("… and {rest} more lines\n"),
+    };
+    format!("{fence}text\n{}\n{rest}{fence}\n", shown.join("\n"))
+}
+
+/// A text that means nothing but itself, in prose and in a table.
+fn plain(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in without_controls(text).chars() {
+        if "\\`*_[]<>|~#&$".contains(c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+        // An object's name must not notify a user.
+        if c == '@' {
+            escaped.push('\u{200b}');
+        }
+    }
+    escaped
+}
+
+/// Text that can be copied. Not used in tables.
+fn code(text: &str) -> String {
+    let text = without_controls(text);
+    let fence = "`".repeat(longest_run(&text) + 1);
+    // A backtick at an end would be one of the fence.
+    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{pad}{text}{pad}{fence}")
+}
+
+/// The length of the longest run of backticks.
+fn longest_run(text: &str) -> usize {
+    text.split(|c| c != '`').map(str::len).max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_is_markdown() {
+        for (text, written) in [
+            ("Secret shop/a is in use", "Secret shop/a is in use"),
+            ("a|b", r"a\|b"),
+            ("`<b>` *x* [y](z)", r"\`\<b\>\` \*x\* \[y\](z)"),
+            ("a\nb\x1b[31m", r"a b \[31m"),
+            ("clusterrole/@all", "clusterrole/@\u{200b}all"),
+        ] {
+            assert_eq!(plain(text), written);
+        }
+    }
+
+    #[test]
+    fn no_code_ends_before_its_end() {
+        for (text, written) in [
+            ("pvc/a", "`pvc/a`"),
+            ("a`b", "``a`b``"),
+            ("`a``b", "``` `a``b ```"),
+            ("a\nb", "`a b`"),
+        ] {
+            assert_eq!(code(text), written);
+        }
+        assert_eq!(block("a\n", false), "```text\na\n```\n");
+        assert_eq!(block("a ```` b\n", false), "`````text\na ```` b\n`````\n");
+    }
+
+    #[test]
+    fn what_is_long_is_cut_with_its_count() {
+        let lines = "pod/x  deleted\n".repeat(200);
+        let cut = block(&lines, false);
+        assert!(cut.ends_with("\n… and 140 more lines\n```\n"), "{cut}");
+        assert_eq!(block(&lines, true).lines().count(), 202);
+        let wide = format!("{}\n", "x".repeat(10_000)).repeat(9);
+        let cut = block(&wide, false);
+        assert!(
+            cut.len() < MAX_BYTES && cut.ends_with("\n… and 7 more lines\n```\n"),
+            "{}",
+            cut.len()
+        );
+        let entries: Vec<String> = (0..30).map(|n| n.to_string()).collect();
+        assert!(list("x", entries.clone(), 0, false).ends_with("- 9\n- … and 20 more\n"));
+        assert!(list("x", entries, 4, true).ends_with("- 29\n- … and 4 more\n"));
+    }
+}

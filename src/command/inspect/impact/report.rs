@@ -1,0 +1,388 @@
+//! The report of `impact`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::blocker::BlockerReport;
+use super::outcome::{Broken, Outcomes};
+use crate::command::document::{Content, NotRead, Object, ReportedVerdict};
+use crate::command::inspect::backing::{Key, SNAPSHOTS, bytes, shown};
+use crate::command::inspect::inspection::Inspection;
+use crate::command::inspect::label;
+use crate::command::inspect::verdict::report_verdict;
+use crate::decide::{Verdict, remedies};
+use crate::graph::{Certainty, NodeId, Outcome, Propagation};
+use crate::objects::KindInfo;
+
+/// The report.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Impact {
+    /// The message if nothing is deleted. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub says: Option<String>,
+    /// The targets of the DELETE.
+    pub targets: Vec<Object>,
+    /// The propagation policy of the DELETE: `background`, `foreground` or `orphan`.
+    pub cascade: &'static str,
+    /// The verdict on the DELETE.
+    pub verdict: ReportedVerdict,
+    /// The blockers, and the reasons to warn or to record.
+    pub blockers: Vec<BlockerReport>,
+    /// The number of further blockers.
+    pub more: usize,
+    /// What to do instead of an approval. Absent if nothing is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub way_out: Option<String>,
+    /// The commands that approve the deletion, if it is refused.
+    pub approve: Vec<String>,
+    /// Whether you can approve. Absent if the delete is not refused, or if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub you_may: Option<bool>,
+    /// The numbers of affected objects.
+    pub summary: Summary,
+    /// Resources outside the cluster that are destroyed for good.
+    pub destroyed: Vec<Destroyed>,
+    /// All affected objects.
+    pub objects: Vec<Affected>,
+    /// Failed reads. If there are any, the counts are lower bounds.
+    pub not_read: Vec<NotRead>,
+    /// Objects that a manifest names and that do not exist, in the form of `typed`.
+    pub missing: Vec<String>,
+    /// Whether some targets could not be read.
+    #[serde(skip)]
+    pub unseen: bool,
+}
+
+/// Counts by kind.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct Summary {
+    /// Deleted objects.
+    pub deleted: Count,
+    /// Objects that stay without an owner.
+    pub orphaned: Count,
+    /// Objects that stay Terminating.
+    pub held: Count,
+    /// Objects that lose an object they use, counted by topmost owner.
+    pub broken: Count,
+}
+
+/// A number of objects.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Count {
+    /// The total.
+    pub total: usize,
+    /// The number of uncertain outcomes.
+    pub maybe: usize,
+    /// The number for each kind.
+    pub by_kind: BTreeMap<String, usize>,
+}
+
+impl Count {
+    fn add(&mut self, kind: String, certain: bool) {
+        self.total += 1;
+        self.maybe += usize::from(!certain);
+        *self.by_kind.entry(kind).or_default() += 1;
+    }
+}
+
+/// A destroyed resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Destroyed {
+    /// `Volume` or `Address`.
+    pub what: &'static str,
+    /// The volume or the address.
+    pub name: String,
+    /// The object whose deletion destroys it.
+    pub by: Object,
+    /// The size of a volume. Absent for an address, and if unknown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub size: String,
+    /// The newest snapshot of the volume. Absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    #[serde(skip)]
+    pub id: Option<NodeId>,
+}
+
+/// One object that something happens to.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Affected {
+    /// The object.
+    pub object: Object,
+    /// `Deleted`, `Held`, `Orphaned` or `Broken`.
+    pub outcome: &'static str,
+    /// Whether the outcome does not depend on timing.
+    pub certain: bool,
+    /// The edge from another object. Absent for a target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via: Option<Via>,
+    /// A remark. Absent if there is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    #[serde(skip)]
+    pub id: Option<NodeId>,
+    /// Its parent in the tree.
+    #[serde(skip)]
+    pub above: Option<NodeId>,
+}
+
+/// An edge.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Via {
+    /// `owner`, `content` or `use`.
+    pub edge: &'static str,
+    /// The other object.
+    pub of: Object,
+    /// The field in the manifest.
+    pub field_path: String,
+}
+
+impl Content for Impact {
+    const KIND: &'static str = "Impact";
+}
+
+impl Impact {
+    /// Of everything that is known.
+    pub fn new(inspection: &Inspection, verdict: Option<&Verdict>, cascade: Propagation) -> Self {
+        let graph = &inspection.graph;
+        let outcomes = Outcomes::new(inspection, cascade);
+        let broken = outcomes.broken();
+        let mut summary = Summary::default();
+        let destroyed = destroyed(inspection, &outcomes);
+        let mut objects = Vec::new();
+        for (id, fate) in outcomes.all() {
+            let Some(node) = graph.get(id) else { continue };
+            let certain = fate.certainty == Certainty::Certain;
+            let (count, outcome) = match fate.outcome {
+                Outcome::Deleted => (&mut summary.deleted, "Deleted"),
+                Outcome::Held => (&mut summary.held, "Held"),
+                Outcome::Orphaned => (&mut summary.orphaned, "Orphaned"),
+            };
+            count.add(label::kind_label(node), certain);
+            let note = match fate.outcome {
+                Outcome::Held => outcomes.why_held(id),
+                Outcome::Orphaned => "it loses its owner, and stays".to_owned(),
+                Outcome::Deleted => {
+                    let behind = destroyed.iter().filter(|d| d.id == Some(id));
+                    behind.map(Destroyed::text).collect::<Vec<_>>().join("; ")
+                }
+            };
+            let above = above(inspection, &outcomes, id);
+            let via = above.map(|(above, edge)| Via {
+                edge,
+                of: Object::at(graph, above),
+                field_path: match edge {
+                    "owner" => "metadata.ownerReferences".to_owned(),
+                    _ => "metadata.namespace".to_owned(),
+                },
+            });
+            let (object, above) = (Object::at(graph, id), above.map(|(above, _)| above));
+            objects.push(Affected { object, outcome, certain, via, note, id: Some(id), above });
+        }
+        let mut counted = BTreeSet::new();
+        for Broken { root, user, path, of, certain, more } in broken {
+            let Some(node) = graph.get(root) else { continue };
+            if counted.insert(root) {
+                summary.broken.add(label::kind_label(node), certain);
+            }
+            let through = (user != root).then(|| Object::at(graph, user));
+            let place = node.namespace();
+            let through = through.map(|object| format!("{}, ", object.label(place)));
+            let others = if more > 0 { format!(" and {more} more") } else { String::new() };
+            objects.push(Affected {
+                object: Object::at(graph, root),
+                outcome: "Broken",
+                certain,
+                via: Some(Via { edge: "use", of: Object::at(graph, of), field_path: path.clone() }),
+                note: format!("{}{path}{others}", through.unwrap_or_default()),
+                id: None,
+                above: Some(of),
+            });
+        }
+        let mut not_read = inspection.rules_not_read.clone();
+        not_read.extend(inspection.not_read.iter().cloned());
+        if !outcomes.is_whole() {
+            let why = "there is too much of it to be followed to its end".to_owned();
+            not_read.push(NotRead { resource: "everything".to_owned(), why });
+        }
+        let targets: Vec<Object> =
+            inspection.targets.iter().map(|id| Object::at(graph, *id)).collect();
+        let reported = report_verdict(inspection, verdict);
+        let (way_out, approve) = match (verdict, reported) {
+            (Some(verdict), ReportedVerdict::Deny) => remedies(verdict),
+            _ => (None, Vec::new()),
+        };
+        let blockers = verdict.into_iter().flat_map(|verdict| {
+            let report = |blocker| BlockerReport::new(verdict, blocker, &targets, &graph.kinds);
+            verdict.blockers.iter().map(report).collect::<Vec<_>>()
+        });
+        let blockers: Vec<BlockerReport> = blockers.collect();
+        let says = match (inspection.missing.is_empty(), inspection.unseen.is_empty()) {
+            (true, true) => "nothing is removed",
+            (false, true) => "nothing of what is removed is there",
+            _ => "nothing of what is removed was found, and not all of it could be looked for",
+        };
+        Self {
+            says: inspection.targets.is_empty().then(|| says.to_owned()),
+            cascade: word(cascade),
+            verdict: reported,
+            blockers,
+            more: verdict.map_or(0, |verdict| verdict.more),
+            way_out,
+            approve,
+            you_may: None,
+            targets,
+            summary,
+            destroyed,
+            objects,
+            not_read,
+            missing: inspection.missing.clone(),
+            unseen: !inspection.unseen.is_empty(),
+        }
+    }
+
+    /// The reasons that decide it.
+    pub fn deciding(&self) -> impl Iterator<Item = &BlockerReport> {
+        let strictest = self.blockers.first().map(|blocker| blocker.verdict);
+        let records = strictest == Some(ReportedVerdict::Audit);
+        self.blockers.iter().filter(move |b| Some(b.verdict) == strictest && !records)
+    }
+
+    /// The namespace that is omitted from names: that of the first target.
+    pub fn home(&self) -> &str {
+        let mut places = self.targets.iter().map(|object| {
+            let is_namespace = object.group.is_empty() && object.kind == "Namespace";
+            if is_namespace { object.name.as_str() } else { object.namespace.as_str() }
+        });
+        places.find(|place| !place.is_empty()).unwrap_or_default()
+    }
+
+    /// The sizes of the volumes that are destroyed, added up.
+    pub fn size(&self) -> String {
+        let sizes: Option<Vec<f64>> = self
+            .destroyed
+            .iter()
+            .filter(|destroyed| destroyed.what == "Volume")
+            .map(|destroyed| bytes(&destroyed.size))
+            .collect();
+        sizes.map_or_else(String::new, |sizes| shown(sizes.iter().sum()))
+    }
+}
+
+/// The value of kubectl's `--cascade`.
+fn word(cascade: Propagation) -> &'static str {
+    match cascade {
+        Propagation::Background => "background",
+        Propagation::Foreground => "foreground",
+        Propagation::Orphan => "orphan",
+    }
+}
+
+impl Destroyed {
+    /// The text beside the object that it belongs to.
+    fn text(&self) -> String {
+        let Self { what, name, size, snapshot, .. } = self;
+        if *what == "Address" {
+            return format!("address {name} given back");
+        }
+        let size = if size.is_empty() { String::new() } else { format!(" {size}") };
+        let snapshot = snapshot.as_deref().unwrap_or("none");
+        format!("volume {name}{size} destroyed; newest snapshot: {snapshot}")
+    }
+}
+
+/// The parent of an object in the tree: a deleted owner or its container. Targets have
+/// none.
+fn above(
+    inspection: &Inspection,
+    outcomes: &Outcomes<'_>,
+    id: NodeId,
+) -> Option<(NodeId, &'static str)> {
+    let graph = &inspection.graph;
+    let node = graph.get(id)?;
+    let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
+    let goes = |other: NodeId| other != id && outcomes.get(other).is_some();
+    let owner = owners.map(|owner| owner.id()).find(|owner| goes(*owner));
+    // An orphaned object is below the owner that it loses.
+    if let Some(owner) = owner {
+        return Some((owner, "owner"));
+    }
+    if inspection.targets.contains(&id) {
+        return None;
+    }
+    if let Some(place) = node.namespace_node().filter(|place| goes(*place)) {
+        return Some((place, "content"));
+    }
+    let KindInfo { group, resource, .. } = node.info();
+    let definitions = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")?;
+    let definition = graph.object(definitions, "", &format!("{resource}.{group}"))?;
+    goes(definition.id()).then_some((definition.id(), "content"))
+}
+
+/// The newest snapshot of a claim, and whether it is deleted as well.
+fn snapshot(inspection: &Inspection, outcomes: &Outcomes<'_>, claim: &Key) -> Option<String> {
+    let Inspection { graph, backing, .. } = inspection;
+    let taken = backing.snapshot(claim)?;
+    let kind = graph.kinds.find_resource(SNAPSHOTS, "volumesnapshots");
+    let node = kind.and_then(|kind| graph.object(kind, &claim.0, &taken.name));
+    let goes = node.is_some_and(|node| outcomes.get(node.id()).is_some());
+    let along = if goes { ", deleted as well" } else { "" };
+    Some(format!("{} of {}{along}", taken.name, taken.time))
+}
+
+/// The destroyed resources.
+fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destroyed> {
+    let Inspection { graph, backing, .. } = inspection;
+    let mut destroyed = Vec::new();
+    for (id, fate) in outcomes.all() {
+        let Some(node) = graph.get(id).filter(|_| fate.outcome == Outcome::Deleted) else {
+            continue;
+        };
+        let key: Key = (node.namespace().to_owned(), node.name().to_owned());
+        let info = node.info();
+        let volume = match (info.group.as_str(), info.resource.as_str()) {
+            ("", "persistentvolumeclaims") => backing.volume_of(&key),
+            // A volume without a claim. Other volumes appear with their claims.
+            ("", "persistentvolumes") => backing
+                .volumes
+                .get_key_value(node.name())
+                .filter(|(_, volume)| volume.claim.is_none())
+                .map(|(name, volume)| (name.as_str(), volume)),
+            ("", "services") => {
+                for address in backing.addresses.get(&key).into_iter().flatten() {
+                    destroyed.push(Destroyed {
+                        what: "Address",
+                        name: address.clone(),
+                        by: Object::at(graph, id),
+                        size: String::new(),
+                        snapshot: None,
+                        id: Some(id),
+                    });
+                }
+                None
+            }
+            _ => None,
+        };
+        if let Some((name, volume)) = volume.filter(|(_, volume)| volume.is_deleted) {
+            destroyed.push(Destroyed {
+                what: "Volume",
+                name: name.to_owned(),
+                by: Object::at(graph, id),
+                size: volume.size.clone(),
+                snapshot: snapshot(inspection, outcomes, &key),
+                id: Some(id),
+            });
+        }
+    }
+    destroyed.sort_by(|a, b| {
+        (b.what, &a.by.namespace, &a.by.name).cmp(&(a.what, &b.by.namespace, &b.by.name))
+    });
+    destroyed
+}

@@ -1,0 +1,345 @@
+//! The report of `impact` as text.
+
+use std::collections::{HashMap, HashSet};
+
+use super::blocker::BlockerReport;
+use super::report::{Affected, Count, Impact, Summary};
+use crate::command::document::{NotRead, Object, ReportedVerdict};
+use crate::command::inspect::tree::{Branch, draw};
+use crate::command::screen::{Screen, Tone, cut};
+use crate::graph::NodeId;
+use crate::policy::api::GROUP;
+
+/// The number of kinds that are counted by name.
+const KINDS: usize = 5;
+
+/// The columns of a name and a count, before the kinds.
+const HEADING: usize = 20;
+
+/// The maximum number of reasons.
+const MAX_NAMES: usize = 3;
+
+/// The maximum number of missing objects.
+const MISSING: usize = 8;
+
+/// The maximum number of roots.
+const ROOTS: usize = 12;
+
+/// The maximum depth: deeper objects are drawn at this depth.
+const MAX_DEPTH: usize = 24;
+
+/// The kinds that are counted first.
+const FIRST: &[&str] = &["Namespace", "StatefulSet", "Deployment", "DaemonSet", "Pod", "PVC", "PV"];
+
+/// The kinds that are drawn first among equals, by group and plural name.
+const DRAWN_FIRST: &[(&str, &str)] = &[
+    ("apps", "statefulsets"),
+    ("apps", "deployments"),
+    ("apps", "daemonsets"),
+    ("batch", "cronjobs"),
+    ("batch", "jobs"),
+    ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
+];
+
+/// More than there are places among equals.
+const RANKS: u8 = 10;
+
+/// Everything, in lines.
+pub fn text(impact: &Impact, screen: Screen, all: bool) -> String {
+    let mut text = match &impact.says {
+        Some(says) => screen.paragraph(0, says),
+        None => head(impact, screen),
+    };
+    for Line { name, tone, count, said } in summary(impact, all) {
+        let name = screen.paint(tone, &format!("{name:<9}"));
+        let heading = format!("  {name} {count:>5}   ");
+        text.push_str(screen.behind(&heading, HEADING, &said).trim_end());
+        text.push('\n');
+    }
+    text.push_str(&tree(impact, screen, all));
+    text.push_str(&tail(impact, screen, all));
+    text
+}
+
+/// An effect with its count.
+pub(super) struct Line {
+    /// The effect.
+    pub(super) name: &'static str,
+    /// How bad that is.
+    pub(super) tone: Tone,
+    /// To how much.
+    pub(super) count: usize,
+    /// To what.
+    pub(super) said: String,
+}
+
+/// The effects that occur, with their counts.
+pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
+    let Summary { deleted, orphaned, held, broken } = &impact.summary;
+    let line = |name, tone, count, said| Line { name, tone, count, said };
+    let counted = |name, tone, count: &Count| line(name, tone, count.total, kinds(count, all));
+    let volumes = impact.destroyed.iter().filter(|d| d.what == "Volume").count();
+    let size = match impact.size() {
+        size if size.is_empty() || volumes == 0 => String::new(),
+        size => format!(", {size}"),
+    };
+    let lost = format!("{}{size} (reclaimPolicy Delete)", plural(volumes, "volume"));
+    let addresses: Vec<&str> = impact
+        .destroyed
+        .iter()
+        .filter(|destroyed| destroyed.what == "Address")
+        .map(|destroyed| destroyed.name.as_str())
+        .collect();
+    let given = format!(
+        "{} ({})",
+        if addresses.len() == 1 { "address" } else { "addresses" },
+        addresses.join(", ")
+    );
+    let lines = [
+        counted("deleted", Tone::Plain, deleted),
+        counted("orphaned", Tone::Doubtful, orphaned),
+        counted("held", Tone::Doubtful, held),
+        counted("broken", Tone::Bad, broken),
+        line("destroyed", Tone::Bad, volumes, lost),
+        line("released", Tone::Bad, addresses.len(), given),
+    ];
+    lines.into_iter().filter(|line| line.count > 0).collect()
+}
+
+/// Everything that something happens to, as it is drawn.
+pub(super) fn tree(impact: &Impact, screen: Screen, all: bool) -> String {
+    let roots = roots(impact);
+    let (shown, more) = cut(&roots, ROOTS, all);
+    let mut text = draw(shown, screen, all);
+    if let Some(more) = more {
+        text.push_str(&format!("{}\n", screen.paint(Tone::Quiet, &more)));
+    }
+    text
+}
+
+/// `DELETE namespace/shop   DENIED   policy x`.
+fn head(impact: &Impact, screen: Screen) -> String {
+    let what = what(impact);
+    let tone = match impact.verdict {
+        ReportedVerdict::Allow | ReportedVerdict::NoPolicies => Tone::Good,
+        ReportedVerdict::Deny => Tone::Bad,
+        _ => Tone::Doubtful,
+    };
+    let mut by: Vec<&str> = Vec::new();
+    for why in impact.deciding().filter(|why| !why.by.is_empty()) {
+        if !by.contains(&why.by.as_str()) {
+            by.push(&why.by);
+        }
+    }
+    let by = match (impact.verdict, by.is_empty()) {
+        (ReportedVerdict::Unknown, true) if impact.unseen => {
+            "   some of it could not be looked for".to_owned()
+        }
+        (ReportedVerdict::NoPolicies, _) => "   no policies".to_owned(),
+        (ReportedVerdict::Unknown, true) => "   the policies cannot be read".to_owned(),
+        (_, true) => String::new(),
+        (_, false) => format!("   {}", by.join("; ")),
+    };
+    let cascade = cascade(impact);
+    let word = screen.paint(tone, impact.verdict.shown());
+    let head = screen.paint(Tone::Strong, &format!("DELETE {what}{cascade}"));
+    format!("{head}   {word}{by}\n")
+}
+
+/// A short text about the targets.
+pub(super) fn what(impact: &Impact) -> String {
+    match impact.targets.as_slice() {
+        [one] => one.label(""),
+        many => {
+            let names: Vec<String> = many.iter().take(3).map(|one| one.label("")).collect();
+            let more = if many.len() > 3 { ", …" } else { "" };
+            format!("{} objects ({}{more})", many.len(), names.join(", "))
+        }
+    }
+}
+
+/// The option of kubectl that the DELETE would have.
+pub(super) fn cascade(impact: &Impact) -> String {
+    match impact.cascade {
+        "background" => String::new(),
+        other => format!(" --cascade={other}"),
+    }
+}
+
+/// `StatefulSet 1 · Pod 9 · other 31`, and how much of it is not certain.
+fn kinds(count: &Count, all: bool) -> String {
+    let mut kinds: Vec<(&str, usize)> =
+        count.by_kind.iter().map(|(k, n)| (k.as_str(), *n)).collect();
+    let place = |kind: &str| FIRST.iter().position(|first| *first == kind).unwrap_or(FIRST.len());
+    kinds.sort_by(|a, b| (place(a.0), b.1, a.0).cmp(&(place(b.0), a.1, b.0)));
+    let shown = if all || kinds.len() <= KINDS { kinds.len() } else { KINDS - 1 };
+    let mut parts: Vec<String> =
+        kinds.iter().take(shown).map(|(k, n)| format!("{k} {n}")).collect();
+    let others: usize = kinds.iter().skip(shown).map(|(_, n)| n).sum();
+    if others > 0 {
+        parts.push(format!("other {others}"));
+    }
+    let maybe = match count.maybe {
+        0 => String::new(),
+        maybe => format!("   {maybe} of them perhaps"),
+    };
+    format!("{}{maybe}", parts.join(" · "))
+}
+
+fn plural(count: usize, word: &str) -> String {
+    if count == 1 { word.to_owned() } else { format!("{word}s") }
+}
+
+/// The tree of everything that something happens to.
+fn roots(impact: &Impact) -> Vec<Branch> {
+    let known: HashSet<NodeId> = impact.objects.iter().filter_map(|object| object.id).collect();
+    let mut below: HashMap<NodeId, Vec<&Affected>> = HashMap::new();
+    let mut tops: Vec<&Affected> = Vec::new();
+    for object in &impact.objects {
+        match object.above.filter(|above| known.contains(above)) {
+            Some(above) => below.entry(above).or_default().push(object),
+            None => tops.push(object),
+        }
+    }
+    let mut drawn: HashSet<NodeId> = HashSet::new();
+    let home = impact.home();
+    let mut roots: Vec<Branch> = Vec::new();
+    // Owners can form a cycle, so an object that no root reaches is a root as well.
+    let others = impact.objects.iter().filter(|object| object.id.is_some());
+    for object in tops.iter().copied().chain(others) {
+        if object.id.is_none_or(|id| !drawn.contains(&id)) {
+            roots.push(branch(object, &below, &mut drawn, home, 0));
+        }
+    }
+    let mut all = Branch { below: roots, ..Branch::default() };
+    all.sort();
+    all.below
+}
+
+/// The place of a kind among equals.
+fn place(object: &Object) -> u8 {
+    let kind = (object.group.as_str(), object.resource.as_str());
+    let place = DRAWN_FIRST.iter().position(|first| *first == kind);
+    place.and_then(|place| u8::try_from(place).ok()).unwrap_or(RANKS - 1)
+}
+
+fn branch(
+    object: &Affected,
+    below: &HashMap<NodeId, Vec<&Affected>>,
+    drawn: &mut HashSet<NodeId>,
+    home: &str,
+    depth: usize,
+) -> Branch {
+    let (sign, tone, rank) = match (object.outcome, object.certain) {
+        ("Broken", true) => ("BROKEN", Tone::Bad, 0),
+        ("Broken", false) => ("BROKEN?", Tone::Bad, 0),
+        ("Held", true) => ("held", Tone::Doubtful, 2),
+        ("Held", false) => ("held?", Tone::Doubtful, 2),
+        ("Orphaned", true) => ("orphaned", Tone::Doubtful, 3),
+        ("Orphaned", false) => ("orphaned?", Tone::Doubtful, 3),
+        (_, true) => ("deleted", Tone::Plain, 5),
+        (_, false) => ("deleted?", Tone::Doubtful, 4),
+    };
+    // Destroyed data matters more than the deletion.
+    let rank = if rank > 3 && !object.note.is_empty() { 1 } else { rank };
+    // Workloads come first.
+    let rank = rank * RANKS + place(&object.object);
+    let children = match object.id {
+        Some(id) if drawn.insert(id) => below.get(&id).map_or(&[][..], Vec::as_slice),
+        _ => &[],
+    };
+    let mut lines = Vec::new();
+    let mut next: Vec<&Affected> = children.to_vec();
+    while let Some(child) = next.pop() {
+        if child.id.is_some_and(|id| drawn.contains(&id)) {
+            continue;
+        }
+        if depth + 1 >= MAX_DEPTH {
+            // Deeper ones beside it.
+            let deeper = child.id.and_then(|id| below.get(&id)).into_iter().flatten();
+            next.extend(deeper.filter(|deep| deep.id.is_none_or(|id| !drawn.contains(&id))));
+            lines.push(branch(child, &HashMap::new(), drawn, home, depth + 1));
+        } else {
+            lines.push(branch(child, below, drawn, home, depth + 1));
+        }
+    }
+    Branch {
+        label: object.object.label(home),
+        sign: sign.to_owned(),
+        tone,
+        note: object.note.clone(),
+        rank,
+        below: lines,
+    }
+}
+
+/// The blockers, the failed reads, and the next steps.
+fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, said: &str| {
+        let name = screen.paint(Tone::Strong, &format!("{name:<12}"));
+        text.push_str(&screen.behind(&name, 12, said));
+    };
+    let deciding: Vec<&BlockerReport> = impact.deciding().collect();
+    let (shown, _) = cut(&deciding, MAX_NAMES, false);
+    let name = reasons(impact.verdict);
+    for why in shown {
+        line(name, &reason(why));
+    }
+    let more = deciding.len() - shown.len() + impact.more;
+    if more > 0 {
+        line("", &format!("and {more} more reasons"));
+    }
+    let (missing, more) = cut(&impact.missing, MISSING, all);
+    for missing in missing {
+        line("not there", missing);
+    }
+    if let Some(more) = more {
+        line("", &more);
+    }
+    for not_read in &impact.not_read {
+        line("not read", &unread(not_read));
+    }
+    if let Some(way_out) = &impact.way_out {
+        line("way out", way_out);
+    }
+    for (at, approve) in impact.approve.iter().enumerate() {
+        let may = if at == 0 { you_may(impact) } else { "" };
+        let name = if at == 0 && impact.way_out.is_none() { "way out" } else { "or" };
+        line(name, &format!("{approve}{may}"));
+    }
+    text
+}
+
+/// The heading of the deciding reasons.
+pub(super) fn reasons(decision: ReportedVerdict) -> &'static str {
+    match decision {
+        ReportedVerdict::Deny => "blocked by",
+        ReportedVerdict::Hold => "waits for",
+        ReportedVerdict::Unknown => "not known",
+        _ => "noted",
+    }
+}
+
+/// One reason, in a sentence.
+pub(super) fn reason(why: &BlockerReport) -> String {
+    format!("{}; {} ({})", why.says, why.by, why.reason)
+}
+
+/// A failed read and its consequence.
+pub(super) fn unread(not_read: &NotRead) -> String {
+    let NotRead { resource, why } = not_read;
+    // belay's own objects don't affect the counts.
+    let bounds = if resource.ends_with(GROUP) { "" } else { ": the counts are lower bounds" };
+    format!("{resource} ({why}){bounds}")
+}
+
+/// Whether the caller may approve it, if known.
+pub(super) fn you_may(impact: &Impact) -> &'static str {
+    match impact.you_may {
+        Some(true) => "   you may: yes",
+        Some(false) => "   you may: no",
+        None => "",
+    }
+}

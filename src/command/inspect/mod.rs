@@ -1,0 +1,24 @@
+//! The commands before a deletion: `kubectl belay impact` shows its effects, and `kubectl
+//! belay used-by` the users of an object.
+//!
+//! ```text
+//!  command line ─► targets ─┐            ┌─► verdict (decide)  ─┐              text, Markdown,
+//!  cluster ─► Snapshot ─────┼─► Scene ───┼─► outcome (fates)   ─┼─► report ─► JSON, YAML
+//!  files ─► files::World ───┘            └─► stock             ─┘
+//! ```
+//!
+//! Both use the fates of the graph and the verdict of admission, so that they agree with
+//! the webhook.
+
+mod backing;
+mod change;
+mod impact;
+mod inspection;
+mod label;
+mod targets;
+mod tree;
+mod used_by;
+mod verdict;
+
+pub use impact::{Impact, ImpactArguments, run as impact};
+pub use used_by::{UsedBy, UsedByArguments, run as used_by};

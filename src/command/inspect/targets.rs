@@ -1,0 +1,417 @@
+//! Which objects are meant, in kubectl's spellings.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+use super::change::Change;
+use crate::command::CommandError;
+use crate::command::files::{Manifest, read_manifests, read_nonempty, stdin_once};
+use crate::command::place::{self, FromArguments, PlaceArguments};
+use crate::command::selector;
+use crate::command::target::unserved;
+use crate::graph::{Graph, NodeId, Requirement};
+use crate::objects::{KindInfo, KindNames, is_namespace};
+
+/// Where to search for objects.
+#[derive(Debug, Args)]
+pub struct WhereArguments {
+    /// Their namespace [default: that of the context; with --from default]
+    #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
+    pub namespace: Option<String>,
+
+    #[command(flatten)]
+    pub from: FromArguments,
+
+    #[command(flatten)]
+    pub place: PlaceArguments,
+}
+
+/// A set of objects.
+#[derive(Debug, Args)]
+pub struct SetArguments {
+    /// The objects, as TYPE/NAME …, TYPE NAME …, or TYPE with -l; TYPE is a
+    /// plural, a singular or a short name, with its group where that is needed
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+
+    /// Manifests that name the objects: files, folders, or - for standard input
+    #[arg(short, long, value_name = "FILE|DIR|-", value_delimiter = ',')]
+    filename: Vec<PathBuf>,
+
+    /// Show the effects of pruning: the targets are the objects in OLD that NEW does not
+    /// contain. Each is a file or a folder. With --from, they add missing objects
+    #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
+    removed: Vec<PathBuf>,
+
+    /// Those with these labels
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<String>,
+
+    /// Those in all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+
+    #[command(flatten)]
+    pub place: WhereArguments,
+}
+
+/// The targets of a command line, before kinds are resolved.
+#[derive(Default)]
+pub struct Query {
+    wanted: Vec<KindAndName>,
+    manifests: Vec<Manifest>,
+    change: Option<Change>,
+    selector: Vec<Requirement>,
+    everywhere: bool,
+    /// Whether a missing object counts if other objects reference it.
+    absent: bool,
+}
+
+/// A kind, with or without a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct KindAndName {
+    kind: String,
+    name: Option<String>,
+}
+
+/// Objects of one kind.
+#[derive(Debug, Clone)]
+pub struct SelectorTarget {
+    /// The kind.
+    pub info: KindInfo,
+    /// The namespace, if there is one; empty for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// Its name, if it is one.
+    pub name: Option<String>,
+    /// Whether it is from a manifest. Objects in manifests need not exist.
+    listed: bool,
+}
+
+impl SetArguments {
+    /// Parses the arguments and reads the manifests.
+    pub fn query(&self) -> Result<Query, CommandError> {
+        let usage = |text: String| CommandError::Usage(text);
+        stdin_once(self.filename.iter().chain(&self.place.from.files).chain(&self.removed))?;
+        let selector = self.selector.as_deref().map(selector::parse).transpose();
+        let selector = selector.map_err(|error| usage(error.to_string()))?;
+        let selected = selector.is_some();
+        let named = selected || !self.targets.is_empty();
+        if let [old, new] = self.removed.as_slice() {
+            if named || !self.filename.is_empty() || self.all_namespaces {
+                let text = "--removed names the objects; leave out TARGET, -f, -l and -A";
+                return Err(usage(text.to_owned()));
+            }
+            return Ok(Query { change: Some(Change::read(old, new)?), ..Query::default() });
+        }
+        if !self.filename.is_empty() && named {
+            let text = "-f names the objects; leave out TARGET and -l";
+            return Err(usage(text.to_owned()));
+        }
+        if self.filename.is_empty() && self.targets.is_empty() {
+            let text = "no object is named; expected TYPE/NAME, such as pvc/data, or TYPE with -l, or \
+                        manifests with -f, or two states of them with --removed";
+            return Err(usage(text.to_owned()));
+        }
+        let wanted = parse_targets(&self.targets, selected);
+        let wanted = wanted.map_err(|error| usage(error.to_string()))?;
+        if self.all_namespaces && wanted.iter().any(|wanted| wanted.name.is_some()) {
+            let text = "an object has one namespace; name it with -n, or leave out its name, or -A";
+            return Err(usage(text.to_owned()));
+        }
+        Ok(Query {
+            wanted,
+            manifests: read_manifests(&read_nonempty(&self.filename)?)?,
+            change: None,
+            selector: selector.unwrap_or_default(),
+            everywhere: self.all_namespaces,
+            absent: false,
+        })
+    }
+}
+
+/// What is wrong with the targets of a command line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum TargetError {
+    #[error("\"{0}\" names no object; expected TYPE/NAME or TYPE NAME, such as pvc/data")]
+    NoObject(String),
+    #[error("\"{0}\" is a kind, and no object of it is named; name one, or select some with -l")]
+    OnlyKind(String),
+    #[error("-l selects by labels; leave out the names, or -l")]
+    NamedAndSelected,
+}
+
+/// Reads the targets of a command line.
+fn parse_targets(targets: &[String], selected: bool) -> Result<Vec<KindAndName>, TargetError> {
+    let no_object = |word: &str| TargetError::NoObject(word.to_owned());
+    let one = |kind: &str, name: &str| KindAndName { kind: kind.into(), name: Some(name.into()) };
+    if targets.iter().any(|word| word.contains('/')) {
+        if selected {
+            return Err(TargetError::NamedAndSelected);
+        }
+        let pair = |word: &String| match word.split_once('/') {
+            Some((kind, name)) if !kind.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(one(kind, name))
+            }
+            _ => Err(no_object(word)),
+        };
+        return targets.iter().map(pair).collect();
+    }
+    let Some((kinds, names)) = targets.split_first() else { return Ok(Vec::new()) };
+    let kinds: Vec<&str> = kinds.split(',').collect();
+    if kinds.iter().any(|kind| kind.is_empty()) || names.iter().any(String::is_empty) {
+        return Err(no_object(&targets.join(" ")));
+    }
+    match (names.is_empty(), selected) {
+        (true, true) => Ok(kinds
+            .into_iter()
+            .map(|kind| KindAndName { kind: kind.into(), name: None })
+            .collect()),
+        (true, false) => Err(TargetError::OnlyKind(targets.join(" "))),
+        (false, true) => Err(TargetError::NamedAndSelected),
+        (false, false) => {
+            let of = |kind: &str| names.iter().map(|name| one(kind, name)).collect::<Vec<_>>();
+            Ok(kinds.into_iter().flat_map(of).collect())
+        }
+    }
+}
+
+impl Query {
+    /// One object, for `used-by`. `absent`: whether to find a missing object that others
+    /// reference. A dump of Pods shows the users of a Secret without containing it.
+    pub fn one(target: &[String], absent: bool) -> Result<Self, CommandError> {
+        let wanted = parse_targets(target, false);
+        let wanted = wanted.map_err(|error| CommandError::Usage(error.to_string()))?;
+        match wanted.len() {
+            1 => Ok(Self { wanted, absent, ..Self::default() }),
+            _ => Err(CommandError::Usage(format!(
+                "\"{}\" is no single object; expected TYPE/NAME or TYPE NAME, such as pvc/data",
+                target.join(" ")
+            ))),
+        }
+    }
+
+    /// The change of manifests that is asked about, if one is.
+    pub fn change(&self) -> Option<&Change> {
+        self.change.as_ref()
+    }
+
+    /// Resolves the kinds. `own`: the default namespace; `nobody`: the text before an
+    /// unknown kind.
+    pub fn resolved(
+        &self,
+        names: &KindNames,
+        own: &str,
+        nobody: &str,
+    ) -> Result<Vec<SelectorTarget>, CommandError> {
+        let mut resolved = Vec::new();
+        for KindAndName { kind, name } in &self.wanted {
+            let info = names
+                .find(kind)
+                .ok_or_else(|| CommandError::Remote(unserved(names, kind, nobody)))?;
+            let namespace = match (info.namespaced, self.everywhere) {
+                (true, true) => None,
+                (true, false) => Some(own.to_owned()),
+                (false, _) => Some(String::new()),
+            };
+            let (info, name) = (info.clone(), name.clone());
+            resolved.push(SelectorTarget { info, namespace, name, listed: false });
+        }
+        let listed = self.listed(names, own);
+        for Manifest { group, kind, namespace, name, .. } in &listed {
+            // Objects of unknown kinds are reported separately.
+            let Some(info) = names.of_object(group, kind) else { continue };
+            let namespace = match info.namespaced {
+                true => namespace.clone().unwrap_or_else(|| own.to_owned()),
+                false => String::new(),
+            };
+            resolved.push(SelectorTarget {
+                info: info.clone(),
+                namespace: Some(namespace),
+                name: Some(name.clone()),
+                listed: true,
+            });
+        }
+        match listed.first() {
+            // No object in the manifests remains.
+            Some(Manifest { kind, origin, .. }) if resolved.is_empty() && self.change.is_none() => {
+                Err(CommandError::Remote(format!("{origin}: {}", unserved(names, kind, nobody))))
+            }
+            _ => Ok(resolved),
+        }
+    }
+
+    /// Manifest objects of kinds that the API server does not serve.
+    pub fn unserved(&self, names: &KindNames, own: &str) -> Vec<&Manifest> {
+        let mut listed = self.listed(names, own);
+        listed.retain(|one| names.of_object(&one.group, &one.kind).is_none());
+        listed
+    }
+
+    /// The objects in manifests; for a change, the removed ones.
+    fn listed(&self, names: &KindNames, own: &str) -> Vec<&Manifest> {
+        match &self.change {
+            Some(change) => change.removed(names, own),
+            None => self.manifests.iter().collect(),
+        }
+    }
+
+    /// The objects, and those that are not there, as they are typed.
+    pub fn find(&self, graph: &Graph, resolved: &[SelectorTarget]) -> (Vec<NodeId>, Vec<String>) {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for one in resolved {
+            let mut nodes = one.nodes(graph, &self.selector);
+            if nodes.is_empty() && self.absent {
+                nodes.extend(one.named(graph));
+            }
+            if nodes.is_empty() && one.name.is_some() {
+                missing.push(one.as_typed());
+            }
+            found.extend(nodes);
+        }
+        let mut seen = BTreeSet::new();
+        found.retain(|id| seen.insert(*id));
+        (found, missing)
+    }
+}
+
+impl SelectorTarget {
+    fn nodes(&self, graph: &Graph, selector: &[Requirement]) -> Vec<NodeId> {
+        let KindInfo { group, resource, .. } = &self.info;
+        let Some(kind) = graph.kinds.find_resource(group, resource) else { return Vec::new() };
+        if let (Some(namespace), Some(name)) = (&self.namespace, &self.name) {
+            return graph.object(kind, namespace, name).map(|node| node.id()).into_iter().collect();
+        }
+        let meant = |id: &NodeId| {
+            graph.get(*id).is_some_and(|node| {
+                let place = self.namespace.as_ref().is_none_or(|place| node.namespace() == place);
+                let name = self.name.as_ref().is_none_or(|name| node.name() == name);
+                place && name && selector.iter().all(|r| r.holds(|key| node.labels().get(key)))
+            })
+        };
+        let mut nodes: Vec<NodeId> = graph.of_kind(kind).filter(meant).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// Its node in the graph if it is missing and another object references it.
+    fn named(&self, graph: &Graph) -> Option<NodeId> {
+        let KindInfo { group, resource, .. } = &self.info;
+        let kind = graph.kinds.find_resource(group, resource)?;
+        let id = graph.find(kind, self.namespace.as_deref()?, self.name.as_deref()?)?;
+        graph.users(id).next().map(|_| id)
+    }
+
+    /// As a person types it.
+    pub fn as_typed(&self) -> String {
+        let place = match self.namespace.as_deref() {
+            None => " -A".to_owned(),
+            Some("") => String::new(),
+            Some(namespace) => format!(" -n {namespace}"),
+        };
+        let name = self.name.as_ref().map_or(String::new(), |name| format!("/{name}"));
+        format!("{}{name}{place}", self.info.full_name())
+    }
+
+    /// Whether it is no failure that it is not there.
+    pub fn may_be_missing(&self) -> bool {
+        self.listed
+    }
+}
+
+/// The namespaces in which all of it happens; none: it may happen anywhere.
+pub fn namespaces(resolved: &[SelectorTarget]) -> Option<BTreeSet<String>> {
+    let place = |one: &SelectorTarget| {
+        let is_namespace = is_namespace(&one.info.group, &one.info.resource);
+        match (is_namespace, one.info.namespaced) {
+            (true, _) => one.name.clone(),
+            (false, true) => one.namespace.clone(),
+            (false, false) => None,
+        }
+    };
+    resolved.iter().map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Kinds;
+
+    fn read(line: &str, selected: bool) -> Result<String, TargetError> {
+        let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let wanted = parse_targets(&owned, selected)?;
+        let shown = wanted.iter().map(|KindAndName { kind, name }| match name {
+            Some(name) => format!("{kind}/{name}"),
+            None => kind.clone(),
+        });
+        Ok(shown.collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn objects_are_named_as_kubectl_names_them() {
+        for (line, meant) in [
+            ("pvc/data", "pvc/data"),
+            ("pvc data", "pvc/data"),
+            ("pvc a b", "pvc/a pvc/b"),
+            ("pvc,svc a", "pvc/a svc/a"),
+            ("deploy.apps/web ns/shop", "deploy.apps/web ns/shop"),
+        ] {
+            assert_eq!(read(line, false).as_deref(), Ok(meant), "{line}");
+        }
+        assert_eq!(read("pods,svc", true).as_deref(), Ok("pods svc"));
+        for wrong in ["pvc/", "/data", "pvc/a/b", "pvc/a b", "pvc, a"] {
+            let said = read(wrong, false).unwrap_err().to_string();
+            assert!(said.contains("names no object; expected"), "{wrong}: {said}");
+        }
+        assert!(read("pvc", false).unwrap_err().to_string().contains("no object of it is named"));
+        assert!(read("pvc data", true).unwrap_err().to_string().contains("leave out the names"));
+        assert!(read("pvc/data", true).unwrap_err().to_string().contains("leave out the names"));
+    }
+
+    /// The kind, the name and perhaps the namespace of each.
+    fn read_manifests(lines: &[&str]) -> Query {
+        let manifest = |line: &&str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let group = if words[0] == "Gizmo" { "example.com" } else { "" };
+            Manifest {
+                group: group.to_owned(),
+                kind: words[0].to_owned(),
+                namespace: words.get(2).map(|place| (*place).to_owned()),
+                name: words[1].to_owned(),
+                origin: "f:1:1".to_owned(),
+            }
+        };
+        Query { manifests: lines.iter().map(manifest).collect(), ..Query::default() }
+    }
+
+    #[test]
+    fn what_nobody_serves_is_told_beside_the_rest_as_it_would_be_typed() {
+        let names = KindNames::of_kinds(&Kinds::default(), &[]);
+        let query = read_manifests(&["Gizmo a", "Gizmo b shop", "Node c"]);
+        let typed: Vec<_> = query.unserved(&names, "x").into_iter().map(Manifest::typed).collect();
+        assert_eq!(typed, ["gizmo.example.com/a", "gizmo.example.com/b -n shop"]);
+        let resolved = query.resolved(&names, "x", "no kind").unwrap();
+        assert_eq!(resolved.iter().map(SelectorTarget::as_typed).collect::<Vec<_>>(), ["nodes/c"]);
+        // With nothing else there is no answer.
+        let nothing = read_manifests(&["Gizmo a"]).resolved(&names, "x", "no kind").unwrap_err();
+        let says = "f:1:1: no kind \"Gizmo\"; kubectl api-resources lists the kinds";
+        assert_eq!(nothing.to_string(), says);
+    }
+
+    #[test]
+    fn what_happens_in_a_namespace_is_looked_for_there() {
+        let names = KindNames::of_kinds(&Kinds::default(), &[]);
+        let places = |line: &str| {
+            let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let wanted = parse_targets(&owned, false).unwrap();
+            let query = Query { wanted, ..Query::default() };
+            let resolved = query.resolved(&names, "shop", "no kind").unwrap();
+            namespaces(&resolved).map(|places| places.into_iter().collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(places("pvc/data").as_deref(), Some("shop"));
+        assert_eq!(places("pvc/data ns/team").as_deref(), Some("shop team"));
+        // Whatever owns things outside of namespaces may own them anywhere.
+        assert_eq!(places("pvc/data pv/x"), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! Trees, as they are drawn: guides, aligned columns, long lists cut with
+//! their count.
+
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::command::screen::{Screen, Tone};
+use crate::objects::without_controls;
+
+/// The number of children and grandchildren of one parent without --all.
+const SHOWN: usize = 8;
+
+/// No column of names is wider.
+const MAX_WIDTH: usize = 56;
+
+/// A line and its children.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Branch {
+    /// What.
+    pub label: String,
+    /// Its fate, in one word.
+    pub sign: String,
+    /// Its colour.
+    pub tone: Tone,
+    /// A note.
+    pub note: String,
+    /// The most important line has the smallest number and comes first.
+    pub rank: u8,
+    /// The children.
+    pub below: Vec<Branch>,
+}
+
+/// A line before it is aligned.
+struct Line<'b> {
+    guide: String,
+    below: String,
+    branch: &'b Branch,
+}
+
+impl Branch {
+    /// The number of lines including children.
+    fn size(&self) -> usize {
+        1 + self.below.iter().map(Self::size).sum::<usize>()
+    }
+
+    /// Sorts all levels by importance.
+    pub fn sort(&mut self) {
+        self.below.iter_mut().for_each(Self::sort);
+        let least = self.below.iter().map(|branch| branch.rank).min();
+        self.rank = self.rank.min(least.unwrap_or(u8::MAX));
+        self.below.sort_by(|a, b| (a.rank, &a.label).cmp(&(b.rank, &b.label)));
+    }
+}
+
+/// Draws them, one below the other.
+pub fn draw(roots: &[Branch], screen: Screen, all: bool) -> String {
+    let mut lines: Vec<Result<Line<'_>, (String, usize)>> = Vec::new();
+    for root in roots {
+        lines.push(Ok(Line { guide: String::new(), below: guide_below("", root), branch: root }));
+        gather(root, "", all, &mut lines);
+    }
+    let width = |line: &Line<'_>| line.guide.width() + without_controls(&line.branch.label).width();
+    let narrow = |line: &&Line<'_>| width(line) <= MAX_WIDTH;
+    let named = lines.iter().filter_map(|line| line.as_ref().ok());
+    let labels = named.clone().filter(narrow).map(width).max().unwrap_or_default();
+    let signs = named.map(|line| line.branch.sign.width()).max().unwrap_or_default();
+    let mut text = String::new();
+    for line in &lines {
+        match line {
+            Ok(line) => text.push_str(&drawn(line, labels, signs, screen)),
+            Err((guide, hidden)) => {
+                let more = format!("{hidden} more");
+                let pad = (labels + 2).saturating_sub(guide.width() + more.width()).max(2);
+                text.push_str(&screen.paint(Tone::Quiet, &format!("{guide}{more}")));
+                text.push_str(&format!("{}--all\n", " ".repeat(pad)));
+            }
+        }
+    }
+    text
+}
+
+/// The guides for a note on a line of its own.
+fn guide_below(before: &str, branch: &Branch) -> String {
+    format!("{before}{}", if branch.below.is_empty() { "   " } else { "│  " })
+}
+
+fn gather<'b>(
+    branch: &'b Branch,
+    before: &str,
+    all: bool,
+    lines: &mut Vec<Result<Line<'b>, (String, usize)>>,
+) {
+    let count = branch.below.len();
+    // A note about one omitted line would take as much space as the line.
+    let hides = !all && count > SHOWN + 1
+        || !all && count == SHOWN + 1 && branch.below.last().is_some_and(|b| b.size() > 1);
+    let shown = if hides { SHOWN } else { count };
+    for (at, child) in branch.below.iter().take(shown).enumerate() {
+        let last = at + 1 == shown && !hides;
+        let (corner, bar) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let next = format!("{before}{bar}");
+        lines.push(Ok(Line {
+            guide: format!("{before}{corner}"),
+            below: guide_below(&next, child),
+            branch: child,
+        }));
+        gather(child, &next, all, lines);
+    }
+    if hides {
+        let hidden = branch.below.iter().skip(shown).map(Branch::size).sum();
+        lines.push(Err((format!("{before}└─ "), hidden)));
+    }
+}
+
+fn drawn(line: &Line<'_>, labels: usize, signs: usize, screen: Screen) -> String {
+    let Line { guide, below, branch } = line;
+    let label = without_controls(&branch.label);
+    let wide = guide.width() + label.width();
+    let mut text =
+        format!("{}{}", screen.paint(Tone::Quiet, guide), screen.paint(Tone::Plain, &label));
+    if branch.sign.is_empty() && branch.note.is_empty() {
+        return text + "\n";
+    }
+    let pad = labels.saturating_sub(wide) + 2;
+    text.push_str(&" ".repeat(pad));
+    text.push_str(&screen.paint(branch.tone, &branch.sign));
+    if branch.note.is_empty() {
+        return text + "\n";
+    }
+    let at = wide + pad + signs + 2;
+    let note = without_controls(&branch.note);
+    if screen.width.is_some_and(|width| at + note.width() > width) {
+        let guide = screen.paint(Tone::Quiet, below);
+        let lines = screen.lines(below.width() + 2, &note).into_iter();
+        let lines = lines.map(|line| format!("\n{guide}  {}", screen.paint(Tone::Quiet, &line)));
+        return format!("{text}{}\n", lines.collect::<String>());
+    }
+    text.push_str(&" ".repeat(signs - branch.sign.width().min(signs) + 2));
+    text.push_str(&note);
+    text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn branch(label: &str, below: Vec<Branch>) -> Branch {
+        Branch { label: label.into(), sign: "deleted".into(), rank: 9, below, ..Branch::default() }
+    }
+
+    #[test]
+    fn what_matters_comes_first_with_all_that_leads_to_it() {
+        let bad = Branch { rank: 0, note: "spec.x".into(), ..branch("z", vec![]) };
+        let mut root = branch("root", vec![branch("a", vec![]), branch("b", vec![bad])]);
+        root.sort();
+        let drawn = draw(&[root], Screen::pipe(), false);
+        let expected =
+            "root     deleted\n├─ b     deleted\n│  └─ z  deleted  spec.x\n└─ a     deleted\n";
+        assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn a_long_list_is_cut_and_nothing_of_its_count_is_lost() {
+        let many = |count: usize| (0..count).map(|n| branch(&format!("c{n:02}"), vec![])).collect();
+        let lines = |count: usize, all: bool| {
+            let drawn = draw(&[branch("root", many(count))], Screen::pipe(), all);
+            (drawn.lines().count(), drawn.lines().last().unwrap().to_owned())
+        };
+        assert_eq!(lines(9, false).0, 10, "one more line says what the count would");
+        let (count, last) = lines(30, false);
+        assert_eq!((count, last.as_str()), (10, "└─ 22 more  --all"));
+        assert_eq!(lines(30, true).0, 31);
+    }
+}

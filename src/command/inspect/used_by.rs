@@ -1,0 +1,351 @@
+//! `kubectl belay used-by`: lists the users of an object, or the objects that it uses.
+
+use std::collections::{BTreeMap, HashSet};
+use std::process::ExitCode;
+
+use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::inspection::{self, Inspection};
+use super::targets::{Query, WhereArguments};
+use super::tree::{Branch, draw};
+use crate::command::document::{Content, NotRead, Object, document};
+use crate::command::screen::{OutputArguments, Screen, Tone};
+use crate::command::{CommandError, block_on, print};
+use crate::graph::{
+    DeletionRequest, Excuse, Graph, NodeId, Progress, Propagation, Strength, fates,
+};
+
+#[derive(Debug, Args)]
+#[command(after_help = "--all also tells of those that merely mention it, make it, have ended or \
+                        can do without.\n\nExit code: 0 nobody needs it, 1 somebody does, 2 the command is wrong, 3 \
+                        nobody can tell with what could be read. With --reverse it is 0. What \
+                        would go along with the object is counted and does not need it: impact \
+                        tells of it.")]
+pub struct UsedByArguments {
+    /// The object, as TYPE/NAME or TYPE NAME; TYPE is a plural, a singular or a
+    /// short name, with its group where that is needed
+    #[arg(value_name = "TYPE/NAME", num_args = 1..=2, required = true)]
+    target: Vec<String>,
+
+    #[command(flatten)]
+    place: WhereArguments,
+
+    /// Show the objects that the object uses instead
+    #[arg(long)]
+    reverse: bool,
+
+    /// The depth of the search: 2 includes the users of the users
+    #[arg(long, value_name = "NUMBER", default_value = "1",
+        value_parser = clap::value_parser!(u8).range(1..=16))]
+    depth: u8,
+
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// The report.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UsedBy {
+    /// The object.
+    object: Object,
+    /// Whether the object exists. Absent if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    present: Option<bool>,
+    /// Whether `uses` lists what the object uses, instead of its users.
+    reverse: bool,
+    /// The users, or the used objects.
+    uses: Vec<Use>,
+    /// The number of omitted weaker edges. `--all` omits none.
+    weaker: usize,
+    /// The number of objects that would be deleted with it: its content and its dependents.
+    /// They are not users.
+    count_cascaded: usize,
+    /// Failed reads. The list may be incomplete.
+    not_read: Vec<NotRead>,
+}
+
+/// One use.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Use {
+    /// The user, or the used object.
+    object: Object,
+    /// The topmost owner of the user.
+    root: Object,
+    /// The strength of the edge: `needs`, `mentions`, `makes`, `has ended`, `optional` or
+    /// `scaled down`.
+    means: &'static str,
+    /// The field in the manifest of the user.
+    field_path: String,
+    /// The distance from the object.
+    depth: u8,
+    /// Whether the used object exists.
+    present: bool,
+    #[serde(skip)]
+    id: NodeId,
+    #[serde(skip)]
+    at: NodeId,
+}
+
+pub fn run(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
+    block_on(used_by(arguments))?
+}
+
+async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
+    let UsedByArguments { target, place, reverse, depth, output } = arguments;
+    // A missing object uses nothing, but others may use it.
+    let query = Query::one(&target, !reverse)?;
+    let inspection = inspection::read(&query, place, output.all).await?;
+    let mut walk = Walk {
+        inspection: &inspection,
+        reverse,
+        all: output.all,
+        most: depth,
+        ..Walk::new(&inspection)
+    };
+    let Some(target) = inspection.targets.first().copied() else {
+        return Ok(ExitCode::from(3));
+    };
+    let mut root = walk.root(target);
+    let needed = walk.uses.iter().any(|one| one.means == "needs" && one.depth == 1);
+    let unknown = !inspection.not_read.is_empty();
+    let said = UsedBy {
+        object: Object::at(&inspection.graph, target),
+        present: inspection.unseen.is_empty().then(|| inspection.graph.get(target).is_some()),
+        reverse,
+        uses: walk.uses,
+        weaker: walk.weaker,
+        count_cascaded: count_cascaded(&inspection.graph, target),
+        not_read: inspection.not_read.clone(),
+    };
+    print(&match document(output.output, &said)? {
+        Some(document) => document,
+        None => said.text(&mut root, Screen::stdout(), output.all),
+    })?;
+    Ok(ExitCode::from(match (reverse, needed, unknown) {
+        (true, ..) | (false, false, false) => 0,
+        (false, true, _) => 1,
+        (false, false, true) => 3,
+    }))
+}
+
+/// A walk along the edges, away from the target.
+struct Walk<'s> {
+    inspection: &'s Inspection,
+    reverse: bool,
+    all: bool,
+    most: u8,
+    seen: HashSet<NodeId>,
+    uses: Vec<Use>,
+    weaker: usize,
+}
+
+impl<'s> Walk<'s> {
+    fn new(inspection: &'s Inspection) -> Self {
+        Self {
+            inspection,
+            reverse: false,
+            all: false,
+            most: 1,
+            seen: HashSet::new(),
+            uses: Vec::new(),
+            weaker: 0,
+        }
+    }
+
+    /// The target, and everything below it.
+    fn root(&mut self, target: NodeId) -> Branch {
+        self.seen.insert(target);
+        let below = self.below(&[target], 1);
+        let label = Object::at(&self.inspection.graph, target).label("");
+        Branch { label, below, ..Branch::default() }
+    }
+
+    /// The users or used objects of these, by root owner.
+    fn below(&mut self, of: &[NodeId], depth: u8) -> Vec<Branch> {
+        let graph = &self.inspection.graph;
+        let mut roots: BTreeMap<(String, String, NodeId), Vec<Use>> = BTreeMap::new();
+        for id in of {
+            let found = match self.reverse {
+                true => used(graph, *id, depth),
+                false => users(graph, *id, depth),
+            };
+            for one in found {
+                if one.means != "needs" && !self.all {
+                    self.weaker += 1;
+                    continue;
+                }
+                let key = (one.root.kind.clone(), one.root.name.clone(), one.at);
+                roots.entry(key).or_default().push(one);
+            }
+        }
+        let mut branches = Vec::new();
+        for ((.., root), uses) in roots {
+            self.uses.extend(uses.iter().cloned());
+            let mut next: Vec<NodeId> = uses.iter().map(|one| one.id).chain([root]).collect();
+            next.retain(|id| self.seen.insert(*id));
+            let below = match depth < self.most && !next.is_empty() {
+                true => self.below(&next, depth + 1),
+                false => Vec::new(),
+            };
+            branches.push(branch(&uses, below, Object::at(graph, self.home()).namespace.as_str()));
+        }
+        branches
+    }
+
+    fn home(&self) -> NodeId {
+        // There is a target, or nothing is walked.
+        self.inspection.targets[0]
+    }
+}
+
+/// One line for all uses of one owner at the top.
+fn branch(uses: &[Use], below: Vec<Branch>, home: &str) -> Branch {
+    let mut uses: Vec<&Use> = uses.iter().collect();
+    uses.sort_by_key(|one| (one.means != "needs", one.object != one.root, one.object.name.clone()));
+    let Some(first) = uses.first() else { return Branch::default() };
+    let through = match first.object == first.root {
+        true => String::new(),
+        false => format!("{}, ", first.object.label(&first.root.namespace)),
+    };
+    let more = match uses.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let absent = if first.present { "" } else { "   not there" };
+    Branch {
+        label: first.root.label(home),
+        sign: first.means.to_owned(),
+        tone: if first.means == "needs" { Tone::Strong } else { Tone::Quiet },
+        note: format!("{through}{}{more}{absent}", first.field_path),
+        rank: u8::from(first.means != "needs"),
+        below,
+    }
+}
+
+/// The users of an object.
+fn users(graph: &Graph, of: NodeId, depth: u8) -> Vec<Use> {
+    let users = graph.users(of).filter(|user| user.node.id() != of);
+    let mut found: Vec<Use> = users
+        .map(|user| {
+            let finished = user.node.progress() == Progress::Finished;
+            let root = user.node.root_owner().id();
+            Use {
+                object: Object::at(graph, user.node.id()),
+                root: Object::at(graph, root),
+                means: meaning(user.strength(), user.excuse(), finished),
+                field_path: user.path().to_owned(),
+                depth,
+                present: true,
+                id: user.node.id(),
+                at: root,
+            }
+        })
+        .collect();
+    found.sort_by_key(|one| (one.id, one.field_path.clone()));
+    found
+}
+
+/// The objects that an object uses.
+fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
+    let Some(node) = graph.get(by) else { return Vec::new() };
+    let finished = node.progress() == Progress::Finished;
+    let one = |id: NodeId, means: &'static str, path: &str| Use {
+        object: Object::at(graph, id),
+        root: Object::at(graph, id),
+        means,
+        field_path: path.to_owned(),
+        depth,
+        present: graph.get(id).is_some(),
+        id,
+        at: id,
+    };
+    let named = node.uses().iter();
+    let mut found: Vec<Use> = named
+        .map(|edge| one(edge.to, meaning(edge.strength, edge.excuse, finished), &edge.path))
+        .collect();
+    for edge in node.open() {
+        let matching = graph.of_kind(edge.kind).filter_map(|id| graph.get(id)).filter(|other| {
+            let place = edge.namespace.is_empty() || other.namespace() == edge.namespace;
+            place && edge.selector.matches(other.name(), |key| other.labels().get(key))
+        });
+        let means = meaning(edge.strength, Excuse::None, finished);
+        let mut matching: Vec<NodeId> = matching.map(|other| other.id()).collect();
+        matching.sort_unstable();
+        found.extend(matching.into_iter().map(|id| one(id, means, &edge.path)));
+    }
+    found
+}
+
+/// The number of objects that a deletion cascades to: the content of a Namespace, the
+/// objects of a CRD, and dependents without another owner.
+fn count_cascaded(graph: &Graph, of: NodeId) -> usize {
+    let deletion = graph
+        .get(of)
+        .map(|node| (of, Propagation::effective(graph, node, Some(Propagation::Background), None)));
+    let targets: Vec<(NodeId, Propagation)> = deletion.into_iter().collect();
+    let fates = fates(graph, &DeletionRequest::new(&targets));
+    fates.iter().filter(|(id, _)| *id != of && fates.may_be_lost(*id)).count()
+}
+
+/// The meaning of an edge in one word.
+fn meaning(strength: Strength, excuse: Excuse, finished: bool) -> &'static str {
+    match (strength, excuse, finished) {
+        (Strength::Mentions, ..) => "mentions",
+        (Strength::Produces, ..) => "makes",
+        (Strength::Needs, _, true) => "has ended",
+        (Strength::Needs, Excuse::Optional, _) => "optional",
+        (Strength::Needs, Excuse::ScaledDown, _) => "scaled down",
+        (Strength::Needs, Excuse::None, false) => "needs",
+    }
+}
+
+impl Content for UsedBy {
+    const KIND: &'static str = "UsedBy";
+}
+
+impl UsedBy {
+    fn text(&self, root: &mut Branch, screen: Screen, all: bool) -> String {
+        root.sort();
+        let direct = root.below.len();
+        root.sign = match (self.reverse, direct) {
+            (false, 0) => "nobody needs it".to_owned(),
+            (true, 0) => "it needs nothing".to_owned(),
+            (false, many) => format!("used by {many}"),
+            (true, many) => format!("uses {many}"),
+        };
+        if self.present == Some(false) {
+            root.note = "not there".to_owned();
+        }
+        let mut text = draw(std::slice::from_ref(root), screen, all);
+        if self.weaker > 0 {
+            let ones = if self.weaker == 1 { "one" } else { "ones" };
+            let more = format!("{} weaker {ones} (mentions, optional, ended)", self.weaker);
+            text.push_str(&format!("{}   --all\n", screen.paint(Tone::Quiet, &more)));
+        }
+        text.push_str(&self.cascaded_text(screen));
+        for NotRead { resource, why } in &self.not_read {
+            let said = format!("not read    {resource} ({why}): there may be more");
+            text.push_str(&screen.paragraph(0, &said));
+        }
+        text
+    }
+
+    /// An object without users can still have content.
+    fn cascaded_text(&self, screen: Screen) -> String {
+        if self.reverse || self.count_cascaded == 0 {
+            return String::new();
+        }
+        let objects = if self.count_cascaded == 1 { "object" } else { "objects" };
+        let least = if self.not_read.is_empty() { "" } else { "at least " };
+        let Self { object, count_cascaded, .. } = self;
+        let next = format!("kubectl belay impact {}", object.label(""));
+        screen.paragraph(
+            0,
+            &format!("{least}{count_cascaded} {objects} would go with it; next: {next}"),
+        )
+    }
+}

@@ -1,0 +1,115 @@
+//! The fixture of a test: its policies and objects as a world, and the whole objects,
+//! because requests contain them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::error::CaseError;
+use super::test_file::{KIND, Test};
+use crate::command::files::{
+    Content, Document, File, FileError, World, inline, parse_all, read_texts, short_names,
+};
+use crate::objects::{KindInfo, KindNames};
+use crate::policy::api::GROUP;
+
+/// Group, plural, namespace and name.
+type Key = (String, String, String, String);
+
+/// A test, ready to be asked.
+pub struct Fixture {
+    pub world: World,
+    /// The names of kinds.
+    names: KindNames,
+    /// The whole objects.
+    bodies: BTreeMap<Key, Value>,
+}
+
+impl Fixture {
+    /// Reads the files of a test and adds these policies.
+    pub fn set(test: &Test, policies: &[File]) -> Result<Self, FileError> {
+        let mut documents = parse_all(policies)?;
+        for field in ["policies", "objects"] {
+            for (field, node) in test.sources(field)? {
+                match &node.content {
+                    Content::Text(path) => {
+                        let files = named(&test.document, &field, path)?;
+                        documents.append(&mut parse_all(&files)?);
+                    }
+                    Content::Map(_) => {
+                        documents.append(&mut inline(&test.document.file, node.clone())?);
+                    }
+                    _ => {
+                        let message = "expected a path, or an object";
+                        return Err(test.document.field_error(&field, message));
+                    }
+                }
+            }
+        }
+        // A folder of objects may have tests in it.
+        documents
+            .retain(|document| (document.group.as_str(), document.kind.as_str()) != (GROUP, KIND));
+        let taught = short_names(&documents);
+        let mut bodies = BTreeMap::new();
+        let world = World::from_documents(documents, true, &mut |info, object| {
+            let text = |pointer: &str| {
+                object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+            };
+            let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+            let key = (info.group.clone(), info.resource.clone(), namespace, name);
+            bodies.insert(key, object.clone());
+        })?;
+        let names = KindNames::of_kinds(&world.graph.kinds, &taught);
+        Ok(Self { world, names, bodies })
+    }
+
+    /// An object that a case names, with its kind.
+    pub fn object(
+        &self,
+        target: &str,
+        place: Option<&str>,
+    ) -> Result<(&KindInfo, &Value), CaseError> {
+        let pair = target
+            .split_once('/')
+            .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
+        let Some((word, name)) = pair else {
+            return Err(CaseError::NoTarget(target.to_owned()));
+        };
+        let info = self.names.find(word).ok_or_else(|| {
+            let near = self.names.nearest(word);
+            CaseError::UnknownWord { word: word.to_owned(), near }
+        })?;
+        let namespace = if info.namespaced { place.unwrap_or("default") } else { "" };
+        let key = |namespace: &str| {
+            (info.group.clone(), info.resource.clone(), namespace.to_owned(), name.to_owned())
+        };
+        self.bodies.get(&key(namespace)).map(|body| (info, body)).ok_or_else(|| {
+            let same = |key: &&Key| {
+                (&key.0, &key.1, key.3.as_str()) == (&info.group, &info.resource, name)
+            };
+            let other = self.bodies.keys().find(same).map(|(.., place, _)| place.clone());
+            let object = format!("{}/{name}", info.full_name());
+            CaseError::NoObject { object, namespace: namespace.to_owned(), other }
+        })
+    }
+
+    /// The kind of an object that is new.
+    pub fn kind_of(&self, group: &str, kind: &str) -> Result<&KindInfo, CaseError> {
+        let known = self.names.of_object(group, kind);
+        known.ok_or_else(|| CaseError::UnknownKind(kind.to_owned()))
+    }
+}
+
+/// The files in this field of a test, relative to the test file.
+pub fn named(test: &Document, field: &str, path: &str) -> Result<Vec<File>, FileError> {
+    let place = test.node.place_of(field);
+    let folder = Path::new(&*test.file).parent().unwrap_or(Path::new(""));
+    let path: PathBuf = folder.join(path).components().collect();
+    let files = read_texts(&[path]).map_err(|error| error.named_at(test, place))?;
+    if files.is_empty() {
+        let message = "there is no file of YAML or JSON in this folder";
+        return Err(test.field_error(field, message));
+    }
+    Ok(files)
+}

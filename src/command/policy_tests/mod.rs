@@ -1,0 +1,140 @@
+//! `kubectl belay test`: tests policies on files. A test contains policies, objects,
+//! requests and expectations.
+//!
+//! ```text
+//!  file of a test ─► written ─┬─► stage (files::World) ─┐
+//!                     cases   └─► request: a review ────┼─► outcome ─► expect ─► report ─► text, JSON, YAML
+//!                                 as the API server     │   webhook::parse_review          junit
+//!                                 would send it         ┘   decide
+//! ```
+//!
+//! A case becomes an AdmissionReview, which the code of the webhook parses and decides.
+
+mod error;
+mod expect;
+mod fixture;
+mod junit;
+mod outcome;
+mod report;
+mod request;
+mod test_file;
+mod verb;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use self::fixture::Fixture;
+pub use self::report::Report;
+use self::report::TestResult;
+use self::test_file::Test;
+use super::document::document;
+use super::files::{File, FileError, read_texts, stdin_once};
+use super::screen::{Format, Screen};
+use super::{CommandError, print};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code: 0 every case came out as expected, 1 some did not, 2 the command or a \
+                        file is wrong, 3 a file could not be read"
+)]
+pub struct TestArguments {
+    /// Tests: files of kind PolicyTest, folders in which some are, or - for
+    /// standard input
+    #[arg(value_name = "DIR|FILE|-", required = true)]
+    tests: Vec<PathBuf>,
+
+    /// Policies beside those that the tests name, such as a rendered chart:
+    /// files, folders, or - for standard input
+    #[arg(long, value_name = "DIR|FILE|-")]
+    policies: Vec<PathBuf>,
+
+    /// How the answer is written
+    #[arg(
+        short,
+        long,
+        value_name = "table|json|yaml|junit",
+        default_value = "table",
+        ignore_case = true
+    )]
+    output: Output,
+}
+
+/// How the answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    Table,
+    /// One JSON document, versioned
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// For CI systems: JUnit XML
+    Junit,
+}
+
+/// Runs all tests and prints the report.
+pub fn run(arguments: &TestArguments) -> Result<ExitCode, CommandError> {
+    let TestArguments { tests, policies, output } = arguments;
+    stdin_once(tests.iter().chain(policies))?;
+    let report = tried(&read_texts(tests)?, &given(policies)?)?;
+    if report.tests.is_empty() {
+        return Err(CommandError::Usage(format!(
+            "there is no PolicyTest in {}; next: see whether it is the right folder, and whether \
+             the names of the files end in .yaml, .yml or .json",
+            shown(tests)
+        )));
+    }
+    print(&match output {
+        Output::Table => report.text(Screen::stdout()),
+        Output::Junit => junit::document(&report),
+        Output::Json => document(Format::Json, &report)?.unwrap_or_default(),
+        Output::Yaml => document(Format::Yaml, &report)?.unwrap_or_default(),
+    })?;
+    Ok(ExitCode::from(u8::from(report.failed > 0)))
+}
+
+/// The policies of the command line. If --policies is given, it must contain one.
+fn given(policies: &[PathBuf]) -> Result<Vec<File>, CommandError> {
+    let files = read_texts(policies)?;
+    if files.is_empty() && !policies.is_empty() {
+        return Err(CommandError::Usage(format!(
+            "there is no file of YAML or JSON in {}; name the policies to be tested",
+            shown(policies)
+        )));
+    }
+    Ok(files)
+}
+
+fn shown(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Runs all tests in these files.
+fn tried(files: &[File], policies: &[File]) -> Result<Report, FileError> {
+    let now = jiff::Timestamp::now().as_second();
+    let mut tests = Vec::new();
+    for file in files {
+        for test in test_file::tests(file)? {
+            tests.push(try_one(&test, policies, now)?);
+        }
+    }
+    Ok(Report::new(tests))
+}
+
+fn try_one(test: &Test, policies: &[File], now: i64) -> Result<TestResult, FileError> {
+    let fixture = Fixture::set(test, policies)?;
+    let now = test.now.unwrap_or(now);
+    let mut cases = Vec::new();
+    for case in &test.cases {
+        let review = request::review(&fixture, test, case)?;
+        let outcome = outcome::outcome(&fixture.world, review, now)
+            .map_err(|error| test.wrong(case, "ask", &error.to_string()))?;
+        cases.push(report::CaseResult::new(case, test.line(case), &outcome));
+    }
+    Ok(TestResult { name: test.name.clone(), file: test.file().to_owned(), cases })
+}

@@ -1,0 +1,292 @@
+//! From a case to the AdmissionReview that an API server would send.
+
+use serde_json::{Value, json};
+
+use super::error::CaseError;
+use super::fixture::{Fixture, named};
+use super::test_file::{Case, RequestSpec, Test};
+use super::verb::Verb;
+use crate::command::files::{FileError, parse_all};
+use crate::objects::{KindInfo, is_namespace, split_api_version};
+
+/// The default user, to whom no policy refers.
+const DEFAULT_USER: &str = "somebody";
+
+/// A request without its user.
+struct Request<'k> {
+    operation: &'static str,
+    info: &'k KindInfo,
+    subresource: &'k str,
+    namespace: String,
+    name: String,
+    old: Option<Value>,
+    new: Option<Value>,
+    options: Value,
+}
+
+/// The review that a case asks for.
+pub fn review(fixture: &Fixture, test: &Test, case: &Case) -> Result<Value, FileError> {
+    let ask = &case.ask;
+    let at = |error: CaseError| test.wrong(case, &field(case), &error.to_string());
+    if let Some(written) = &ask.review {
+        return whole(test, case, written);
+    }
+    if let Some(written) = &ask.create {
+        let object = whole(test, case, written)?;
+        return Ok(envelope(ask, create(fixture, ask, object).map_err(at)?));
+    }
+    let (target, place) = match case.verb {
+        Verb::Delete => (&ask.delete, ask.namespace.as_deref()),
+        Verb::Update => (&ask.update, ask.namespace.as_deref()),
+        Verb::Evict => (&ask.evict, ask.namespace.as_deref()),
+        _ => (&ask.finalize, None),
+    };
+    let target = target.as_deref().unwrap_or_default();
+    let (info, object) = fixture.object(target, place).map_err(at)?;
+    let request = match case.verb {
+        Verb::Delete => delete(ask, info, object),
+        Verb::Evict => evict(info, object).map_err(at)?,
+        Verb::Update => update(ask, info, object).map_err(at)?,
+        _ => finalize(ask, info, object).map_err(at)?,
+    };
+    Ok(envelope(ask, request))
+}
+
+/// The field with the target of a case.
+fn field(case: &Case) -> String {
+    format!("ask.{}", case.verb.as_str())
+}
+
+/// An object that a case writes out, or names by the path of its file.
+fn whole(test: &Test, case: &Case, written: &Value) -> Result<Value, FileError> {
+    let wrong = |message: &str| test.wrong(case, &field(case), message);
+    let path = match written {
+        Value::String(path) => path,
+        Value::Object(_) => return Ok(written.clone()),
+        _ => return Err(wrong("expected an object, or the path of its file")),
+    };
+    let at = format!("cases[{}].{}", case.index, field(case));
+    let mut documents = parse_all(&named(&test.document, &at, path)?)?;
+    match (documents.pop(), documents.is_empty()) {
+        (Some(one), true) => Ok(Value::from(one.node.content)),
+        _ => Err(wrong("expected a file with one object in it")),
+    }
+}
+
+fn delete<'k>(ask: &RequestSpec, info: &'k KindInfo, object: &Value) -> Request<'k> {
+    // kubectl's default is Background.
+    let policy = match ask.propagation_policy {
+        None => "Background".to_owned(),
+        Some(policy) => format!("{policy:?}"),
+    };
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "propagationPolicy": policy});
+    Request { old: Some(stored(info, object)), ..Request::new("DELETE", info, object, options) }
+}
+
+fn evict<'k>(info: &'k KindInfo, object: &Value) -> Result<Request<'k>, CaseError> {
+    if (info.group.as_str(), info.resource.as_str()) != ("", "pods") {
+        return Err(CaseError::EvictsOther(info.full_name()));
+    }
+    let request = Request::new("CREATE", info, object, create_options());
+    let eviction = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": request.name, "namespace": request.namespace},
+    });
+    Ok(Request { subresource: "eviction", new: Some(eviction), ..request })
+}
+
+fn update<'k>(
+    ask: &'k RequestSpec,
+    info: &'k KindInfo,
+    object: &Value,
+) -> Result<Request<'k>, CaseError> {
+    if ask.patch.is_none() && ask.strip.is_none() {
+        return Err(CaseError::ChangesUnsaid);
+    }
+    let old = stored(info, object);
+    let mut new = old.clone();
+    if let Some(patch) = &ask.patch {
+        json_patch::merge(&mut new, patch);
+    }
+    for finalizer in ask.strip.iter().flatten() {
+        let list = new.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut);
+        let before = list.as_ref().map_or(0, |list| list.len());
+        let after = list.map_or(0, |list| {
+            list.retain(|other| other.as_str() != Some(finalizer));
+            list.len()
+        });
+        if before == after {
+            return Err(CaseError::NoFinalizer(finalizer.clone()));
+        }
+    }
+    let subresource = ask.subresource.as_deref().unwrap_or_default();
+    changed(
+        Request { subresource, ..Request::new("UPDATE", info, object, update_options()) },
+        old,
+        new,
+    )
+}
+
+fn finalize<'k>(
+    ask: &RequestSpec,
+    info: &'k KindInfo,
+    object: &Value,
+) -> Result<Request<'k>, CaseError> {
+    if !is_namespace(&info.group, &info.resource) {
+        return Err(CaseError::FinalizesOther(info.full_name()));
+    }
+    let old = stored(info, object);
+    let mut new = old.clone();
+    let all = json!({"spec": {"finalizers": null}});
+    json_patch::merge(&mut new, ask.patch.as_ref().unwrap_or(&all));
+    let request = Request::new("UPDATE", info, object, update_options());
+    changed(Request { subresource: "finalize", ..request }, old, new)
+}
+
+/// An update must change something: an API server does not store an unchanged object.
+fn changed<'k>(request: Request<'k>, old: Value, new: Value) -> Result<Request<'k>, CaseError> {
+    if old == new {
+        return Err(CaseError::ChangesNothing);
+    }
+    Ok(Request { old: Some(old), new: Some(new), ..request })
+}
+
+fn create<'k>(
+    fixture: &'k Fixture,
+    ask: &RequestSpec,
+    mut object: Value,
+) -> Result<Request<'k>, CaseError> {
+    let text = |pointer: &str| {
+        let text = object.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+        text.map(str::to_owned)
+    };
+    let (Some(api_version), Some(kind)) = (text("/apiVersion"), text("/kind")) else {
+        return Err(CaseError::NoKind);
+    };
+    if text("/metadata/name").or_else(|| text("/metadata/generateName")).is_none() {
+        return Err(CaseError::NoName);
+    }
+    let info = fixture.kind_of(split_api_version(&api_version).0, &kind)?;
+    let own = text("/metadata/namespace");
+    if let (Some(own), Some(said)) = (&own, &ask.namespace)
+        && own != said
+    {
+        return Err(CaseError::OtherNamespace);
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        if info.namespaced {
+            let namespace = own.or_else(|| ask.namespace.clone());
+            let namespace = namespace.unwrap_or_else(|| "default".to_owned());
+            metadata.insert("namespace".to_owned(), namespace.into());
+        } else {
+            metadata.remove("namespace");
+        }
+    }
+    let request = Request::new("CREATE", info, &object, create_options());
+    Ok(Request { new: Some(object), ..request })
+}
+
+fn create_options() -> Value {
+    json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"})
+}
+
+fn update_options() -> Value {
+    json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"})
+}
+
+impl<'k> Request<'k> {
+    fn new(operation: &'static str, info: &'k KindInfo, object: &Value, options: Value) -> Self {
+        let text = |pointer: &str| {
+            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        Self {
+            operation,
+            info,
+            subresource: "",
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            old: None,
+            new: None,
+            options,
+        }
+    }
+}
+
+/// An object as it would be stored. An API server gives each Namespace the
+/// finalizer of its spec; a manifest does not list it.
+fn stored(info: &KindInfo, object: &Value) -> Value {
+    let mut object = object.clone();
+    if is_namespace(&info.group, &info.resource) && object.get("spec").is_none() {
+        object["spec"] = json!({"finalizers": ["kubernetes"]});
+    }
+    object
+}
+
+fn envelope(ask: &RequestSpec, request: Request<'_>) -> Value {
+    let Request { operation, info, subresource, namespace, name, old, new, options } = request;
+    // That of a Namespace is its own.
+    let namespace =
+        if is_namespace(&info.group, &info.resource) { name.clone() } else { namespace };
+    let version = info.versions.first().map_or("v1", String::as_str);
+    let by = ask.by.as_deref().unwrap_or(DEFAULT_USER);
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "00000000-0000-4000-8000-000000000000",
+            "kind": {"group": info.group, "version": version, "kind": info.kind},
+            "resource": {"group": info.group, "version": version, "resource": info.resource},
+            "subResource": subresource,
+            "name": name,
+            "namespace": namespace,
+            "operation": operation,
+            "userInfo": {"username": by, "groups": groups(by, ask.groups.as_deref().unwrap_or_default())},
+            "object": new,
+            "oldObject": old,
+            "dryRun": ask.dry_run.unwrap_or_default(),
+            "options": options,
+        },
+    })
+}
+
+/// The groups of the user, including those that an API server adds.
+fn groups(by: &str, said: &[String]) -> Vec<String> {
+    let account = by.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    let everybody = match by {
+        "system:anonymous" => "system:unauthenticated",
+        _ => "system:authenticated",
+    };
+    let added = account.into_iter().flat_map(|(namespace, _)| {
+        ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
+    });
+    let mut groups = said.to_vec();
+    for group in added.chain([everybody.to_owned()]) {
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_is_in_the_groups_that_the_api_server_gives() {
+        for (by, said, all) in [
+            ("alice", &["ops"][..], "ops system:authenticated"),
+            ("system:anonymous", &[], "system:unauthenticated"),
+            (
+                "system:serviceaccount:argo:sync",
+                &[],
+                "system:serviceaccounts system:serviceaccounts:argo system:authenticated",
+            ),
+            ("alice", &["system:authenticated"], "system:authenticated"),
+        ] {
+            let said: Vec<String> = said.iter().map(ToString::to_string).collect();
+            assert_eq!(groups(by, &said).join(" "), all, "{by}");
+        }
+    }
+}

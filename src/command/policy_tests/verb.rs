@@ -1,0 +1,32 @@
+//! The request of a case.
+
+/// The kinds of questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// An object is to go.
+    Delete,
+    /// It changes.
+    Update,
+    /// Removes the finalizer `kubernetes` of a Namespace.
+    Finalize,
+    /// A Pod is to go, as a drain asks for it.
+    Evict,
+    /// An object is new.
+    Create,
+    /// A complete AdmissionReview.
+    Review,
+}
+
+impl Verb {
+    /// The field that asks it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::Update => "update",
+            Self::Finalize => "finalize",
+            Self::Evict => "evict",
+            Self::Create => "create",
+            Self::Review => "review",
+        }
+    }
+}
