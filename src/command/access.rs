@@ -1,5 +1,4 @@
-//! Where the cluster is and as whom to go there, for commands that mean no
-//! object of it.
+//! The options of the connection to the cluster.
 
 use std::path::PathBuf;
 
@@ -8,16 +7,18 @@ use clap::Args;
 use crate::cluster::Access;
 
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Connection options")]
 pub struct AccessArguments {
-    /// The kubeconfig [default: what KUBECONFIG says, or the account of the Pod]
+    /// Path to the kubeconfig [default: KUBECONFIG, ~/.kube/config or the ServiceAccount
+    /// of the Pod]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// The context of the kubeconfig [default: the current one]
+    /// The context of the kubeconfig [default: the current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 
-    /// A user to impersonate
+    /// The user to impersonate
     #[arg(long = "as", value_name = "USER")]
     impersonate: Option<String>,
 }

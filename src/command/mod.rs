@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand.
+//! The command line: one module for each subcommand.
 
 mod access;
 mod admin;
@@ -8,6 +8,7 @@ mod completion;
 mod denials;
 mod document;
 mod duration;
+mod examples;
 mod files;
 mod finalizers;
 mod hold_state;
@@ -24,6 +25,7 @@ mod status;
 mod stuck;
 mod target;
 mod timing;
+mod version;
 mod visitor;
 mod welcome;
 mod why;
@@ -31,7 +33,7 @@ mod why;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 
 use self::screen::Screen;
 use crate::certs::CertError;
@@ -39,55 +41,99 @@ use crate::cluster::StartError;
 use crate::objects::{parse_former_hold, set_former_holds};
 use crate::webhook::ServeError;
 
-/// Everything that the program can do.
 #[derive(Debug, Parser)]
 #[command(
     name = "belay",
     version,
-    about = "Decides whether a Kubernetes object may be deleted, and holds it while something needs it",
-    propagate_version = true
+    about = "Protect Kubernetes objects from unsafe deletion",
+    after_help = "Run \"kubectl belay <command> --help\" for examples and options of a command."
 )]
 struct Arguments {
-    /// A finalizer by which the hold went before: an object that has it is held,
-    /// and the leader writes belay.dev/hold in its place
-    #[arg(long, value_name = "DOMAIN/NAME", global = true, value_parser = parse_former_hold)]
-    parse_former_hold: Vec<String>,
+    /// A former finalizer of the hold. belay treats an object with it as held, and the leader
+    /// replaces it with belay.dev/hold
+    #[arg(
+        id = FORMER_HOLD,
+        long = FORMER_HOLD,
+        value_name = "DOMAIN/NAME",
+        global = true,
+        hide = true,
+        value_parser = parse_former_hold
+    )]
+    former_holds: Vec<String>,
 
     #[command(subcommand)]
     command: Command,
 }
+
+const FORMER_HOLD: &str = "former-hold";
+
+/// The commands that read or write holds. Only their help contains the option.
+const READ_HOLDS: &[&[&str]] = &[
+    &["serve"],
+    &["why"],
+    &["stuck"],
+    &["impact"],
+    &["used-by"],
+    &["test"],
+    &["release"],
+    &["approve"],
+    &["status"],
+    &["admin", "manifests"],
+];
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Answer admission reviews over TLS
     Serve(Box<serve::ServeArguments>),
     /// Approve the deletion of an object
+    #[command(
+        override_usage = "kubectl belay approve [OPTIONS] --reason <TEXT> <TYPE/NAME | TYPE NAME>"
+    )]
     Approve(approve::ApproveArguments),
-    /// Say what stands against the end of an object, now and for you
+    /// Explain why an object can't be deleted
+    #[command(override_usage = "kubectl belay why [OPTIONS] <TYPE/NAME | TYPE NAME>")]
     Why(why::WhyArguments),
-    /// Say what has been Terminating for too long, why, and what to do next
+    /// List Terminating objects and explain what blocks them
+    #[command(override_usage = "kubectl belay stuck [OPTIONS]")]
     Stuck(stuck::StuckArguments),
-    /// Say what goes, what breaks and what is lost for good if something is deleted
+    /// Show the effects of a deletion
+    #[command(override_usage = "kubectl belay impact [OPTIONS] <TARGET>...\n       \
+                                kubectl belay impact [OPTIONS] --filename <FILE|DIR|->\n       \
+                                kubectl belay impact [OPTIONS] --removed <OLD> <NEW>")]
     Impact(Box<inspect::ImpactArguments>),
-    /// Say who needs an object, or what it needs; exit code 1 if somebody does
+    /// List the users of an object
+    #[command(override_usage = "kubectl belay used-by [OPTIONS] <TYPE/NAME | TYPE NAME>")]
     UsedBy(inspect::UsedByArguments),
-    /// Try policies on files: cases that say what is asked and what is expected;
-    /// exit code 1 if one fails
+    /// Test policies on files
+    #[command(override_usage = "kubectl belay test [OPTIONS] <DIR|FILE|->...")]
     Test(policy_tests::TestArguments),
-    /// Have belay let go of a Terminating object, if nothing needs it; or of all,
-    /// and take belay out of the cluster
+    /// Release a hold, or uninstall belay with --all
+    #[command(override_usage = "kubectl belay release [OPTIONS] <TYPE/NAME | TYPE NAME>\n       \
+                                kubectl belay release [OPTIONS] --all")]
     Release(Box<release::ReleaseArguments>),
-    /// Say who approved what, until when; with --all what has expired, too
+    /// List approvals
+    #[command(override_usage = "kubectl belay approvals [OPTIONS]")]
     Approvals(approvals::ApprovalsArguments),
-    /// Say what was refused lately, or would have been
+    /// List recent denials
+    #[command(override_usage = "kubectl belay denials [OPTIONS]")]
     Denials(denials::DenialsArguments),
-    /// Say which policies there are, what they cover, and how belay itself is
+    /// Show policies and the health of belay
+    #[command(override_usage = "kubectl belay status [OPTIONS]\n       \
+                                kubectl belay status [OPTIONS] --plan --filename <FILE|DIR|->")]
     Status(status::StatusArguments),
-    /// For a while refuse nothing in the whole cluster, and record it
+    /// Temporarily disable enforcement
+    #[command(
+        override_usage = "kubectl belay pause [OPTIONS] --for <DURATION> --reason <TEXT>\n       \
+                                kubectl belay pause [OPTIONS] --end"
+    )]
     Pause(pause::PauseArguments),
-    /// Print what completes commands in a shell
+    /// Print the versions of the client and of belay in the cluster
+    #[command(override_usage = "kubectl belay version [OPTIONS]")]
+    Version(version::VersionArguments),
+    /// Generate shell completion scripts
+    #[command(override_usage = "belay completion <bash|zsh|fish|kubectl>")]
     Completion(completion::CompletionArguments),
-    /// Make certificates, print manifests
+    /// Create certificates, print manifests, test an installation
     #[command(subcommand)]
     Admin(admin::AdminCommand),
 }
@@ -156,8 +202,9 @@ impl CommandError {
 pub fn main() -> ExitCode {
     // Must run before any TLS code. An error means that a provider is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let Arguments { parse_former_hold, command } = Arguments::parse();
-    set_former_holds(parse_former_hold);
+    let arguments = Arguments::from_arg_matches(&program().get_matches());
+    let Arguments { former_holds, command } = arguments.unwrap_or_else(|error| error.exit());
+    set_former_holds(former_holds);
     let result = match command {
         Command::Serve(arguments) => serve::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Approve(arguments) => approve::run(arguments),
@@ -171,6 +218,7 @@ pub fn main() -> ExitCode {
         Command::Denials(arguments) => denials::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Pause(arguments) => pause::run(arguments),
+        Command::Version(arguments) => version::run(arguments),
         Command::Completion(arguments) => completion::run(&arguments),
         Command::Admin(command) => admin::run(command),
     };
@@ -178,16 +226,37 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // The text may come from the cluster, and belay does not color errors.
-            eprintln!("belay: {}", Screen::pipe().clean(&error.to_string()));
+            eprint!("{}", Screen::pipe().clean(&error_text(&error.to_string())));
             ExitCode::from(error.exit_code())
         }
     }
 }
 
-/// The definition of the command line, for completion and tests.
+/// The lines of an error. A message may end with the next command, after "; next: ".
+fn error_text(message: &str) -> String {
+    match message.rsplit_once("; next: ") {
+        Some((message, hint)) => format!("error: {message}\nhint: {hint}\n"),
+        None => format!("error: {message}\n"),
+    }
+}
+
+/// The definition of the command line, for the program, completion and tests.
 fn program() -> clap::Command {
     use clap::CommandFactory as _;
-    Arguments::command()
+    let program = Arguments::command();
+    let former_hold = program.get_arguments().find(|option| option.get_id() == FORMER_HOLD);
+    let Some(former_hold) = former_hold.map(|option| option.clone().hide(false)) else {
+        return program;
+    };
+    let program = READ_HOLDS.iter().fold(program, |program, path| add(program, path, &former_hold));
+    examples::add_examples(program)
+}
+
+fn add(command: clap::Command, path: &[&'static str], option: &clap::Arg) -> clap::Command {
+    match path {
+        [] => command.arg(option.clone()),
+        [first, rest @ ..] => command.mut_subcommand(*first, |command| add(command, rest, option)),
+    }
 }
 
 /// Runs a future on this thread.

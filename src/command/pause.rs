@@ -22,7 +22,7 @@ use crate::policy::api::{Pause, PauseSpec};
 
 #[derive(Debug, Args)]
 pub struct PauseArguments {
-    /// For how long, such as 45s, 30m or 1h30m; a day at the most
+    /// The duration, for example 45s, 30m or 1h30m. At most one day
     #[arg(
         long = "for",
         value_name = "DURATION",
@@ -36,7 +36,7 @@ pub struct PauseArguments {
     #[arg(long, value_name = "TEXT", required_unless_present = "end", conflicts_with = "end")]
     reason: Option<String>,
 
-    /// End every pause that is in force
+    /// End all current pauses
     #[arg(long)]
     end: bool,
 

@@ -11,13 +11,13 @@ use crate::cluster::{Access, Caller};
 
 /// Where to go, and as whom.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Connection options")]
 pub struct PlaceArguments {
     #[command(flatten)]
     access: AccessArguments,
 
-    /// Where belay is installed: its namespace and its name. Which kinds
-    /// --labelled-kinds names there and whom --control-plane does is not read:
-    /// this command goes by the defaults of both
+    /// The namespace and name of the belay installation. This command assumes the default
+    /// --labelled-kinds and --control-plane of the installation
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "belay/belay")]
     installation: String,
 }
@@ -62,8 +62,8 @@ pub const OF_FILES: &str = "read from files: of the kinds that are in them, what
 /// Files in the place of a cluster.
 #[derive(Debug, Clone, Default, Args)]
 pub struct FromArguments {
-    /// No cluster, but what files say: a folder, manifests, what kubectl get -o
-    /// yaml has printed, or - for standard input
+    /// Read files instead of a cluster: a folder, manifests, the output of kubectl get -o
+    /// yaml, or - for standard input
     #[arg(id = "from", long = "from", value_name = "DIR|FILE|-", value_delimiter = ',')]
     pub files: Vec<PathBuf>,
 }
@@ -98,12 +98,11 @@ pub fn namespace(text: &str) -> Result<String, String> {
 /// Of which objects a list tells that is about all of them.
 #[derive(Debug, Clone, Default, Args)]
 pub struct NearArguments {
-    /// Of objects in this namespace, and of the Namespace itself [default: of all
-    /// objects]
+    /// Only objects in this namespace, and the Namespace itself [default: all objects]
     #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", value_parser = namespace)]
     pub namespace: Option<String>,
 
-    /// Of objects in all namespaces, and of what has none: as if neither were said
+    /// All objects. This is the default
     #[arg(short = 'A', long)]
     all_namespaces: bool,
 }
@@ -111,11 +110,11 @@ pub struct NearArguments {
 /// Which namespaces are meant.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ScopeArguments {
-    /// The namespace [default: that of the context; with --from all]
+    /// The namespace [default: that of the context; with --from: all]
     #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", value_parser = namespace)]
     namespace: Option<String>,
 
-    /// All namespaces, and what has none
+    /// All namespaces, and cluster-scoped objects
     #[arg(short = 'A', long)]
     all_namespaces: bool,
 }

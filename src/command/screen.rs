@@ -14,7 +14,7 @@ pub use crate::objects::without_controls;
 /// The options that say how an answer is written.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct OutputArguments {
-    /// How the answer is written
+    /// The output format
     #[arg(
         short,
         long,
@@ -24,7 +24,7 @@ pub struct OutputArguments {
     )]
     pub output: Format,
 
-    /// Leave nothing out of long lists
+    /// Print long lists completely
     #[arg(long)]
     pub all: bool,
 }

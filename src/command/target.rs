@@ -15,12 +15,12 @@ use crate::policy::api::GROUP;
 
 #[derive(Debug, Args)]
 pub struct TargetArguments {
-    /// The object, as TYPE/NAME or TYPE NAME; TYPE is a plural, a singular or a
-    /// short name, with its group where that is needed
+    /// The object. TYPE is a plural, singular or short name of a kind, with its group if
+    /// the name is ambiguous
     #[arg(value_name = "TYPE/NAME", num_args = 1..=2, required = true)]
     pub(super) target: Vec<String>,
 
-    /// Its namespace [default: that of the context]
+    /// The namespace of the object [default: that of the context]
     #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
     pub(super) namespace: Option<String>,
 

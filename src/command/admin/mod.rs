@@ -17,13 +17,11 @@ use super::CommandError;
 pub enum AdminCommand {
     /// Create a CA and a server certificate
     Certs(certs::CertsArguments),
-    /// Print the CustomResourceDefinitions and the checks of approvals, to be
-    /// piped into kubectl apply; or bring those of a cluster up to date
+    /// Print, apply or delete the CRDs and approval checks
     Crds(crds::CrdsArguments),
-    /// Print the webhook configurations, and the account and rights of replicas,
-    /// to be piped into kubectl apply
+    /// Print the webhook configurations and RBAC manifests
     Manifests(manifests::ManifestsArguments),
-    /// See whether an installation of belay protects anything
+    /// Test whether an installation protects objects
     Selftest(selftest::SelftestArguments),
     /// Print the JSON schemas of the -o json output
     Schemas(schemas::SchemasArguments),

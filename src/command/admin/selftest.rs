@@ -42,13 +42,13 @@ not be found out.";
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct SelftestArguments {
-    /// The namespace to try it in: one that stays, such as default, and not
-    /// belay's own, kube-system or kube-node-lease, where belay is never asked
+    /// The namespace for the test. Use a permanent one such as default, and not belay's
+    /// own, kube-system or kube-node-lease, which belay ignores
     #[arg(short, long, value_name = "NAME")]
     namespace: String,
 
-    /// How long to wait, in seconds, until belay is asked: a new installation
-    /// takes a moment
+    /// The maximum time to wait, in seconds. A new installation needs some time until
+    /// belay receives requests
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 

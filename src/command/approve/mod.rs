@@ -35,17 +35,16 @@ pub struct ApproveArguments {
     #[command(flatten)]
     target: TargetArguments,
 
-    /// Why: somebody will read it one day
+    /// The reason, for the record
     #[arg(long, value_name = "TEXT", required = true)]
     reason: String,
 
-    /// The object alone, or also what lives in it and what certainly goes with
-    /// it
+    /// Approve only the object, or also its content and dependents
     #[arg(long, value_name = "object|content", default_value = "object", ignore_case = true)]
     scope: ScopeArgument,
 
-    /// For how long, such as 45s, 30m or 1h30m [default: 30m, or less if the
-    /// policies allow less]
+    /// How long the approval is valid, for example 45s, 30m or 1h30m [default: 30m, or
+    /// less if a policy allows less]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     lasts: Option<Duration>,
 
@@ -81,9 +80,9 @@ impl Content for Approved {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScopeArgument {
-    /// The object alone
+    /// Only the object
     Object,
-    /// What lives in it and what certainly goes with it, too
+    /// The object, its content and its certain dependents
     Content,
 }
 

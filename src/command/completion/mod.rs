@@ -14,8 +14,8 @@ use super::{CommandError, print};
 
 #[derive(Debug, Args)]
 pub struct CompletionArguments {
-    /// For which shell; kubectl: a script to be put in the PATH as
-    /// kubectl_complete-belay
+    /// The shell. kubectl: a script for kubectl's own completion, to be saved in the PATH
+    /// as kubectl_complete-belay
     #[arg(value_name = "bash|zsh|fish|kubectl")]
     shell: Shell,
 

@@ -36,8 +36,7 @@ const SAME: i64 = 700;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code: 0 nothing was, 1 something was, 2 the command is wrong, 3 nobody can \
-                  tell with what could be read"
+    after_help = "Exit codes: 0 no denials, 1 denials, 2 wrong arguments, 3 unknown (failed reads)"
 )]
 pub struct DenialsArguments {
     #[command(flatten)]

@@ -17,7 +17,7 @@ use crate::objects::{KindInfo, KindNames, is_namespace};
 /// Where to search for objects.
 #[derive(Debug, Args)]
 pub struct WhereArguments {
-    /// Their namespace [default: that of the context; with --from default]
+    /// The namespace of the objects [default: that of the context; with --from: default]
     #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
     pub namespace: Option<String>,
 
@@ -31,12 +31,12 @@ pub struct WhereArguments {
 /// A set of objects.
 #[derive(Debug, Args)]
 pub struct SetArguments {
-    /// The objects, as TYPE/NAME …, TYPE NAME …, or TYPE with -l; TYPE is a
-    /// plural, a singular or a short name, with its group where that is needed
+    /// The objects: TYPE/NAME ..., TYPE NAME ..., or TYPE with -l. TYPE is a plural,
+    /// singular or short name of a kind, with its group if the name is ambiguous
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
 
-    /// Manifests that name the objects: files, folders, or - for standard input
+    /// The objects in these manifests: files, folders, or - for standard input
     #[arg(short, long, value_name = "FILE|DIR|-", value_delimiter = ',')]
     filename: Vec<PathBuf>,
 
@@ -45,7 +45,7 @@ pub struct SetArguments {
     #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
     removed: Vec<PathBuf>,
 
-    /// Those with these labels
+    /// Select objects by label
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
 

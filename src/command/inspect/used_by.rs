@@ -24,8 +24,8 @@ use crate::graph::{
                         would go along with the object is counted and does not need it: impact \
                         tells of it.")]
 pub struct UsedByArguments {
-    /// The object, as TYPE/NAME or TYPE NAME; TYPE is a plural, a singular or a
-    /// short name, with its group where that is needed
+    /// The object. TYPE is a plural, singular or short name of a kind, with its group if
+    /// the name is ambiguous
     #[arg(value_name = "TYPE/NAME", num_args = 1..=2, required = true)]
     target: Vec<String>,
 

@@ -39,12 +39,11 @@ use super::{CommandError, print};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code: 0 every case came out as expected, 1 some did not, 2 the command or a \
-                        file is wrong, 3 a file could not be read"
+    after_help = "Exit codes: 0 all cases passed, 1 some failed, 2 wrong arguments or invalid file, \
+                  3 a file could not be read"
 )]
 pub struct TestArguments {
-    /// Tests: files of kind PolicyTest, folders in which some are, or - for
-    /// standard input
+    /// Files of kind PolicyTest, folders that contain some, or - for standard input
     #[arg(value_name = "DIR|FILE|-", required = true)]
     tests: Vec<PathBuf>,
 

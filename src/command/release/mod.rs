@@ -25,41 +25,40 @@ const USUAL: u64 = 20;
 
 #[derive(Debug, Args)]
 pub struct ReleaseArguments {
-    /// The object, as TYPE/NAME or TYPE NAME; TYPE is a plural, a singular or a
-    /// short name, with its group where that is needed
+    /// The object. TYPE is a plural, singular or short name of a kind, with its group if
+    /// the name is ambiguous
     #[arg(value_name = "TYPE/NAME", num_args = 1..=2, required_unless_present = "all")]
     target: Vec<String>,
 
-    /// Its namespace [default: that of the context]
+    /// The namespace of the object [default: that of the context]
     #[arg(short, long, value_name = "NAME", conflicts_with = "all", value_parser = place::namespace)]
     namespace: Option<String>,
 
     #[command(flatten)]
     place: PlaceArguments,
 
-    /// How long to wait for the object to go, in seconds [default: 20]; with
-    /// --all: for all of it to be off, once the webhook configurations are gone
-    /// [default: until what is in use goes]
+    /// The maximum time to wait until the object is deleted [default: 20]. With --all:
+    /// until all holds are removed, after the webhook configurations were deleted
+    /// [default: unlimited]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
 
-    /// Take the hold off by hand: the exact name of the object, which enough
-    /// people have approved
+    /// Remove the hold with your own permissions. Requires sufficient approvals, and the
+    /// exact name of the object
     #[arg(long, value_name = "NAME", require_equals = true, conflicts_with = "all")]
     force: Option<String>,
 
-    /// Take belay out of the cluster, alive or dead: its Lease, its webhook
-    /// configurations, every hold, and what it keeps for itself. What is
-    /// Terminating and in use is listed and waited for. Killed and begun again
-    /// it goes on
+    /// Uninstall belay, running or not: delete its Lease, its webhook configurations, all
+    /// holds and its own objects. It lists Terminating objects that are in use and waits
+    /// for them. You can interrupt and repeat the command
     #[arg(long, conflicts_with = "target")]
     all: bool,
 
-    /// With --all: what is Terminating goes though something needs it
+    /// With --all: release Terminating objects although they are in use
     #[arg(long, requires = "all")]
     abandon: bool,
 
-    /// With --all: say what would be done, and do nothing
+    /// With --all: print the steps without executing them
     #[arg(long, requires = "all")]
     dry_run: bool,
 

@@ -26,8 +26,7 @@ use crate::policy::api::{DeletionPolicy, Pause};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code: 0 all is well, 1 something is not as it should be, 2 the command is \
-                        wrong, 3 nobody can tell with what could be read"
+    after_help = "Exit codes: 0 healthy, 1 problems, 2 wrong arguments, 3 unknown (failed reads)"
 )]
 pub struct StatusArguments {
     #[command(flatten)]

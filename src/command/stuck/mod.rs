@@ -52,7 +52,7 @@ pub struct StuckArguments {
     #[command(flatten)]
     from: FromArguments,
 
-    /// What has been Terminating for less is left out
+    /// Leave out objects that have been Terminating for less time
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     longer_than: Duration,
 

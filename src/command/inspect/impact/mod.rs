@@ -24,8 +24,8 @@ use crate::graph::Propagation;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code: 0 it may be deleted, 1 it is refused, 2 the command is wrong, 3 \
-                        nobody can tell with what could be read"
+    after_help = "Exit codes: 0 the deletion is allowed, 1 it is denied, 2 wrong arguments, \
+                  3 unknown (failed reads)"
 )]
 pub struct ImpactArguments {
     #[command(flatten)]

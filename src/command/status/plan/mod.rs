@@ -39,8 +39,7 @@ pub struct PlanArguments {
     #[arg(long, requires = "filename")]
     pub plan: bool,
 
-    /// The policies and relations of --plan: files, folders, or - for standard
-    /// input
+    /// With --plan: policies and relations, as files, folders, or - for standard input
     #[arg(short, long, value_name = "FILE|DIR|-", requires = "plan", value_delimiter = ',')]
     filename: Vec<PathBuf>,
 
