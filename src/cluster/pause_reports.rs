@@ -87,14 +87,14 @@ fn event(context: &Context, pause: &Pause, begins: bool, now: Timestamp) -> Even
             "Paused",
             format!(
                 "{by} has paused belay: until {} nothing is refused in the whole cluster, and \
-                 every policy only records; end it early: kubectl belay pause --end",
+                 every policy only records; To end the pause: kubectl belay pause --end",
                 pause.until()
             ),
         ),
         false => (
             "ended".to_owned(),
             "PauseEnded",
-            "belay refuses again what its policies say; what went through meanwhile: kubectl \
+            "belay enforces its policies again; what went through meanwhile: kubectl \
              belay denials --would"
                 .to_owned(),
         ),

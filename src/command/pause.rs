@@ -79,7 +79,7 @@ impl Content for PausesEnded {
 pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     if arguments.reason.as_deref().is_some_and(|reason| reason.trim().is_empty()) {
         return Err(CommandError::Usage(
-            "--reason is blank: say why, somebody will read it one day".to_owned(),
+            "--reason is blank; give a reason for the record".to_owned(),
         ));
     }
     block_on(pause(arguments))?
@@ -129,14 +129,13 @@ fn begun(pause: Pause, lasts: Duration) -> PauseBegun {
     let Running { name, by, reason, until } = &pause;
     let lines = vec![
         format!(
-            "PAUSED: until {until} ({}) belay refuses nothing, in the whole cluster",
+            "PAUSED: belay denies nothing in the whole cluster until {until} ({})",
             format_duration(lasts)
         ),
-        "what it would have refused is recorded: kubectl belay denials --would".to_owned(),
-        "what is held already stays held, and every policy says in its status that it is paused"
-            .to_owned(),
+        "To list the requests that belay would deny: kubectl belay denials --would".to_owned(),
+        "Held objects stay held. The status of every policy reports the pause.".to_owned(),
         format!("pause {name} by {by}: {reason}"),
-        "end it early: kubectl belay pause --end".to_owned(),
+        "To end the pause: kubectl belay pause --end".to_owned(),
     ];
     PauseBegun { pause, lines }
 }
@@ -162,7 +161,7 @@ async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<PausesEnded, Comma
     }
     let last = match running.is_empty() {
         true => "belay is not paused",
-        false => "belay refuses again what its policies say",
+        false => "belay enforces its policies again",
     };
     lines.push(last.to_owned());
     Ok(PausesEnded {
@@ -196,7 +195,7 @@ fn refused(visitor: &Visitor, error: kube::Error) -> CommandError {
     match said {
         // This message is from the validation in the API server.
         Some(said) if said.contains("the RBAC verb pause") => CommandError::Refused(format!(
-            "{said}; next: ask somebody who has it, or have an administrator bind it to {}",
+            "{said}; next: ask an administrator to grant it to {}",
             visitor.me.name
         )),
         Some(said) => CommandError::Refused(said),

@@ -25,7 +25,7 @@ const SAMPLES: [Sample; 4] = [
         text: include_str!("../../examples/delete-denied.json"),
     },
     Sample {
-        shows: "a DELETE that is denied, because somebody uses the object",
+        shows: "a DELETE that is denied, because the object is in use",
         phase: AdmissionPhase::Validate,
         file: "examples/delete-in-use.json",
         text: include_str!("../../examples/delete-in-use.json"),

@@ -74,7 +74,7 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     assert_eq!(ended.code, 0, "{ended:?}");
     let name = pause["metadata"]["name"].as_str().unwrap();
     assert!(ended.stdout.starts_with(&format!("ended: pause {name} by ")), "{ended:?}");
-    assert!(ended.stdout.ends_with("belay refuses again what its policies say\n"), "{ended:?}");
+    assert!(ended.stdout.ends_with("belay enforces its policies again\n"), "{ended:?}");
     assert!(plane.api().list("pauses", "", "").unwrap().is_empty());
 
     // Programs are told the same.

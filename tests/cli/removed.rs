@@ -67,7 +67,7 @@ fn what_a_change_would_prune_is_told_of_the_cluster_as_it_is() {
     kubectl(plane, &["delete", "configmap", "one", "free", "-n", &ns]);
     let said = belay(plane, &asked);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.stdout.starts_with("nothing of what is removed is there\nnot there "), "{said:?}");
+    assert!(said.stdout.starts_with("none of the removed objects exists\nnot there "), "{said:?}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn the_status_has_the_policies_and_who_leads() {
     .unwrap();
     let table = belay(plane, &["status"]).stdout;
     assert!(table.starts_with("leader: "), "{table}");
-    assert!(table.contains("\ncertificates: the one that the leader serves ends 2"), "{table}");
+    assert!(table.contains("\ncertificates: the serving certificate expires 2"), "{table}");
     let row = table.lines().find(|line| line.starts_with(&ns)).unwrap();
     assert!(row.contains("   Deny     yes     1   ") && row.ends_with("whileUsed"), "{table}");
 }

@@ -214,7 +214,7 @@ fn a_backfill_that_is_too_large_is_not_begun_until_somebody_says_so() {
     let way = format!(
         "kubectl annotate --overwrite deletionpolicy {ns} belay.dev/backfill-max-objects=4"
     );
-    assert!(said.contains("4 configmaps lack it, more than the 3 that may get it late"), "{said}");
+    assert!(said.contains("4 configmaps lack it, more than the limit of 3"), "{said}");
     assert!(said.ends_with(&way), "{said}");
     assert_eq!(finalizers(), ["a", "b", "c", "d"]);
     let stopped = "belay_backfills_stopped ";

@@ -157,12 +157,12 @@ fn a_broken_file_at_the_start_ends_the_program_with_its_place() {
     };
     let path = file.display().to_string();
     let (code, message) = run(&["--standalone", "--objects", &path]);
-    let expected = format!("belay: {path}:4:9: metadata.name: expected text; put it in quotes\n");
+    let expected = format!("error: {path}:4:9: metadata.name: expected text; put it in quotes\n");
     assert_eq!((code, message), (Some(2), expected));
     assert!(!folder.path().join("certs").exists(), "nothing was made before");
     let (code, message) = run(&["--standalone", "--policies", "nowhere"]);
     assert_eq!(code, Some(2), "{message}");
-    assert!(message.contains("belay: nowhere: this cannot be read"), "{message}");
+    assert!(message.contains("error: nowhere: this cannot be read"), "{message}");
     for flag in ["--policies=a", "--objects=a"] {
         let (code, message) = run(&[flag]);
         assert_eq!(code, Some(2), "{message}");

@@ -42,15 +42,15 @@ pub(super) fn ready(
     if !registered.missing.is_empty() {
         let mutating = |missing: &String| missing.starts_with("Mutating");
         let so = match registered.missing.iter().all(mutating) {
-            true => "nothing new gets a hold, and none is put back",
-            false => "the API server does not ask belay",
+            true => "new objects get no hold, and a removed hold is not restored",
+            false => "the API server sends no requests to belay",
         };
         let missing = registered.missing.join(", ");
         return finding(
             "False",
             "ConfigurationMissing",
             format!(
-                "{missing} does not exist, so {so}; install belay again, belay never makes it itself"
+                "{missing} does not exist, so {so}; install belay again, because belay never creates it"
             ),
         );
     }
@@ -60,21 +60,26 @@ pub(super) fn ready(
             "False",
             "ConfigurationChanged",
             format!(
-                "{changed} is not as it was installed, so the API server may not ask belay what \
-                 this policy needs; install belay again, belay does not write these fields"
+                "{changed} differs from the installed manifest, so the API server may not send all \
+                 requests that this policy needs; install belay again, because belay does not write \
+                 these fields"
             ),
         );
     }
     if registered.generation.is_none_or(|generation| generation < policy.loaded_at) {
-        let message = "the rules of the webhook configurations do not have this policy yet";
+        let message = "the webhook configurations do not contain the rules of this policy yet";
         return finding("False", "NotRegistered", message.to_owned());
     }
     if let Some(pause @ Pause { name, by, .. }) = pause {
         let until = pause.until();
-        let message = format!("pause {name} by {by}: until {until} every policy only records");
+        let message = format!("pause {name} by {by}: policies are not enforced until {until}");
         return finding("True", "Paused", message);
     }
-    finding("True", "Registered", "the API server asks belay about this policy".to_owned())
+    finding(
+        "True",
+        "Registered",
+        "the API server sends the requests that this policy needs".to_owned(),
+    )
 }
 
 /// Why the objects of a kind are incomplete. Reasons that need a user come first.
@@ -159,19 +164,20 @@ pub(super) fn not_watching() -> Finding {
         type_: "Watching",
         status: "Unknown",
         reason: "Invalid",
-        message: "nothing is watched for this policy while it is not valid".to_owned(),
+        message: "belay watches nothing for an invalid policy".to_owned(),
     }
 }
 
 /// Why a kind gets no hold that belay may not patch, and what gives the right.
-const NO_RIGHT: &str = "belay's account may not patch them, so it could not remove a hold; add \
-     them to rbac.watchAlso of the chart";
+const NO_RIGHT: &str = "belay's ServiceAccount may not patch them; add them to rbac.watchAlso of \
+     the chart";
 
 /// Whether the objects of a policy have the hold.
 pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
     let Holding { done, total, none_on, forbidden, binds_some, stopped, refused } = holding;
     if *binds_some {
-        let message = format!("no object gets the hold: {BINDS_SOME}; the early no protects");
+        let message =
+            format!("no object gets the hold: {BINDS_SOME}; admission denials protect them");
         return Finding { type_: "Holding", status: "False", reason: "BindsSome", message };
     }
     let mut message = format!("{done} of {total} objects have the hold");
@@ -180,8 +186,8 @@ pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
         let more = none_on.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
         message.push_str(&format!(
-            "; hold Auto puts none on {kinds}{more}, where it would be harm: the early no \
-             protects those"
+            "; hold Auto adds none to {kinds}{more}, where it is unsafe: admission denials \
+             protect those"
         ));
     }
     if !forbidden.is_empty() {
@@ -196,8 +202,8 @@ pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
     }
     if let Some(RefusedHolds { objects, first, why }) = refused {
         message.push_str(&format!(
-            "; the API server refuses it for {objects}, and belay tries again every minute: \
-             {first}: {why}"
+            "; the API server refuses the hold for {objects} objects, and belay retries every \
+             minute: {first}: {why}"
         ));
     }
     let (status, reason) = match most {
@@ -230,7 +236,7 @@ pub(super) fn not_held(holding: &Holding) -> Vec<NotHeld> {
     });
     let stopped = stopped.iter().map(|Stopped { resource, missing, limit }| NotHeld {
         resource: resource.clone(),
-        why: format!("more lack it than the {limit} that may get it late"),
+        why: format!("more existing objects lack it than the limit of {limit}"),
         objects: i64::try_from(*missing).ok(),
     });
     of_any.into_iter().chain(none_on).chain(forbidden).chain(stopped).collect()
@@ -239,15 +245,14 @@ pub(super) fn not_held(holding: &Holding) -> Vec<NotHeld> {
 /// A stopped backfill, and how to continue it.
 fn too_many(policy: &str, stopped: &[Stopped], most: usize) -> String {
     let told = stopped.iter().take(NAMED).map(|Stopped { resource, missing, limit }| {
-        format!("{missing} {resource} lack it, more than the {limit} that may get it late")
+        format!("{missing} {resource} lack it, more than the limit of {limit}")
     });
     let told = told.collect::<Vec<_>>().join(", ");
     let more = stopped.len().saturating_sub(NAMED);
-    let more =
-        if more > 0 { format!(", and so it is with {more} more kinds") } else { String::new() };
+    let more = if more > 0 { format!(", and {more} more kinds") } else { String::new() };
     format!(
-        "; {told}{more}, so none of these does; what is made from now on gets it; next: narrow the \
-         policy, or kubectl annotate --overwrite deletionpolicy {policy} {BACKFILL}={most}"
+        "; {told}{more}, so only new objects get it. To continue, narrow the policy, or run: kubectl \
+         annotate --overwrite deletionpolicy {policy} {BACKFILL}={most}"
     )
 }
 
@@ -330,7 +335,7 @@ mod tests {
         };
         let paused = ready(&good, &registered(Some(9), &[]), Some(&pause));
         assert_eq!((paused.status, paused.reason), ("True", "Paused"));
-        let said = "pause p by carol: until 2027-01-15T08:00:00Z every policy only records";
+        let said = "pause p by carol: policies are not enforced until 2027-01-15T08:00:00Z";
         assert_eq!(paused.message, said);
         let problem = |field: &str| Problem { field: field.to_owned(), message: "is empty" };
         let bad = policy(vec![problem("spec.targets"), problem("spec.protect")]);
@@ -431,7 +436,7 @@ mod tests {
         let still =
             Holding { done: 3, total: 19_003, none_on: pods, stopped, ..Holding::default() };
         let told = not_held(&still).into_iter().map(|one| (one.resource, one.objects, one.why));
-        let late = "more lack it than the 5000 that may get it late".to_owned();
+        let late = "more existing objects lack it than the limit of 5000".to_owned();
         assert_eq!(
             told.collect::<Vec<_>>(),
             [
@@ -450,7 +455,7 @@ mod tests {
         assert_eq!(
             finding.message,
             "3 of 19003 objects have the hold; 12000 configmaps lack it, more than the 5000 that \
-             may get it late, 7000 secrets lack it, more than the 5000 that may get it late, so \
+             may get it late, 7000 secrets lack it, more than the limit of 5000, so \
              none of these does; what is made from now on gets it; next: narrow the policy, or \
              kubectl annotate --overwrite deletionpolicy all-settings \
              belay.dev/backfill-max-objects=12000"

@@ -26,18 +26,13 @@ const RIGHTS: Duration = Duration::from_secs(5);
 
 const HELP: &str = "\
 Stages:
-  1  the hold is put on a new ConfigMap with the label belay.dev/protect, in a
-     dry run
-  2  the DELETE of an Event with that label is refused, in a dry run
-  3  nothing is left but that Event, which the API server forgets by itself,
-     after an hour if its --event-ttl says nothing else; until then a DELETE of
-     it is refused
+  1  A new ConfigMap with the label belay.dev/protect gets the hold (dry run)
+  2  The DELETE of an Event with that label is denied (dry run)
+  3  Cleanup: only that Event may remain, which the API server deletes
+     automatically, by default after one hour; until then belay denies its
+     deletion
 
-It takes the RBAC verbs create on configmaps, and create and delete on events, in
-the namespace, and no approval.
-
-Exits with 0 if belay protects, with 1 if it does not, and with 3 if that could
-not be found out.";
+Exit codes: 0 belay protects, 1 it does not, 2 wrong arguments, 3 unknown";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -119,7 +114,7 @@ async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
     tokio::select! {
         result = test.stages() => test.told(result),
         signal = interrupted() => {
-            let left = if test.probe.take_away().await { "nothing is left" } else {
+            let left = if test.probe.take_away().await { "no objects remain" } else {
                 "its Event may be left, which the API server forgets by itself"
             };
             Err(CommandError::Remote(format!("interrupted by {signal}; {left}")))
@@ -163,14 +158,14 @@ impl Test {
             // The test failed.
             let gone = self.probe.take_away().await;
             let left = if gone {
-                "nothing is left".to_owned()
+                "no objects remain".to_owned()
             } else {
-                format!("Event {namespace}/{name} goes by itself")
+                format!("Event {namespace}/{name} expires automatically")
             };
             self.ended(3, "it is cleaned up", (true, 0.0), left.clone(), &left)?;
             return denied;
         }
-        let left = format!("nothing is left but Event {namespace}/{name}, which goes by itself");
+        let left = format!("only Event {namespace}/{name} remains, which expires automatically");
         self.ended(3, "it is cleaned up", (true, 0.0), left.clone(), &left)
     }
 

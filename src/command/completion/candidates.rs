@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(found("why --output=j"), ["--output=json"]);
         assert_eq!(found("completion "), ["bash", "zsh", "fish", "kubectl"]);
         // Options that are for every command.
-        assert_eq!(found("admin crds --former"), ["--former-hold"]);
+        assert_eq!(found("admin manifests --former"), ["--former-hold"]);
         // There are no completions for free text.
         assert_eq!(found("stuck --longer-than "), [""; 0]);
         assert_eq!(found("nonsense x --zzz"), [""; 0]);

@@ -358,12 +358,12 @@ impl Denials {
         let mut text = String::new();
         if self.items.is_empty() {
             text.push_str(match (would, self.is_certain(would)) {
-                (true, _) => "nothing that went through would have been refused\n",
-                (false, true) => "nothing was refused\n",
-                (false, false) => "nothing that was read was refused\n",
+                (true, _) => "no allowed request would have been denied\n",
+                (false, true) => "no denials\n",
+                (false, false) => "no denials found, but some reads failed\n",
             });
         } else {
-            let mut table = Table::new(&["AGO", "VERDICT", "OBJECT", "BY", "WHY"]);
+            let mut table = Table::new(&["AGE", "VERDICT", "OBJECT", "USER", "MESSAGE"]);
             let (shown, more) = cut(&self.items, SHOWN, output.all);
             shown.iter().for_each(|item| table.row(item.row(now)));
             text.push_str(&table.text(screen));
@@ -371,8 +371,8 @@ impl Denials {
         }
         for Sum { name, denied_last_24h, would_deny_last_24h, held_last_24h } in &self.policies {
             let line = format!(
-                "policy {name}, everywhere in the last 24 hours: {denied_last_24h} refused, \
-                 {would_deny_last_24h} would have been, {held_last_24h} held"
+                "policy {name}, whole cluster, last 24h: {denied_last_24h} denied, \
+                 {would_deny_last_24h} would be denied, {held_last_24h} held"
             );
             text.push_str(&screen.paragraph(0, &line));
         }

@@ -105,9 +105,9 @@ fn the_table_has_the_sums_of_each_policy() {
     let output = OutputArguments { output: Format::Table, all: false };
     assert_eq!(
         said.rendered(output, false, Screen::pipe(), now).unwrap(),
-        "AGO   VERDICT   OBJECT              BY      WHY\n\
+        "AGE   VERDICT   OBJECT              USER      MESSAGE\n\
          2m    denied    configmaps shop/a   alice   configmaps shop/a is protected (2 times)\n\
-         policy kept, everywhere in the last 24 hours: 12 refused, 3 would have been, 0 held\n\
+         policy kept, whole cluster, last 24h: 12 denied, 3 would be denied, 0 held\n\
          not read: events: forbidden\n"
     );
     let code = |said: &Denials, would| format!("{:?}", said.exit_code(would));
@@ -116,13 +116,13 @@ fn the_table_has_the_sums_of_each_policy() {
     let blind = Denials { items: Vec::new(), ..said };
     assert_eq!((code(&blind, false), code(&blind, true)), (is(3), is(0)));
     let text = blind.rendered(output, false, Screen::pipe(), now).unwrap();
-    assert!(text.starts_with("nothing that was read was refused\n"), "{text}");
+    assert!(text.starts_with("no denials found, but some reads failed\n"), "{text}");
     let said = Denials { items: items(&policies, &[], asked(false, 0)), ..blind };
     let nothing = Denials { items: Vec::new(), policies: Vec::new(), not_read: Vec::new() };
     assert_eq!(code(&nothing, false), is(0));
     let text = |would| nothing.rendered(output, would, Screen::pipe(), now).unwrap();
     assert_eq!(text(false), "nothing was refused\n");
-    assert_eq!(text(true), "nothing that went through would have been refused\n");
+    assert_eq!(text(true), "no allowed request would have been denied\n");
     let output = OutputArguments { output: Format::Json, all: false };
     let json = said.rendered(output, false, Screen::pipe(), now).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();

@@ -45,9 +45,9 @@ impl Change {
         let stays = self.had.iter().all(|one| has.contains(&identity(one, None, "")));
         stays.then(|| match self.had.len() {
             // The user may have named the wrong folder.
-            0 => "nothing is removed: OLD has no object".to_owned(),
-            1 => "nothing is removed: the one object of OLD is in NEW".to_owned(),
-            all => format!("nothing is removed: all {all} objects of OLD are in NEW"),
+            0 => "no objects are removed: OLD is empty".to_owned(),
+            1 => "no objects are removed: NEW contains the only object of OLD".to_owned(),
+            all => format!("no objects are removed: NEW contains all {all} objects of OLD"),
         })
     }
 }
@@ -109,8 +109,11 @@ mod tests {
         let said = |had: &[&str], has: &[&str]| change(had, has).nothing();
         assert_eq!(said(&["- Secret a"], &[]), None);
         let two = said(&["- Secret a", "- Secret b"], &["- Secret b", "- Secret a", "- Node c"]);
-        assert_eq!(two.as_deref(), Some("nothing is removed: all 2 objects of OLD are in NEW"));
+        assert_eq!(
+            two.as_deref(),
+            Some("no objects are removed: NEW contains all 2 objects of OLD")
+        );
         let none = said(&[], &["- Secret a"]);
-        assert_eq!(none.as_deref(), Some("nothing is removed: OLD has no object"));
+        assert_eq!(none.as_deref(), Some("no objects are removed: OLD is empty"));
     }
 }

@@ -96,7 +96,7 @@ pub async fn read(
     // If none of the removed objects exists, there is nothing to report.
     if inspection.targets.is_empty() && query.change().is_none() {
         let none = match (inspection.missing.as_slice(), inspection.unseen.as_slice()) {
-            ([], []) => "nothing is selected".to_owned(),
+            ([], []) => "no objects are selected".to_owned(),
             ([], _) => format!("cannot read {}", unread(&inspection)),
             (missing, []) => format!("there is no {}", missing.join(", ")),
             (missing, _) => {

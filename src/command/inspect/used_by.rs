@@ -18,11 +18,12 @@ use crate::graph::{
 };
 
 #[derive(Debug, Args)]
-#[command(after_help = "--all also tells of those that merely mention it, make it, have ended or \
-                        can do without.\n\nExit code: 0 nobody needs it, 1 somebody does, 2 the command is wrong, 3 \
-                        nobody can tell with what could be read. With --reverse it is 0. What \
-                        would go along with the object is counted and does not need it: impact \
-                        tells of it.")]
+#[command(
+    after_help = "With --all, the list includes users that only mention the object, create it, have \
+                  ended or can do without it.\n\nExit codes: 0 no users, 1 users, 2 wrong arguments, 3 unknown \
+                  (failed reads). With --reverse always 0. Objects that a deletion cascades to \
+                  are counted and are not users: see impact."
+)]
 pub struct UsedByArguments {
     /// The object. TYPE is a plural, singular or short name of a kind, with its group if
     /// the name is ambiguous
@@ -312,8 +313,8 @@ impl UsedBy {
         root.sort();
         let direct = root.below.len();
         root.sign = match (self.reverse, direct) {
-            (false, 0) => "nobody needs it".to_owned(),
-            (true, 0) => "it needs nothing".to_owned(),
+            (false, 0) => "no users".to_owned(),
+            (true, 0) => "uses no other objects".to_owned(),
             (false, many) => format!("used by {many}"),
             (true, many) => format!("uses {many}"),
         };

@@ -5,13 +5,13 @@ use super::verb::Verb;
 /// What is wrong with a case.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CaseError {
-    #[error("the case expects nothing, and would pass whatever came; say at least the verdict")]
+    #[error("the case has no expectations; add at least the verdict")]
     ExpectsNothing,
     #[error("message is empty, and would be found in any; take it out")]
     EmptyMessage,
-    #[error("blockers names nobody, and would always be met; take it out")]
+    #[error("blockers is empty; remove it")]
     EmptyBlockers,
-    #[error("held is about what create and update store, not about {}", .0.as_str())]
+    #[error("held applies to create and update, not to {}", .0.as_str())]
     HeldNotStored(Verb),
     #[error(
         "expected one of delete, update, finalize, evict, create and review, found {}",
@@ -35,11 +35,11 @@ pub enum CaseError {
     EvictsOther(String),
     #[error("only Namespaces are finalized, and this is of {0}")]
     FinalizesOther(String),
-    #[error("say what changes, with patch or strip")]
+    #[error("the case changes nothing; add patch or strip")]
     ChangesUnsaid,
     #[error("the object has no finalizer \"{0}\" to strip")]
     NoFinalizer(String),
-    #[error("nothing changes by this; say what does, with patch")]
+    #[error("the request changes nothing; add a patch with a change")]
     ChangesNothing,
     #[error("the object needs apiVersion and kind")]
     NoKind,

@@ -89,8 +89,8 @@ impl CaseResult {
         let mut lines: Vec<String> = self.wrong.iter().map(differs).collect();
         if !self.wrong.iter().any(|wrong| wrong.what == "message") {
             lines.push(match self.message.as_str() {
-                "" => "belay says nothing".to_owned(),
-                message => format!("belay says: {message}"),
+                "" => "belay returns no message".to_owned(),
+                message => format!("belay answers: {message}"),
             });
         }
         lines

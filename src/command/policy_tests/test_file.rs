@@ -212,13 +212,10 @@ impl Test {
                 document.field_error(&format!("cases[{index}].{field}"), message)
             };
             if name.trim().is_empty() {
-                return Err(wrong("name", "it is empty; say what the case is about"));
+                return Err(wrong("name", "it is empty; give the case a name"));
             }
             if cases.iter().any(|case| case.name == name) {
-                return Err(wrong(
-                    "name",
-                    "a case of this name stands above; rename one of the two",
-                ));
+                return Err(wrong("name", "another case has this name; rename one of them"));
             }
             let verb = ask.verb().map_err(|error| wrong("ask", &error.to_string()))?;
             expect.check(verb).map_err(|error| wrong("expect", &error.to_string()))?;

@@ -214,8 +214,7 @@ fn serve_cluster(
     match died {
         None => Ok(()),
         Some(part) => Err(CommandError::Remote(format!(
-            "a part of belay has ended that never should ({part}), so that it is to be started \
-             again; the log says more"
+            "a task of belay has ended unexpectedly ({part}); see the log"
         ))),
     }
 }

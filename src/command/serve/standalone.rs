@@ -69,7 +69,7 @@ fn world(
         return Ok(Arc::default());
     }
     let good = readiness
-        .remark("files", "a file is broken, the log says which; what was read last is in use");
+        .remark("files", "a file is invalid (see the log); belay uses the last valid content");
     let status = FileStatus { metrics: metrics.clone(), good };
     Ok(files::watch(folders, with_objects, every, status)?)
 }

@@ -75,7 +75,7 @@ impl PolicyStatus {
         let amiss = status.conditions.iter().any(|condition| {
             condition.status != "True" && FAILING_REASONS.contains(&condition.reason.as_str())
         });
-        let stale = stale.then(|| "belay has not seen its newest version yet".to_owned());
+        let stale = stale.then(|| "belay has not processed the latest version yet".to_owned());
         let notes: Vec<String> = stale.iter().cloned().chain(notes).collect();
         Self {
             wrong: ready.is_none_or(|ready| ready.status != "True") || stale.is_some() || amiss,
@@ -112,11 +112,10 @@ fn never_held(spec: &DeletionPolicySpec, protected: i64) -> Option<NotHeld> {
 }
 
 /// Why a policy adds no hold.
-pub(super) const NEVER: &str = "the policy says hold: Never";
-pub(super) const NO_MODE: &str =
-    "the policy has neither always nor whileUsed, and nothing else holds";
-pub(super) const ONLY_RECORDS: &str = "the policy only records";
-pub(super) const ONLY_WARNS: &str = "the policy only warns";
+pub(super) const NEVER: &str = "the policy has hold: Never";
+pub(super) const NO_MODE: &str = "the policy enables neither always nor whileUsed";
+pub(super) const ONLY_RECORDS: &str = "the policy has action Audit";
+pub(super) const ONLY_WARNS: &str = "the policy has action Warn";
 
 /// The modes that are switched on.
 pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
@@ -240,7 +239,7 @@ impl Expiry {
         let Self { until, left } = self;
         let tone = if self.is_soon() { Tone::Bad } else { Tone::Plain };
         let left = if *left < 0 { "EXPIRED".to_owned() } else { format!("{} left", age(*left)) };
-        (tone, format!("certificates: {what} ends {until} ({left})"))
+        (tone, format!("certificates: {what} expires {until} ({left})"))
     }
 }
 
@@ -288,7 +287,9 @@ impl Report {
             }
         }
         if self.policies.is_empty() {
-            text.push_str("no policy: nothing but what carries the label is protected\n");
+            text.push_str(
+                "no policies: only objects with the label belay.dev/protect are protected\n",
+            );
         } else {
             let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED", "PROTECTS"];
             let mut table = Table::new(&heading);
@@ -308,34 +309,30 @@ impl Report {
         let mut lines = vec![match &self.leader {
             Leader { name: Some(name), .. } => (Tone::Good, format!("leader: {name}")),
             Leader { state: LeaderState::Unknown, .. } => {
-                (Tone::Doubtful, "leader: not known".to_owned())
+                (Tone::Doubtful, "leader: unknown".to_owned())
             }
-            Leader { .. } => {
-                (Tone::Bad, "leader: nobody; next: see that belay's Pods run".to_owned())
-            }
+            Leader { .. } => (Tone::Bad, "leader: none; check that the belay Pods run".to_owned()),
         }];
         for WebhookConfiguration { object, present } in &self.configurations {
             let name = format!("{}/{}", object.kind.to_lowercase(), object.name);
             lines.push(match present {
-                true => (Tone::Plain, format!("asked: {name} is there")),
-                false => {
-                    (Tone::Bad, format!("asked: {name} is MISSING; next: install belay again"))
-                }
+                true => (Tone::Plain, format!("webhooks: {name} exists")),
+                false => (Tone::Bad, format!("webhooks: {name} is MISSING; install belay again")),
             });
         }
         lines.extend(match (&self.certificate, self.leader.state) {
-            (Some(end), _) => Some(end.line("the one that the leader serves")),
+            (Some(end), _) => Some(end.line("the serving certificate")),
             (None, LeaderState::Replica) => {
-                let says = "certificates: the leader does not say when the one that it serves ends";
+                let says = "certificates: the expiry of the serving certificate is unknown";
                 Some((Tone::Doubtful, says.to_owned()))
             }
             (None, LeaderState::Nobody | LeaderState::Unknown) => None,
         });
-        lines.extend(self.authority.as_ref().map(|end| end.line("their authority")));
+        lines.extend(self.authority.as_ref().map(|end| end.line("the CA certificate")));
         for Running { name, by, reason, until } in &self.pauses {
             let says = format!(
-                "PAUSED: until {until} nothing is refused: {name} by {by}: {reason}; end it: \
-                 kubectl belay pause --end"
+                "PAUSED: belay denies nothing until {until}: pause {name} by {by}: {reason}. To end \
+                 it: kubectl belay pause --end"
             );
             lines.push((Tone::Bad, says));
         }
@@ -387,7 +384,7 @@ impl PolicyStatus {
         }
         if !self.unknown_kinds.is_empty() {
             let kinds = self.unknown_kinds.join(", ");
-            table.below(&screen.paragraph(2, &format!("nobody serves: {kinds}")));
+            table.below(&screen.paragraph(2, &format!("unknown kinds: {kinds}")));
         }
     }
 }
@@ -456,11 +453,11 @@ mod tests {
         assert_eq!(
             text(&report),
             "leader: belay-0\n\
-             asked: validatingwebhookconfiguration/belay is there\n\
-             certificates: the one that the leader serves ends 1970-01-01T00:00:00Z (60d left)\n\
+             webhooks: validatingwebhookconfiguration/belay exists\n\
+             certificates: the serving certificate ends 1970-01-01T00:00:00Z (60d left)\n\
              POLICY   ACTION   READY   PROTECTED   HELD   DENIED         PROTECTS\n\
              kept     Warn     yes     40          38     3 (+2 would)   always, whileUsed\n  \
-             nobody serves: gadgets.test\n"
+             unknown kinds: gadgets.test\n"
         );
         assert_eq!(code(&report), 0);
     }
@@ -497,15 +494,15 @@ mod tests {
         let conditions = json!([
             condition("Ready", "True", "Registered", "it is asked"),
             condition("Watching", "False", "Forbidden", "secrets: you may not"),
-            condition("Holding", "True", "InPlace", "2 of 2 objects; hold Auto puts none on pods"),
+            condition("Holding", "True", "InPlace", "2 of 2 objects; hold Auto adds none to pods"),
         ]);
         let notes = policy(&conditions, 1).notes;
         assert_eq!(
             notes,
             [
-                "belay has not seen its newest version yet",
+                "belay has not processed the latest version yet",
                 "Watching: Forbidden: secrets: you may not",
-                "Holding: InPlace: 2 of 2 objects; hold Auto puts none on pods",
+                "Holding: InPlace: 2 of 2 objects; hold Auto adds none to pods",
             ]
         );
         assert_eq!(well().notes, [""; 0]);
@@ -519,7 +516,7 @@ mod tests {
         assert_eq!(code(&report(vec![policy(&json!([]), 2)])), 1);
         let mut unled = report(vec![well()]);
         unled.leader = Leader::from_lease(&Ok::<_, ()>(None));
-        assert!(text(&unled).starts_with("leader: nobody; next: "));
+        assert!(text(&unled).starts_with("leader: none; next: "));
         assert_eq!(code(&unled), 1);
         let mut missing = report(vec![well()]);
         missing.configurations[0].present = false;

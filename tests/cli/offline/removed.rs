@@ -44,9 +44,9 @@ fn what_was_seen_of_a_cluster_counts_for_more_than_manifests() {
 fn that_nothing_is_removed_is_one_sentence_and_takes_no_cluster() {
     let said = belay(&removed("old", "old", ""));
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
-    assert_eq!(said.stdout, "nothing is removed: all 8 objects of OLD are in NEW\n");
+    assert_eq!(said.stdout, "no objects are removed: NEW contains all 8 objects of OLD\n");
     let markdown = belay(&removed("old", "old", "-o markdown"));
-    assert_eq!(markdown.stdout, "### nothing is removed: all 8 objects of OLD are in NEW\n");
+    assert_eq!(markdown.stdout, "### no objects are removed: NEW contains all 8 objects of OLD\n");
     let json = belay(&removed("old", "old", "-o json"));
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["verdict"], "Allow");

@@ -91,7 +91,7 @@ fn a_test_from_standard_input_is_told_with_its_place() {
     ] {
         let said = fed("test -", &SMALL.replacen(from, to, 1));
         assert_eq!(said.code, 2, "{from}: {said:?}");
-        assert!(said.stderr.starts_with(&format!("belay: {says}")), "{from}: {said:?}");
+        assert!(said.stderr.starts_with(&format!("error: {says}")), "{from}: {said:?}");
         assert_eq!((said.stdout.as_str(), said.stderr.lines().count()), ("", 1), "{said:?}");
     }
 }

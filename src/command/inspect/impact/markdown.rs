@@ -47,7 +47,7 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
         let may = if at == 0 { you_may(impact).trim_start() } else { "" };
         format!("{} {may}", code(approve)).trim_end().to_owned()
     });
-    part(list("way out", way_out.chain(approve).collect(), 0, all));
+    part(list("next step", way_out.chain(approve).collect(), 0, all));
     part(list("destroyed for good", impact.destroyed.iter().map(lost_text).collect(), 0, all));
     let missing = impact.missing.iter().map(|missing| code(missing));
     part(list("not there", missing.collect(), 0, all));
@@ -106,7 +106,7 @@ fn tree_block(impact: &Impact, all: bool) -> String {
     let block = block(&tree, all);
     match count > FOLDED {
         true => format!(
-            "<details><summary>what happens to {} objects</summary>\n\n{block}\n</details>\n",
+            "<details><summary>effects on {} objects</summary>\n\n{block}\n</details>\n",
             impact.objects.len()
         ),
         false => block,

@@ -97,7 +97,7 @@ impl<'s> Outcomes<'s> {
         let node =
             graph.object(graph.kinds.find("", "PersistentVolumeClaim")?, &claim.0, &claim.1)?;
         let stays = !self.fates.may_be_lost(node.id()) || self.waits.contains_key(&node.id());
-        (bound && stays).then(|| format!("until pvc/{} -n {} is gone", claim.1, claim.0))
+        (bound && stays).then(|| format!("until pvc/{} -n {} is deleted", claim.1, claim.0))
     }
 
     /// The fate of an object; `None` if it does not change.
@@ -125,8 +125,8 @@ impl<'s> Outcomes<'s> {
             node.finalizers().iter().filter(|f| !WAITING_FINALIZERS.contains(f) && *f != BALANCER);
         let others: Vec<&str> = others.collect();
         match others.as_slice() {
-            [] => "until what it contains, or owns, is gone".to_owned(),
-            [one] if is_hold(one) => "until nothing needs it".to_owned(),
+            [] => "until its content and dependents are deleted".to_owned(),
+            [one] if is_hold(one) => "until no object uses it".to_owned(),
             all => format!("until {} is taken off", all.join(", ")),
         }
     }

@@ -225,9 +225,9 @@ impl Impact {
         });
         let blockers: Vec<BlockerReport> = blockers.collect();
         let says = match (inspection.missing.is_empty(), inspection.unseen.is_empty()) {
-            (true, true) => "nothing is removed",
-            (false, true) => "nothing of what is removed is there",
-            _ => "nothing of what is removed was found, and not all of it could be looked for",
+            (true, true) => "no objects are removed",
+            (false, true) => "none of the removed objects exists",
+            _ => "none of the removed objects was found, but not all could be read",
         };
         Self {
             says: inspection.targets.is_empty().then(|| says.to_owned()),

@@ -134,7 +134,7 @@ fn head(impact: &Impact, screen: Screen) -> String {
     }
     let by = match (impact.verdict, by.is_empty()) {
         (ReportedVerdict::Unknown, true) if impact.unseen => {
-            "   some of it could not be looked for".to_owned()
+            "   some targets could not be read".to_owned()
         }
         (ReportedVerdict::NoPolicies, _) => "   no policies".to_owned(),
         (ReportedVerdict::Unknown, true) => "   the policies cannot be read".to_owned(),
@@ -302,11 +302,11 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
         line("not read", &unread(not_read));
     }
     if let Some(way_out) = &impact.way_out {
-        line("way out", way_out);
+        line("next step", way_out);
     }
     for (at, approve) in impact.approve.iter().enumerate() {
         let may = if at == 0 { you_may(impact) } else { "" };
-        let name = if at == 0 && impact.way_out.is_none() { "way out" } else { "or" };
+        let name = if at == 0 && impact.way_out.is_none() { "next step" } else { "or" };
         line(name, &format!("{approve}{may}"));
     }
     text

@@ -199,7 +199,7 @@ impl PolicyPlan {
         more.into_iter().for_each(&mut below);
         self.notes.iter().cloned().for_each(&mut below);
         if !self.unknown_kinds.is_empty() {
-            below(format!("nobody serves: {}", self.unknown_kinds.join(", ")));
+            below(format!("unknown kinds: {}", self.unknown_kinds.join(", ")));
         }
     }
 }

@@ -101,7 +101,9 @@ fn why_not(
     }
     match no_hold_reason(group, resource, object) {
         Some(reason) => reason.message(),
-        None if object.is_terminating() => "it is Terminating, and nothing can be put on it",
+        None if object.is_terminating() => {
+            "it is Terminating, and Kubernetes accepts no new finalizers"
+        }
         None => "no hold would be put on it",
     }
 }
