@@ -112,7 +112,16 @@ enum Write {
     Revoke(RevokedRecord),
 }
 
-/// Somebody who waits for a read.
+impl Write {
+    async fn carry_out(&self, client: &kube::Client) -> Result<(), ApiError> {
+        match self {
+            Self::Record(approval) => exemption::write(client, approval).await,
+            Self::Revoke(record) => exemption::revoke(client, record).await,
+        }
+    }
+}
+
+/// A caller that waits for a read.
 #[derive(Debug)]
 struct Waiter {
     until: Instant,
@@ -125,27 +134,9 @@ impl Reader {
     /// answers while belay drains, too.
     pub fn new(context: Context) -> Self {
         let Context { client, world, metrics, .. } = context;
-        let api = client.clone();
-        let write = move |write: Write| {
-            let api = api.clone();
-            async move {
-                match write {
-                    Write::Record(approval) => exemption::write(&api, &approval).await,
-                    Write::Revoke(record) => exemption::revoke(&api, &record).await,
-                }
-            }
-        };
-        Self::start(client, world, metrics, write)
-    }
-
-    fn start<F, W>(client: kube::Client, world: SharedWorld, metrics: Metrics, write: W) -> Self
-    where
-        F: Future<Output = Result<(), ApiError>> + Send + 'static,
-        W: Fn(Write) -> F + Send + 'static,
-    {
         let (commands, asked) = mpsc::channel(BOUNDS.waiting.all);
         let memory = ReadMemory::new();
-        tokio::spawn(serve(client, world, memory.clone(), write, asked));
+        tokio::spawn(serve(client, world, memory.clone(), asked));
         Self { commands, memory, metrics }
     }
 
@@ -279,16 +270,12 @@ impl LiveApi for Reader {
 }
 
 /// The task: commands in, requests to the API server out, in bounded number.
-async fn serve<F, W>(
+async fn serve(
     client: kube::Client,
     world: SharedWorld,
     memory: ReadMemory,
-    write: W,
     mut commands: mpsc::Receiver<ReaderCommand>,
-) where
-    F: Future<Output = Result<(), ApiError>> + Send + 'static,
-    W: Fn(Write) -> F,
-{
+) {
     let mut queue: ReadQueue<Waiter> = ReadQueue::new(BOUNDS);
     let mut running = JoinSet::new();
     let mut names = HashMap::new();
@@ -341,8 +328,9 @@ async fn serve<F, W>(
                     let _ = answer.send(Err(too_many()));
                 }
                 ReaderCommand::Write(change, until, answer) => {
-                    let writing = time::timeout_at(until.into(), write(change));
+                    let client = client.clone();
                     writes.spawn(async move {
+                        let writing = time::timeout_at(until.into(), change.carry_out(&client));
                         if let Ok(result) = writing.await {
                             let _ = answer.send(result);
                         }

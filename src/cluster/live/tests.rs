@@ -275,14 +275,7 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_nobody_has_it() {
 }
 
 fn reader(script: &Script) -> Reader {
-    let world = Arc::new(RwLock::new(world()));
-    Reader::start(script.client(), world, Metrics::default(), |write| async move {
-        match write {
-            Write::Record(approval) if approval.metadata.name.as_deref() == Some("good") => Ok(()),
-            Write::Revoke(record) if record.name == "good" => Ok(()),
-            Write::Record(_) | Write::Revoke(_) => Err(other("it is full")),
-        }
-    })
+    Reader::new(Context::of_test(script.client(), world(), &[]))
 }
 
 fn after(milliseconds: u64) -> Instant {
@@ -397,8 +390,7 @@ async fn of_a_large_object_little_is_kept() {
     let script = Script::of([(PODS, (200, json!({"items": [object]}).to_string()))]);
     let mut world = world();
     world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
-    let world = Arc::new(RwLock::new(world));
-    let reader = Reader::start(script.client(), world, Metrics::default(), |_| async { Ok(()) });
+    let reader = Reader::new(Context::of_test(script.client(), world, &[]));
     let answers = reader.read_all(&of("a"), vec![list("", "pods", false)], after(1000)).await;
     let found = answers[0].1.as_ref().unwrap();
     assert!(found.bytes() < 1000, "{}", found.bytes());
@@ -422,15 +414,18 @@ async fn threads_with_runtimes_of_their_own_get_answers() {
 
 #[tokio::test]
 async fn what_is_to_be_recorded_goes_the_same_way() {
-    let reader = reader(&Script::new(0));
     let approval = |name: &str| {
         let spec = json!({"targetRef": {"resource": "pods", "name": "p", "uid": "1"},
             "approver": "belay", "reason": "because", "expirationTime": "2026-01-01T00:00:00Z"});
         DeletionApproval::new(name, serde_json::from_value(spec).unwrap())
     };
+    let path = "/apis/belay.dev/v1alpha1/deletionapprovals?fieldManager=belay";
+    let created = (201, serde_json::to_string(&approval("good")).unwrap());
+    let reader = reader(&Script::of([(path, created), (path, failed(507))]));
     let until = Instant::now() + Duration::from_secs(30);
     assert_eq!(reader.record(approval("good"), until).await, Ok(()));
-    assert_eq!(reader.record(approval("bad"), until).await, Err(other("it is full")));
+    let full = ApiError::Status { code: 507, message: "no".to_owned() };
+    assert_eq!(reader.record(approval("bad"), until).await, Err(full));
 }
 
 fn found(objects: &[serde_json::Value]) -> Result<Found, ApiError> {

@@ -73,8 +73,7 @@ impl Document {
 
 /// Reads all documents of a file, whatever they are.
 pub fn nodes(file: &File) -> Result<Vec<Node>, FileError> {
-    yaml::parse(&file.text)
-        .map_err(|misread| FileError::at(&file.name, misread.place, misread.message))
+    yaml::parse(&file.text).map_err(|error| FileError::at(&file.name, error.place, error.message))
 }
 
 /// Reads all objects of a file.

@@ -4,8 +4,8 @@
 //!  folders ─► folder ─► yaml ─► documents ─┬► own    (kinds of belay.dev) ─┐
 //!             texts     trees   Lists flat ├► kinds  (what CRDs teach)     ├─► World
 //!                                          └► objects                     ─┘
-//!  watch: the same again, when the files change
-//!  archive: what was written for an API server, over files
+//!  watch: reads them again when the files change
+//!  archive: answers the requests of a client from files
 //! ```
 //!
 //! Whatever is wrong is said as `file:line:column: sentence`. No sentence

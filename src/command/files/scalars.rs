@@ -10,7 +10,7 @@ use super::tree::Content;
 /// `yes`, `no`, `on` and `off` are booleans, as they are for kubectl. It takes
 /// `y` and `n` for booleans, too; who writes them in a manifest means a key or
 /// a name, so here they are text.
-pub fn plain(text: &str) -> Option<Content> {
+pub fn parse_plain(text: &str) -> Option<Content> {
     Some(match text {
         "" | "~" | "null" | "Null" | "NULL" => Content::Null,
         "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => {
@@ -111,9 +111,9 @@ mod tests {
             ("e3", json!("e3")),
         ];
         for (text, expected) in cases {
-            let content = plain(text).unwrap();
+            let content = parse_plain(text).unwrap();
             assert_eq!(Value::from(content), expected, "{text}");
         }
-        assert!(plain(".inf").is_none());
+        assert!(parse_plain(".inf").is_none());
     }
 }

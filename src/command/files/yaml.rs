@@ -1,19 +1,20 @@
-//! YAML, and so JSON, as trees whose nodes know where they stand.
+//! YAML, and so JSON, as trees whose nodes have their places.
 //!
-//! The parser says events with their places; what they mean is decided here,
-//! so that every error has a place and none has a value in it.
+//! serde-saphyr's parser reports events with places. Its deserializer would resolve a bare
+//! scalar before a type sees it, by other rules than kubectl's, and its errors quote
+//! values. So the tree is built here: every error has a place and none has a value.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 use serde_saphyr::granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Tag};
 
-use super::scalars::plain;
+use super::scalars::parse_plain;
 use super::tree::{Content, Entry, Node, Place};
 
 /// Why a text is no YAML.
 #[derive(Debug)]
-pub struct Misread {
+pub struct SyntaxError {
     pub place: Place,
     pub message: String,
 }
@@ -98,14 +99,14 @@ const DEEPEST: usize = 100;
 const MOST_COPIED: usize = 4 << 20;
 
 /// Reads all documents of a text; an empty one is null.
-pub fn parse(text: &str) -> Result<Vec<Node>, Misread> {
+pub fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
     let mut options = Options::default();
     options.emit_comments = false;
     options.flow_nesting_limit = DEEPEST;
     options.block_nesting_limit = DEEPEST;
     let mut builder = Builder::default();
     for event in Parser::new_from_str_with_options(text, options) {
-        let (event, span) = event.map_err(|error| misread(&error))?;
+        let (event, span) = event.map_err(|error| syntax_error(&error))?;
         let place = Place { line: span.start.line().max(1), column: span.start.col() + 1 };
         builder.event(event, place)?;
     }
@@ -113,7 +114,7 @@ pub fn parse(text: &str) -> Result<Vec<Node>, Misread> {
 }
 
 /// The error in our words. The parser's own may have the text in them.
-fn misread(error: &ScanError) -> Misread {
+fn syntax_error(error: &ScanError) -> SyntaxError {
     let marker = error.marker();
     let place = Place { line: marker.line().max(1), column: marker.col() + 1 };
     let message = match error.kind() {
@@ -141,7 +142,7 @@ fn misread(error: &ScanError) -> Misread {
              one before it"
         }
     };
-    Misread { place, message: message.to_owned() }
+    SyntaxError { place, message: message.to_owned() }
 }
 
 #[derive(Default)]
@@ -172,7 +173,7 @@ struct Key {
 }
 
 impl Builder {
-    fn event(&mut self, event: Event<'_>, place: Place) -> Result<(), Misread> {
+    fn event(&mut self, event: Event<'_>, place: Place) -> Result<(), SyntaxError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let merges = style == ScalarStyle::Plain && tag.is_none() && text == "<<";
@@ -182,7 +183,7 @@ impl Builder {
             Event::Alias(anchor) => {
                 // One that stands in its own anchor is not known yet.
                 let Some((node, size)) = self.anchors.get(&anchor) else {
-                    return Err(wrong(place, "an alias stands within what it stands for"));
+                    return Err(error_at(place, "an alias stands within what it stands for"));
                 };
                 let node = Node { place, content: node.content.clone() };
                 self.copies(*size, place)?;
@@ -205,16 +206,16 @@ impl Builder {
         }
     }
 
-    fn begin(&mut self, place: Place, anchor: usize, kind: Kind) -> Result<(), Misread> {
+    fn begin(&mut self, place: Place, anchor: usize, kind: Kind) -> Result<(), SyntaxError> {
         if let Some(Frame { kind: Kind::Map { key: None, .. }, .. }) = self.open.last() {
-            return Err(wrong(place, "a key is a list or a map; it has to be text"));
+            return Err(error_at(place, "a key is a list or a map; it has to be text"));
         }
         self.open.push(Frame { place, anchor, kind });
         Ok(())
     }
 
     /// A value is complete: it goes to where it belongs.
-    fn add(&mut self, node: Node, anchor: usize, merges: bool) -> Result<(), Misread> {
+    fn add(&mut self, node: Node, anchor: usize, merges: bool) -> Result<(), SyntaxError> {
         if anchor != 0 {
             let size = size(&node);
             self.copies(size, node.place)?;
@@ -234,17 +235,20 @@ impl Builder {
         Ok(())
     }
 
-    fn copies(&mut self, size: usize, place: Place) -> Result<(), Misread> {
+    fn copies(&mut self, size: usize, place: Place) -> Result<(), SyntaxError> {
         self.copied += size;
         if self.copied > MOST_COPIED {
-            return Err(wrong(place, "the aliases of this file stand for too much; write it out"));
+            return Err(error_at(
+                place,
+                "the aliases of this file stand for too much; write it out",
+            ));
         }
         Ok(())
     }
 }
 
-fn wrong(place: Place, message: &str) -> Misread {
-    Misread { place, message: message.to_owned() }
+fn error_at(place: Place, message: &str) -> SyntaxError {
+    SyntaxError { place, message: message.to_owned() }
 }
 
 /// About how much memory a value takes.
@@ -262,36 +266,37 @@ fn scalar(
     style: ScalarStyle,
     tag: Option<&Tag>,
     place: Place,
-) -> Result<Content, Misread> {
+) -> Result<Content, SyntaxError> {
     let suffix = tag.map(|tag| tag.core_suffix());
     let literal = style != ScalarStyle::Plain;
     match suffix {
         None if literal => Ok(Content::Text(text.to_owned())),
         Some(Some("str")) => Ok(Content::Text(text.to_owned())),
-        None | Some(Some("bool" | "int" | "float" | "null")) => {
-            plain(text).ok_or_else(|| wrong(place, "JSON, and so Kubernetes, has no such number"))
+        None | Some(Some("bool" | "int" | "float" | "null")) => parse_plain(text)
+            .ok_or_else(|| error_at(place, "JSON, and so Kubernetes, has no such number")),
+        Some(_) => {
+            Err(error_at(place, "a tag stands here that manifests do not have; take it out"))
         }
-        Some(_) => Err(wrong(place, "a tag stands here that manifests do not have; take it out")),
     }
 }
 
-fn key_of(node: Node, merges: bool) -> Result<Key, Misread> {
+fn key_of(node: Node, merges: bool) -> Result<Key, SyntaxError> {
     let text = match node.content {
         Content::Text(text) => text,
         Content::Bool(value) => value.to_string(),
         Content::Number(number) => number.to_string(),
-        _ => return Err(wrong(node.place, "a key is empty; it has to be text")),
+        _ => return Err(error_at(node.place, "a key is empty; it has to be text")),
     };
     Ok(Key { text, place: node.place, merges })
 }
 
 /// The entries of a map. What it merges in gives way to what it has itself.
-fn merge(mut entries: Vec<Entry>, merged: Vec<Node>) -> Result<Vec<Entry>, Misread> {
+fn merge(mut entries: Vec<Entry>, merged: Vec<Node>) -> Result<Vec<Entry>, SyntaxError> {
     let mut seen: HashMap<&str, Place> = HashMap::with_capacity(entries.len());
     for entry in &entries {
         if let Some(first) = seen.insert(&entry.key, entry.place) {
             let line = first.line;
-            return Err(Misread {
+            return Err(SyntaxError {
                 place: entry.place,
                 message: format!("this key stands in line {line} already; keep one of the two"),
             });
@@ -304,7 +309,7 @@ fn merge(mut entries: Vec<Entry>, merged: Vec<Node>) -> Result<Vec<Entry>, Misre
         };
         for map in maps {
             let Content::Map(more) = map.content else {
-                return Err(wrong(map.place, "what << merges in has to be a map"));
+                return Err(error_at(map.place, "what << merges in has to be a map"));
             };
             for entry in more {
                 if !entries.iter().any(|own| own.key == entry.key) {
