@@ -1,4 +1,4 @@
-//! helm, and what it renders.
+//! Runs helm and reads the rendered objects.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 
 use serde_json::Value;
 
-/// The namespace that is rendered for.
+/// The namespace of the release.
 pub const NAMESPACE: &str = "belay";
 
 /// The chart.
@@ -39,14 +39,14 @@ pub fn ci() -> Vec<(String, PathBuf)> {
     files
 }
 
-/// helm with these arguments.
+/// Runs helm with these arguments.
 pub fn helm<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     static HELM: OnceLock<PathBuf> = OnceLock::new();
     let helm = HELM.get_or_init(|| crate::harness::plane::binaries().unwrap().join("helm"));
     Command::new(helm).args(arguments).output().unwrap()
 }
 
-/// What is to be rendered.
+/// A release to render.
 #[derive(Debug, Clone, Default)]
 pub struct Render {
     release: Option<String>,
@@ -56,30 +56,30 @@ pub struct Render {
 }
 
 impl Render {
-    /// Under another name than "belay".
+    /// A release with another name than "belay".
     pub fn named(release: &str) -> Self {
         Self { release: Some(release.to_owned()), ..Self::default() }
     }
 
-    /// Into another namespace than "belay".
+    /// A release in another namespace than "belay".
     pub fn into(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
         self
     }
 
-    /// With the values of a file.
+    /// Adds the values of a file.
     pub fn with(mut self, file: &Path) -> Self {
         self.files.push(file.to_owned());
         self
     }
 
-    /// With a value, as JSON: `profile="strict"`.
+    /// Sets a value, as JSON: `profile="strict"`.
     pub fn set(mut self, value: &str) -> Self {
         self.sets.push(value.to_owned());
         self
     }
 
-    /// Runs helm; the same question is asked once.
+    /// Runs helm once for each set of arguments.
     fn run(&self) -> Output {
         static ANSWERS: Mutex<Option<HashMap<Vec<String>, Output>>> = Mutex::new(None);
         let arguments = self.arguments();
@@ -95,7 +95,7 @@ impl Render {
 
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["template".to_owned()];
-        // The oldest that the chart is for.
+        // The oldest supported version.
         arguments.push("--kube-version=1.33.0".to_owned());
         arguments.extend(self.what());
         arguments
@@ -111,19 +111,19 @@ impl Render {
         arguments
     }
 
-    /// What helm prints.
+    /// The output of helm.
     pub fn text(&self) -> String {
         self.answer().unwrap_or_else(|said| panic!("{self:?}: {said}"))
     }
 
-    /// What helm prints, or says when it refuses.
+    /// The output of helm, or its error.
     pub fn answer(&self) -> Result<String, String> {
         let output = self.run();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
-    /// What helm tells the one who has installed it.
+    /// The notes after an install.
     pub fn notes(&self) -> String {
         let dry = ["install", "--dry-run=client"].map(str::to_owned);
         let output = helm(dry.into_iter().chain(self.what()));
@@ -131,7 +131,7 @@ impl Render {
         text.split_once("NOTES:\n").unwrap_or_else(|| panic!("{self:?}: {text}")).1.to_owned()
     }
 
-    /// What helm says when it refuses.
+    /// The error of helm.
     pub fn refusal(&self) -> String {
         let output = self.run();
         assert!(!output.status.success(), "{self:?} was rendered");
@@ -145,22 +145,22 @@ impl Render {
     }
 }
 
-/// What was rendered.
+/// The rendered objects.
 #[derive(Debug)]
 pub struct Objects(pub Vec<Value>);
 
 impl Objects {
-    /// Those of a kind.
+    /// The objects of a kind.
     pub fn of(&self, kind: &str) -> Vec<&Value> {
         self.0.iter().filter(|object| object["kind"] == kind).collect()
     }
 
-    /// The one of this kind and name.
+    /// The object of this kind and name, if it exists.
     pub fn find(&self, kind: &str, name: &str) -> Option<&Value> {
         self.of(kind).into_iter().find(|object| object["metadata"]["name"] == name)
     }
 
-    /// The one of this kind and name, which is there.
+    /// The object of this kind and name, which must exist.
     pub fn get(&self, kind: &str, name: &str) -> &Value {
         self.find(kind, name).unwrap_or_else(|| panic!("there is no {kind} {name}"))
     }

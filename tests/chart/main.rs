@@ -1,8 +1,7 @@
-//! The Helm chart, rendered by the real helm; no control plane is needed.
+//! Tests of the chart with the real helm, without a control plane.
 //!
-//! What the chart says twice, because helm can ask nobody, is held against
-//! what the program prints: definitions, checks, webhook configurations,
-//! rights.
+//! The chart repeats CRDs, admission policies, webhook configurations and permissions,
+//! because helm can't ask the program. The tests compare them with its output.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

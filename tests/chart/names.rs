@@ -1,10 +1,10 @@
-//! Names, and versions.
+//! The names of objects, and versions.
 
 use serde_json::Value;
 
 use crate::helm::{Render, yaml};
 
-/// As long as helm allows.
+/// The longest name that helm allows.
 const LONG: &str = "a-release-whose-name-is-as-long-as-helm-allows-it-xyz";
 
 #[test]
@@ -55,7 +55,7 @@ fn chart_and_program_are_one_release() {
     assert_eq!(image, &format!("belay.dev/belay:{}", env!("CARGO_PKG_VERSION")));
 }
 
-/// What kind of thing stands everywhere.
+/// A value with the names of types in place of its scalars.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), shape(value))).collect(),

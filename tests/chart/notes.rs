@@ -1,8 +1,8 @@
-//! What a person reads after an install.
+//! The notes after an install.
 
 use crate::helm::Render;
 
-/// The first words of what is said of each policy.
+/// The first words of the line of each policy.
 const POLICIES: &[&str] = &[
     "CustomResourceDefinitions with",
     "StorageClasses and CSIDrivers in use",
@@ -36,7 +36,7 @@ fn they_say_what_is_protected_now_and_the_line_for_an_emergency() {
         assert!(notes.contains("kube-node-lease and belay."), "{notes}");
         assert!(notes.contains(EMERGENCY), "{notes}");
         assert!(notes.contains("WOULD-DENY:.status.last24h.wouldDeny"), "{notes}");
-        // A definition of which it may not know that it is empty.
+        // A CRD whose instances belay may not list.
         let unseen = ["Unknown", "rbac.watchAlso", "rbac.aggregateView", "approve"];
         let told = unseen.iter().all(|word| notes.contains(word));
         assert_eq!(told, profile == "guarded", "{notes}");
@@ -44,7 +44,7 @@ fn they_say_what_is_protected_now_and_the_line_for_an_emergency() {
         // Held objects stop an Argo CD sync, unless they are pruned last.
         assert_eq!(notes.contains("PruneLast=true"), profile == "strict", "{notes}");
     }
-    // Without that policy strict lists no more than the others.
+    // Without that policy strict does not list all kinds.
     let values = "profile=\"strict\",policies.namespacesWithContent={\"enabled\":false}";
     let notes = Render::default().set(values).notes();
     assert!(notes.contains("it refuses to delete the CRD as Unknown"), "{notes}");

@@ -1,10 +1,10 @@
-//! Every Pod that the chart makes, and what it is told.
+//! The Pods of the chart and their arguments.
 
 use serde_json::{Value, json};
 
 use crate::helm::{Objects, Render, ci, strings};
 
-/// The Pod specs of whatever makes Pods.
+/// The Pod specs in all workloads.
 fn pods(objects: &Objects) -> Vec<(String, &Value)> {
     let spec = |object: &'_ Value| -> Option<String> {
         let pod = match object["kind"].as_str()? {
@@ -58,7 +58,7 @@ fn replicas_end_after_they_have_drained_and_given_back_the_lease() {
         let pod = &objects.of("Deployment")[0]["spec"]["template"]["spec"];
         let arguments = strings(&pod["containers"][0]["args"]);
         assert!(arguments.contains(&&*format!("--drain={drain}")), "{arguments:?}");
-        // Ten seconds for requests under way, three for the Lease.
+        // Ten seconds for open requests, three for the Lease.
         assert!(pod["terminationGracePeriodSeconds"].as_i64().unwrap() > drain + 13);
     }
 }
@@ -114,7 +114,7 @@ fn the_service_leads_to_the_replicas_and_to_no_hook() {
     assert!(!selects(&objects.of("Pod")[0]["metadata"]["labels"]));
 }
 
-/// A hook, its event and what it runs.
+/// A hook, its event and its command.
 const HOOKS: &[(&str, &str, &[&str])] = &[
     (
         "belay-uninstall",
@@ -179,11 +179,11 @@ fn an_uninstall_ends_by_itself_before_helm_gives_up() {
         let timeout = strings(arguments).iter().find_map(|a| a.strip_prefix("--timeout="));
         (timeout.map(|seconds| seconds.parse::<u64>().unwrap()), job["spec"].clone())
     };
-    // helm waits for five minutes; before it waits, belay outwaits the Lease
-    // and sweeps.
+    // helm waits for five minutes. In this time belay also waits for the Lease and
+    // removes the holds.
     let (limit, spec) = told(Render::default());
     assert!(limit.is_some_and(|limit| limit <= 240), "{limit:?}");
-    // Its no is an answer, and is not asked for again and again.
+    // Exit code 1 is final, so the Job does not retry.
     let rule = &spec["podFailurePolicy"]["rules"][0];
     let no = json!({"containerName": "belay", "operator": "In", "values": [1]});
     assert_eq!((&rule["action"], &rule["onExitCodes"]), (&json!("FailJob"), &no));
@@ -271,7 +271,7 @@ fn who_looks_at_holds_is_told_their_former_names() {
             assert!(arguments.contains(&former), "{kind} {name}: {arguments:?}");
         }
     }
-    // The API server asks when one of them goes, too.
+    // The API server also connects while another replica ends.
     let mutating = &objects.of("MutatingWebhookConfiguration")[0]["webhooks"];
     let conditions = mutating.as_array().unwrap().iter().flat_map(|entry| {
         let conditions = entry["matchConditions"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! The chart's DeletionPolicies and Relations, read as belay reads them.
+//! Reads the DeletionPolicies and Relations of the chart as belay does.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn profile(name: &str) -> Render {
     Render::default().set(&format!("profile={name:?}"))
 }
 
-/// Reads a spec, and sees to it that nothing of it was passed over.
+/// Reads a spec, and checks that no field is ignored.
 fn read<T: DeserializeOwned + Serialize>(object: &Value) -> T {
     let spec = object["spec"].clone();
     let name = &object["metadata"]["name"];
@@ -26,7 +26,7 @@ fn read<T: DeserializeOwned + Serialize>(object: &Value) -> T {
     read
 }
 
-/// Of a value what another one has, too.
+/// The part of a value that another value has as well.
 fn kept(value: &Value, other: &Value) -> Value {
     match (value, other) {
         (Value::Object(fields), Value::Object(others)) => {
@@ -53,7 +53,7 @@ fn policies(objects: &Objects) -> BTreeMap<String, DeletionPolicySpec> {
     objects.of("DeletionPolicy").into_iter().map(compiled).collect()
 }
 
-/// The switch of each policy, and its object.
+/// The key of each policy in the values, and its object.
 fn switches() -> Vec<(String, String)> {
     let values = yaml("values.yaml");
     let kebab = |camel: &str| match camel {
@@ -99,7 +99,7 @@ fn word(action: Action) -> &'static str {
 
 #[test]
 fn each_switch_switches_its_policy_and_no_other() {
-    // One that has every policy, and one that has not.
+    // A profile with all policies, and one without some.
     for name_of_profile in ["guarded", "strict"] {
         let before = policies(&profile(name_of_profile).objects());
         for (key, name) in switches() {
@@ -128,7 +128,7 @@ fn what_values_say_of_a_policy_stands_in_it() {
         assert_eq!(policy.exclude.last().unwrap().resources, ["x"], "{key}");
         assert_eq!(policy.exempt_subjects[0].name, "g", "{key}");
         assert_eq!(policy.action_overrides[0].action, Action::Audit, "{key}");
-        // Where observe has it off, switched on it records.
+        // A policy that is off in observe records if the values enable it.
         let on = format!("policies.{key}.enabled=true");
         let observed = policies(&profile("observe").set(&on).objects()).remove(&name).unwrap();
         assert_eq!(observed.action, Action::Audit, "{key}");

@@ -1,4 +1,4 @@
-//! What the chart says again of what the program prints.
+//! Compares the chart with the output of the program.
 
 use std::process::Command;
 
@@ -7,19 +7,19 @@ use serde_json::Value;
 use crate::helm::{NAMESPACE, Objects, Render, chart, strings};
 use crate::snapshots::{REWRITE, updating};
 
-/// What the program prints.
+/// The output of the program.
 fn print(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_belay")).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What the program prints, as objects.
+/// The output of the program, as objects.
 pub fn printed(arguments: &[&str]) -> Objects {
     Objects(serde_saphyr::from_multiple(&print(arguments)).unwrap())
 }
 
-/// Without what helm wants of an object beside what it is.
+/// An object without the labels and annotations for helm.
 fn bare(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().unwrap();
@@ -68,7 +68,7 @@ fn the_checks_of_approvals_are_those_of_the_program() {
 
 #[test]
 fn the_webhook_configurations_are_those_of_the_program() {
-    // Another account than that of the installation's name.
+    // An account with another name than the installation.
     for (name, values) in [("belay", "replicas=2"), ("guard", "fullnameOverride=\"guard\"")] {
         let rendered = Render::default().set(values).objects();
         let printed = printed(&["admin", "manifests", &format!("--service={NAMESPACE}/{name}")]);
@@ -78,7 +78,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
             assert_eq!(entries(found).len(), entries(expected).len());
             for (found, expected) in entries(found).iter().zip(entries(expected)) {
                 assert_eq!(*found, expected);
-                // The leader fills these in, and an upgrade must not take them out.
+                // The leader adds these fields, and an upgrade must not remove them.
                 assert_eq!(found.get("rules"), None);
                 assert_eq!(found["clientConfig"].get("caBundle"), None);
                 assert_eq!(found["clientConfig"]["service"].get("path"), None);

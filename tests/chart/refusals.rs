@@ -1,9 +1,8 @@
-//! What values.schema.json and templates/_validate.tpl refuse, and in which
-//! words.
+//! The errors of values.schema.json and templates/_validate.tpl.
 
 use crate::helm::Render;
 
-/// A value, and words that the refusal has.
+/// A value, and parts of its error.
 const REFUSED: &[(&str, &[&str])] = &[
     // Typos.
     ("replica=3", &["replica"]),
@@ -26,7 +25,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("backfill.maxObjects=\"many\"", &["backfill/maxObjects", "integer"]),
     ("resources.limit={}", &["resources", "limit"]),
     ("fullnameOverride=\"a-name-that-is-longer-than-thirty\"", &["fullnameOverride", "30"]),
-    // Mixes that cannot be.
+    // Invalid combinations.
     (
         "certManager.enabled=true,existingSecret=\"s\"",
         &["certManager.enabled and existingSecret are two sources of one certificate"],

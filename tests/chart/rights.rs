@@ -1,4 +1,5 @@
-//! RBAC: no more than is needed, and no less than what the program says.
+//! The permissions of the chart: only the necessary ones, and all that the program
+//! needs.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +8,11 @@ use serde_json::Value;
 use crate::helm::{Objects, Render, strings};
 use crate::program::printed;
 
-/// One right: a verb on a resource of a group, and the only name that it is
-/// for, if there is one.
+/// A permission: a verb on a resource of a group, and the resource name if it is
+/// restricted.
 type Right = (String, String, String, String);
 
-/// The rights that a rule gives, one by one.
+/// The permissions of a rule, one by one.
 fn rights(rules: &Value) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for rule in rules.as_array().into_iter().flatten() {
@@ -37,7 +38,7 @@ fn of_role(objects: &Objects, kind: &str, name: &str) -> BTreeSet<Right> {
     rights(&objects.get(kind, name)["rules"])
 }
 
-/// What belay's own account may do in the whole cluster.
+/// The cluster-wide permissions of belay's account.
 fn cluster(objects: &Objects) -> BTreeSet<Right> {
     let both = ["belay-kinds", "belay-own"].map(|name| of_role(objects, "ClusterRole", name));
     both.into_iter().flatten().collect()
@@ -117,7 +118,7 @@ fn secrets_are_read_only_where_somebody_asks_for_their_protection() {
         assert_eq!(may(render), all);
     }
     assert!(!may(profile("strict")).is_empty());
-    // Without either policy strict asks for none.
+    // Without both policies strict needs none.
     let neither = "policies={\"secretsInUse\":{\"enabled\":false},\
                    \"namespacesWithContent\":{\"enabled\":false}}";
     assert_eq!(may(profile("strict").set(neither)), [""; 0]);
@@ -197,7 +198,7 @@ fn hooks_may_do_what_they_are_for() {
     let expected = [("configmaps", "create"), ("events", "create"), ("events", "delete")];
     let expected = expected.map(|(resource, verb)| right("", resource, verb, "")).into();
     assert_eq!(rights(&test["rules"]), expected);
-    // It deletes nothing but what is belay's, and by its name.
+    // It deletes only belay's own objects, by name.
     let cluster = of_role(&objects, "ClusterRole", "belay-uninstall");
     let deletes: BTreeSet<_> = cluster.iter().filter(|(_, _, verb, _)| verb == "delete").collect();
     assert_eq!(deletes.len(), 3);

@@ -1,14 +1,14 @@
-//! Lint, and what each file of `ci/` renders. The defaults are a whole
-//! snapshot; every other file's is what differs from them. What somebody else
-//! looks at is left out: Relations (`policies`), and what Prometheus and Grafana
-//! get (`tests/docs`).
+//! Lint, and snapshots of the rendered chart. The snapshot of the defaults is complete.
+//! The snapshot of each file in `ci/` contains the differences from the defaults.
+//! Relations (tested in `policies`), and objects for Prometheus and Grafana (tested in
+//! `tests/docs`) are omitted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::helm::{Render, chart, ci, helm};
 
-/// What to do where something that was looked at is compared.
+/// The hint in the error of a snapshot.
 pub const REWRITE: &str = "if that is meant, BELAY_UPDATE_SNAPSHOTS=1 cargo test --test chart \
                            writes it anew, and git diff shows what changes";
 
@@ -45,7 +45,7 @@ fn what_is_rendered_is_what_somebody_has_looked_at() {
     );
 }
 
-/// Whether a snapshot is this text; with the variable set it is written.
+/// Whether a snapshot has this text. With the variable set, writes the snapshot.
 fn same(name: &str, rendered: &str) -> bool {
     let path = snapshot(name);
     if updating() {
@@ -54,7 +54,7 @@ fn same(name: &str, rendered: &str) -> bool {
     std::fs::read_to_string(&path).is_ok_and(|text| text == rendered)
 }
 
-/// Whether what is compared is to be rewritten.
+/// Whether to write snapshots instead of comparing them.
 pub fn updating() -> bool {
     std::env::var_os("BELAY_UPDATE_SNAPSHOTS").is_some_and(|value| value == "1")
 }
@@ -64,7 +64,7 @@ fn snapshot(name: &str) -> PathBuf {
     folder.join(format!("{name}.yaml"))
 }
 
-/// Kinds that are looked at elsewhere; the ConfigMap is the dashboard.
+/// Kinds that other tests check. The ConfigMap is the dashboard.
 const OTHERS: &[&str] = &["Relation", "PrometheusRule", "ServiceMonitor", "ConfigMap"];
 
 /// Documents by kind and name.

@@ -1,5 +1,4 @@
-//! What each profile does, tried with the program's own tests of policies
-//! (`belay test`) on what helm renders.
+//! Tests the rendered policies of each profile with `belay test`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +10,7 @@ use crate::helm::Render;
 
 const PROFILES: [&str; 3] = ["observe", "guarded", "strict"];
 
-/// What comes of the tests of one profile, tried on what another renders.
+/// The result of the tests of one profile with the policies of another.
 fn tried(tests: &str, rendered: &str) -> (Option<i32>, Value) {
     let folder = tempfile::tempdir().unwrap();
     let policies = folder.path().join("rendered.yaml");
@@ -46,7 +45,7 @@ fn each_profile_does_what_its_tests_expect() {
     }
 }
 
-/// A policy that decides nothing in these tests might as well do nothing.
+/// Each policy decides at least one case, so the tests cover it.
 #[test]
 fn each_policy_of_a_profile_decides_a_case() {
     for profile in PROFILES {
@@ -65,7 +64,7 @@ fn each_policy_of_a_profile_decides_a_case() {
     }
 }
 
-/// The tests can fail: what they expect of one profile no other does.
+/// The tests of one profile fail with the policies of another.
 #[test]
 fn no_profile_passes_for_another() {
     for (tests, rendered) in [

@@ -1,12 +1,12 @@
-//! values.yaml, its comments, its schema and the README's table: one list,
-//! told four times.
+//! values.yaml, its comments, its schema and the table in the README have the same
+//! values.
 
 use serde_json::Value;
 
 use crate::helm::{Render, chart, file, yaml};
 use crate::snapshots::{REWRITE, updating};
 
-/// A value that can be set.
+/// A value.
 #[derive(Debug)]
 struct Setting {
     path: Vec<String>,
@@ -28,8 +28,7 @@ impl Setting {
     }
 }
 
-/// Every value of values.yaml that is no map of others, with the comment above
-/// it.
+/// All values of values.yaml that are not maps of other values, with their comments.
 fn settings() -> Vec<Setting> {
     let (mut settings, mut path, mut comment) = (Vec::<Setting>::new(), Vec::new(), Vec::new());
     for line in file("values.yaml").lines() {
@@ -40,7 +39,7 @@ fn settings() -> Vec<Setting> {
         } else if let Some(said) = line.strip_prefix('#') {
             comment.push(said.trim().to_owned());
         } else if let Some((key, _)) = line.split_once(':').filter(|_| is_key(line)) {
-            // Two spaces a level; what stands deeper below a list is its own.
+            // Each level has two spaces. Deeper lines belong to a list.
             path.truncate(indent / 2);
             path.push(key.to_owned());
             let setting = Setting { path: path.clone(), comment: comment.join(" ") };
@@ -56,7 +55,7 @@ fn settings() -> Vec<Setting> {
     settings
 }
 
-/// Maps that are one value: what is in them is Kubernetes' own.
+/// Maps that count as one value, because Kubernetes defines their fields.
 fn is_whole(setting: &Setting) -> bool {
     ["resources", "dashboard.labels"].contains(&&*setting.name())
 }
@@ -96,7 +95,7 @@ fn the_schema_knows_every_value_and_no_other() {
     compare("values", &schema, &schema, &yaml("values.yaml"));
 }
 
-/// Holds the properties of a schema against the keys of a map.
+/// Compares the properties of a schema with the keys of a map.
 fn compare(at: &str, root: &Value, schema: &Value, value: &Value) {
     let schema = match schema["$ref"].as_str() {
         Some(reference) => root.pointer(reference.trim_start_matches('#')).unwrap(),
@@ -112,14 +111,14 @@ fn compare(at: &str, root: &Value, schema: &Value, value: &Value) {
             properties.get(key).unwrap_or_else(|| panic!("{at}.{key}: not in the schema"));
         compare(&format!("{at}.{key}"), root, property, value);
     }
-    // What a policy takes, and what Kubernetes' own things take, has no default.
+    // Fields of policies and of Kubernetes have no defaults.
     let told = |key: &String| map.contains_key(key) || map.is_empty() || at == "values.resources";
     for key in properties.keys().filter(|key| *key != "global") {
         assert!(told(key), "{at}.{key} stands in the schema and not in values.yaml");
     }
 }
 
-/// Values with a default that may be unset: nothing is lost with them.
+/// Values with a default that users may unset with null.
 const DISPENSABLE: &[&str] = &[
     "ephemeralNamespaces.label",
     "ephemeralNamespaces.names",
@@ -138,7 +137,7 @@ fn a_value_that_null_unsets_is_empty_or_refused_and_never_guessed() {
         let render = Render::default();
         let switched = ["networkPolicy", "serviceMonitor", "prometheusRule", "dashboard"];
         let render = switched.iter().fold(render, |r, what| r.set(&format!("{what}.enabled=true")));
-        // The one is needed where the other is unset.
+        // One of the two must be set.
         let render = if name == "networkPolicy.apiServer.cidrs" {
             render.set("networkPolicy.webhookFrom=[{\"podSelector\":{}}]")
         } else {

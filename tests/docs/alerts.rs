@@ -1,4 +1,4 @@
-//! Each alert has its runbook, and each runbook its alert.
+//! Each alert has a runbook, and each runbook has an alert.
 
 use std::collections::BTreeSet;
 

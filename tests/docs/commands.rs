@@ -1,12 +1,11 @@
-//! Every command of belay that a page tells people to type is one that the
-//! program knows, with the options that it knows.
+//! The commands and options of belay in the pages exist.
 
 use std::collections::HashMap;
 use std::process::Command;
 
 use crate::pages::{Page, pages};
 
-/// What the program says of itself, subcommand by subcommand.
+/// The help of each subcommand.
 #[derive(Default)]
 struct Program(HashMap<Vec<String>, String>);
 
@@ -20,7 +19,7 @@ impl Program {
         })
     }
 
-    /// What is wrong with a command line without its first word.
+    /// Checks a command line without its first word.
     fn check(&mut self, words: &[String]) -> Result<(), String> {
         let mut of = Vec::new();
         let mut words = words.iter();
@@ -29,7 +28,7 @@ impl Program {
             if subcommands.is_empty() {
                 break;
             }
-            // "belay" and "belay admin" alone name the program, and do nothing.
+            // "belay" and "belay admin" alone are names.
             let Some(word) = words.next() else { return Ok(()) };
             if word.starts_with('-') {
                 return options_known(self.help(&of), std::iter::once(word).chain(words));
@@ -50,7 +49,7 @@ fn subcommands(help: &str) -> Vec<String> {
     names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-/// The options that a help text lists, short and long.
+/// The short and long options in a help text.
 fn options(help: &str) -> Vec<String> {
     let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     let words = lines.flat_map(|line| line.split([' ', ',', '=', '[']));
@@ -68,8 +67,8 @@ fn options_known<'w>(help: &str, words: impl Iterator<Item = &'w String>) -> Res
     Ok(())
 }
 
-/// The words of a command line up to where the shell goes on, the first one
-/// left out: what is quoted is one word. `None` if it is no command of belay.
+/// The words of a command line without the first one, up to a pipe or redirection. A
+/// quoted text is one word. `None` if it is not a command of belay.
 fn command(line: &str) -> Option<Vec<String>> {
     let line = line.trim_start();
     let line = line.strip_prefix("$ ").unwrap_or(line);
@@ -95,7 +94,7 @@ fn command(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// The commands of a page: in blocks that are no quoted text, and in prose.
+/// The commands in the prose and the blocks of a page, without output of programs.
 fn commands(page: &Page) -> Vec<(String, Vec<String>)> {
     let blocks = page.blocks().into_iter().filter(|block| block.language != "text");
     let lines = blocks.flat_map(|block| block.lines).chain(page.spans());
@@ -118,8 +117,8 @@ fn every_command_that_is_told_exists() {
     assert!(wrong.is_empty(), "belay does not know these commands:\n{}", wrong.join("\n"));
 }
 
-/// A command in the middle of another one's line: two lines that somebody has
-/// wrapped as if they were prose.
+/// Whether a line contains two commands, for example because they were wrapped like
+/// prose.
 fn run_together(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().take_while(|word| *word != "#").collect();
     let begins = |word: &str| ["kubectl", "helm"].contains(&word);
@@ -140,7 +139,7 @@ fn no_two_commands_stand_in_one_line() {
     }
     for page in pages() {
         for block in page.blocks() {
-            // What programs have printed speaks of commands in sentences.
+            // The output of programs contains commands in sentences.
             if ["text", "yaml", "json"].contains(&block.language.as_str()) {
                 continue;
             }

@@ -1,5 +1,4 @@
-//! What a page tells people to apply is what belay takes: every object of its
-//! own kinds in a block of YAML is of the schema, and breaks none of its rules.
+//! The objects of belay's kinds in the pages match the schema and its rules.
 
 use std::process::Command;
 
@@ -10,8 +9,8 @@ use serde_json::Value;
 
 use crate::pages::pages;
 
-/// What is in the first and not in the second: a field that the type does not
-/// know is lost on the way through it.
+/// The fields of the first value that the second one lacks. A type drops unknown
+/// fields.
 fn lost(written: &Value, read: &Value, at: &str) -> Vec<String> {
     match (written, read) {
         (Value::Object(fields), Value::Object(_)) => {
@@ -47,7 +46,7 @@ fn told(spec: &impl Check) -> Vec<String> {
     problems.map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
 }
 
-/// A test of policies is tried: what a page says of it comes out.
+/// Runs a PolicyTest; it must pass.
 fn tried(test: &Value) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("test.json");

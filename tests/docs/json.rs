@@ -43,19 +43,19 @@ files), `admin crds` and `admin manifests` (print YAML), `admin schemas` (prints
 
 /// One field of a document.
 struct Field {
-    /// Where it is: `items[].object`.
+    /// The path: `items[].object`.
     path: String,
-    /// Its type, in Markdown.
+    /// The type, in Markdown.
     of: String,
-    /// Whether it is always there, if what it is in is.
+    /// Whether it is always present in its parent.
     always: bool,
     /// Whether it is a list.
     is_list: bool,
-    /// What it means.
+    /// The meaning.
     meaning: String,
 }
 
-/// All fields. What is of a shared type is not looked into.
+/// All fields, without the fields of shared types.
 fn fields(schema: &Schema<'_>, shared: &[&str]) -> Vec<Field> {
     let mut found = Vec::new();
     walk(schema.resolved(), "", shared, &mut found);
@@ -79,13 +79,13 @@ fn walk(schema: Schema<'_>, above: &str, shared: &[&str], found: &mut Vec<Field>
             (None, false) => "word".to_owned(),
             (None, true) => one.types().join(" or "),
         };
-        // What a type says of itself stands in for a field that says nothing.
+        // The description of the type replaces an absent description of the field.
         let mut meaning = of.meaning();
         for (word, says) in one.words() {
             let colon = if says.is_empty() { "" } else { ": " };
             let _ = write!(meaning, "<br>`{word}`{colon}{says}");
         }
-        // A map has as many fields as it has keys.
+        // The keys of a map are not fields.
         let values = one.resolved().of.get("additionalProperties").filter(|of| of.is_object());
         let what = match values {
             Some(values) => format!("map of {}", one.with(values).types().join(" or ")),
@@ -104,17 +104,17 @@ fn walk(schema: Schema<'_>, above: &str, shared: &[&str], found: &mut Vec<Field>
     }
 }
 
-/// The name of a shared type that something is, maybe behind a null.
+/// The name of the shared type of a schema, which may be nullable.
 fn shared_type<'s>(schema: Schema<'s>, shared: &[&str]) -> Option<&'s str> {
     let all = schema.of["anyOf"].as_array().into_iter().flatten();
     let mut named = std::iter::once(schema.of).chain(all).filter_map(|of| schema.with(of).refers());
     named.find(|name| shared.contains(name))
 }
 
-/// Types that stand in many documents are told once.
+/// Types of several documents, described once.
 const SHARED: &[&str] = &["Object", "NotRead"];
 
-/// Which command prints which kind.
+/// The kinds, and the commands that print them.
 const PRINTED_BY: &[(&str, &str)] = &[
     ("ApprovalList", "belay approvals"),
     ("Approved", "belay approve"),
@@ -197,7 +197,7 @@ fn every_field_says_what_it_means_and_when_it_is_not_there() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The names behind `const KIND`, in the files of a folder and of those in it.
+/// The values of `const KIND` in the files below a folder.
 fn declared(folder: &std::path::Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -206,7 +206,7 @@ fn declared(folder: &std::path::Path, found: &mut Vec<String>) {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        // What stands below this is made up.
+        // Below this are unit tests.
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let names = code.split("const KIND: &'static str = \"").skip(1);
         found.extend(names.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));

@@ -23,6 +23,8 @@ const COVERED: &[&str] = &[
     "docs",
     "examples",
     "tests/README.md",
+    "tests/chart",
+    "tests/docs",
 ];
 
 /// The help of all commands, as an entry of [`COVERED`].

@@ -1,4 +1,4 @@
-//! Every link to a file leads to one, and every heading that is linked exists.
+//! The targets of all links between pages exist.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn targets(text: &str) -> Vec<&str> {
     ends.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target).collect()
 }
 
-/// A heading as links name it.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
     heading.trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")

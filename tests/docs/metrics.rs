@@ -1,4 +1,4 @@
-//! Every metric that is spoken of is one that belay exposes.
+//! belay exposes all metrics that pages, alerts and the dashboard name.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::pages::{pages, read};
 
 const DASHBOARD: &str = "charts/belay/dashboards/belay.json";
 
-/// What is scraped, once each metric with labels has counted something: before
-/// it is not there.
+/// The metrics in the text format. A metric with labels is absent before its first
+/// count.
 fn scraped() -> String {
     let metrics = Metrics::default();
     let labels = ReviewLabels {
@@ -43,8 +43,7 @@ fn series() -> BTreeSet<String> {
     series.map(name).collect()
 }
 
-/// Beside them the names that only a person uses: a histogram's own, of which
-/// there are buckets alone.
+/// The names of all series, and of histograms, which have no series of that name.
 fn spoken_of() -> BTreeSet<String> {
     let text = scraped();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
@@ -52,11 +51,11 @@ fn spoken_of() -> BTreeSet<String> {
     series().into_iter().chain(histograms).collect()
 }
 
-/// Words that begin as belay's metrics do.
+/// Words with the prefix of belay's metrics.
 fn named(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = text.split(|c: char| !is_part(c));
-    // "belay_*" stands for all of them.
+    // "belay_*" means all metrics.
     let names = words.filter(|word| word.starts_with("belay_") && !word.ends_with('_'));
     names.map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! The pages that people read, and what is code in them.
+//! The pages of the documentation, and the code in them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub struct Page {
 
 /// A block of code, fenced or indented.
 pub struct Block {
-    /// The word behind the fence; empty where there is none.
+    /// The language after the fence; can be empty.
     pub language: String,
     pub lines: Vec<String>,
 }
@@ -27,7 +27,7 @@ pub fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The files of a folder with this ending, sorted.
+/// The files of a folder with this extension, sorted.
 pub fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(top().join(folder)).unwrap_or_else(|e| panic!("{folder}: {e}"));
     let mut files: Vec<PathBuf> = entries
@@ -51,7 +51,7 @@ pub fn text_below(folder: &Path) -> String {
     text
 }
 
-/// Every page, from all folders that have some.
+/// All pages.
 pub fn pages() -> Vec<Page> {
     let mut paths = Vec::new();
     for folder in ["", "docs", "docs/guides", "docs/runbooks", "charts", "charts/belay"] {
@@ -67,15 +67,15 @@ pub fn pages() -> Vec<Page> {
 }
 
 impl Page {
-    /// The blocks of code. A fence may stand in a list, and is indented then.
+    /// The blocks of code. A fence in a list is indented.
     pub fn blocks(&self) -> Vec<Block> {
         self.parted().0
     }
 
-    /// The spans of code in prose, each in one line.
+    /// The spans of code in prose, each on one line.
     pub fn spans(&self) -> Vec<String> {
         let prose = self.parted().1;
-        // A span does not reach over the end of a paragraph, or of a row.
+        // A span ends within its paragraph or row.
         let parts = prose.split("\n\n").flat_map(|part| match part.trim_start().starts_with('|') {
             true => part.lines().map(str::to_owned).collect::<Vec<_>>(),
             false => vec![part.to_owned()],
@@ -91,7 +91,7 @@ impl Page {
         spans
     }
 
-    /// The blocks of code, and the prose that is left.
+    /// The blocks of code, and the prose.
     pub fn parted(&self) -> (Vec<Block>, String) {
         let mut blocks: Vec<Block> = Vec::new();
         let mut prose = String::new();
@@ -112,12 +112,12 @@ impl Page {
                 continue;
             }
             if fenced {
-                // What is deeper than the fence is so for a reason.
+                // Keep the indentation relative to the fence.
                 let text = line.get(margin..).unwrap_or(trimmed);
                 blocks.last_mut().unwrap().lines.push(text.to_owned());
                 continue;
             }
-            // In a list what is indented by four is prose, and code by six.
+            // In a list four spaces are prose, and six are code.
             let depth = line.len() - line.trim_start().len();
             let code = depth >= if in_list { 6 } else { 4 };
             if !trimmed.is_empty() && code && (indented || blank) {

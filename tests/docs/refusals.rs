@@ -1,11 +1,10 @@
-//! "I am blocked" has every reason word, and quotes what belay says.
+//! The guide on refusals has all reasons, and quotes messages of belay.
 
 use belay::decide::Reason;
 
 use crate::pages::{Page, files, pages, read};
 
-/// The reason that is told of after this one. A new word does not compile until
-/// it stands here.
+/// The next reason. A new reason does not compile until it is added here.
 fn next(reason: Reason) -> Option<Reason> {
     match reason {
         Reason::Protected => Some(Reason::InUse),
@@ -43,7 +42,7 @@ fn what_is_quoted_is_what_belay_says() {
     for table in files("src/decide/tables", "yaml") {
         said.push_str(&std::fs::read_to_string(table).unwrap());
     }
-    // A string of Rust goes on in the next line, and escapes its quotes.
+    // A string in Rust can continue on the next line, and escapes its quotes.
     let lines = said.split("\\\n").map(str::trim_start).collect::<Vec<_>>();
     let said = lines.concat().replace("\\\"", "\"");
     let blocks = page().blocks();
