@@ -21,10 +21,10 @@ pub const MAX_DAYS: u32 = 3650;
 /// before it was made.
 const BACKDATE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 
-/// Where the files of a made pair are.
+/// The files of a certificate, its key and its CA.
 #[derive(Debug, Clone)]
 pub struct CertificatePaths {
-    /// The authority's certificate: what clients trust (`caBundle`).
+    /// The CA certificate, which clients trust (`caBundle`).
     pub ca_cert: PathBuf,
     /// The server's certificate.
     pub tls_cert: PathBuf,
@@ -43,7 +43,7 @@ impl CertificatePaths {
         }
     }
 
-    /// Those of the three files that are there.
+    /// The files that exist.
     pub fn existing(&self) -> Vec<&Path> {
         let Self { ca_cert, tls_cert, tls_key } = self;
         [ca_cert, tls_cert, tls_key]
@@ -54,9 +54,9 @@ impl CertificatePaths {
     }
 }
 
-/// A pair that has just been made, and its authority: PEM texts.
+/// A new certificate, its key and its CA as PEM texts.
 pub struct NewCertificate {
-    /// The authority's certificate.
+    /// The CA certificate.
     pub ca_cert: String,
     /// The server's certificate.
     pub tls_cert: String,
@@ -64,9 +64,9 @@ pub struct NewCertificate {
     pub tls_key: String,
 }
 
-/// Makes a CA and a server pair for `names` (DNS names and IP addresses), valid
-/// for `days`. The CA's private key is thrown away: nobody can sign anything
-/// else with it, and the next pair gets a CA of its own.
+/// Creates a CA and a server certificate for `names` (DNS names and IP addresses), valid
+/// for `days`. The private key of the CA is dropped, so it can't sign anything else, and
+/// the next certificate gets a new CA.
 pub fn make(names: &[String], days: u32) -> Result<NewCertificate, CertError> {
     // rcgen takes any text for a DNS name; a client would refuse it later.
     if let Some(name) = names.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
@@ -95,7 +95,7 @@ pub fn make(names: &[String], days: u32) -> Result<NewCertificate, CertError> {
     })
 }
 
-/// Makes a pair as [`make`] does, in `folder`.
+/// Creates a certificate like [`make`], in `folder`.
 pub fn make_pair(
     folder: &Path,
     names: &[String],

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 
-/// A chain and the key of its leaf, which belong together.
+/// A certificate chain and the key of its leaf.
 #[derive(Debug)]
 pub struct CertificateAndKey {
     pub(super) certified: CertifiedKey,
@@ -22,8 +22,7 @@ pub struct CertificateAndKey {
     pub expires: i64,
 }
 
-/// Which half of a pair cannot be used, and why. The reason never holds any of
-/// the text that was read.
+/// Which part can't be used, and why. The reason never contains the text that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PairError {
     /// The chain.
@@ -49,8 +48,8 @@ impl CertificateAndKey {
         Ok(Self { certified, serial, begins, expires })
     }
 
-    /// Whether a client that trusts these authorities alone would accept the
-    /// pair for this name at this time (seconds since 1970).
+    /// Whether a client that trusts only these CAs accepts the certificate for this name
+    /// at this time (seconds since 1970).
     pub fn is_trusted_by(&self, authorities: &[CertificateDer<'_>], name: &str, at: i64) -> bool {
         let Some((leaf, intermediates)) = self.certified.cert.split_first() else { return false };
         let mut roots = RootCertStore::empty();
@@ -79,7 +78,7 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> 
     }
 }
 
-/// When a certificate expires, in seconds since 1970; none: it is not one.
+/// When a certificate expires, in seconds since 1970; `None` if it can't be parsed.
 pub fn expiry(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     Some(parsed.validity().not_after.timestamp())

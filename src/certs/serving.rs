@@ -13,8 +13,7 @@ use super::verifier::ClientAuthorities;
 use super::{CertError, CertificateAndKey};
 use crate::telemetry::Metrics;
 
-/// What is served now: a certificate with its key, and the authorities whose
-/// clients are let in.
+/// The certificate and key in use, and the CAs of accepted clients.
 #[derive(Debug, Default)]
 pub struct Serving {
     certificate: ArcSwapOption<CertifiedKey>,
@@ -22,13 +21,13 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Serves this pair from now on. Handshakes under way end with the old one.
+    /// Serves this certificate from now on. Handshakes in progress keep the old one.
     pub fn replace(&self, pair: CertificateAndKey, metrics: &Metrics) {
         self.certificate.store(Some(Arc::new(pair.certified)));
         metrics.certificate_loaded(pair.expires);
     }
 
-    /// Whether there is a pair to serve; until then every handshake fails.
+    /// Whether there is a certificate; before, every handshake fails.
     pub fn has_pair(&self) -> bool {
         self.certificate.load().is_some()
     }
@@ -60,8 +59,8 @@ pub fn server_config(
     };
     let mut config = builder.with_cert_resolver(serving.clone());
     if asks_clients {
-        // A resumed session is not asked for its certificate again, and would
-        // outlive the authority that let it in.
+        // A resumed session skips the client certificate, and would outlive the CA that
+        // accepted it.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }

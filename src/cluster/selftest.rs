@@ -212,9 +212,9 @@ mod tests {
     #[tokio::test]
     async fn only_belays_own_words_on_a_protected_object_are_a_denial() {
         const DENIED: &str = "admission webhook \"label-delete.belay.dev\" denied the request: \
-             events \"x\" is protected; label belay.dev/protect=Always. Way out: …";
+             event \"x\" is protected; label belay.dev/protect=Always. To override: …";
         const EARLY: &str = "admission webhook \"label-delete.belay.dev\" denied the request: it is \
-             not known whether events \"x\" may be deleted: belay has not read its policies yet";
+             not known whether event \"x\" may be deleted: belay has not read its policies yet";
         const SILENT: &str = "Internal error occurred: failed calling webhook \
              \"label-delete.belay.dev\": connection refused";
         let denied =

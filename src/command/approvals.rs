@@ -125,6 +125,7 @@ impl Given {
             resource: of.resource,
             namespace: of.namespace,
             name: of.name,
+            ..ObjectRef::default()
         };
         let expires = spec.expiration_time.0;
         Self {

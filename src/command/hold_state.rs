@@ -61,7 +61,9 @@ pub fn cause_text(because: &Cause) -> String {
     match because {
         Cause::Always => "it is always protected, until enough people have approved".to_owned(),
         Cause::Unproved => "belay has not seen yet that nothing needs it".to_owned(),
-        Cause::WeakerProtection(named) => format!("{named} would be protected less"),
+        Cause::WeakerProtection(named) => {
+            format!("a change would weaken the protection of {named}")
+        }
         Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
         other => describe_cause(other),
     }

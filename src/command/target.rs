@@ -68,12 +68,7 @@ impl TargetArguments {
             true => namespace.unwrap_or_else(|| caller.namespace.clone()),
             false => String::new(),
         };
-        let target = ObjectRef {
-            resource: info.resource.clone(),
-            group: info.group.clone(),
-            namespace,
-            name: name.to_owned(),
-        };
+        let target = ObjectRef::of_kind(&info, &namespace, name);
         let read = caller.object(&info, &target.namespace, name).await;
         let what = target.quoted();
         let place = match target.namespace.as_str() {
@@ -267,7 +262,7 @@ pub fn right_to_approve_content(target: &ObjectRef) -> String {
 /// The namespace in which somebody has to have the right; none: in the whole
 /// cluster.
 pub fn asked_in(target: &ObjectRef) -> Option<&str> {
-    let ObjectRef { resource, group, namespace, name } = target;
+    let ObjectRef { resource, group, namespace, name, .. } = target;
     match (resource.as_str(), group.as_str(), namespace.as_str()) {
         // Whoever may delete a Namespace is asked inside of it.
         ("namespaces", "", _) => Some(name),

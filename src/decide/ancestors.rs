@@ -1,5 +1,5 @@
-//! The search up the owner references for an owner that is approved with its
-//! content, or that an exempt subject deleted.
+//! The search for a direct or indirect owner that is approved with its content, or that
+//! an exempt subject deleted.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,22 +15,22 @@ use crate::policy::{Approval, Identity};
 /// an exempt subject deletes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExemptionRecords {
-    /// They don't: a record opens no new request and releases no hold.
+    /// Records don't count: they allow no new request and release no hold.
     Ignored,
-    /// Those of the object itself, or of an object above it, that is being deleted:
-    /// the request follows from that deletion.
+    /// Records of the object or of an owner above it count if that object is being
+    /// deleted, because the request follows from that deletion.
     Cascade,
-    /// Those of the object itself, which is being deleted: the garbage collector
-    /// completes that.
+    /// Records of the object count, because the garbage collector completes its deletion.
     Itself,
 }
 
-/// What has become of an object that an approval names.
+/// Whether an object that an approval names is being deleted.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DeletionState {
-    /// It is not being deleted, or belay does not remember it.
+    /// The object is not being deleted, or belay does not remember it.
     Lives,
-    /// It is Terminating, or was deleted; since when, if it was seen Terminating.
+    /// The object is Terminating or was deleted; with the time if belay has seen it
+    /// Terminating.
     Ends(Option<i64>),
 }
 
@@ -74,30 +74,30 @@ pub(super) fn counts(
     }
 }
 
-/// The search for approvals whose content an object is: each of its owners is
-/// approved with its content, or is such content itself, and was when the approval was
-/// given. Any other owner would keep the object (R5), or did so then. The approvals on
-/// each way up have to be enough.
+/// The search for approvals whose content includes an object. Each owner of the object
+/// must be approved with its content, or be content of an approved object, since before
+/// the approval. Any other owner would keep the object (R5). The approvals on each path
+/// of owners must be sufficient.
 pub(super) struct Ancestors<'s, 'a> {
     situation: &'s Situation<'a>,
     records: ExemptionRecords,
     /// The namespace of the object at the bottom.
     namespace: &'s str,
-    /// When that was created.
+    /// When the object at the bottom was created.
     created: i64,
-    /// Whether these approvals are enough.
+    /// Whether these approvals are sufficient.
     are_enough: &'s dyn Fn(&ByName<'a>) -> bool,
-    /// What was found on the ways that have enough.
+    /// The approvals on paths with sufficient approvals.
     pub(super) found: ByName<'a>,
-    /// What was found on one that has not.
+    /// The approvals on a path without sufficient approvals.
     pub(super) lacking: ByName<'a>,
-    /// Approvals that were given before the owners on the way to them changed.
+    /// Approvals that are older than a change of owners on their path.
     pub(super) late: ByName<'a>,
-    /// How many owners have been looked at.
+    /// How many owners were checked.
     looked_at: usize,
 }
 
-/// Approvals by name: many ways may lead to the same one.
+/// Approvals by name, because several paths may lead to the same one.
 pub(super) type ByName<'a> = BTreeMap<&'a str, &'a Approval>;
 
 impl<'s, 'a> Ancestors<'s, 'a> {
@@ -111,8 +111,9 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         Self { situation, records, namespace, created, are_enough, found, lacking, late, looked_at }
     }
 
-    /// Whether all ways up from an object in this namespace have enough approvals, with
-    /// those that were found below. Approvals that are older than `version` don't count.
+    /// Whether all paths of owners of an object in this namespace have sufficient
+    /// approvals, together with the approvals found below. Approvals that are older than
+    /// `version` don't count.
     pub(super) fn check_owners(
         &mut self,
         namespace: &str,
@@ -125,7 +126,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
             if *lost > version {
                 let found = self.found.clone();
                 if !self.check_owner(namespace, past, below, (version, depth)) {
-                    // Until then this one kept it.
+                    // This owner kept the object until it was removed.
                     (self.found, version) = (found, *lost);
                 }
             }
@@ -162,7 +163,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         self.lacking = with.clone().into_owned();
         self.looked_at += 1;
         let steps = 1 + owners.now.len() + owners.past.len() + with.len();
-        // What is not found within the bounds, or leads in a circle, stays.
+        // An owner beyond the limits, or in a cycle, keeps the object.
         depth <= MOST_OWNER_LEVELS
             && self.looked_at <= MOST_OWNERS
             && !owners.are_more
@@ -170,8 +171,8 @@ impl<'s, 'a> Ancestors<'s, 'a> {
             && self.check_owners(claim.namespace, &owners, &with, (version, depth + 1))
     }
 
-    /// Adds the approvals of scope Content that name this owner. What is attached to an
-    /// approved object later is not its content.
+    /// Adds the approvals of this owner with scope Content. An object that is attached to
+    /// the owner after the approval is not part of its content.
     fn find_approvals(
         &mut self,
         (claim, version): (&OwnerClaim<'_>, u64),
@@ -190,15 +191,14 @@ impl<'s, 'a> Ancestors<'s, 'a> {
     }
 }
 
-/// The approvals that name a uid, as far as they are looked at. Without the work
-/// that it takes nothing is approved.
+/// The approvals that name a uid, up to the limit; none if the budget of work is used up.
 pub(super) fn approvals_of<'a>(situation: &Situation<'a>, uid: Uid) -> &'a [Approval] {
     let approvals = situation.policies.approvals.of_uid(uid);
     let looked_at = &approvals[..approvals.len().min(MOST_OWNERS)];
     if situation.work.charge(looked_at.len()) { looked_at } else { &[] }
 }
 
-/// The approvals of scope Content that name an owner, in force or not.
+/// The approvals of an owner with scope Content, in force or not.
 fn content_approvals<'a>(
     situation: &Situation<'a>,
     claim: &OwnerClaim<'_>,
@@ -215,26 +215,26 @@ fn content_approvals<'a>(
     of.iter().filter(named).collect::<Vec<_>>().into_iter()
 }
 
-/// The owners of an object, and what is known of how they changed.
+/// The owners of an object, and their known changes.
 #[derive(Default)]
 pub(super) struct Owners<'c> {
     pub(super) now: Vec<OwnerClaim<'c>>,
-    /// The resourceVersion at which it may last have gained one of them.
+    /// The latest resourceVersion at which one of these owners may have been added.
     version: u64,
-    /// Those that it has lost since then, and at which resourceVersion.
+    /// The owners that were removed since then, with the resourceVersion of the removal.
     past: Vec<(OwnerClaim<'c>, u64)>,
-    /// It has or had more than these.
+    /// Whether there are or were more owners.
     are_more: bool,
 }
 
 impl<'c> Owners<'c> {
-    /// Those of an object as it is now.
+    /// The owners of an object as it is now.
     pub(super) fn of_item(situation: &Situation<'c>, item: &Item<'c>) -> Self {
         Self::new(situation, (item.node, item.version()), item.owners(situation))
     }
 
-    /// Those of an object that is stored at this resourceVersion, as it is now. What the
-    /// graph has not seen may have changed only then.
+    /// The owners of an object at this resourceVersion. Changes that the graph has not
+    /// seen count as made at this version.
     fn new(
         situation: &Situation<'c>,
         (node, version): (Option<Node<'c>>, u64),
@@ -273,7 +273,7 @@ impl<'c> Owners<'c> {
     }
 }
 
-/// The state and the owners of an owner that does not exist, as far as they are known.
+/// The known state and owners of an owner that does not exist.
 fn find_absent<'a>(
     situation: &Situation<'a>,
     claim: &OwnerClaim<'_>,
@@ -287,11 +287,11 @@ fn find_absent<'a>(
     if !is_absent(situation, claim) {
         return (DeletionState::of_node(node), Owners::default());
     }
-    // A live read has not found it, so it was deleted a moment ago.
+    // A live read shows that it was deleted a moment ago.
     (DeletionState::Ends(node.deleted()), Owners::of_node(situation, node))
 }
 
-/// The owner as it was read live, or as the graph has it.
+/// The owner from a live read or from the graph.
 fn node<'a>(situation: &Situation<'a>, claim: &OwnerClaim<'_>) -> Option<Node<'a>> {
     let kind = claim.kind?;
     let live = situation.read_object(kind, claim.namespace, claim.name).flatten();
@@ -300,22 +300,22 @@ fn node<'a>(situation: &Situation<'a>, claim: &OwnerClaim<'_>) -> Option<Node<'a
     live.or_else(|| cached().filter(|node| node.uid() == claim.uid))
 }
 
-/// Whether a live read says that the owner is not there.
+/// Whether a live read shows that the owner does not exist.
 fn is_absent(situation: &Situation<'_>, claim: &OwnerClaim<'_>) -> bool {
     let read = claim.kind.and_then(|kind| situation.read_object(kind, claim.namespace, claim.name));
     read.is_some_and(|found| found.is_none_or(|node| node.uid() != claim.uid))
 }
 
-/// Everything above some owners, whichever way leads there.
+/// The approvals and records of all direct and indirect owners.
 #[derive(Debug, Default)]
 pub(super) struct AncestorApprovals {
-    /// Whether an approval of scope Content in force names something there.
+    /// Whether an approval in force with scope Content names one of them.
     pub(super) approved: bool,
-    /// Whether an exemption record does.
+    /// Whether an exemption record names one of them.
     pub(super) recorded: bool,
-    /// There is more than is looked at.
+    /// Whether there are more owners or approvals than belay checks.
     pub(super) incomplete: bool,
-    /// The reads of those that seem to live and have not been read.
+    /// The live reads of existing owners that the verdict still needs.
     pub(super) unread: Vec<LiveRead>,
 }
 

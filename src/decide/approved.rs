@@ -1,4 +1,4 @@
-//! Which approvals are in force for an object.
+//! The approvals in force for an object.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,10 @@ use super::owners::is_cascade;
 use super::{IneffectiveApproval, Situation};
 use crate::policy::{Approval, ApprovalTerms, DiscountReason, Policy};
 
-/// The approvals in force for this object, as far as it takes to have enough: those that
-/// name it, and those of scope Content that name what it lives in, or that certainly takes
-/// it along. And those of which it has become content since they were given.
+/// The approvals in force for this object, until they are sufficient: approvals of the
+/// object, and approvals with scope Content of its container or of an owner whose
+/// deletion certainly deletes it. The second result has approvals that are older than the
+/// owner references of the object.
 fn in_force<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
@@ -51,16 +52,16 @@ fn in_force<'a>(
     (found, ancestors.late)
 }
 
-/// Whether the DELETE of this object follows by state from the deletion of what
-/// owns or contains it. Exemption records open no other request.
+/// Whether the DELETE of this object follows from the deletion of its owner or container.
+/// Exemption records allow no other request.
 pub(super) fn is_in_cascade(situation: &Situation<'_>, item: &Item<'_>) -> bool {
     let dies = || containers(situation, item).iter().any(Item::is_terminating);
     !item.is_terminating() && (is_cascade(situation, item) || dies())
 }
 
-/// Whether nothing of what these policies refuse about an object stands any
-/// more: enough people have approved it. What belay itself recorded takes only
-/// those policies away that exempted somebody. Says by which approvals.
+/// The approvals that are sufficient for these policies; `None` if approvals are missing.
+/// An exemption record of belay is sufficient only for the policies that exempted the
+/// user.
 pub(crate) fn sufficient_approvals<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
@@ -76,17 +77,17 @@ pub(crate) fn sufficient_approvals<'a>(
     }
 }
 
-/// What policies ask for before an object may go, and who has said yes so far.
+/// The approvals that policies require, and the people who have approved.
 #[derive(Debug, Clone)]
 pub(crate) struct RequiredApprovals {
-    /// What is asked for.
+    /// The required approvals.
     pub(crate) terms: ApprovalTerms,
-    /// Those whose approvals are in force and count.
+    /// The people whose approvals are in force and count.
     pub(crate) people: Vec<String>,
 }
 
-/// What these policies ask for, and who has said yes; `None` when nobody has to
-/// any more.
+/// The approvals that these policies require, and the people who have approved; `None` if
+/// no approval is required.
 pub(crate) fn required_approvals(
     situation: &Situation<'_>,
     item: &Item<'_>,
@@ -99,11 +100,11 @@ pub(crate) fn required_approvals(
     Some(RequiredApprovals { terms, people })
 }
 
-/// So many approvals that don't count are reported.
+/// The limit of ineffective approvals in a verdict.
 pub(super) const MOST_INEFFECTIVE: usize = 3;
 
-/// The approvals of an object that are in force and do not count for one of
-/// these policies, as far as they are reported.
+/// The approvals of an object that are in force but do not count for one of these
+/// policies, up to the limit.
 pub(crate) fn ineffective_approvals(
     situation: &Situation<'_>,
     item: &Item<'_>,
@@ -127,13 +128,13 @@ pub(crate) fn ineffective_approvals(
     ineffective_approvals.collect()
 }
 
-/// Approvals beside what is asked for.
+/// Approvals, and the terms that they must meet.
 struct ApprovalStatus<'a> {
-    /// What belay itself recorded.
+    /// The exemption records of belay.
     own: Vec<&'a Approval>,
-    /// What people have approved.
+    /// The approvals of people.
     people: Vec<&'a Approval>,
-    /// Those of which the object has become content since they were given.
+    /// The approvals that are older than the owner references of the object.
     late: Vec<&'a Approval>,
     terms: Option<ApprovalTerms>,
 }
@@ -164,7 +165,7 @@ fn approval_status<'a>(
     ApprovalStatus { own, people, late, terms }
 }
 
-/// What an object lives in: its Namespace, and a custom resource its CRD.
+/// The containers of an object: its Namespace, and the CRD of a custom resource.
 fn containers<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<Item<'a>> {
     let graph = situation.graph;
     let facts = item.facts;

@@ -1,5 +1,5 @@
-//! DELETEs that follow from another one: what waits for the release, and what the
-//! garbage collector is refused.
+//! DELETEs that follow from another deletion: which objects wait for the release, and
+//! which DELETEs of the garbage collector belay denies.
 
 use super::ancestors::ExemptionRecords;
 use super::approved::sufficient_approvals;
@@ -12,12 +12,11 @@ use crate::objects::ORPHAN;
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{AppliedPolicy, InUse};
 
-/// Question 3: the DELETE follows from another one. What the hold keeps may
-/// wait for the release, which looks live for users. What a policy protects in
-/// another way goes on to be refused; what is always protected because the
-/// deletionTimestamp alone would start the clean-up of every controller that
-/// watches for it. Returns whether its users are left to the release, which asks
-/// nothing about what the object takes along or orphans.
+/// Question 3: the DELETE follows from another deletion. A held object may wait for the
+/// release, which checks its users live. belay still denies the DELETE if a policy
+/// protects the object in another way, because the deletionTimestamp alone starts the
+/// clean-up of other controllers. Returns whether the release checks the users. The
+/// release does not check dependents and content.
 pub(super) fn defer_to_release<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
     let applied = judgement.binding_policies(target);
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
@@ -34,27 +33,27 @@ pub(super) fn defer_to_release<'a>(judgement: &mut Judgement<'a>, target: &Item<
     waits
 }
 
-/// Whether a policy protects in a way that the release does not ask about: it
-/// asks who uses the object, and nothing else.
+/// Whether a policy protects in a way that the release does not check. The release only
+/// checks the users of the object.
 fn protects_beyond_use(applied: &AppliedPolicy<'_>) -> bool {
     let modes = &applied.policy.modes;
     modes.protects_unused() || modes.from_orphaning
 }
 
-/// Whether a release waits for the users that a policy counts.
+/// Whether a release waits for the users of this policy.
 fn may_be_released(applied: &AppliedPolicy<'_>) -> bool {
     applied.policy.modes.while_used.is_none() || applied.policy.holds()
 }
 
-/// Whether a policy leaves all its users to the release. Under `onDelete: Deny` users
-/// that stay keep the object from becoming Terminating.
+/// Whether the release checks all users of a policy. With `onDelete: Deny` the remaining
+/// users prevent the deletion.
 fn is_left_to_release(applied: &AppliedPolicy<'_>) -> bool {
     let while_used = applied.policy.modes.while_used.as_ref();
     may_be_released(applied) && while_used.is_none_or(|in_use| in_use.on_delete == OnDelete::Hold)
 }
 
-/// Refuses the DELETE of an object that waits for the release, while a policy with
-/// `onDelete: Deny` knows of users that stay.
+/// Denies the DELETE of an object that would wait for the release, if a policy with
+/// `onDelete: Deny` counts remaining users.
 pub(super) fn refuse_for_remaining_users<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
@@ -75,23 +74,22 @@ pub(super) fn refuse_for_remaining_users<'a>(
     }
 }
 
-/// Whether the DELETE of an object by the garbage collector may be refused.
+/// Whether belay may deny the DELETE of an object by the garbage collector.
 pub(crate) enum CollectorRefusal<'p> {
-    /// No policy refuses it.
+    /// No policy denies it.
     No,
-    /// A policy may refuse it, whoever uses the object.
+    /// A policy may deny it, also if nothing uses the object.
     Perhaps,
-    /// One of these refuses it while it counts a user.
+    /// One of these modes denies it while the object has users that it counts.
     WhileUsed(Vec<&'p InUse>),
 }
 
-/// Whether the garbage collector's DELETE of an object may be refused for what
-/// protects the object itself.
+/// Whether policies that protect an object may deny its DELETE by the garbage collector.
 pub(crate) fn refusal_in_cascade<'p>(
     situation: &Situation<'p>,
     item: &Item<'p>,
 ) -> CollectorRefusal<'p> {
-    // After a pause policies refuse again.
+    // Policies deny again after a Pause.
     let mut applied = situation.policies_despite_pause(item.facts);
     applied
         .retain(|applied| applied.action == Action::Deny && applied.policy.may_refuse_collector());
@@ -101,7 +99,7 @@ pub(crate) fn refusal_in_cascade<'p>(
     {
         return CollectorRefusal::No;
     }
-    // What orphans protected dependents is refused as well.
+    // belay also denies a deletion that orphans protected dependents.
     let orphans = item.finalizers().contains(&ORPHAN);
     let refuses = |applied: &AppliedPolicy<'_>| {
         let modes = &applied.policy.modes;
@@ -110,7 +108,7 @@ pub(crate) fn refusal_in_cascade<'p>(
     if applied.iter().any(|applied| !applied.certain || refuses(applied)) {
         return CollectorRefusal::Perhaps;
     }
-    // What was read live does not know what a hold's age was before.
+    // A live read has no earlier age of the hold.
     let known = item.node.map(|node| Item::of_node(situation, node));
     let waits = item.may_wait(situation) && known.is_none_or(|known| known.may_wait(situation));
     let waits = waits && !applied.iter().any(protects_beyond_use);

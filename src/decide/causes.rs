@@ -1,14 +1,14 @@
 //! The causes of one finding.
 //!
-//! Whoever deletes an object may not be allowed to read other namespaces, so
-//! causes there are kept apart: they are one cause, which shows none of them.
+//! A user who deletes an object may lack the right to read other namespaces. So all
+//! causes in other namespaces are one cause, which shows no details.
 
 use super::{Cause, Verdict};
 
-/// So many causes are listed; of the others their number is told.
+/// The limit of causes that messages list. Messages have the number of the others.
 pub(super) const LISTED: usize = 3;
 
-/// The causes that keep one object, as they are found.
+/// The causes that keep one object.
 #[derive(Default)]
 pub(super) struct CauseList {
     /// The namespace of the object; empty for a cluster-scoped one.
@@ -19,9 +19,9 @@ pub(super) struct CauseList {
 
 #[derive(Default)]
 struct Found {
-    /// As many as are listed.
+    /// At most the number that messages list.
     causes: Vec<Cause>,
-    /// How many more there are.
+    /// The number of further causes.
     more: usize,
 }
 
@@ -31,7 +31,7 @@ impl CauseList {
         Self { namespace: namespace.to_owned(), ..Self::default() }
     }
 
-    /// Adds a cause in a namespace. It is put into words only if it is listed.
+    /// Adds a cause in a namespace. The cause is built only if messages list it.
     pub(super) fn add(&mut self, namespace: &str, cause: impl FnOnce() -> Cause) {
         let apart = is_elsewhere(&self.namespace, namespace);
         let found = if apart { &mut self.elsewhere } else { &mut self.here };
@@ -46,12 +46,12 @@ impl CauseList {
         self.here.causes.is_empty() && self.elsewhere.causes.is_empty()
     }
 
-    /// How many are not listed.
+    /// The number of causes that are not listed.
     pub(super) fn more(&self) -> usize {
         self.here.more + self.elsewhere.more
     }
 
-    /// The causes that are listed, and how many more there are.
+    /// The listed causes, and the number of the others.
     pub(super) fn into_causes(self) -> (Vec<Cause>, usize) {
         let Found { mut causes, more } = self.here;
         let elsewhere = self.elsewhere;
@@ -62,13 +62,13 @@ impl CauseList {
     }
 }
 
-/// Whether an object in a namespace is in another one than this object. What is
-/// cluster-scoped is in none.
+/// Whether two objects are in different namespaces. A cluster-scoped object is in no
+/// namespace.
 pub(super) fn is_elsewhere(namespace: &str, other: &str) -> bool {
     !namespace.is_empty() && !other.is_empty() && namespace != other
 }
 
-/// A cause for an object in a namespace, which is about an object in another one.
+/// A cause about an object in another namespace, hidden if needed.
 pub(super) fn cause_of_object(namespace: &str, other: &str, cause: Cause) -> Cause {
     match is_elsewhere(namespace, other) {
         true => Cause::Elsewhere { causes: vec![cause], more: 0 },
@@ -77,7 +77,7 @@ pub(super) fn cause_of_object(namespace: &str, other: &str, cause: Cause) -> Cau
 }
 
 impl Verdict {
-    /// The same with the causes in other namespaces, for those who may read these.
+    /// The verdict with the causes in other namespaces, for users who may read them.
     pub fn in_full(mut self) -> Self {
         for blocker in &mut self.blockers {
             let mut full = Vec::new();

@@ -1,5 +1,5 @@
-//! Question 6 of a DELETE: what is in a Namespace or CRD, and what exists that
-//! keeps an object.
+//! Question 6 of a DELETE: the content of a Namespace or CRD, and objects whose existence
+//! keeps another one.
 
 use super::causes::{CauseList, cause_of_object};
 use super::item::Item;
@@ -12,30 +12,29 @@ use crate::objects::{KindId, KindInfo, Kinds, full_name};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, Source};
 
-/// So much is counted; whether it is a thousand or a million is the same
-/// answer.
+/// The limit of objects that belay counts. More objects do not change the verdict.
 const COUNTED: usize = 1_000;
 
-/// What was found.
+/// The objects that keep another one.
 #[derive(Default)]
 pub(super) struct BlockingObjects {
-    /// What keeps the object.
+    /// The causes that keep the object.
     pub(super) causes: CauseList,
-    /// What has to be read live before this counts.
+    /// The live reads that this result needs.
     pub(super) confirm: Vec<LiveRead>,
-    /// What cannot be known, and why.
+    /// The cause if the objects are unknown.
     pub(super) unknown: Option<Cause>,
-    /// Of which kind that is, by group and resource.
+    /// The unknown kind, by group and resource.
     pub(super) unknown_kind: (String, String),
 }
 
 impl BlockingObjects {
-    /// What keeps an object in this namespace.
+    /// An empty result for an object in this namespace.
     fn new(namespace: &str) -> Self {
         Self { causes: CauseList::new(namespace), ..Self::default() }
     }
 
-    /// Takes in what was found in a namespace. Says whether to look for more.
+    /// Adds a cause in a namespace. Returns whether to continue the search.
     fn add(&mut self, namespace: &str, cause: impl FnOnce() -> Cause) -> bool {
         self.causes.add(namespace, cause);
         self.causes.more() < COUNTED
@@ -52,7 +51,7 @@ impl BlockingObjects {
                 self.set_unknown(kind, cause);
             }
             Absence::Unknown(why) => {
-                let what = format!("objects of kind {}: {why}", kind.kind);
+                let what = format!("not all objects of kind {} are known: {why}", kind.kind);
                 self.set_unknown(kind, Cause::Unknown(what));
             }
         }
@@ -64,18 +63,18 @@ impl BlockingObjects {
     }
 }
 
-/// Which kinds may be content.
+/// The kinds that count as content.
 #[derive(Clone, Copy, PartialEq)]
 enum ContentKinds {
     /// All.
     Any,
-    /// Claims, and those that policies name.
+    /// PersistentVolumeClaims, and kinds that policies name.
     Protected,
-    /// Those that policies name.
+    /// Kinds that policies name.
     ObjectName,
 }
 
-/// What a container is, and which objects are in it.
+/// A Namespace or CRD, which contains other objects.
 #[derive(Clone, Copy)]
 pub(super) enum Container<'a> {
     /// A Namespace of this name.
@@ -85,8 +84,8 @@ pub(super) enum Container<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// Whether an object is a container, and which. A CRD is named after the
-    /// resource that it defines.
+    /// The container that an object is, if it is one. The name of a CRD is its resource
+    /// and group.
     pub(super) fn from_item(item: &Item<'a>) -> Option<Self> {
         let facts = item.facts;
         if facts.is_namespace() {
@@ -97,7 +96,7 @@ impl<'a> Container<'a> {
         ((facts.group, facts.resource) == definition).then_some(Self::Definition(group, resource))
     }
 
-    /// What is in it, as far as a graph knows.
+    /// Its content in a graph.
     pub(super) fn members(self, graph: &'a Graph) -> Box<dyn Iterator<Item = Node<'a>> + 'a> {
         let kinds = &graph.kinds;
         match self {
@@ -114,7 +113,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// What is in it, and beside that what only the live reads have found.
+    /// Its content in the graph and in the live reads.
     pub(super) fn items(self, situation: Situation<'a>) -> impl Iterator<Item = Item<'a>> {
         let known = self.members(situation.graph).map(move |n| Item::of_node(&situation, n));
         let live = situation.reads().into_iter().flat_map(move |reads| {
@@ -125,9 +124,8 @@ impl<'a> Container<'a> {
         known.chain(live)
     }
 
-    /// Sees to it that what is in it is known: no object of these kinds is
-    /// missed. It has no second line of defence (a hold would save the shell
-    /// alone), so that it is empty is always read live.
+    /// Requires live lists of its content of these kinds. No later check exists for an
+    /// empty container, because a hold would keep only the empty object.
     fn prove(
         self,
         situation: &Situation<'_>,
@@ -150,7 +148,8 @@ impl<'a> Container<'a> {
     }
 }
 
-/// That there is no object of a kind, which may not even be known.
+/// Requires proof that no object of a kind exists, which may be a kind that belay doesn't
+/// know.
 fn prove_kind_absent(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),
@@ -163,12 +162,12 @@ fn prove_kind_absent(
         kept.add_absence(kinds.info(kind), situation.absence_by_metadata(kind, list));
         return;
     }
-    let unknown = format!("{} is no kind that belay knows", full_name(group, resource));
+    let unknown = format!("belay doesn't know the kind {}", full_name(group, resource));
     let (group, resource) = (group.to_owned(), resource.to_owned());
     kept.unknown_kind = (group.clone(), resource.clone());
     let list = LiveRead::List { group, resource, namespace: String::new(), first };
     match situation.reads().map(|reads| reads.done.get(&list)) {
-        // It was looked for live and is not there.
+        // A live read shows that the kind does not exist.
         Some(Some(Ok(()))) => {}
         Some(None) => kept.confirm.push(list),
         Some(Some(Err(why))) => kept.unknown = Some(Cause::Unknown(format!("{unknown}: {why}"))),
@@ -176,8 +175,7 @@ fn prove_kind_absent(
     }
 }
 
-/// The content of a Namespace or CRD that counts. Of anything else there is
-/// none.
+/// The content of a Namespace or CRD that counts. Other objects have no content.
 pub(super) fn content<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
@@ -191,7 +189,7 @@ pub(super) fn content<'a>(
         }
         if let Some(why) = content_reason(situation, &member, container, not_empty)
             && !kept.add(member.facts.namespace, || Cause::Content {
-                object: member.object_name(situation),
+                object: member.object_name(),
                 why,
             })
         {
@@ -199,7 +197,7 @@ pub(super) fn content<'a>(
         }
     }
     if kept.causes.is_empty() {
-        // One object is enough where any one counts.
+        // One object is enough if every object counts.
         let first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
         let definition = matches!(container, Container::Definition(..));
         let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::Protected };
@@ -208,7 +206,7 @@ pub(super) fn content<'a>(
     kept
 }
 
-/// Sees to it that all content is known that policies could protect.
+/// Requires that belay knows all content that policies could protect.
 pub(super) fn prove_content(situation: &Situation<'_>, item: &Item<'_>) -> BlockingObjects {
     let mut kept = BlockingObjects::default();
     let Some(container) = Container::from_item(item) else { return kept };
@@ -221,7 +219,7 @@ pub(super) fn prove_content(situation: &Situation<'_>, item: &Item<'_>) -> Block
     kept
 }
 
-/// What exists and keeps the object.
+/// The objects whose existence keeps the object.
 pub(super) fn existing<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
@@ -239,7 +237,7 @@ pub(super) fn existing<'a>(
             let placed =
                 exists.place.match_place(situation.places(), other.facts) != MatchResult::No;
             let counts = other.uid() != item.uid() && !goes && placed;
-            let cause = || Cause::Exists(other.object_name(situation));
+            let cause = || Cause::Exists(other.object_name());
             if counts && !kept.add(other.facts.namespace, cause) {
                 break;
             }
@@ -247,14 +245,14 @@ pub(super) fn existing<'a>(
         if kept.causes.is_empty() {
             let itself = (item.facts.group, item.facts.resource) == (group, resource);
             let first = exists.place.is_empty() && !itself;
-            // The release does not ask for it again.
+            // The release does not check it again.
             prove_kind_absent(situation, (group, resource), first, &mut kept);
         }
     }
     kept
 }
 
-/// Why an object counts as content; `None` if it does not.
+/// Why an object counts as content; `None` if it does not count.
 fn content_reason<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
@@ -266,12 +264,12 @@ fn content_reason<'a>(
     if situation.is_default_object(item.facts) || not_empty.ignore.iter().any(ignored) {
         return None;
     }
-    // What has an owner is made again by it, wherever that is.
+    // The owner re-creates its dependents.
     if not_empty.any && (not_empty.owned || !has_owner(situation, item)) {
         return Some(ContentReason::Anything);
     }
-    // The owner of a claim makes another one, and not the data. So whoever
-    // counts anything counts this as well.
+    // The owner of a claim re-creates the claim without its data. So this counts as well
+    // if any object counts.
     let namespace = matches!(container, Container::Namespace(_));
     if namespace && is_bound_claim(&situation.graph.kinds, item) {
         return Some(ContentReason::Bound);
@@ -286,14 +284,14 @@ fn has_owner(situation: &Situation<'_>, item: &Item<'_>) -> bool {
     })
 }
 
-/// A claim is bound once it says its volume, which is an edge.
+/// A bound claim names its volume, which is an edge.
 fn is_bound_claim(kinds: &Kinds, item: &Item<'_>) -> bool {
     let volume = kinds.find("", "PersistentVolume");
     item.kind == kinds.find("", "PersistentVolumeClaim")
         && item.used_kinds().any(|kind| Some(kind) == volume)
 }
 
-/// The enforcing policy that protects an object now.
+/// The policy with action Deny that protects an object now.
 fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
     let applied = situation.policies_of(item.facts);
     let mut enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
@@ -301,8 +299,7 @@ fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
     protects.map(|applied| applied.policy.source.clone())
 }
 
-/// Whether a policy protects an object now: always, or because something uses
-/// it.
+/// Whether a policy protects an object now: always, or because the object is in use.
 pub(super) fn protects_now<'a>(
     situation: &Situation<'a>,
     applied: &AppliedPolicy<'a>,

@@ -1,4 +1,4 @@
-//! CREATE: the hold is put on, where it helps.
+//! CREATE: belay adds the hold where it helps.
 
 use super::item::Item;
 use super::judgement::Judgement;
@@ -29,11 +29,10 @@ pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     verdict
 }
 
-/// Kinds on which a hold is harm, or no protection at all: a finalizer on a
-/// Namespace or a CRD saves only the shell. Roles and bindings belay could not
-/// let go of: whoever changes more of one than its finalizers has to have all
-/// the rights that it gives. The others are taken away and made again by
-/// machines all day.
+/// Kinds on which a hold is unsafe or does not protect. A finalizer on a Namespace or CRD
+/// keeps only the empty object. belay could not release roles and bindings, because a
+/// write to one needs all the rights that it grants. Controllers delete and re-create the
+/// other kinds all the time.
 const NEVER_HELD: &[(&str, &str)] = &[
     ("", "namespaces"),
     ("", "pods"),
@@ -49,31 +48,31 @@ const NEVER_HELD: &[(&str, &str)] = &[
     ("rbac.authorization.k8s.io", "roles"),
 ];
 
-/// Annotations of objects that a tool runs and takes away by itself.
+/// Annotations of objects that a tool runs and deletes automatically.
 const HOOKS: &[&str] = &["helm.sh/hook", "argocd.argoproj.io/hook"];
 
-/// Whether a hold on any object of this kind would be harm, or no protection.
+/// Whether a hold on objects of this kind is unsafe or does not protect.
 pub(crate) fn is_hold_unsafe_on_kind(group: &str, resource: &str) -> bool {
-    // A merge patch from Git takes it off Argo's own objects, belay puts it
-    // back, for ever.
+    // A merge patch from Git removes the hold from Argo's own objects, and belay would
+    // restore it, again and again.
     NEVER_HELD.contains(&(group, resource)) || group == "argoproj.io"
 }
 
-/// Why a hold on an object would be harm, or no protection.
+/// Why a hold on an object is unsafe or does not protect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoHoldReason {
-    /// It is so on every object of the kind.
+    /// This applies to all objects of the kind.
     Kind,
-    /// A tool runs it and takes it away by itself.
+    /// A tool runs the object and deletes it automatically.
     Hook,
-    /// It is the record of a Helm release, which Helm takes away.
+    /// The object is the record of a Helm release, which Helm deletes.
     Record,
     /// Its manifest lists finalizers.
     Listed,
 }
 
 impl NoHoldReason {
-    /// In words that a person can act on.
+    /// The reason as a clause for messages.
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Kind => "a hold on this kind is harm, or no protection",
@@ -84,12 +83,12 @@ impl NoHoldReason {
     }
 }
 
-/// Whether a hold on this object would be harm, or no protection.
+/// Whether a hold on this object is unsafe or does not protect.
 pub(crate) fn is_hold_unsafe(group: &str, resource: &str, object: &Object<'_>) -> bool {
     no_hold_reason(group, resource, object).is_some()
 }
 
-/// Why a hold on this object would be harm, or no protection, if it is.
+/// Why a hold on this object is unsafe or does not protect; `None` if it is safe.
 pub(crate) fn no_hold_reason(
     group: &str,
     resource: &str,
@@ -105,8 +104,8 @@ pub(crate) fn no_hold_reason(
     if (group, resource) == ("", "secrets") && metadata.name.starts_with("sh.helm.release.v1.") {
         return Some(NoHoldReason::Record);
     }
-    // Whoever lists finalizers in a manifest sends that list again, without
-    // ours: a client-side apply of a custom resource strips it each time.
+    // A client-side apply of a custom resource that lists finalizers replaces the list,
+    // which removes the hold each time.
     let others = |object: &Object<'_>| {
         object.metadata.finalizers.iter().flatten().any(|finalizer| !is_hold(finalizer))
     };
@@ -114,10 +113,10 @@ pub(crate) fn no_hold_reason(
     (!Kinds::is_built_in(group, resource) && lists()).then_some(NoHoldReason::Listed)
 }
 
-/// The API server stores no annotations that are longer together.
+/// The limit of the API server for all annotations of an object together.
 const LONGEST_ANNOTATION: usize = 256 << 10;
 
-/// The manifest that a client applied.
+/// The manifest that a client applied last.
 fn applied<'o>(object: &'o Object<'_>) -> Option<Object<'o>> {
     let annotation = "kubectl.kubernetes.io/last-applied-configuration";
     let manifest = object.metadata.annotations.get(annotation)?;

@@ -1,6 +1,6 @@
-//! DELETE: may this object go? Question 2 decides at once, and 3 does about the
-//! object itself; of 4 to 7 all answers are gathered and the strictest wins; at
-//! the end 1 takes off what is approved.
+//! DELETE: may this object be deleted? Question 2 decides at once, and question 3 decides
+//! for the object itself. Of questions 4 to 7 the strictest answer wins. At the end
+//! question 1 removes the blockers that are approved.
 
 use super::cascade::{defer_to_release, refuse_for_remaining_users};
 use super::content::{BlockingObjects, Container, content, existing, protects_now, prove_content};
@@ -16,7 +16,7 @@ use crate::objects::{DefaultPropagation, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
 use crate::policy::{AppliedPolicy, Policy, Source};
 
-/// How many objects a deletion is followed through, at the most.
+/// The limit of objects that belay follows a deletion through.
 const FOLLOWED: usize = 200_000;
 
 pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
@@ -35,14 +35,14 @@ pub(super) fn delete_item<'a>(
     let propagation = effective_propagation(situation, review, target);
     let verdict = delete_by(situation, review, target, propagation);
     let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
-    // Only what would pass is advised.
+    // belay gives no advice that it would deny.
     let background_passes = orphaning
         && propagation != Propagation::Background
         && delete_by(situation, review, target, Propagation::Background).decision.passes();
     Verdict { background_passes, ..verdict }
 }
 
-/// The verdict on a DELETE that does this with dependents.
+/// The verdict on a DELETE with this propagation.
 fn delete_by<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
@@ -58,9 +58,8 @@ fn delete_by<'a>(
     judgement.verdict(&[*target])
 }
 
-/// The verdict on the DELETEs of several objects as one: what they take
-/// together is judged together, so that none of them stands in another's way.
-/// The review says who asks, and how; the verdict names the first of them.
+/// The verdict on the DELETEs of several objects together, so that none of them blocks
+/// another. The review has the user and the options. The verdict names the first object.
 pub fn decide_together<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
@@ -82,21 +81,20 @@ pub fn decide_together<'a>(
 pub(super) struct DeletionTarget<'a> {
     item: Item<'a>,
     propagation: Propagation,
-    /// Whether its own users wait for the release: questions 4 to 6 are not asked
-    /// about the object itself.
+    /// Whether the release checks the users of the object, so that questions 4 to 6 do
+    /// not apply to the object itself.
     waits: bool,
 }
 
 impl<'a> DeletionTarget<'a> {
-    /// One about which every question is asked.
+    /// A target to which every question applies.
     pub(super) fn new(item: Item<'a>, propagation: Propagation) -> Self {
         Self { item, propagation, waits: false }
     }
 }
 
-/// Questions 2 and 3; returns the object if they leave others to be asked. What
-/// people have approved (question 1) is taken off at the end, when it is known
-/// what they would have had to approve.
+/// Questions 2 and 3. Returns the object if other questions apply. Approvals (question 1)
+/// are checked at the end, when all blockers are known.
 fn deletion_target<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
@@ -106,8 +104,8 @@ fn deletion_target<'a>(
     let situation = judgement.situation;
     if target.is_terminating() {
         if target.facts.is_namespace() {
-            // With its last spec.finalizer gone a DELETE takes the Namespace
-            // out of storage, whatever is still in it.
+            // Without a spec.finalizer a DELETE removes the Namespace from storage, also
+            // with content.
             if review.details.old_spec_finalizers.is_empty() {
                 refuse_remaining_content(judgement, target);
             }
@@ -117,15 +115,16 @@ fn deletion_target<'a>(
         return changes.then_some(DeletionTarget::new(*target, propagation));
     }
     let waits = is_cascade(&situation, target) && defer_to_release(judgement, target);
-    // Everything in the Namespace receives a DELETE of its own, and is asked about.
+    // The namespace controller deletes everything in the Namespace, and belay decides
+    // about each DELETE.
     let alone = waits && is_in_dying_namespace(&situation, target);
     (!alone).then_some(DeletionTarget { waits, ..DeletionTarget::new(*target, propagation) })
 }
 
-/// What a deletion reaches.
+/// The objects that a deletion affects.
 pub(super) struct Closure {
     fates: Fates,
-    /// What may be lost, in a steady order.
+    /// The objects that may be lost, in a stable order.
     lost: Vec<NodeId>,
     whole: bool,
 }
@@ -134,7 +133,7 @@ impl Closure {
     fn follow(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> Self {
         let of = |member: &DeletionTarget<'_>| targets(situation, &member.item, member.propagation);
         let targets: Vec<_> = members.iter().flat_map(of).collect();
-        // What follows from an object that waits follows when its hold is removed.
+        // The effects of a waiting object happen when its hold is removed.
         let waiting = members.iter().filter(|member| member.waits);
         let released: Vec<_> = waiting.filter_map(|m| m.item.node).map(Node::id).collect();
         let request = DeletionRequest {
@@ -151,8 +150,8 @@ impl Closure {
         Self { whole: fates.is_whole(), fates, lost }
     }
 
-    /// The same with everything below the object, whatever other owners that has: a
-    /// user who changes the owners of the one may change those of the other.
+    /// The same with all dependents of the object, also those with other owners: a user
+    /// who changes the owners of the object may change those of a dependent as well.
     pub(super) fn with_dependents(situation: &Situation<'_>, member: &DeletionTarget<'_>) -> Self {
         let mut closure = Self::follow(situation, &[*member]);
         let mut seen = KeyedSet::from_iter([member.item.uid()]);
@@ -163,7 +162,7 @@ impl Closure {
                     closure.whole = false;
                     break;
                 }
-                // What is Terminating was asked about.
+                // belay has decided about a Terminating object before.
                 if !node.is_terminating() && seen.insert(node.uid()) {
                     closure.lost.push(node.id());
                     next.push((node.uid(), node.namespace()));
@@ -175,7 +174,7 @@ impl Closure {
         closure
     }
 
-    /// What may be lost.
+    /// The objects that may be lost.
     pub(super) fn lost<'g>(&self, graph: &'g Graph) -> impl Iterator<Item = Node<'g>> {
         self.lost.iter().filter_map(|id| graph.get(*id))
     }
@@ -186,7 +185,7 @@ impl Closure {
     }
 }
 
-/// Questions 4 to 7, about everything that the deletion of these may take.
+/// Questions 4 to 7 for everything that the deletion of these targets may delete.
 pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, members: &[DeletionTarget<'a>]) {
     if !members.is_empty() {
         let closure = Closure::follow(&judgement.situation, members);
@@ -194,7 +193,7 @@ pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, members: &[Delet
     }
 }
 
-/// Questions 4 to 7, about the closure of these.
+/// Questions 4 to 7 for the closure of these targets.
 pub(super) fn judge_closure<'a>(
     judgement: &mut Judgement<'a>,
     members: &[DeletionTarget<'a>],
@@ -211,14 +210,15 @@ pub(super) fn judge_closure<'a>(
             judge_protection(judgement, fates, target, true);
         }
         if !closure.is_whole() {
-            let limit = Cause::Unknown(format!("it takes more than {FOLLOWED} objects along"));
+            let limit =
+                Cause::Unknown(format!("the deletion cascades to more than {FOLLOWED} objects"));
             judgement.refuse_unknown_objects(target, &limit, |_| true);
         }
     }
     let contained =
         |member: &DeletionTarget<'a>| Some((member.item, Container::from_item(&member.item)?));
     let containers: Vec<_> = members.iter().filter_map(contained).collect();
-    // What a CRD takes along goes straight from storage: nobody is asked again.
+    // The API server deletes the instances of a CRD without admission.
     let live = containers.iter().any(|(_, c)| matches!(c, Container::Definition(..)));
     for node in closure.lost(situation.graph).filter(|node| !own.contains(&node.id())) {
         if situation.work.is_used_up() {
@@ -243,8 +243,8 @@ pub(super) fn judge_closure<'a>(
     judgement.set_content(false);
 }
 
-/// Of the content of a Namespace or CRD that policies could protect nothing is
-/// missed.
+/// Denies the request unless belay knows all content of a Namespace or CRD that policies
+/// could protect.
 pub(super) fn require_known_content<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
@@ -255,14 +255,14 @@ pub(super) fn require_known_content<'a>(
     let Some(unknown) = kept.unknown else { return };
     let (group, resource) = &kept.unknown_kind;
     judgement.refuse_unknown_objects(target, &unknown, |policy| {
-        // What carries the label is watched by itself, whatever its kind.
+        // belay watches objects with the label of any kind.
         let labelled = matches!(policy.source, Source::Label(_));
         !labelled && policy.names_kind(group, resource) && minds(policy)
     });
 }
 
-/// What the fates are asked of: the target, or, while the graph has not seen
-/// it yet, what is known to go along with it.
+/// The targets for the fates: the target itself, or, if the graph doesn't have it yet,
+/// its known dependents and content.
 fn targets(
     situation: &Situation<'_>,
     target: &Item<'_>,
@@ -275,7 +275,7 @@ fn targets(
     if propagation == Propagation::Orphan {
         return Vec::new();
     }
-    // With another owner that stays they stay.
+    // Dependents with another remaining owner stay.
     let only = |node: &Node<'_>| {
         situation.work.charge(node.owners().len());
         node.claims().all(|claim| {
@@ -290,8 +290,8 @@ fn targets(
     dependents.chain(members).map(|id| (id, Propagation::Background)).collect()
 }
 
-/// Questions 4 to 6 about one object: the target, or one that goes along.
-/// `live`: nothing would catch a mistake.
+/// Questions 4 to 6 for one object: the target, or an object that would be deleted as
+/// well. `live`: no later check would catch a mistake.
 fn judge_protection<'a>(judgement: &mut Judgement<'a>, fates: &Fates, item: &Item<'a>, live: bool) {
     let situation = judgement.situation;
     for applied in &judgement.binding_policies(item) {
@@ -300,7 +300,7 @@ fn judge_protection<'a>(judgement: &mut Judgement<'a>, fates: &Fates, item: &Ite
             judgement.refuse(applied, item, Reason::Protected, (vec![Cause::Always], 0));
         }
         if let Some(in_use) = &modes.while_used {
-            // The release does not wait for a policy that binds only some.
+            // The release does not wait for a policy that binds only some subjects.
             let keeps = applied.policy.keeps();
             let owners = &mut judgement.user_owners;
             let found = users(&situation, fates, (item, keeps), in_use, live, owners);
@@ -344,9 +344,9 @@ fn refuse_for_objects<'a>(
     }
 }
 
-/// What is protected is still in a Namespace that would leave storage, or lose
-/// what keeps it there. It matters whoever asks, and even where no policy
-/// speaks of the Namespace: the policies of what is in it do.
+/// Denies the removal of a Namespace from storage, or of its last finalizer, while it has
+/// protected content. This applies to all users, and also if no policy selects the
+/// Namespace, because policies select its content.
 pub(super) fn refuse_remaining_content<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
     let situation = judgement.situation;
     for applied in situation.policies_of(target.facts) {
@@ -360,9 +360,8 @@ pub(super) fn refuse_remaining_content<'a>(judgement: &mut Judgement<'a>, target
     for item in container.items(situation) {
         for applied in situation.policies_of(item.facts) {
             let source = || applied.policy.source.clone();
-            // Nobody needs what waits for its release; but without its
-            // Namespace it can be read and not written, so that the hold would
-            // stay on it for ever.
+            // An object without its Namespace can be read but not written, so belay could
+            // never remove its hold.
             let why = match protects_now(&situation, &applied, &item) {
                 true => Some(ContentReason::Protected(source())),
                 false if applied.policy.holds() && item.hold() != HoldAge::NotHeld => {
@@ -371,7 +370,7 @@ pub(super) fn refuse_remaining_content<'a>(judgement: &mut Judgement<'a>, target
                 false => None,
             };
             if let Some(why) = why {
-                let cause = Cause::Content { object: item.object_name(&situation), why };
+                let cause = Cause::Content { object: item.object_name(), why };
                 judgement.refuse(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
             }
         }
@@ -380,7 +379,7 @@ pub(super) fn refuse_remaining_content<'a>(judgement: &mut Judgement<'a>, target
     require_known_content(judgement, target, |_| true);
 }
 
-/// R8: what a DELETE at the root really does.
+/// R8: the effective propagation of a DELETE of this object.
 fn effective_propagation(
     situation: &Situation<'_>,
     review: &Review<'_>,

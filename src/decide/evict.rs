@@ -1,5 +1,4 @@
-//! CREATE of pods/eviction: the Pod would be deleted, with no DELETE that a
-//! webhook sees.
+//! CREATE of pods/eviction: the API server deletes the Pod without a DELETE review.
 
 use super::delete::delete_item;
 use super::item::Item;
@@ -7,7 +6,7 @@ use super::judgement::Judgement;
 use super::{Answer, Cause, Review, Situation, Verdict};
 
 pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
-    // The object in the review is an Eviction; the Pod is what it names.
+    // The object in the review is an Eviction, which names the Pod.
     let Some(kind) = situation.graph.kinds.find("", "Pod") else {
         return Verdict::allow(review.target());
     };
@@ -15,9 +14,8 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let cached = situation.graph.object(kind, namespace, name);
     let live = situation.read_object(kind, namespace, name);
     let Some(pod) = live.unwrap_or(cached) else {
-        // That there is none has to be known: a Pod that is not watched may have
-        // the label. The Eviction has the Pod's name and place, which is all
-        // that is read.
+        // The absence of the Pod must be known, because an unwatched Pod may have the
+        // label. The Eviction has the name and namespace of the Pod.
         let Some(object) = &review.object else { return Verdict::allow(review.target()) };
         let target = Item::of_review(situation, review, object);
         let mut judgement = Judgement::new(situation, review);
@@ -26,7 +24,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
             judgement.confirm_all([read]);
         } else if live.is_none() && !situation.graph.proves_absence(kind, namespace, name) {
             let why = situation.why_unknown(kind, namespace);
-            let unknown = Cause::Unknown(format!("objects of kind Pod: {why}"));
+            let unknown = Cause::Unknown(format!("not all objects of kind Pod are known: {why}"));
             // belay watches the labels of Pods only if a setting asks for it.
             judgement
                 .refuse_unknown_objects(&target, &unknown, |policy| policy.names_kind("", "pods"));

@@ -1,32 +1,31 @@
 //! Whether the object of a review exists.
 //!
-//! The API server asks only about objects that it stores. Other callers, who
-//! know the path, can name any object. An answer that says anything needs an
-//! object that exists, with the uid that the review has: such a caller must not
-//! learn what uses an object by guessing its name.
+//! The API server sends reviews only for objects that it stores. Other callers who know
+//! the path can name any object. belay gives details only about an existing object with
+//! the uid of the review, so that a caller can't learn the users of an object by guessing
+//! its name.
 
 use super::content::Container;
 use super::item::Item;
 use super::{
     AdmissionPhase, Cause, Decision, LiveRead, Review, Situation, Verdict, decide_unknown,
 };
-use crate::objects::ApiError;
 
-/// Whether an object exists, as far as the graph and live reads tell.
+/// Whether an object exists, by the graph and live reads.
 #[derive(Debug)]
 pub enum Existence {
-    /// It exists, with this uid.
+    /// The object exists, with this uid.
     Exists,
-    /// It doesn't exist. Another object may have its name.
+    /// The object does not exist. Another object may have its name.
     Absent,
-    /// This has to be read first.
+    /// This read has to be made first.
     Unread(LiveRead),
-    /// It can't be read, and why.
+    /// Unknown; the text gives the reason.
     Unknown(String),
 }
 
 impl Existence {
-    /// What a live read says of an object.
+    /// The result of a live read of an object.
     pub(super) fn of_item(situation: &Situation<'_>, item: &Item<'_>) -> Self {
         Self::find(situation, item, true)
     }
@@ -34,7 +33,7 @@ impl Existence {
     /// An eviction names a Pod without its uid.
     fn find(situation: &Situation<'_>, item: &Item<'_>, has_uid: bool) -> Self {
         let Some(kind) = item.kind else {
-            return Self::Unknown("belay does not know its kind".to_owned());
+            return Self::Unknown("belay doesn't know its kind".to_owned());
         };
         let (namespace, name) = (item.facts.namespace, item.facts.name);
         if let Some(found) = situation.read_object(kind, namespace, name) {
@@ -46,13 +45,15 @@ impl Existence {
             return Self::Unread(read);
         }
         let failed = situation.reads().and_then(|reads| reads.done.get(&read)?.as_ref().err());
-        let why = failed.map_or_else(|| "it is not read live".to_owned(), ApiError::to_string);
-        Self::Unknown(format!("objects of kind {}: {why}", situation.graph.kinds.info(kind).kind))
+        Self::Unknown(match failed {
+            Some(why) => format!("belay can't read the object: {why}"),
+            None => "belay has no live read of the object".to_owned(),
+        })
     }
 }
 
-/// Whether the object of a review exists, or the Pod of an eviction. What is
-/// created doesn't exist yet.
+/// Whether the object of a review exists, or the Pod of an eviction. An object of a
+/// CREATE doesn't exist yet.
 pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Existence {
     let has_uid = review.resource.subresource != "eviction";
     let object = if has_uid { &review.old_object } else { &review.object };
@@ -68,9 +69,9 @@ pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Exist
     Existence::find(situation, &item, has_uid)
 }
 
-/// What is said of a container that the graph doesn't have, until it was read. Its
-/// content goes by its name: without this, a review with a made-up uid would
-/// have all of it walked.
+/// The verdict on a container that is not in the graph, until it was read live. Its
+/// content depends only on its name, so without this check a review with a made-up uid
+/// would make belay walk all of it.
 pub(super) fn decide_unknown_container(
     situation: &Situation<'_>,
     review: &Review<'_>,
@@ -87,16 +88,17 @@ pub(super) fn decide_unknown_container(
         Existence::Exists => None,
         Existence::Absent => Some(Verdict::allow(review.target())),
         Existence::Unread(read) => {
-            let unread = decide_unknown(review, "there was no time left to read it".to_owned());
+            let unread =
+                decide_unknown(review, "there was no time left to read the object".to_owned());
             Some(Verdict { confirm: vec![read], ..unread })
         }
         Existence::Unknown(why) => Some(decide_unknown(review, why)),
     }
 }
 
-/// The verdict, if the object of the review exists. If it doesn't, belay says
-/// nothing: a request for an object that was deleted meanwhile fails anyway.
-/// While that is unknown, a refusal stays a refusal and names nothing.
+/// The verdict, if the object of the review exists. Otherwise belay allows the request,
+/// which fails anyway because the object was deleted. While the existence is unknown, a
+/// denial stays a denial but names no objects.
 pub(super) fn decide_existing(
     situation: &Situation<'_>,
     review: &Review<'_>,
@@ -107,7 +109,7 @@ pub(super) fn decide_existing(
     };
     let item = Item::of_review(situation, review, object);
     let nothing = Verdict::allow(verdict.target.clone());
-    // Labels protect objects of kinds that belay may not read, too.
+    // Labels also protect objects of kinds that belay can't read.
     let watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
     if item.node.is_some() || verdict == nothing || (!watched && !names_others(&verdict)) {
         return verdict;
@@ -115,7 +117,9 @@ pub(super) fn decide_existing(
     let (confirm, why) = match Existence::of_item(situation, &item) {
         Existence::Exists => return verdict,
         Existence::Absent => return nothing,
-        Existence::Unread(read) => (vec![read], "there was no time left to read it".to_owned()),
+        Existence::Unread(read) => {
+            (vec![read], "there was no time left to read the object".to_owned())
+        }
         Existence::Unknown(why) => (verdict.confirm.clone(), why),
     };
     match verdict.decision {
@@ -131,8 +135,8 @@ pub(super) fn decide_existing(
     }
 }
 
-/// Whether a verdict says more than that its target is protected, or may do so
-/// once other objects have been read.
+/// Whether a verdict reports more than that its target is protected, or may do so after
+/// more live reads.
 fn names_others(verdict: &Verdict) -> bool {
     let Verdict { target, blockers, more, confirm, .. } = verdict;
     *more > 0

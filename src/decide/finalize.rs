@@ -1,4 +1,4 @@
-//! UPDATE of namespaces/finalize: what keeps a Namespace in storage goes.
+//! UPDATE of namespaces/finalize, which removes a Namespace from storage.
 
 use super::delete::refuse_remaining_content;
 use super::item::Item;
@@ -7,8 +7,8 @@ use super::update::judge_changes;
 use super::{Review, Situation, Verdict};
 use crate::objects::KeyedSet;
 
-/// Whoever asks, the namespace controller too: it asks when it believes that
-/// nothing is left.
+/// Applies to all users, also to the namespace controller, which sends this request when
+/// it finds no content.
 pub(super) fn finalize(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(old) = &review.old_object else { return Verdict::allow(review.target()) };
     let target = Item::of_review(situation, review, old);
@@ -17,7 +17,7 @@ pub(super) fn finalize(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
     if review.details.old_spec_finalizers.iter().any(|finalizer| !left.contains(finalizer)) {
         refuse_remaining_content(&mut judgement, &target);
     }
-    // This subresource takes metadata.finalizers, too.
+    // This subresource also changes metadata.finalizers.
     judge_changes(&mut judgement, review, &target);
     judgement.verdict(&[target])
 }

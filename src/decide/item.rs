@@ -1,4 +1,4 @@
-//! An object that a verdict looks at, wherever it stands.
+//! An object of a review, of the graph or of live reads.
 
 use super::{ObjectName, Review, Situation};
 use crate::graph::{Node, OwnerClaim};
@@ -8,9 +8,8 @@ use crate::objects::{
 };
 use crate::policy::{Identity, ObjectFacts};
 
-/// Finalizers whose controllers do nothing but wait. Under any other one a
-/// deletionTimestamp starts a clean-up, and what stands behind the object goes
-/// though the object stays.
+/// Finalizers whose controllers only wait. For any other finalizer a deletionTimestamp
+/// starts a clean-up, which deletes external resources while the object still exists.
 pub(crate) const WAITING_FINALIZERS: &[&str] = &[
     FOREGROUND,
     ORPHAN,
@@ -21,19 +20,20 @@ pub(crate) const WAITING_FINALIZERS: &[&str] = &[
     "resource.kubernetes.io/delete-protection",
 ];
 
-/// The target as the review has it, an object that would go along as the graph
-/// has it, or one that was read live.
+/// The target from a review, an object from the graph, or an object that was read live.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'a> {
     pub(super) facts: ObjectFacts<'a>,
-    /// Its kind, if belay knows one that is served.
+    /// Its kind, if it is served.
     pub(super) kind: Option<KindId>,
-    /// Its node, if the graph has this very object.
+    /// The name of its kind; empty if it is unknown.
+    kind_name: &'a str,
+    /// Its node, if the graph has the object with this uid.
     pub(super) node: Option<Node<'a>>,
     body: Body<'a>,
 }
 
-/// Where what is newest about it stands.
+/// The newest source of its data.
 #[derive(Clone, Copy)]
 enum Body<'a> {
     Review(&'a Object<'a>),
@@ -41,18 +41,18 @@ enum Body<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// The target of a review, as this one of its objects has it.
+    /// The target of a review, with the data of one of its objects.
     pub(super) fn of_review(
         situation: &Situation<'a>,
         review: &'a Review<'a>,
         object: &'a Object<'a>,
     ) -> Self {
         let resource = (review.resource.group.as_str(), review.resource.resource.as_str());
-        // The request says a Namespace's own name as its namespace, too.
+        // The request for a Namespace has its own name as namespace.
         let is_namespace = is_namespace(resource.0, resource.1);
         let namespace = if is_namespace { "" } else { review.namespace.as_str() };
-        // A name that is still to be made begins so, and for a policy it is
-        // better to match too much than to leave the hold out.
+        // The API server has not generated the name yet. A match by its prefix may add a
+        // hold too many, but never leaves one out.
         let name = match review.target_name() {
             "" => object.metadata.generate_name.as_str(),
             name => name,
@@ -63,7 +63,11 @@ impl<'a> Item<'a> {
         let node = kind.and_then(|kind| graph.object(kind, facts.namespace, facts.name));
         let uid = Uid::new(&object.metadata.uid);
         let node = node.filter(|node| node.uid() == uid);
-        Self { facts, kind, node, body: Body::Review(object) }
+        let kind_name = match kind {
+            Some(kind) => situation.graph.kinds.info(kind).kind.as_str(),
+            None => review.kind_name(object),
+        };
+        Self { facts, kind, kind_name, node, body: Body::Review(object) }
     }
 
     /// An object of the situation's graph, or one that was read live.
@@ -71,6 +75,7 @@ impl<'a> Item<'a> {
         Self {
             facts: ObjectFacts::of_node(node),
             kind: Some(node.kind()),
+            kind_name: &node.info().kind,
             node: situation.graph.same(node),
             body: Body::Node(node),
         }
@@ -128,7 +133,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Whether the hold is there and may be relied on.
+    /// Whether the object has an effective hold.
     pub(super) fn is_held(&self, situation: &Situation<'_>) -> bool {
         self.hold().is_effective(situation.now)
     }
@@ -142,8 +147,8 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Whether the hold alone decides when it goes: it may be relied on, and a
-    /// deletionTimestamp starts nobody's clean-up.
+    /// Whether only the hold decides when the object is removed: the hold is effective,
+    /// and no other controller starts a clean-up.
     pub(super) fn may_wait(&self, situation: &Situation<'_>) -> bool {
         self.is_held(situation) && self.finalizers().into_iter().all(is_waiting_finalizer)
     }
@@ -157,7 +162,7 @@ impl<'a> Item<'a> {
         };
         let claims = object.metadata.owner_references.iter().map(|reference| {
             let (group, version) = split_api_version(&reference.api_version);
-            // A live read makes copies of the name.
+            // A live read copies the name.
             let kind = (reference.name.len() <= LONGEST_NAME)
                 .then(|| kinds.find(group, &reference.kind))
                 .flatten();
@@ -169,7 +174,7 @@ impl<'a> Item<'a> {
         claims.collect()
     }
 
-    /// The kinds of what it uses by name, as far as its edges are known.
+    /// The kinds of the objects that it uses by name; none if its edges are unknown.
     pub(super) fn used_kinds(&self) -> impl Iterator<Item = KindId> + use<'a> {
         let node = match self.body {
             Body::Review(_) => self.node,
@@ -185,19 +190,14 @@ impl<'a> Item<'a> {
 
     pub(super) fn target(&self) -> ObjectRef {
         let ObjectFacts { group, resource, namespace, name, .. } = self.facts;
-        ObjectRef::new((group, resource), namespace, name)
+        ObjectRef::new((group, resource), namespace, name).with_kind(self.kind_name)
     }
 }
 
 impl Item<'_> {
-    /// The object, as people name it; by its resource where the kind is not
-    /// known.
-    pub(super) fn object_name(&self, situation: &Situation<'_>) -> ObjectName {
-        let kind = match (self.body, self.kind) {
-            (Body::Node(node), _) => &node.info().kind,
-            (Body::Review(_), Some(kind)) => &situation.graph.kinds.info(kind).kind,
-            (Body::Review(_), None) => self.facts.resource,
-        };
+    /// The object by kind and name; by its resource if the kind is unknown.
+    pub(super) fn object_name(&self) -> ObjectName {
+        let kind = if self.kind_name.is_empty() { self.facts.resource } else { self.kind_name };
         ObjectName {
             kind: kind.to_owned(),
             namespace: self.facts.namespace.to_owned(),
@@ -206,12 +206,12 @@ impl Item<'_> {
     }
 }
 
-/// Whether the controller of a finalizer does nothing but wait.
+/// Whether the controller of a finalizer only waits.
 pub(super) fn is_waiting_finalizer(finalizer: &str) -> bool {
     is_hold(finalizer) || WAITING_FINALIZERS.contains(&finalizer)
 }
 
-/// An object of a graph, as people name it.
+/// An object of a graph by kind and name.
 pub(crate) fn object_name(node: Node<'_>) -> ObjectName {
     ObjectName {
         kind: node.info().kind.clone(),

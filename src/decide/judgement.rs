@@ -1,5 +1,5 @@
-//! What was found against a request, weighed: whom policies bind, whom they
-//! exempt, what their action makes of it, and what people have approved.
+//! Findings against a request, and the verdict from them: which policies bind or exempt
+//! the user, their actions, and the approvals.
 
 use std::cmp::Reverse;
 
@@ -18,7 +18,7 @@ use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ApprovalTerms, Policy, Source};
 
-/// One thing that a policy holds against the request.
+/// One objection of a policy to the request.
 struct Finding<'a> {
     policy: &'a Policy,
     outcome: Decision,
@@ -26,14 +26,14 @@ struct Finding<'a> {
     reason: Reason,
     causes: Vec<Cause>,
     more: usize,
-    /// Whether an approval of the target with its content covers the object.
+    /// Whether an approval of the target with scope Content covers the object.
     is_content: bool,
 }
 
-/// So many blockers a verdict has at the most; of the others their number.
+/// The limit of blockers in a verdict. The verdict has the number of the others.
 const MOST_BLOCKERS: usize = 20;
 
-/// What has been found so far.
+/// The findings for one request.
 pub(super) struct Judgement<'a> {
     pub(super) situation: Situation<'a>,
     pub(super) review: &'a Review<'a>,
@@ -63,27 +63,28 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// The request leads to a deletion, from which others may follow.
+    /// The request leads to a deletion, from which other deletions may follow.
     pub(super) fn set_deletes(&mut self) {
         self.deletes = true;
     }
 
-    /// Refuses even what a hold would keep: after this request an approval would
-    /// release the hold.
+    /// Denies the request even where a hold would keep the object, because an approval
+    /// would release the hold after this request.
     pub(super) fn allow_no_hold(&mut self) {
         self.may_wait = false;
     }
 
-    /// What is found next goes certainly along with the target, or does not.
+    /// Sets whether an approval of the target with scope Content covers the next
+    /// findings.
     pub(super) fn set_content(&mut self, certainly: bool) {
         self.is_content = certainly;
     }
 
-    /// The policies of an object that bind the one who asks. A tenant's label on a Pod
-    /// keeps no room of a Node from the Pods of others. The label of a Service is copied
-    /// to its Endpoints and EndpointSlices, and the control plane writes them.
+    /// The policies of an object that bind the user. The label of a tenant on a Pod does
+    /// not stop the control plane from evicting the Pod. Kubernetes copies the label of a
+    /// Service to its Endpoints and EndpointSlices, which the control plane writes.
     pub(super) fn binding_policies(&self, item: &Item<'a>) -> Vec<AppliedPolicy<'a>> {
-        // A look at the policies takes as long as several steps.
+        // The search for policies takes as long as several steps.
         self.situation.work.charge(8 + item.facts.labels.size());
         let mut applied = self.situation.policies_of(item.facts);
         let (user, identities) = (&self.review.user, &self.situation.policies.identities);
@@ -101,8 +102,8 @@ impl<'a> Judgement<'a> {
         applied
     }
 
-    /// Objects are not known that these policies could protect, so they refuse,
-    /// with the strictest action that they have anywhere.
+    /// Denies the request because belay does not know all objects that these policies
+    /// could protect. Each policy uses its strictest action.
     pub(super) fn refuse_unknown_objects(
         &mut self,
         target: &Item<'a>,
@@ -114,8 +115,8 @@ impl<'a> Judgement<'a> {
         });
     }
 
-    /// Each of these policies that binds the person refuses, with the strictest action
-    /// that it has anywhere.
+    /// Each selected policy that binds the user denies the request with its strictest
+    /// action.
     pub(super) fn refuse_unknown(
         &mut self,
         target: &Item<'a>,
@@ -133,7 +134,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// A policy refuses something about an object.
+    /// Adds an objection of a policy about an object.
     pub(super) fn refuse(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -144,7 +145,7 @@ impl<'a> Judgement<'a> {
         self.add(applied, item, reason, applied.action.into(), (causes, more));
     }
 
-    /// The same, also of those whom the policy exempts.
+    /// The same, also for users whom the policy exempts.
     pub(super) fn refuse_exempt_too(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -155,7 +156,7 @@ impl<'a> Judgement<'a> {
         self.push(applied, item, reason, applied.action.into(), (causes, 0));
     }
 
-    /// The object will wait for this, under its hold.
+    /// The hold keeps the object until these causes are gone.
     pub(super) fn wait(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -183,7 +184,7 @@ impl<'a> Judgement<'a> {
                 return;
             }
             self.exempted.push(policy);
-            // An exemption releases no hold, and the user is told.
+            // An exemption releases no hold, and the user gets a warning.
             if reason != Reason::InUse || item.hold() == HoldAge::NotHeld {
                 return;
             }
@@ -204,7 +205,8 @@ impl<'a> Judgement<'a> {
         let reason = if certain { reason } else { Reason::Unknown };
         if !certain {
             let namespace = item.facts.namespace;
-            causes = vec![Cause::Unknown(format!("the labels of Namespace {namespace}"))];
+            causes =
+                vec![Cause::Unknown(format!("the labels of Namespace {namespace} are unknown"))];
         }
         let is_content = self.is_content;
         self.findings.push(Finding {
@@ -218,8 +220,8 @@ impl<'a> Judgement<'a> {
         });
     }
 
-    /// Something has to be read live before the verdict is final. What is only
-    /// recorded is not worth a read.
+    /// Adds live reads that the verdict needs. A policy with action Warn or Audit needs
+    /// none.
     pub(super) fn confirm(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -230,13 +232,12 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// The same, where it is not one policy that asks.
+    /// The same, independent of a policy.
     pub(super) fn confirm_all(&mut self, reads: impl IntoIterator<Item = LiveRead>) {
         self.confirm.extend(reads);
     }
 
-    /// Whether this object is refused by what was found so far, and no approval
-    /// takes that away.
+    /// Whether the findings deny this object and no approvals are sufficient.
     pub(super) fn is_refused(&self, item: &Item<'a>) -> bool {
         let denies = |finding: &&Finding<'_>| {
             finding.outcome == Decision::Deny && finding.item.uid() == item.uid()
@@ -247,19 +248,19 @@ impl<'a> Judgement<'a> {
                 .is_none()
     }
 
-    /// The budget of work is used up: what else there is to find is unknown, so
-    /// every policy that binds the person refuses.
+    /// Denies the request by every policy that binds the user, because the limit of work
+    /// is reached and the other findings are unknown.
     fn refuse_over_budget(&mut self, target: &Item<'a>) {
         let says = "reaches more objects and references than belay follows for one request";
         self.refuse_unknown(target, &Cause::TooLarge(says.to_owned()), |_| true);
     }
 
-    /// Whether nothing has been found so far.
+    /// Whether there are no findings.
     pub(super) fn is_empty(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// The verdict on these targets; it names the first of them.
+    /// The verdict on these targets. It names the first one.
     pub(super) fn verdict(mut self, targets: &[Item<'a>]) -> Verdict {
         if let Some(target) = targets.first().filter(|_| self.situation.work.is_used_up()) {
             self.refuse_over_budget(target);
@@ -289,8 +290,9 @@ impl<'a> Judgement<'a> {
         let revoked =
             ends.map_or_else(Vec::new, |target| exemption_records(&self.situation, target));
         let ineffective_approvals = if passes { Vec::new() } else { self.ineffective_approvals };
-        // Who may delete a cluster-scoped object has rights in the whole cluster, but for
-        // Namespaces: a RoleBinding in one can give the right to delete it.
+        // A user who may delete a cluster-scoped object has rights in the whole cluster.
+        // Namespaces are an exception: a RoleBinding in a Namespace can grant the right
+        // to delete it.
         let in_full = target.own_namespace().is_empty();
         let verdict = Verdict::from_blockers(target, blockers);
         let verdict = if in_full { verdict.in_full() } else { verdict };
@@ -305,14 +307,14 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Whether the request deletes an object, and does not only lead to that.
+    /// Whether the request itself deletes an object.
     fn is_deletion(&self) -> bool {
         let Review { operation, resource, .. } = self.review;
         *operation == Operation::Delete || resource.subresource == "eviction"
     }
 
-    /// Whether a live read finds the target. A record of an object that no longer
-    /// exists would only help a forger.
+    /// Whether a live read finds the target. belay records no exemption for an object
+    /// that doesn't exist, because only a forger would gain from it.
     fn is_there(&mut self, target: &Item<'a>) -> bool {
         match Existence::of_item(&self.situation, target) {
             Existence::Exists => true,
@@ -325,8 +327,8 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// What may follow from a deletion that is on the record is refused by what
-    /// the graph knows, which may lag behind that deletion.
+    /// Reads the owners live before a denial, if an exemption record exists for one of
+    /// them: the graph may lag behind the deletion of that owner.
     fn confirm_records(&mut self, targets: &[Item<'a>]) {
         let refused = self.findings.iter().any(|finding| finding.outcome == Decision::Deny);
         let approvals = &self.situation.policies.approvals;
@@ -341,9 +343,8 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Takes away what enough people have approved, object by object: an
-    /// approval for a Namespace is none for a claim in it, unless its scope
-    /// says so.
+    /// Removes the findings that are approved, object by object. An approval of a
+    /// Namespace covers a claim in it only with scope Content.
     fn remove_approved(&mut self, overrides: &mut Overrides, targets: &[Item<'a>]) {
         if self.situation.policies.approvals.is_empty() {
             return;
@@ -357,7 +358,7 @@ impl<'a> Judgement<'a> {
             }
             _ => ExemptionRecords::Ignored,
         };
-        // What is refused first, and then what would only wait.
+        // Denials first, then findings that only wait.
         for outcome in [Decision::Deny, Decision::Hold] {
             let mut by_object: KeyedMap<Uid, Vec<usize>> = KeyedMap::default();
             for (at, finding) in self.findings.iter().enumerate() {
@@ -369,7 +370,7 @@ impl<'a> Judgement<'a> {
             for (uid, findings) in by_object {
                 let of: Vec<_> = findings.iter().map(|at| &self.findings[*at]).collect();
                 let policies: Vec<_> = of.iter().map(|finding| finding.policy).collect();
-                // A record never allows a delete that leaves dependents behind.
+                // An exemption record never allows a delete that orphans dependents.
                 let orphans = of.iter().any(|finding| finding.reason == Reason::WouldOrphan);
                 let records = if orphans { ExemptionRecords::Ignored } else { records };
                 let item = &of[0].item;
@@ -386,7 +387,7 @@ impl<'a> Judgement<'a> {
                     ));
                 }
             }
-            // What only warns or records says nothing of what is approved.
+            // Action Warn or Audit reports nothing about approved objects.
             self.findings.retain(|finding| {
                 let taken = finding.outcome == outcome || finding.outcome < Decision::Hold;
                 !(taken && gone.contains(&finding.item.uid()))
@@ -415,9 +416,8 @@ fn exemption_records(situation: &Situation<'_>, target: &Item<'_>) -> Vec<Revoke
     revoked.collect()
 }
 
-/// Findings that say the same of the same object are one blocker, which names
-/// all policies that say it. The strictest ones are kept, and of the others
-/// their number.
+/// Merges findings with the same cause for the same object into one blocker with all
+/// their policies. Returns the strictest blockers and the number of the others.
 fn blockers(mut findings: Vec<Finding<'_>>, targets: &[Item<'_>]) -> (Vec<Blocker>, usize) {
     let own: KeyedSet<Uid> = targets.iter().map(Item::uid).collect();
     findings.sort_by_key(|finding| {

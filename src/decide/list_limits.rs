@@ -1,8 +1,7 @@
-//! Objects with more finalizers or owner references than any controller
-//! writes.
+//! Objects with more finalizers or owner references than controllers write.
 //!
-//! What follows from them is not worth the time that it takes to find out.
-//! Policies that protect such an object refuse the request.
+//! belay does not follow such lists. It denies the request if a policy protects the
+//! object.
 
 use super::item::Item;
 use super::judgement::Judgement;
@@ -10,8 +9,8 @@ use super::{Cause, Reason, Review};
 use crate::graph::MOST_LIST_ENTRIES;
 use crate::objects::Object;
 
-/// Refuses such an object where policies protect it. Says whether that decides
-/// the request: a refusal that no approval takes away.
+/// Denies the request if policies protect such an object. Returns whether this decides
+/// the request, because approvals are not sufficient.
 pub(super) fn refuse_long_lists<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
@@ -29,8 +28,7 @@ pub(super) fn refuse_long_lists<'a>(
         return false;
     };
     for applied in judgement.binding_policies(target) {
-        let says =
-            format!("has {count} {what}, and belay looks at no more than {MOST_LIST_ENTRIES}");
+        let says = format!("has {count} {what}; belay supports at most {MOST_LIST_ENTRIES}");
         judgement.refuse(&applied, target, Reason::Unknown, (vec![Cause::TooLarge(says)], 0));
     }
     judgement.is_refused(target)

@@ -1,10 +1,9 @@
 //! A review in, a verdict out.
 //!
-//! Nothing here waits, reads a clock or talks to anybody: a verdict is a
-//! value, and the functions that render it for a person, an audit log or an
-//! API server are separate functions over that value. What has to be read live
-//! before a verdict is final stands in it as data ([`LiveRead`]); whoever
-//! carries it out asks again with what was found ([`Live`]).
+//! This module has no async code, clock or IO. A verdict is a value, and separate
+//! functions render it for users, the audit log and the API server. A verdict lists the
+//! live reads that it still needs ([`LiveRead`]); the caller makes them and decides again
+//! with their results ([`Live`]).
 //!
 //! ```text
 //!  Review ─► one file a question ─► Judgement ─► Verdict ─► message, warnings,
@@ -44,7 +43,7 @@ mod bounds;
 #[cfg(test)]
 mod tests;
 
-// What the release and the plans share with verdicts.
+// The release and the plans share these with verdicts.
 pub(crate) use ancestors::ExemptionRecords;
 pub(crate) use approved::{
     RequiredApprovals, ineffective_approvals, required_approvals, sufficient_approvals,
@@ -69,19 +68,19 @@ pub use verdict::{
 
 use crate::graph::{StepBudget, StepLimit};
 
-/// The verdict on a review. It is final when nothing is left to confirm; until
-/// then it says what it would be if the reads found nothing new.
+/// The verdict on a review. It is final when it needs no live reads. Before, it is the
+/// verdict for the case that the reads find nothing new.
 ///
-/// The work is bounded. What takes more is Unknown.
+/// The work is limited. A review that needs more work is Unknown.
 pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     decide_within(situation, review, &StepBudget::new(STEPS))
 }
 
-/// So many steps a review may take, however often it is decided again. The largest cascade that is followed
-/// ([`delete`]) takes a quarter of them.
+/// The limit of steps for a review, in all its decisions together. The largest cascade
+/// that belay follows ([`delete`]) takes a quarter of them.
 pub(crate) const STEPS: usize = 16_000_000;
 
-/// The same within a budget, of which decisions before may have used a part.
+/// The same within a budget, of which earlier decisions may have used a part.
 pub fn decide_within(
     situation: &Situation<'_>,
     review: &Review<'_>,

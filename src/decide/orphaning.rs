@@ -1,4 +1,4 @@
-//! Question 7 of a DELETE, and its second line: who would lose an owner.
+//! Question 7 of a DELETE: the objects that would lose an owner.
 
 use super::causes::LISTED;
 use super::item::{Item, object_name};
@@ -8,8 +8,8 @@ use super::{Cause, ObjectName, Reason, Situation};
 use crate::graph::{Fates, Node, OwnerClaim, Propagation};
 use crate::objects::ORPHAN;
 
-/// Refuses what would leave protected objects without their owner, or a
-/// protected owner without its dependents.
+/// Denies a deletion that orphans protected dependents, or that orphans the dependents of
+/// a protected owner.
 pub(super) fn refuse_orphaning<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
@@ -20,7 +20,7 @@ pub(super) fn refuse_orphaning<'a>(
     let graph = situation.graph;
     let mut dependents: Vec<Node<'a>> =
         fates.may_be_orphaned().filter_map(|id| graph.get(id)).collect();
-    // The graph may not have seen the owner yet.
+    // The graph may not have the owner yet.
     if target.node.is_none() && propagation == Propagation::Orphan {
         dependents.extend(graph.dependents_within(target.uid(), target.facts.namespace));
     }
@@ -36,7 +36,8 @@ pub(super) fn refuse_orphaning<'a>(
         let item = Item::of_node(&situation, *node);
         let applied = judgement.binding_policies(&item);
         if keeps_an_owner(&situation, *node, target, fates) {
-            // An approval of one owner does not cover what another one keeps.
+            // An approval of one owner does not cover a dependent that another owner
+            // keeps.
             judgement.set_content(false);
         }
         for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
@@ -58,8 +59,8 @@ pub(super) fn refuse_orphaning<'a>(
     }
 }
 
-/// Whether an owner goes and leaves this one behind, as the collector's patch
-/// will show: with such an owner another one that stays is no excuse.
+/// Whether the garbage collector will remove the reference to a deleted owner from this
+/// dependent. Another remaining owner does not excuse that.
 fn loses_a_living_owner(
     situation: &Situation<'_>,
     node: Node<'_>,
@@ -77,7 +78,7 @@ fn loses_a_living_owner(
         || node.owners().iter().filter_map(|owner| graph.owner(node, owner)).any(orphans)
 }
 
-/// Whether another solid owner stays.
+/// Whether another solid owner remains.
 fn keeps_an_owner(
     situation: &Situation<'_>,
     node: Node<'_>,
@@ -95,8 +96,8 @@ fn keeps_an_owner(
     })
 }
 
-/// The owner whose end leaves the dependent behind: the target, or one that
-/// goes along with it and carries the finalizer `orphan`.
+/// The owner that orphans the dependent: the target, or an object with the finalizer
+/// `orphan` that is deleted with the target.
 fn deleted_owner(
     situation: &Situation<'_>,
     node: Node<'_>,
@@ -109,6 +110,6 @@ fn deleted_owner(
     let own = node.claims().any(|claim| claim.uid == target.uid());
     match owners.into_iter().find(goes).filter(|_| !own) {
         Some(owner) => object_name(owner),
-        None => target.object_name(situation),
+        None => target.object_name(),
     }
 }

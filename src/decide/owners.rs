@@ -1,4 +1,4 @@
-//! What an owner reference amounts to right now, and who is doomed.
+//! The state of owners, and which objects are certain to be deleted.
 
 use super::item::Item;
 use super::{LiveRead, Situation};
@@ -6,22 +6,22 @@ use crate::graph::{MOST_OWNER_LEVELS, Node, OwnerClaim};
 use crate::objects::{KeyedMap, KeyedSet, Uid};
 use crate::policy::ObjectFacts;
 
-/// What an owner reference amounts to (R1 to R3).
+/// The state of the owner that an owner reference names (R1 to R3).
 #[derive(Clone, Copy)]
 pub(super) enum OwnerState<'a> {
-    /// It cannot be resolved, which counts as a living owner: nothing is
-    /// allowed because of what is not known.
+    /// The reference can't be resolved. It counts as an existing owner, because belay
+    /// allows nothing on unknown state.
     Unresolved,
-    /// The owner is gone, or was never there.
+    /// The owner does not exist.
     Absent,
-    /// The owner waits for its dependents.
+    /// The owner waits for its dependents in a foreground deletion.
     Waiting(Node<'a>),
-    /// The owner is there, Terminating or not.
+    /// The owner exists, Terminating or not.
     Solid(Node<'a>),
 }
 
-/// What this reference amounts to. What has been read live is newer than the
-/// graph, which lags by 20 to 50 ms just when several deletes follow another.
+/// The state of the owner of this reference. Live reads are newer than the graph, which
+/// lags by 20 to 50 ms when several deletes follow each other.
 pub(super) fn owner_state<'a>(
     situation: &Situation<'a>,
     item_namespace: &str,
@@ -51,9 +51,9 @@ pub(super) fn owner_state<'a>(
     }
 }
 
-/// Whether the DELETE of this object follows from another one, told by the
-/// state of things and not by who asks: it has owners and none of them is
-/// solid, or its Namespace is Terminating.
+/// Whether the DELETE of this object follows from another deletion. This depends on the
+/// state and not on the user: the object has owners and none is solid (R3), or its
+/// Namespace is Terminating.
 pub(super) fn is_cascade(situation: &Situation<'_>, item: &Item<'_>) -> bool {
     is_in_dying_namespace(situation, item) || has_owners_and_none_is_solid(situation, item)
 }
@@ -77,25 +77,24 @@ pub(super) fn is_in_dying_namespace(situation: &Situation<'_>, item: &Item<'_>) 
     namespace.is_some_and(Node::is_terminating)
 }
 
-/// The owners above the users of a verdict. Users often have the same owners, so
-/// each owner is looked at once. Editors write owner references, so every way up is
-/// bounded in depth and, for each user, in number: what is not found doomed within
-/// the bounds counts.
+/// The owners of the users of a verdict. Users often share owners, so belay checks each
+/// owner once. Editors write owner references, so the search is limited in depth and, for
+/// each user, in number. A user that is not found doomed within the limits counts.
 pub(super) struct UserOwners<'a> {
     situation: Situation<'a>,
-    /// Whether an object is doomed, by uid; while an answer is looked for it is "no",
-    /// so that a cycle of owners, which never collects itself (R10), is not doomed.
+    /// Whether an object is doomed, by uid. During the search it is `false`, because the
+    /// garbage collector never deletes a cycle of owners (R10).
     doomed: KeyedMap<Uid, bool>,
-    /// How many objects were looked at for this user.
+    /// How many objects were checked for this user.
     looked_at: usize,
-    /// The owner at the top of an owner, by uid.
+    /// The topmost owner of an owner, by uid.
     roots: KeyedMap<Uid, Node<'a>>,
 }
 
-/// Nothing real is owned by this many.
+/// Real objects have fewer owners.
 pub(super) const MOST_OWNERS: usize = 1_000;
 
-/// So many owners of one object are read live.
+/// The limit of live reads for the owners of one object.
 pub(super) const MOST_OWNERS_READ: usize = 16;
 
 impl<'a> UserOwners<'a> {
@@ -104,20 +103,20 @@ impl<'a> UserOwners<'a> {
         Self { situation: *situation, doomed, looked_at: 0, roots }
     }
 
-    /// Whether a user goes by itself, so that waiting for it is enough: nothing
-    /// keeps it, and nothing will make it again. A Terminating user with a living
-    /// owner is being *replaced*: its successor needs what it used.
+    /// Whether a user is certain to be deleted and not re-created, so that waiting for it
+    /// is enough. A Terminating user with an existing owner does not count as doomed: the
+    /// owner re-creates it, and the new object needs the same objects.
     pub(super) fn is_doomed(&mut self, user: Node<'_>) -> bool {
         self.looked_at = 0;
         self.is_doomed_at(user, 0)
     }
 
-    /// The owner at the top of a user.
+    /// The topmost owner of a user.
     pub(super) fn root(&mut self, user: Node<'a>) -> Node<'a> {
         let work = self.situation.work;
         let Some(owner) = user.first_owner_within(work) else { return user };
         let root = *self.roots.entry(owner.uid()).or_insert_with(|| owner.root_owner_within(work));
-        // In a cycle there is none.
+        // A cycle has no topmost owner.
         if root.id() == user.id() { owner } else { root }
     }
 
@@ -161,20 +160,19 @@ impl<'a> UserOwners<'a> {
     }
 }
 
-/// What a search for an owner came to.
+/// The result of a search for an owner.
 pub(super) enum OwnerSearch<'a> {
-    /// This one was found.
+    /// The owner that was found.
     Found(Node<'a>),
-    /// There may be one: an owner is not known, or there is more than is looked at.
+    /// An owner is unknown, or there are more owners than belay checks.
     Unknown,
-    /// There is none.
+    /// No owner matches.
     Absent,
 }
 
-/// Searches everything above an object, on each way up. Editors write owner
-/// references, so the search is bounded in depth and number. `may_be_sought` is
-/// asked about references to owners that are not known. What was read live has
-/// only those owners beside it that were read, too, so the way goes on in the
+/// Searches all direct and indirect owners of an object. Editors write owner references,
+/// so the search is limited in depth and number. `may_be_sought` decides about references
+/// to unknown owners. Live reads contain only some owners, so the search continues in the
 /// graph.
 pub(super) fn find_owner<'a>(
     situation: &Situation<'a>,
@@ -217,13 +215,13 @@ pub(super) fn find_owner<'a>(
     OwnerSearch::Unknown
 }
 
-/// The search up from owners for one that is being deleted.
+/// The search for a direct or indirect owner that is being deleted.
 pub(super) struct DeletionSearch<'s, 'a> {
     situation: &'s Situation<'a>,
-    /// By uid; "no" while an answer is looked for, because the collector deletes no
-    /// cycle of owners (R10).
+    /// Results by uid; `false` during the search, because the garbage collector deletes
+    /// no cycle of owners (R10).
     answers: KeyedMap<Uid, bool>,
-    /// The reads of the owners above, which the graph may not have seen go.
+    /// The live reads of the owners, because the graph may lag behind their deletion.
     pub(super) unread: Vec<LiveRead>,
 }
 
@@ -232,10 +230,10 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
         Self { situation, answers: KeyedMap::default(), unread: Vec::new() }
     }
 
-    /// Whether an object is Terminating, or the collector deletes it as things are:
-    /// it has owners, and each is gone, Terminating or deleted in the same way.
-    /// Unlike [`UserOwners::is_doomed`] this finds what may be deleted: finalizers and policies
-    /// that keep an object now may be gone by then.
+    /// Whether an object is Terminating, or the garbage collector deletes it: it has
+    /// owners, and each is absent, Terminating or deleted in the same way. Unlike
+    /// [`UserOwners::is_doomed`] this finds what may be deleted: finalizers and policies
+    /// that keep an object may be removed later.
     pub(super) fn is_being_deleted(&mut self, node: Node<'a>) -> bool {
         self.is_being_deleted_within(node, MOST_OWNER_LEVELS)
     }
@@ -250,7 +248,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
         let owners = node.owners().len();
         let bounded =
             levels > 0 && self.answers.len() <= MOST_OWNERS && !node.has_too_many_owners();
-        // There may be anything above.
+        // The owners beyond the limit are unknown.
         if !bounded || !self.situation.work.charge(8 + owners) {
             return true;
         }
@@ -282,8 +280,8 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
     }
 }
 
-/// The live read that says whether the owner at the top is still there;
-/// `None` for a user without owners: nobody's absence could excuse it.
+/// The live read that shows whether the topmost owner exists; `None` for a user without
+/// owners.
 pub(super) fn root_read(
     situation: &Situation<'_>,
     user: Node<'_>,

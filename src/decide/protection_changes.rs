@@ -1,5 +1,5 @@
-//! Labels and annotations change so that a policy would let go of an object:
-//! that takes the same approval as deleting it.
+//! Changes of labels and annotations that remove or weaken protection. They need the same
+//! approval as a deletion.
 
 use super::content::Container;
 use super::delete::require_known_content;
@@ -19,14 +19,14 @@ pub(super) fn refuse_weaker_protection<'a>(
     let situation = judgement.situation;
     let after = Item::of_review(&situation, review, new).facts;
     let before = judgement.binding_policies(target);
-    let own = target.object_name(&situation);
+    let own = target.object_name();
     refuse_lost_policies(judgement, target, &own, &before, &situation.policies_of(after));
     if review.old_object.as_ref().is_some_and(|old| old.metadata.labels != new.metadata.labels) {
         let item = Item::of_review(&situation, review, new);
         refuse_lost_users(judgement, target, &item, &before);
     }
 
-    // The labels of a Namespace decide about what is in it, too.
+    // The labels of a Namespace also decide which policies apply to its content.
     let Some(container) = Container::from_item(target).filter(|_| target.facts.is_namespace())
     else {
         return;
@@ -42,14 +42,15 @@ pub(super) fn refuse_weaker_protection<'a>(
         before.retain(|applied| minds(applied.policy));
         if !before.is_empty() {
             let after = situation.policies_at(places, item.facts);
-            let named = item.object_name(&situation);
+            let named = item.object_name();
             refuse_lost_policies(judgement, target, &named, &before, &after);
         }
     }
     require_known_content(judgement, target, minds);
 }
 
-/// A user by a selector on labels would not be a user any more.
+/// Denies a change of labels after which a selector of a user no longer matches the
+/// object.
 fn refuse_lost_users<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
@@ -64,13 +65,13 @@ fn refuse_lost_users<'a>(
             users.map(|user| user.node.id()).collect::<NumberSet<_>>()
         };
         if !users(target).is_subset(&users(after)) {
-            let causes = vec![Cause::WeakerProtection(target.object_name(&situation))];
+            let causes = vec![Cause::WeakerProtection(target.object_name())];
             judgement.refuse(applied, target, Reason::Protected, (causes, 0));
         }
     }
 }
 
-/// A policy that applies before, and not after, or with a milder action.
+/// Denies a change after which a policy no longer applies, or has a milder action.
 fn refuse_lost_policies<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,

@@ -12,115 +12,128 @@ use super::{
 use crate::objects::{HOLD, ObjectRef, one_line, one_line_name};
 use crate::policy::Source;
 
-/// So many blockers are told in words; of the others their number.
-const TOLD: usize = 3;
+/// How many blockers a message describes.
+const MOST_DESCRIBED: usize = 3;
 
-/// Kubernetes asks for warnings that are no longer.
-const WARNING: usize = 120;
+/// Kubernetes asks webhooks for warnings of at most this length.
+const LONGEST_WARNING: usize = 120;
 
 /// All causes in other namespaces than the object.
 const ELSEWHERE: &str = "an object in another namespace";
 
-/// No message is longer.
+/// The longest message, in characters.
 const LONGEST: usize = 8_192;
 
-/// The sentence a person reads: what stands against the request, and the way
-/// out. `None` when the request passes.
+/// The message of a denial: why the request is denied, what to do first, how to
+/// override the policies, and the command that gives details. `None` when the request
+/// passes.
 pub fn message(verdict: &Verdict) -> Option<String> {
-    (verdict.decision == Decision::Deny).then(|| one_line(&refusal(verdict), LONGEST).into_owned())
+    (verdict.decision == Decision::Deny).then(|| one_line(&denial(verdict), LONGEST).into_owned())
 }
 
-/// What stands against the request, whatever comes of it.
-fn refusal(verdict: &Verdict) -> String {
-    let told: Vec<_> =
-        verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision).collect();
-    let Some(first) = told.first() else { return String::new() };
+/// The blockers that decide a verdict.
+fn deciding(verdict: &Verdict) -> Vec<&Blocker> {
+    verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision).collect()
+}
+
+/// The message of a denial, or of the denial that action Warn or Audit replaces.
+fn denial(verdict: &Verdict) -> String {
+    let deciding = deciding(verdict);
+    let Some(first) = deciding.first() else { return String::new() };
     if first.policies.is_empty() {
         return unreadable(&verdict.target, first);
     }
     let mut text = String::new();
-    for blocker in told.iter().take(TOLD) {
+    for blocker in deciding.iter().take(MOST_DESCRIBED) {
         let _ = write!(text, "{}; {}. ", sentence(&verdict.target, blocker), policy_names(blocker));
     }
-    let more = told.len().saturating_sub(TOLD) + verdict.more;
-    if more > 0 {
-        let _ = write!(text, "There are {more} more reasons. ");
+    match deciding.len().saturating_sub(MOST_DESCRIBED) + verdict.more {
+        0 => {}
+        1 => text.push_str("There is 1 more reason. "),
+        more => {
+            let _ = write!(text, "There are {more} more reasons. ");
+        }
     }
-    for ineffective_approvals in &verdict.ineffective_approvals {
-        let says = ineffective_approvals.to_string();
-        let mut letters = says.chars();
-        let first = letters.next().map_or_else(String::new, |c| c.to_uppercase().to_string());
-        let _ = write!(text, "{first}{}. ", letters.as_str());
+    for approval in &verdict.ineffective_approvals {
+        let _ = write!(text, "{}. ", capitalize(&approval.to_string()));
     }
-    let ways = remedy(verdict, first);
-    let approvals = approve(verdict, &told).join(" and ");
-    let ways = ways.into_iter().chain([approvals]).collect::<Vec<_>>().join(", or ");
-    let why = verdict.target.arguments();
-    let _ = write!(text, "Way out: {ways}. Why: kubectl belay why {why}");
+    if let Some(Remedy { goal, action }) = remedy(verdict, first) {
+        let _ = match goal {
+            Some(goal) => write!(text, "To {goal}, {action}. "),
+            None => write!(text, "{}. ", capitalize(&action)),
+        };
+    }
+    let commands = approval_commands(verdict, &deciding).join(" and ");
+    let target = verdict.target.arguments();
+    let _ = write!(text, "To override: {commands}. Details: kubectl belay why {target}");
     text
 }
 
-/// The approvals that let the request pass: of the target, with its content
-/// where something that certainly goes along is protected, and of what it
-/// would not cover.
-fn approve(verdict: &Verdict, told: &[&Blocker]) -> Vec<String> {
+fn capitalize(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map_or_else(String::new, |c| c.to_uppercase().to_string());
+    first + letters.as_str()
+}
+
+/// The commands that approve the request: for the target, with its content if something
+/// protected is certainly deleted with it, and for the objects that this approval does not
+/// cover.
+fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<String> {
     let of_target = |blocker: &&&Blocker| blocker.is_content || blocker.object == verdict.target;
     let people = |blockers: &[&&Blocker]| {
         let people = blockers.iter().map(|blocker| blocker.people).max().unwrap_or(1);
-        if people > 1 { format!(" ({people} people)") } else { String::new() }
+        if people > 1 { format!(" ({people} people must approve)") } else { String::new() }
     };
     let mut commands = Vec::new();
-    let mut command = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
+    let mut add = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
         let content = if content { " --scope content" } else { "" };
         let people = people(blockers);
         let object = object.arguments();
-        let command = format!("kubectl belay approve {object} --reason \"…\"{content}{people}");
+        let command = format!("kubectl belay approve {object}{content} --reason \"…\"{people}");
         if !commands.contains(&command) {
             commands.push(command);
         }
     };
-    let covered: Vec<_> = told.iter().filter(of_target).collect();
+    let covered: Vec<_> = deciding.iter().filter(of_target).collect();
     if !covered.is_empty() {
-        command(&verdict.target, covered.iter().any(|blocker| blocker.is_content), &covered);
+        add(&verdict.target, covered.iter().any(|blocker| blocker.is_content), &covered);
     }
-    let others = told.iter().filter(|blocker| !of_target(blocker));
-    others.take(TOLD).for_each(|blocker| command(&blocker.object, false, &[blocker]));
+    let others = deciding.iter().filter(|blocker| !of_target(blocker));
+    others.take(MOST_DESCRIBED).for_each(|blocker| add(&blocker.object, false, &[blocker]));
     commands
 }
 
-/// What helps against what stands against the request: what else than an
-/// approval, and the commands that approve.
+/// What helps against the blockers that decide: an action other than an approval, and the
+/// commands that approve.
 pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
-    let told: Vec<_> =
-        verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision).collect();
-    match told.first() {
+    let deciding = deciding(verdict);
+    match deciding.first() {
         Some(first) if !first.policies.is_empty() => {
-            (remedy(verdict, first), approve(verdict, &told))
+            let action = remedy(verdict, first).map(|remedy| remedy.action);
+            (action, approval_commands(verdict, &deciding))
         }
         _ => (None, Vec::new()),
     }
 }
 
+/// The message of a denial for which no policy is the reason.
 fn unreadable(target: &ObjectRef, blocker: &Blocker) -> String {
+    let target = target.quoted();
     let what = match blocker.causes.first() {
         Some(Cause::Unknown(what)) => what,
         Some(Cause::Unproven(what)) => {
-            let target = target.quoted();
-            return format!(
-                "belay cannot tell whether {target} may go: {what}. Way out: try again."
-            );
+            return format!("belay can't check this request for {target}: {what}. Try again.");
         }
-        _ => "it is not what was expected",
+        _ => "it has an unexpected form",
     };
     format!(
-        "belay could not read the review of {}: {what}. The request is refused because belay runs \
-         with --failure-policy Fail.",
-        target.quoted(),
+        "belay can't read the AdmissionReview of {target}: {what}. belay denies the request \
+         because it runs with --failure-policy Fail."
     )
 }
 
-/// The namespace of an object that a DELETE of the target deletes as well, if the target
-/// does not name it.
+/// The namespace of an object that the request deletes as well, if the target does not
+/// name it.
 fn namespace_suffix(target: &ObjectRef, object: &ObjectRef) -> String {
     match object.namespace.as_str() {
         namespace if namespace.is_empty() || namespace == target.own_namespace() => String::new(),
@@ -128,15 +141,14 @@ fn namespace_suffix(target: &ObjectRef, object: &ObjectRef) -> String {
     }
 }
 
-/// What one blocker says.
+/// One reason for a denial, without the policies.
 pub(crate) fn sentence(target: &ObjectRef, blocker: &Blocker) -> String {
     let object = blocker.object.quoted();
-    let along = blocker.object != *target;
-    // What goes along is told with what takes it.
-    let subject = match along {
+    let is_other = blocker.object != *target;
+    let subject = match is_other {
         true => {
             let suffix = namespace_suffix(target, &blocker.object);
-            format!("{} takes {object}{suffix} along, which", target.quoted())
+            format!("deleting {} also deletes {object}{suffix}, which", target.quoted())
         }
         false => object.clone(),
     };
@@ -144,35 +156,39 @@ pub(crate) fn sentence(target: &ObjectRef, blocker: &Blocker) -> String {
     let first = blocker.causes.first();
     match (blocker.reason, first) {
         (Reason::Protected, Some(Cause::WeakerProtection(named))) => {
-            format!("after this change of {object} {named} would be protected less")
+            format!("this change of {object} weakens the protection of {named}")
         }
         (Reason::Protected, _) => format!("{subject} is protected"),
         (Reason::InUse, Some(Cause::Unproved)) => {
-            format!("{subject} stays until belay has seen that nothing needs it")
+            format!("{subject} stays until belay confirms that nothing uses it")
         }
         (Reason::InUse, _) => format!("{subject} is in use by {list}"),
-        (Reason::NotEmpty, _) if along => format!("{} still holds {list}", target.quoted()),
-        (Reason::NotEmpty, _) => format!("{subject} is not empty: {list}"),
-        (Reason::StillNeeded, _) => format!("{subject} is still needed by {list}"),
+        (Reason::NotEmpty, _) if is_other => format!("{} contains {list}", target.quoted()),
+        (Reason::NotEmpty, _) => format!("{subject} is not empty: it contains {list}"),
+        (Reason::StillNeeded, _) => {
+            let one = blocker.causes.len() + blocker.more == 1;
+            let exist = if one { "exists" } else { "exist" };
+            format!("{subject} can't be deleted while {list} {exist}")
+        }
         (Reason::WouldOrphan, Some(Cause::Dependent(_))) => {
-            format!("{object} would leave {list} without an owner")
+            format!("this request removes the owner {object} from {list}")
         }
         (Reason::WouldOrphan, _) => format!("{object} would lose its owner {list}"),
         (Reason::FinalizerGuarded, Some(Cause::Hold { .. })) => {
-            format!("{HOLD} is not taken off {object} by hand")
+            format!("only belay may remove the finalizer {HOLD} from {object}")
         }
         (Reason::FinalizerGuarded, _) => {
-            format!("the finalizer {list} of {object} is not yours to take off")
+            format!("you may not remove the finalizer {list} from {object}")
         }
         (Reason::Unknown, Some(Cause::TooLarge(what))) => format!("{object} {what}"),
-        (Reason::Unknown, _) => format!("belay cannot tell whether {object} may go: {list}"),
+        (Reason::Unknown, _) => format!("belay can't check this request for {object}: {list}"),
     }
 }
 
-/// The causes, with the number of those that are not told.
+/// The causes that a blocker lists, and the number of the others.
 fn list(blocker: &Blocker) -> String {
-    let told: Vec<String> = blocker.causes.iter().map(describe_cause).collect();
-    let mut text = told.join(", ");
+    let causes: Vec<String> = blocker.causes.iter().map(describe_cause).collect();
+    let mut text = causes.join(", ");
     if blocker.more > 0 {
         let _ = write!(text, " and {} more", blocker.more);
     }
@@ -187,12 +203,12 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
             format!("{root} ({kind} {name}, {path})")
         }
         Cause::Content { object, why: ContentReason::Anything } => object.to_string(),
-        Cause::Content { object, why: ContentReason::Bound } => format!("{object} is bound"),
+        Cause::Content { object, why: ContentReason::Bound } => format!("{object}, which is bound"),
         Cause::Content { object, why: ContentReason::Protected(by) } => {
             format!("{object}, which is protected ({by})")
         }
         Cause::Content { object, why: ContentReason::Held(by) } => {
-            format!("{object}, which is held ({by})")
+            format!("{object}, which has the finalizer {HOLD} ({by})")
         }
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
             object.to_string()
@@ -217,7 +233,7 @@ pub fn causes(verdict: &Verdict) -> String {
     one_line(&lists.join("; "), LONGEST).into_owned()
 }
 
-/// The policies, by name.
+/// The policies of a blocker, by name.
 pub(crate) fn policy_names(blocker: &Blocker) -> String {
     let names: Vec<&str> = blocker
         .policies
@@ -237,57 +253,96 @@ pub(crate) fn policy_names(blocker: &Blocker) -> String {
     parts.join(", ")
 }
 
-/// What else than an approval helps.
-fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
+/// What helps other than an approval.
+struct Remedy {
+    /// What it is good for, such as `delete it`.
+    goal: Option<String>,
+    /// What to do, such as `first delete Pod shop/web`.
+    action: String,
+}
+
+fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     let target = &verdict.target;
-    let one = blocker.causes.len() + blocker.more == 1;
-    let it = if one { "it" } else { "them" };
+    let to_delete = |action| {
+        let it = if blocker.object == *target { "it".to_owned() } else { target.quoted() };
+        Some(Remedy { goal: Some(format!("delete {it}")), action })
+    };
+    let alone = |action: String| Some(Remedy { goal: None, action });
     match (blocker.reason, blocker.causes.first()?) {
         (Reason::InUse, Cause::User { .. } | Cause::Elsewhere { .. }) => {
-            Some(format!("delete {it} first or take the reference out"))
+            to_delete(format!("first delete {}", objects_to_delete(blocker)))
         }
         (Reason::NotEmpty, Cause::Content { why: ContentReason::Held(_), .. }) => {
-            Some("delete it and wait until it is gone".to_owned())
+            let objects = objects_to_delete(blocker);
+            to_delete(format!("first delete {objects} and wait until it is removed"))
         }
-        (Reason::NotEmpty, _) | (Reason::StillNeeded, _) => Some(format!("delete {it} first")),
+        (Reason::NotEmpty | Reason::StillNeeded, _) => {
+            to_delete(format!("first delete {}", objects_to_delete(blocker)))
+        }
         (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {
-            Some("leave its owner reference as it is".to_owned())
+            alone("keep the owner reference".to_owned())
         }
         (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
-            Some("leave the owner reference as it is".to_owned())
+            alone("keep the owner reference".to_owned())
         }
-        // What would be refused as well is no advice.
+        // belay gives no advice that it would deny.
         (Reason::WouldOrphan, _) if !verdict.background_passes => None,
-        // The sentence before speaks of the dependent, which is not meant here.
-        (Reason::WouldOrphan, _) if blocker.object != *target => {
-            Some(format!("delete {} with --cascade=background", target.arguments()))
-        }
-        (Reason::WouldOrphan, _) => Some("delete it with --cascade=background".to_owned()),
+        (Reason::WouldOrphan, _) => to_delete("use --cascade=background".to_owned()),
         (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
-            Some(format!("kubectl belay release {}", target.arguments()))
+            alone(format!("release it with kubectl belay release {}", target.arguments()))
         }
-        (Reason::FinalizerGuarded, Cause::Hold { terminating: false }) => {
-            Some("leave it: once the object is deleted it goes when nothing needs it".to_owned())
+        (Reason::FinalizerGuarded, Cause::Hold { terminating: false }) => alone(
+            "keep the finalizer: belay removes it after the object is deleted and nothing uses it"
+                .to_owned(),
+        ),
+        (Reason::FinalizerGuarded, _) => {
+            alone("let the controller of the finalizer remove it".to_owned())
         }
-        (Reason::FinalizerGuarded, _) => Some("leave it to its controller".to_owned()),
         (Reason::Unknown, Cause::TooLarge(_)) => None,
-        (Reason::Unknown, _) => Some("try again when belay can read it".to_owned()),
+        (Reason::Unknown, _) => alone("try again when belay can read it".to_owned()),
         _ => None,
     }
 }
 
-/// Whether the request is about a dependent, and its owner is what is
-/// protected: the other way round than everywhere else.
+/// The objects that keep the object of a blocker, for the words "first delete …".
+fn objects_to_delete(blocker: &Blocker) -> String {
+    let mut objects: Vec<String> = Vec::new();
+    for cause in &blocker.causes {
+        let object = match cause {
+            Cause::User { root: object, .. }
+            | Cause::Content { object, .. }
+            | Cause::Exists(object) => object.to_string(),
+            Cause::Elsewhere { .. } if blocker.reason == Reason::InUse => {
+                "its users in other namespaces".to_owned()
+            }
+            Cause::Elsewhere { .. } => "the objects in other namespaces".to_owned(),
+            _ => continue,
+        };
+        if !objects.contains(&object) {
+            objects.push(object);
+        }
+    }
+    if blocker.more > 0 {
+        objects.push(format!("{} more", blocker.more));
+    }
+    match objects.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => "the objects that need it".to_owned(),
+    }
+}
+
+/// Whether the request is about a dependent, and the policy protects its owner.
 fn loses_dependent(target: &ObjectRef, blocker: &Blocker) -> bool {
     blocker.object != *target && matches!(blocker.causes.first(), Some(Cause::Dependent(_)))
 }
 
-/// What a person is told although the request passes.
+/// The warnings for a request that passes.
 pub fn warnings(verdict: &Verdict) -> Vec<String> {
     let mut warnings = Vec::new();
     if verdict.hold.as_ref().is_some_and(|hold| hold.restored) {
-        warnings
-            .push(format!("{HOLD} was put back: belay takes it off when nothing needs the object"));
+        let text = "belay restored the finalizer";
+        warnings.push(format!("{text} {HOLD}, and removes it when nothing uses the object"));
     }
     let Some(blocker) = verdict.blockers.first().filter(|b| b.outcome == verdict.decision) else {
         return warnings;
@@ -295,7 +350,7 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
     let policies = policy_names(blocker);
     match verdict.decision {
         Decision::Hold => {
-            let object = format!("{}/{}", blocker.object.resource, blocker.object.name);
+            let object = blocker.object.quoted();
             let user = blocker.causes.first().and_then(|cause| match cause {
                 Cause::User { root, .. } => Some(root.to_string()),
                 Cause::Elsewhere { .. } => Some(ELSEWHERE.to_owned()),
@@ -303,21 +358,20 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
             });
             let others = (blocker.causes.len() + blocker.more).saturating_sub(1);
             let until = match user {
-                Some(user) if others == 0 => format!("{user} no longer needs it"),
-                Some(user) => format!("{user} and {others} more no longer need it"),
-                _ => "belay has seen that nothing needs it".to_owned(),
+                Some(user) if others == 0 => format!("{user} no longer uses it"),
+                Some(user) => format!("{user} and {others} more no longer use it"),
+                _ => "belay confirms that nothing uses it".to_owned(),
             };
             warnings.push(format!("{object} stays Terminating until {until}; {policies}"));
         }
         Decision::Warn => {
-            warnings.push(format!(
-                "belay would refuse: {}; {policies}",
-                sentence(&verdict.target, blocker)
-            ));
+            let sentence = sentence(&verdict.target, blocker);
+            warnings.push(format!("belay would deny this: {sentence}; {policies}"));
         }
         Decision::Allow | Decision::Audit | Decision::Deny => {}
     }
-    warnings.into_iter().map(|warning| one_line(&warning, WARNING).into_owned()).collect()
+    let short = |warning: String| one_line(&warning, LONGEST_WARNING).into_owned();
+    warnings.into_iter().map(short).collect()
 }
 
 /// What the API server writes into its audit log beside the request. Keys are
@@ -344,10 +398,10 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
         }
     }
     if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
-        annotations.push(("would-deny", one_line(&refusal(verdict), LONGEST).into_owned()));
+        annotations.push(("would-deny", one_line(&denial(verdict), LONGEST).into_owned()));
     }
     if let Some(HoldChange { restored, .. }) = verdict.hold {
-        annotations.push(("hold", if restored { "put back" } else { "added" }.to_owned()));
+        annotations.push(("hold", if restored { "restored" } else { "added" }.to_owned()));
     }
     annotations
 }

@@ -1,4 +1,4 @@
-//! The question: what the API server asks, after it was read from the wire.
+//! The AdmissionReview of the API server, parsed.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 use crate::objects::{Object, ObjectRef, Text, is_hold, is_namespace};
 use crate::policy::Person;
 
-/// Which of the two admission phases asks.
+/// The admission phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AdmissionPhase {
-    /// The mutating phase: answers may carry a patch.
+    /// The mutating phase: the answer may have a patch.
     Mutate,
     /// The validating phase: the object is final.
     Validate,
@@ -27,14 +27,14 @@ impl AdmissionPhase {
     }
 }
 
-/// What is being done to the object.
+/// The operation of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// The object is new.
+    /// A create.
     Create,
-    /// The object changes.
+    /// An update.
     Update,
-    /// The object is to go.
+    /// A delete.
     Delete,
     /// A connection to a subresource.
     Connect,
@@ -52,7 +52,7 @@ impl Operation {
     }
 }
 
-/// A resource: what a URL of the API names.
+/// A resource of the API, as in a URL.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resource<'a> {
     /// The API group; empty for the core group.
@@ -63,22 +63,22 @@ pub struct Resource<'a> {
     pub subresource: Text<'a>,
 }
 
-/// Who asks.
+/// The user of the request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct User<'a> {
-    /// The name that authentication gave.
+    /// The authenticated user name.
     pub name: Text<'a>,
-    /// The groups that authentication gave.
+    /// The authenticated groups.
     pub groups: Vec<Text<'a>>,
 }
 
 impl User<'_> {
-    /// The one whom policies speak of.
+    /// The user as policies match it.
     pub fn person(&self) -> Person<'_> {
         Person { name: &self.name, groups: &self.groups }
     }
 
-    /// A small, fixed set of words for metrics: no user name is ever a label.
+    /// The class of the user for metrics: user names are never labels.
     pub fn class(&self) -> &'static str {
         let name = self.name.as_str();
         if name.starts_with("system:serviceaccount:kube-system:") {
@@ -98,7 +98,7 @@ impl User<'_> {
 /// The options of a DELETE that change what it does to dependents.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeleteOptions<'a> {
-    /// `propagationPolicy`, only where the client set it.
+    /// `propagationPolicy`; `None` if the client did not set it.
     pub propagation_policy: Option<Text<'a>>,
     /// `orphanDependents`, the older spelling.
     pub orphan_dependents: Option<bool>,
@@ -107,54 +107,53 @@ pub struct DeleteOptions<'a> {
 /// One admission review.
 #[derive(Debug)]
 pub struct Review<'a> {
-    /// The review's own uid; the answer repeats it. Never a key: the API
-    /// server asks several times about one request, each with a fresh uid.
+    /// The uid of the review, which the answer repeats. It is no key for the request,
+    /// because the API server may send several reviews for one request.
     pub uid: Text<'a>,
-    /// Which phase asks.
+    /// The admission phase.
     pub phase: AdmissionPhase,
-    /// What is being done.
+    /// The operation.
     pub operation: Operation,
-    /// To which kind of thing.
+    /// The resource of the object.
     pub resource: Resource<'a>,
-    /// The object's name as the request has it: absent on a collection delete
-    /// and while `generateName` has not been filled in.
+    /// The name in the request; empty for a deletecollection, and before the API server
+    /// fills in `generateName`.
     pub name: Text<'a>,
     /// The object's namespace.
     pub namespace: Text<'a>,
-    /// Who asks.
+    /// The user of the request.
     pub user: User<'a>,
-    /// Whether nothing will be stored.
+    /// Whether the request is a dry run.
     pub dry_run: bool,
     /// Options of a DELETE, or of the DELETE that an eviction is.
     pub options: DeleteOptions<'a>,
-    /// The object as it would be stored; absent on DELETE.
+    /// The new object; `None` for a DELETE.
     pub object: Option<Object<'a>>,
-    /// The object as it is stored; absent on CREATE.
+    /// The stored object; `None` for a CREATE.
     pub old_object: Option<Object<'a>>,
-    /// What the slim objects do not have, where a question needs it.
+    /// Fields of the objects that only some decisions need.
     pub details: ReviewDetails,
-    /// Whether it is asked because the object carries the label. Where a policy
-    /// names the kind as well, the same is asked again without that.
+    /// Whether the webhook for labelled objects sent the review. If a policy names the
+    /// kind as well, the API server sends another review for the request.
     pub labelled: bool,
 }
 
-/// What some questions need beyond the slim objects. It takes a second look at
-/// the bytes, so it is read only for those ([`Review::needs_details`]).
+/// Fields of the objects that only some decisions need. They are parsed in a second pass,
+/// and only when needed ([`Review::needs_details`]).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReviewDetails {
-    /// Whether anything else changes in an UPDATE that drops the hold.
+    /// Whether an UPDATE that removes the hold changes anything else.
     pub rest_changes: bool,
-    /// `spec.finalizers` of a Namespace as it is stored.
+    /// `spec.finalizers` of the stored Namespace.
     pub old_spec_finalizers: Vec<String>,
-    /// `spec.finalizers` of a Namespace as it would be stored.
+    /// `spec.finalizers` of the new Namespace.
     pub new_spec_finalizers: Vec<String>,
 }
 
 impl ReviewDetails {
-    /// Reads it from the whole objects. They are compared as the text that
-    /// they are, part by part, and not built: an object may have millions of
-    /// values and be nested at any depth. The API server writes equal parts
-    /// alike; what it did not write alike counts as changed.
+    /// Reads the details from the raw objects. The objects are compared as text, field by
+    /// field, because an object may have millions of values and any depth. The API server
+    /// writes equal fields as equal text; other text counts as changed.
     pub fn read(old: Option<&RawValue>, new: Option<&RawValue>) -> Self {
         let (old, new) = (Parts::read(old), Parts::read(new));
         Self {
@@ -165,18 +164,18 @@ impl ReviewDetails {
     }
 }
 
-/// What of an object [`ReviewDetails`] compares.
+/// The parts of an object that [`ReviewDetails`] compares.
 #[derive(Default)]
 struct Parts<'a> {
-    /// By field, or by field of the metadata; without the finalizers, and
-    /// without the fields that the API server maintains.
+    /// The text of each field, and of each field of the metadata (`true`), without the
+    /// finalizers and the fields that the API server maintains.
     rest: BTreeMap<(bool, Text<'a>), &'a str>,
-    /// The finalizers without the hold.
+    /// The finalizers other than the hold.
     finalizers: Vec<Text<'a>>,
     spec_finalizers: Vec<String>,
 }
 
-/// What is read of a spec, which may have any number of fields.
+/// The fields of a spec that belay reads.
 #[derive(Deserialize)]
 struct Spec<'a> {
     #[serde(borrow, default)]
@@ -231,7 +230,7 @@ fn list(value: &RawValue) -> Option<Vec<Text<'_>>> {
 }
 
 impl Review<'_> {
-    /// The bytes in memory of its lists and maps, beside the JSON itself.
+    /// The bytes in memory of its lists and maps, without the JSON itself.
     pub fn list_bytes(&self) -> usize {
         let objects = self.object.iter().chain(&self.old_object);
         let listed: usize = objects.map(|object| object.metadata.list_bytes()).sum();
@@ -239,7 +238,7 @@ impl Review<'_> {
         listed + owned + self.user.groups.len() * size_of::<Text<'_>>()
     }
 
-    /// The same, borrowed from nothing, so that another thread can decide it.
+    /// An owned copy, which another thread can decide.
     pub fn to_static(&self) -> Review<'static> {
         let Resource { group, resource, subresource } = &self.resource;
         let [group, resource, subresource] = [group, resource, subresource].map(Text::to_static);
@@ -267,7 +266,7 @@ impl Review<'_> {
         }
     }
 
-    /// Whether the question needs [`ReviewDetails`].
+    /// Whether the decision needs [`ReviewDetails`].
     pub fn needs_details(&self) -> bool {
         let is_namespace = is_namespace(&self.resource.group, &self.resource.resource);
         match self.operation {
@@ -277,14 +276,14 @@ impl Review<'_> {
         }
     }
 
-    /// Whether a Pod is to be evicted. The object is an Eviction.
+    /// Whether the request evicts a Pod. The object in the review is an Eviction.
     pub fn evicts(&self) -> bool {
         let Self { resource, operation, .. } = self;
         let is_pod = resource.group.is_empty() && resource.resource == "pods";
         is_pod && resource.subresource == "eviction" && *operation == Operation::Create
     }
 
-    /// Whether the object would lose the hold.
+    /// Whether the request removes the hold.
     pub fn drops_hold(&self) -> bool {
         let held = |object: &Option<Object<'_>>| object.as_ref().is_some_and(Object::is_held);
         held(&self.old_object) && !held(&self.object)
@@ -292,15 +291,23 @@ impl Review<'_> {
 
     /// The object in question, for messages.
     pub fn target(&self) -> ObjectRef {
+        let object = self.old_object.as_ref().or(self.object.as_ref());
         ObjectRef::new(
             (&self.resource.group, &self.resource.resource),
             &self.namespace,
             self.target_name(),
         )
+        .with_kind(object.map_or("", |object| self.kind_name(object)))
     }
 
-    /// The name of the target. A collection delete names nothing in the
-    /// request, so the stored object has the last word.
+    /// The kind of the target, as this object of the review has it.
+    pub(super) fn kind_name<'o>(&self, object: &'o Object<'_>) -> &'o str {
+        // The object is an Eviction.
+        if self.evicts() { "Pod" } else { object.kind.as_str() }
+    }
+
+    /// The name of the target. A deletecollection has no name in the request, so the name
+    /// comes from the stored object.
     pub fn target_name(&self) -> &str {
         if !self.name.is_empty() {
             return &self.name;

@@ -1,4 +1,4 @@
-//! What a verdict is computed from, beside the question itself.
+//! The input of a decision besides the review.
 
 use std::collections::HashMap;
 
@@ -6,32 +6,32 @@ use crate::graph::{Graph, Node, StepLimit};
 use crate::objects::{ApiError, KindId, full_name};
 use crate::policy::{AppliedPolicy, NamespaceLabels, ObjectFacts, PolicySet};
 
-/// Everything that is known at the moment of a question.
+/// Everything that belay knows at the time of a decision.
 #[derive(Clone, Copy)]
 pub struct Situation<'a> {
-    /// The cluster, as far as it is known.
+    /// The objects of the cluster as the watches report them.
     pub graph: &'a Graph,
-    /// What people have said.
+    /// The policies and approvals.
     pub policies: &'a PolicySet,
-    /// What has been read live for this very question.
+    /// The live reads for this decision.
     pub live: Live<'a>,
     /// The time, in seconds since 1970.
     pub now: i64,
-    /// What an answer may cost. [`super::decide`] sets it for each review, and
-    /// the release for each pass.
+    /// The limit of work. [`super::decide`] sets it for each review, and the release for
+    /// each pass.
     pub work: StepLimit<'a>,
 }
 
-/// What stands behind the graph.
+/// The source of the graph.
 #[derive(Clone, Copy)]
 pub enum Live<'a> {
-    /// Nothing: the graph is the truth itself (a folder of files).
+    /// Files: the graph is complete.
     Graph,
-    /// A cluster, of which this has been read live.
+    /// A cluster, with these live reads.
     Read(&'a LiveReads),
 }
 
-/// Something to read from the API server.
+/// A read from the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LiveRead {
     /// One object, by name.
@@ -59,43 +59,43 @@ pub enum LiveRead {
 }
 
 impl LiveRead {
-    /// Its kind, as people name it.
+    /// The plural name of the kind with its group.
     pub fn kind_name(&self) -> String {
         let (Self::Object { group, resource, .. } | Self::List { group, resource, .. }) = self;
         full_name(group, resource)
     }
 }
 
-/// What has been read live. Whoever reads applies every object to `graph` with
-/// its edges, and notes each read and whether it succeeded. Of a read that did,
-/// what is not in the graph is not there; one that failed proves nothing.
+/// The results of live reads. The reader applies every object to `graph` with its edges
+/// and records the result of each read. After a successful read, an object that is not in
+/// the graph does not exist. A failed read proves nothing.
 #[derive(Debug, Default)]
 pub struct LiveReads {
-    /// What was found. It numbers kinds as the situation's graph does, those
-    /// that only the reads have found behind them.
+    /// The objects. The graph numbers kinds as the situation's graph does; kinds that
+    /// only the reads found have higher numbers.
     pub graph: Graph,
-    /// What was read, and why a read failed.
+    /// The reads with their results.
     pub done: HashMap<LiveRead, Result<(), ApiError>>,
 }
 
-/// What every Namespace has by itself, and gets again when it is deleted. No
-/// policy means it.
+/// Objects that the control plane creates in every Namespace and re-creates after a
+/// deletion. Policies do not apply to them.
 const DEFAULT_OBJECTS: &[(&str, &str)] =
     &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
 
 impl<'a> Situation<'a> {
-    /// What is known, for work without a limit.
+    /// A situation without a limit of work.
     pub fn new(graph: &'a Graph, policies: &'a PolicySet, live: Live<'a>, now: i64) -> Self {
         Self { graph, policies, live, now, work: StepLimit::default() }
     }
 
-    /// The policies of an object.
+    /// The policies that apply to an object, with the effect of a Pause.
     pub(crate) fn policies_of(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
         self.policies_at(self.places(), facts)
     }
 
-    /// The policies of an object, as if nobody had paused. A pause lets people
-    /// delete; it does not let go of what is held.
+    /// The policies that apply to an object, without the effect of a Pause. A Pause
+    /// allows deletes, but releases no hold.
     pub(crate) fn policies_despite_pause(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
         if self.is_default_object(facts) {
             return Vec::new();
@@ -103,7 +103,7 @@ impl<'a> Situation<'a> {
         self.policies.policies_despite_pause(self.places(), facts)
     }
 
-    /// The policies of an object in these places.
+    /// The policies that apply to an object, with these labels of Namespaces.
     pub(super) fn policies_at(
         &self,
         places: NamespaceLabels<'_>,
@@ -115,17 +115,17 @@ impl<'a> Situation<'a> {
         self.policies.policies_of(places, facts, self.now)
     }
 
-    /// Whether this is what every Namespace has by itself.
+    /// Whether the control plane creates this object in every Namespace.
     pub(super) fn is_default_object(&self, facts: ObjectFacts<'_>) -> bool {
         facts.group.is_empty() && DEFAULT_OBJECTS.contains(&(facts.resource, facts.name))
     }
 
-    /// Where objects live.
+    /// The labels of Namespaces.
     pub(super) fn places(&self) -> NamespaceLabels<'a> {
         NamespaceLabels::new(self.graph)
     }
 
-    /// What was read live.
+    /// The live reads; `None` without a cluster.
     pub(super) fn reads(&self) -> Option<&'a LiveReads> {
         match self.live {
             Live::Graph => None,
@@ -133,8 +133,8 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// An object that was read live: `Some(None)` if it was read and is not
-    /// there.
+    /// The result of a live read of an object; `Some(None)` if it does not exist, `None`
+    /// if it was not read.
     pub(super) fn read_object(
         &self,
         kind: KindId,
@@ -147,21 +147,20 @@ impl<'a> Situation<'a> {
         Some(reads.graph.object(kind, namespace, name))
     }
 
-    /// Whether this is still to be read before the verdict is final.
+    /// Whether the verdict still needs this read.
     pub(super) fn is_unread(&self, read: &LiveRead) -> bool {
         self.reads().is_some_and(|reads| !reads.done.contains_key(read))
     }
 
-    /// Whether the absence of objects of a kind is a fact: because this list
-    /// was read live, or, where that is not asked for, because the graph has
-    /// them all as of now. Where the watch is not connected the list is asked
-    /// for in any case. If not: what is to be read, or why it is unknown.
+    /// Whether belay knows all objects of a kind: from this live list, or, without
+    /// `live`, from a graph with a connected watch. Without a connected watch the list is
+    /// always needed. Otherwise returns the list to read, or why the objects are unknown.
     pub(super) fn absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
         self.absence_unless(kind, list, live, Graph::unreadable_in)
     }
 
-    /// The same, always live, where the metadata of objects says enough: an object with
-    /// too many references counts as any other.
+    /// The same, always live, for checks that need only metadata: an object with too many
+    /// references is readable for them.
     pub(super) fn absence_by_metadata(&self, kind: KindId, list: LiveRead) -> Absence {
         self.absence_unless(kind, list, true, Graph::malformed_in)
     }
@@ -193,7 +192,7 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Why not all objects of a kind in a namespace (empty: in any) are known.
+    /// Why belay does not know all objects of a kind in a namespace (empty: in any).
     pub(super) fn why_unknown(&self, kind: KindId, namespace: &str) -> String {
         let graph = self.graph;
         if !graph.is_complete(kind) {
@@ -228,19 +227,19 @@ impl<'a> Situation<'a> {
     }
 }
 
-/// Whether that nothing was found means something.
+/// Whether the absence of objects is a fact.
 pub(super) enum Absence {
-    /// It does.
+    /// It is a fact.
     Proved,
-    /// This has to be read first.
+    /// This list has to be read first.
     Unread(LiveRead),
-    /// All were looked at, and this one can't be read: it may be anything.
+    /// This object can't be read, so it may be any object.
     Unreadable {
-        /// That, in words.
+        /// A description of the object.
         object: String,
         /// Its namespace; empty for a cluster-scoped object, or if it is unknown.
         namespace: String,
     },
-    /// Nobody can tell, and why.
+    /// Unknown; the text gives the reason.
     Unknown(String),
 }

@@ -1,22 +1,22 @@
-//! A review that arrived and cannot be judged: it cannot be read, or what the
-//! verdict needs is not known, or not in time.
+//! Verdicts on reviews that belay cannot judge: the review is unreadable, or data is
+//! missing or late.
 
 use super::causes::is_elsewhere;
 use super::{AdmissionPhase, Answer, Blocker, Cause, Decision, LiveRead, Reason, Review, Verdict};
 use crate::objects::{ObjectRef, full_name};
 
-/// What is said to it.
+/// The decision for unreadable reviews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum FailurePolicy {
     /// Refuse the request.
     #[value(name = "Fail", alias = "fail")]
     Fail,
-    /// Let the request pass, with a warning.
+    /// Let the request pass.
     #[value(name = "Ignore", alias = "ignore")]
     Ignore,
 }
 
-/// The verdict on a review of which `detail` says what could not be read.
+/// The verdict on an unreadable review. `detail` says what is unreadable.
 pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolicy) -> Verdict {
     match policy {
         FailurePolicy::Fail => refuse_without_policy(target, Cause::Unknown(detail)),
@@ -24,9 +24,9 @@ pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolic
     }
 }
 
-/// The verdict on a review that nobody can judge now; `what` says why. The
-/// mutating phase lets it pass: it only puts holds on, and who is asked after
-/// it refuses what has to be refused.
+/// The verdict on a review that belay cannot judge now; `what` gives the reason. The
+/// mutating phase lets the request pass, because it only adds holds and the validating
+/// phase follows.
 pub fn decide_unknown(review: &Review<'_>, what: String) -> Verdict {
     let resource = &review.resource;
     let eviction = resource.resource == "pods" && resource.subresource == "eviction";
@@ -39,8 +39,8 @@ pub fn decide_unknown(review: &Review<'_>, what: String) -> Verdict {
     }
 }
 
-/// A verdict in a Pause: nothing is refused. A Pause makes policies Audit, but no policy
-/// refuses what can't be judged. A hold waits in a Pause as well.
+/// The verdict during a Pause, which denies nothing. A Pause turns policies to Audit, but
+/// denials of unreadable reviews come from no policy. Holds stay during a Pause.
 pub fn decide_paused(mut verdict: Verdict) -> Verdict {
     let outcomes = verdict.blockers.iter_mut().map(|blocker| &mut blocker.outcome);
     for outcome in outcomes.chain([&mut verdict.decision]) {
@@ -51,8 +51,8 @@ pub fn decide_paused(mut verdict: Verdict) -> Verdict {
     verdict
 }
 
-/// A verdict that is final though there is more to confirm: nobody asks for it
-/// any more. A refusal stands as it is, and nothing else does.
+/// The final verdict when there is no time for the reads that it still needs. A denial
+/// stays, and any other verdict becomes a denial.
 pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
     if verdict.decision == Decision::Deny {
         return Verdict { confirm: Vec::new(), ..verdict };
@@ -70,7 +70,7 @@ pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
     decide_unknown(review, what)
 }
 
-/// A read, the way kubectl names what it reads.
+/// A description of a read, with names as kubectl prints them.
 fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
     let (group, resource, namespace, name) = match read {
         LiveRead::Object { group, resource, namespace, name } => {
@@ -94,7 +94,7 @@ fn refuse_without_policy(target: ObjectRef, cause: Cause) -> Verdict {
     let blocker = Blocker {
         outcome: Decision::Deny,
         reason: Reason::Unknown,
-        // No policy says so: belay could not get that far.
+        // belay evaluated no policy.
         policies: Vec::new(),
         object: target.clone(),
         causes: vec![cause],
@@ -151,8 +151,8 @@ mod tests {
             assert_eq!((refused.decision, refused.reason), (Decision::Deny, Some(Reason::Unknown)));
             assert_eq!(
                 message(&refused).unwrap(),
-                "belay cannot tell whether pods \"p\" may go: there was no time left to confirm \
-                 deployments.apps in namespace db and 2 more reads. Way out: try again."
+                "belay can't check this request for pods \"p\": there was no time left to confirm \
+                 deployments.apps in namespace db and 2 more reads. Try again."
             );
             let final_one = verdict(decision, 0);
             assert_eq!(decide_unconfirmed(&review, final_one.clone()), final_one);

@@ -1,5 +1,5 @@
-//! UPDATE: finalizers, owner references, labels. What a DELETE would be
-//! refused for is not to be had by the back door.
+//! UPDATE: finalizers, owner references and labels. An update must not get around a
+//! policy that denies a DELETE.
 
 use super::ancestors::{AncestorApprovals, ExemptionRecords};
 use super::approved::sufficient_approvals;
@@ -19,11 +19,11 @@ use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts};
 
-/// The validating phase: the object is final.
+/// The validating phase.
 pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(old) = &review.old_object else { return Verdict::allow(review.target()) };
     let target = Item::of_review(situation, review, old);
-    // belay lets go of holds itself.
+    // belay itself releases holds.
     if situation.policies.identities.is_own(&review.user.name) {
         return Verdict::allow(target.target());
     }
@@ -34,7 +34,7 @@ pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     judgement.verdict(&[target])
 }
 
-/// Everything that an UPDATE may change to get around a policy.
+/// Checks all changes by which an UPDATE could get around a policy.
 pub(super) fn judge_changes<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
@@ -42,8 +42,8 @@ pub(super) fn judge_changes<'a>(
 ) {
     let applied = judgement.binding_policies(target);
     if review.drops_hold() {
-        // Not Terminating: the mutating phase puts it back. When that phase
-        // was skipped this one still sees it go.
+        // The mutating phase restores the hold of an object that is not Terminating. If
+        // that phase was skipped, this phase denies the removal.
         refuse_hold_removal(judgement, target);
     }
     refuse_finalizer_removal(judgement, review, target, &applied);
@@ -52,7 +52,7 @@ pub(super) fn judge_changes<'a>(
     refuse_weaker_protection(judgement, review, target);
 }
 
-/// The mutating phase, asked when the hold goes from an object that is not
+/// The mutating phase for a request that removes the hold from an object that is not
 /// Terminating.
 pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let (Some(old), Some(new)) = (&review.old_object, &review.object) else {
@@ -69,18 +69,18 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
     if verdict.decision.passes() || !review.details.rest_changes {
         return verdict;
     }
-    // Somebody replaces the object and does not know of the hold: a PUT, an
-    // apply from Git. That is no reason to refuse the rest. The hold goes back
-    // to where it was, so that a repeated apply writes nothing.
+    // A PUT or an apply from Git replaces the object without the hold. belay allows the
+    // other changes and restores the hold at its index, so that a repeated apply writes
+    // nothing.
     let index = old.hold().map_or(0, |hold| hold.index);
     let place = HoldPlace::in_list(new, index);
     let hold = Some(HoldChange { place, restored: true });
     Verdict { hold, ..Verdict::allow(target.target()) }
 }
 
-/// The hold goes, and a policy that put it on still wants it, whomever else it
-/// binds or exempts: letting go is belay's. Where belay does not release holds, it puts
-/// none on, and guards none that others put on.
+/// Denies the removal of a hold that a policy still wants, also for users whom the policy
+/// doesn't bind or exempts: only belay releases holds. Where belay releases no holds, it
+/// adds none and guards none.
 fn refuse_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
     let Situation { policies, .. } = judgement.situation;
     let ObjectFacts { group, resource, .. } = target.facts;
@@ -97,7 +97,7 @@ fn refuse_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
     }
 }
 
-/// Finalizers of others go, by somebody who is not to take them off.
+/// Denies the removal of guarded finalizers of other controllers.
 fn refuse_finalizer_removal<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
@@ -128,8 +128,8 @@ fn refuse_finalizer_removal<'a>(
     }
 }
 
-/// Without the finalizer `orphan` the collector deletes the dependents of a
-/// Terminating owner, as after a DELETE with Background.
+/// After the removal of the finalizer `orphan` the garbage collector deletes the
+/// dependents of a Terminating owner, as after a DELETE with Background.
 fn judge_orphan_removal<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
@@ -147,9 +147,8 @@ fn judge_orphan_removal<'a>(
     }
 }
 
-/// Whether nothing is left that a finalizer guards, as far as that can be
-/// known: what Kubernetes' own guard stands in the graph, what anybody else's
-/// do stands in no manifest.
+/// Whether nothing is left that a finalizer guards. The graph has the objects that the
+/// finalizers of Kubernetes guard. What other finalizers guard is unknown.
 fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str) -> bool {
     let graph = situation.graph;
     let Some(node) = target.node else { return false };
@@ -182,9 +181,8 @@ fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str)
     }
 }
 
-/// Owner references go from an object that may not lose its owner, or come to
-/// one that would then have no owner that keeps it, or one that opens a way to
-/// delete it.
+/// Checks changes of owner references: the object must not lose a protected owner, and
+/// new owners must not lead to a deletion that the policies deny.
 fn judge_owner_changes<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
@@ -193,14 +191,14 @@ fn judge_owner_changes<'a>(
 ) {
     let situation = judgement.situation;
     let (Some(old), Some(new)) = (&review.old_object, &review.object) else { return };
-    // Most updates leave them as they are.
+    // Most updates don't change owner references.
     if old.metadata.owner_references == new.metadata.owner_references {
         return;
     }
     let by_control_plane = situation.policies.identities.is_control_plane(&review.user.name);
     let [had, has] = [old, new].map(|object| object.metadata.owner_references.len());
     if had.max(has) > MOST_LIST_ENTRIES {
-        // What the collector removes keeps nothing.
+        // The garbage collector only removes references that keep nothing.
         if !by_control_plane || has >= had {
             judge_many_owner_changes(judgement, target, by_control_plane);
         }
@@ -209,8 +207,8 @@ fn judge_owner_changes<'a>(
     let before = target.owners(&situation);
     let after = Item::of_review(&situation, review, new).owners(&situation);
     situation.work.charge(before.len() + after.len());
-    // A reference that is rewritten to a version that nobody serves names the
-    // same owner, and the collector does not find it.
+    // A reference that is changed to an unserved version names the same owner, but the
+    // garbage collector can't find it.
     let resolves = |claim: &&OwnerClaim<'_>| {
         let standing = owner_state(&situation, target.facts.namespace, claim);
         !matches!(standing, OwnerState::Unresolved)
@@ -228,8 +226,8 @@ fn judge_owner_changes<'a>(
     let keeping = after.iter().filter(|claim| matches!(of(claim), OwnerState::Solid(_)));
     let keeping: Vec<_> = keeping.collect();
     let kept = !keeping.is_empty();
-    // The control plane replaces owners: a StatefulSet by one of its Pods. Other
-    // users may have added the owner that stays for this purpose.
+    // The control plane replaces owners, such as a StatefulSet by one of its Pods. Other
+    // users may have added the remaining owner for this purpose.
     if !kept || !by_control_plane {
         let unread = gone.iter().filter(|claim| matches!(of(claim), OwnerState::Unresolved));
         let unread: Vec<_> = unread.filter_map(|claim| unread_owner(&situation, claim)).collect();
@@ -243,13 +241,13 @@ fn judge_owner_changes<'a>(
             judge_owner_removal(judgement, target, (applied, still_kept), claim);
         }
     }
-    // The collector removes what keeps nothing.
+    // The garbage collector removes references that keep nothing.
     let collects = came.is_empty() && by_control_plane;
     let lost = gone.iter().any(|claim| !matches!(of(claim), OwnerState::Absent));
     if after.is_empty() || (came.is_empty() && !lost) || (collects && kept) {
         return;
     }
-    // The owner that goes may have kept the object from being deleted by others.
+    // The removed owner may have prevented the deletion of the object.
     let new = if lost { &after } else { &came };
     let member = DeletionTarget::new(*target, Propagation::Background);
     let closure = Closure::with_dependents(&situation, &member);
@@ -259,15 +257,16 @@ fn judge_owner_changes<'a>(
     } else if kept || target.is_terminating() {
         return;
     }
-    // What has owners and none that keeps it is deleted by the collector.
+    // The garbage collector deletes an object whose owners are all absent or Terminating.
     judge_closure(judgement, &[member], &closure);
     if !opens && !judgement.is_empty() && after.len() <= MOST_OWNERS_READ {
-        // The graph may lag behind an owner that was made a moment ago.
+        // The graph may lag behind the creation of an owner.
         judgement.confirm_all(after.iter().filter_map(|claim| unread_owner(&situation, claim)));
     }
 }
 
-/// Owner references change that are too many to be compared: any may come or go.
+/// Checks a change of more owner references than belay compares: any of them may be added
+/// or removed.
 fn judge_many_owner_changes<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
@@ -282,17 +281,16 @@ fn judge_many_owner_changes<'a>(
     judge_closure(judgement, &[member], &closure);
 }
 
-/// Of too many owner references belay does not know which ones go.
+/// Denies a change of more owner references than belay checks.
 fn refuse_unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, count: &str) {
-    let says = format!("changes {count} owner references, and belay does not look at that many");
+    let says = format!("changes {count} owner references, which is more than belay checks");
     judgement.refuse_unknown(target, &Cause::TooLarge(says), |policy| policy.modes.from_orphaning);
 }
 
-/// Whether new owners open a way to delete an object, or what is deleted with it,
-/// that a DELETE of the object does not have: an approval or an exemption record of
-/// an owner above it, an owner that is being deleted, perhaps with the owners above
-/// it, or that is cluster-scoped; and any owner, if a policy yields to users who may
-/// delete that owner.
+/// Whether new owners allow a deletion of the object or its dependents that a DELETE of
+/// the object does not allow. An owner does so if it or an owner above it has an approval
+/// or an exemption record or is being deleted, or if it is cluster-scoped. Any owner does
+/// so if a policy yields to users who may delete the owner.
 fn widens_deletion<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
@@ -300,7 +298,7 @@ fn widens_deletion<'a>(
     (new, after): (&[OwnerClaim<'_>], &[OwnerClaim<'_>]),
 ) -> bool {
     let situation = judgement.situation;
-    // What is in a Namespace or CRD is not all followed.
+    // The closure does not have all content of a Namespace or CRD.
     let mut protected = Container::from_item(target).is_some() || !closure.is_whole();
     let mut yields = !closure.is_whole();
     let mut look = |applied: &[AppliedPolicy<'_>]| {
@@ -318,7 +316,7 @@ fn widens_deletion<'a>(
         return false;
     }
     let above = AncestorApprovals::find(&situation, after);
-    // The control plane only adopts what a selector matches.
+    // The control plane only adopts objects that a selector matches.
     let adopts = situation.policies.identities.is_control_plane(&judgement.review.user.name);
     if above.approved || above.recorded || above.incomplete || (yields && !adopts) {
         return true;
@@ -334,7 +332,7 @@ fn widens_deletion<'a>(
             || match owner_state(&situation, namespace, claim) {
                 OwnerState::Waiting(_) => true,
                 OwnerState::Solid(owner) => going.is_being_deleted(owner),
-                // It keeps nothing, and the collector removes it.
+                // The reference keeps nothing, and the garbage collector removes it.
                 OwnerState::Absent => false,
                 OwnerState::Unresolved => unread_owner(&situation, claim).is_none(),
             }
@@ -342,25 +340,25 @@ fn widens_deletion<'a>(
     if new.iter().any(opens) {
         return true;
     }
-    // The graph may lag behind the deletion of an owner, or of one above it.
+    // The graph may lag behind the deletion of a direct or indirect owner.
     judgement.confirm_all(new.iter().filter_map(|claim| unread_owner(&situation, claim)));
     judgement.confirm_all(going.unread);
     false
 }
 
-/// What tells the owner of one reference from that of another.
+/// The key by which owner references are compared.
 fn identity<'c>(claim: &OwnerClaim<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
     (claim.kind, claim.namespace, claim.name, claim.uid)
 }
 
-/// The read of an owner, if it is still to be made.
+/// The live read of an owner, if the verdict still needs it.
 fn unread_owner(situation: &Situation<'_>, claim: &OwnerClaim<'_>) -> Option<LiveRead> {
     let read = situation.object_read(claim.kind?, claim.namespace, claim.name);
     situation.is_unread(&read).then_some(read)
 }
 
-/// Whether a StatefulSet that stays leaves a claim to itself: its
-/// persistentVolumeClaimRetentionPolicy says so.
+/// Whether the reference is that of a PersistentVolumeClaim to a StatefulSet that is not
+/// Terminating: persistentVolumeClaimRetentionPolicy may ask for its removal.
 fn is_retained(target: &Item<'_>, owner: &Item<'_>) -> bool {
     let is = |item: &Item<'_>, kind| (item.facts.group, item.facts.resource) == kind;
     !owner.is_terminating()
@@ -368,8 +366,8 @@ fn is_retained(target: &Item<'_>, owner: &Item<'_>) -> bool {
         && is(target, ("", "persistentvolumeclaims"))
 }
 
-/// One owner reference goes. `still_kept`: another owner keeps the object, and did so
-/// before.
+/// Checks the removal of one owner reference. `still_kept`: another owner keeps the
+/// object, and did so before.
 fn judge_owner_removal<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
@@ -388,8 +386,8 @@ fn judge_owner_removal<'a>(
         }
     };
     let owner: Node<'a> = match owner_state(&situation, target.facts.namespace, claim) {
-        // The collector deletes an object whose owners are gone. Only the control plane
-        // may stop that.
+        // The garbage collector deletes an object whose owners are all absent. Only the
+        // control plane may prevent that.
         OwnerState::Absent => {
             let kind = claim.kind.filter(|_| !still_kept && !by_control_plane);
             if let Some(kind) = kind {
@@ -399,10 +397,10 @@ fn judge_owner_removal<'a>(
             }
             return;
         }
-        // The collector never takes off what it cannot resolve (R2).
+        // The garbage collector never removes a reference that it can't resolve (R2).
         OwnerState::Unresolved => {
             for applied in &refusing {
-                let what = format!("its owner {}, which belay does not know", claim.name);
+                let what = format!("belay doesn't know its owner {}", claim.name);
                 let unknown = vec![Cause::Unknown(what)];
                 judgement.refuse(applied, target, Reason::Unknown, (unknown, 0));
             }
@@ -410,16 +408,17 @@ fn judge_owner_removal<'a>(
         }
         OwnerState::Waiting(owner) | OwnerState::Solid(owner) => owner,
     };
-    // An owner that ends some other way deletes its dependents, or has orphaned them.
-    // The control plane knows which. Others could keep it Terminating with a finalizer.
+    // An owner that is deleted in another way deletes its dependents, or has orphaned
+    // them, and the control plane knows which. Other users could keep it Terminating with
+    // a finalizer.
     let orphans = owner.orphans_dependents() || !owner.is_terminating();
     let owner_item = Item::of_node(&situation, owner);
     if by_control_plane && (!orphans || is_retained(target, &owner_item)) {
         return;
     }
     let policies: Vec<_> = refusing.iter().map(|applied| applied.policy).collect();
-    // Whoever approved the end of the owner with its content approved this, too. The
-    // control plane does what was asked about when the owner was deleted.
+    // An approval of the owner with scope Content covers this as well. The control plane
+    // completes a deletion that belay decided about when the owner was deleted.
     let yes = match by_control_plane {
         true => sufficient_approvals(&situation, &owner_item, &policies, ExemptionRecords::Itself),
         false => sufficient_approvals(&situation, target, &policies, ExemptionRecords::Ignored),
@@ -427,13 +426,13 @@ fn judge_owner_removal<'a>(
     if policies.is_empty() || yes.is_none() {
         refuse(judgement, object_name(owner));
     }
-    let dependent = Cause::Dependent(target.object_name(&situation));
+    let dependent = Cause::Dependent(target.object_name());
     let mut of_owner = judgement.binding_policies(&owner_item);
     of_owner.retain(|applied| {
         let by = |records| {
             sufficient_approvals(&situation, &owner_item, &[applied.policy], records).is_some()
         };
-        // What people approved is removed with the rest.
+        // Other approvals are checked at the end.
         orphaning(&applied) && (by(ExemptionRecords::Ignored) || !by(ExemptionRecords::Itself))
     });
     for applied in &of_owner {

@@ -1,4 +1,4 @@
-//! Question 5 of a DELETE: who needs the object and would be left.
+//! Question 5 of a DELETE: the remaining users of the object.
 
 use super::causes::{CauseList, LISTED, cause_of_object, is_elsewhere};
 use super::item::{Item, is_waiting_finalizer, object_name};
@@ -12,25 +12,24 @@ use crate::graph::{
 use crate::objects::{KeyedMap, Uid, full_name};
 use crate::policy::{InUse, ObjectFacts};
 
-/// So many users are looked at, at the most: whether a thousand or ten
-/// thousand need an object, the answer is the same.
+/// The limit of users that belay checks. More users do not change the verdict.
 const COUNTED: usize = 1_000;
 
-/// So many owners at the top are asked for in one go.
+/// The limit of topmost owners that one verdict reads live.
 const CONFIRMED: usize = 16;
 
-/// What was found of the users of an object.
+/// The users of an object.
 #[derive(Default)]
 pub(super) struct UserFindings {
-    /// Those that are in the way, by their managers.
+    /// The users that block the deletion, by their managers.
     pub(super) blocking: Vec<Cause>,
-    /// How many more there are.
+    /// The number of further causes.
     pub(super) more: usize,
-    /// Those that go by themselves: the hold waits for them.
+    /// The users that are certain to be deleted: the hold waits for them.
     pub(super) doomed: Vec<Cause>,
-    /// What has to be read live before this counts.
+    /// The live reads that this result needs.
     pub(super) confirm: Vec<LiveRead>,
-    /// What cannot be known, and why.
+    /// The cause if the users are unknown.
     pub(super) unknown: Option<Cause>,
 }
 
@@ -67,7 +66,7 @@ pub(super) fn users<'a>(
             break;
         }
     }
-    // With a hold, too: where a watch is not connected, lists are read.
+    // Also for a held object: without a connected watch belay reads lists.
     if let Some(reads) = situation.reads().filter(|_| blocking.is_empty()) {
         for user in counting_users(situation, item, in_use, &reads.graph) {
             if blocking.looked_at >= COUNTED || !situation.work.charge(1) {
@@ -85,7 +84,7 @@ pub(super) fn users<'a>(
         prove_absence(situation, item, live, &mut found);
     }
     let (blocking, doomed) = (blocking.in_order(), doomed.in_order());
-    // In `delete sts/x pvc/y` the graph lags behind exactly here.
+    // After `kubectl delete sts/x pvc/y` the graph may lag behind the first deletion.
     let roots = blocking.users.iter().take(CONFIRMED).filter(|_| held);
     let reads = roots.filter_map(|(_, user)| {
         let root = owners.root(user.node);
@@ -108,15 +107,15 @@ fn is_deleted_together(fates: &Fates, user: Node<'_>) -> bool {
     })
 }
 
-/// Users by their managers: ten Pods of a Deployment are one cause. Nothing is
-/// put into words before it is known which three are told.
+/// Users by their managers: ten Pods of a Deployment are one cause. Causes are only built
+/// for the users that messages list.
 struct UsersByManager<'s, 'a> {
     situation: &'s Situation<'a>,
     in_use: &'s InUse,
-    /// The namespace of what they use, or what they use; empty for another cluster-scoped
-    /// object.
+    /// The namespace of the used object, or the used Namespace; empty for another
+    /// cluster-scoped object.
     namespace: &'a str,
-    /// For each manager the user that says most.
+    /// The best example of a user for each manager.
     users: Vec<(Node<'a>, User<'a>)>,
     index: KeyedMap<Uid, usize>,
     looked_at: usize,
@@ -154,9 +153,8 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
         nodes.iter().any(|node| is_elsewhere(self.namespace, node.namespace()))
     }
 
-    /// Puts those of other namespaces behind the others, and of each the first ones
-    /// by name in front, so that an answer does not depend on the order in which
-    /// users were found.
+    /// Sorts the users of other namespaces behind the others, and moves the first ones by
+    /// name to the front, so that the result does not depend on the order of the search.
     fn in_order(mut self) -> Self {
         let users = std::mem::take(&mut self.users);
         let (elsewhere, here): (Vec<_>, Vec<_>) =
@@ -172,11 +170,11 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
         self
     }
 
-    /// Those that are told, in words, and how many more there are.
+    /// The causes that messages list, and the number of the others.
     fn causes(&self) -> (Vec<Cause>, usize) {
         let mut causes = CauseList::new(self.namespace);
         for (manager, user) in &self.users {
-            // One of the two may be cluster-scoped.
+            // The manager or the user may be cluster-scoped.
             let nodes = [*manager, user.node].map(Node::namespace);
             let apart = nodes.into_iter().find(|other| is_elsewhere(self.namespace, other));
             causes.add(apart.unwrap_or(self.namespace), || Cause::User {
@@ -193,18 +191,18 @@ fn by_name<'g>(node: Node<'g>) -> (&'g str, &'g str, &'g str) {
     (&node.info().kind, node.namespace(), node.name())
 }
 
-/// A Pod that runs says more than the template it was made from.
+/// A running Pod is a better example than its template.
 fn rank<'g>(manager: Node<'g>, user: &User<'g>) -> impl Ord + use<'g> {
     let (kind, _, name) = by_name(user.node);
     (kind != "Pod", manager.uid() == user.node.uid(), name, user.path())
 }
 
-/// Whether anybody needs the object at all, as far as the graph knows.
+/// Whether the graph has any user of the object.
 pub(super) fn is_used<'a>(situation: &Situation<'a>, item: &Item<'a>, in_use: &'a InUse) -> bool {
     counting_users(situation, item, in_use, situation.graph).next().is_some()
 }
 
-/// The users that a policy counts, among those that this graph knows.
+/// The users in this graph that a policy counts.
 pub(crate) fn counting_users<'a>(
     situation: &Situation<'a>,
     item: &Item<'a>,
@@ -233,7 +231,7 @@ fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
     let excused = match user.excuse() {
         Excuse::None => false,
         Excuse::Optional => !in_use.optional,
-        // What is kept for a rollback counts for those who say so.
+        // A scaled-down ReplicaSet counts only for policies that name its kind.
         Excuse::ScaledDown => !in_use.by.iter().any(|by| by.names_resource(facts.resource)),
     };
     if user.strength() != Strength::Needs || excused || user.node.progress() == Progress::Finished {
@@ -244,7 +242,7 @@ fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
         || !matches!(find_selected_owner(situation, user.node, in_use), OwnerSearch::Absent)
 }
 
-/// Whether a policy means this object by itself.
+/// Whether `by` of a policy selects this object.
 fn selects_user(in_use: &InUse, node: Node<'_>) -> bool {
     in_use.by.iter().any(|by| by.matches(ObjectFacts::of_node(node)))
 }
@@ -289,7 +287,7 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
     let Some(kind) = item.kind else {
         let ObjectFacts { group, resource, .. } = item.facts;
         let name = full_name(group, resource);
-        found.unknown = Some(Cause::Unknown(format!("{name} is no kind that belay knows")));
+        found.unknown = Some(Cause::Unknown(format!("belay doesn't know the kind {name}")));
         return;
     };
     for (needer, crosses) in situation.policies.needers(&situation.graph.kinds, kind) {
@@ -305,7 +303,7 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
             }
             Absence::Unknown(why) => {
                 let kind = &situation.graph.kinds.info(needer).kind;
-                let what = format!("objects of kind {kind} may need it: {why}");
+                let what = format!("objects of kind {kind} may use it: {why}");
                 found.unknown = Some(Cause::Unknown(what));
                 return;
             }

@@ -1,4 +1,4 @@
-//! The answer, as plain data.
+//! The result of a decision, as plain data.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use crate::objects::{Object, ObjectRef, one_line_name};
 use crate::policy::api::Action;
 use crate::policy::{DiscountReason, Source};
 
-/// What belay says to a request, from the mildest to the strictest.
+/// The result for a request, from the mildest to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub enum Decision {
     /// The request passes.
     Allow,
-    /// It passes, and what action Deny would have refused is recorded.
+    /// The request passes. belay records what action Deny would have denied.
     Audit,
-    /// It passes with a warning that says what action Deny would have refused.
+    /// The request passes with a warning about what action Deny would have denied.
     Warn,
-    /// It passes with a warning: the object stays Terminating until nothing
-    /// needs it any more.
+    /// The request passes with a warning: the object stays Terminating until nothing uses
+    /// it.
     Hold,
-    /// The request is refused.
+    /// The request is denied.
     Deny,
 }
 
@@ -53,28 +53,28 @@ impl From<Action> for Decision {
     }
 }
 
-/// The fixed word that goes into `status.reason` of a refusal. Of several
-/// blockers that are as strict, the one that stands first here is told first.
+/// The value of `status.reason` in a denial. Messages list equally strict blockers in
+/// this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub enum Reason {
-    /// The object itself is protected, whoever uses it.
+    /// A policy protects the object, also while nothing uses it.
     Protected,
-    /// Something needs the object.
+    /// The object is in use.
     InUse,
-    /// Something is in it.
+    /// The Namespace or CRD has content.
     NotEmpty,
-    /// Something exists that keeps it.
+    /// Objects exist for which the policy keeps this one.
     StillNeeded,
-    /// Something would lose its owner.
+    /// An object would lose its owner.
     WouldOrphan,
-    /// A finalizer would go that is not the requester's to take off.
+    /// The request removes a finalizer that the user may not remove.
     FinalizerGuarded,
-    /// Something that the verdict needs could not be read.
+    /// belay could not read everything that the verdict needs.
     Unknown,
 }
 
 impl Reason {
-    /// The word.
+    /// The value in `status.reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Protected => "Protected",
@@ -88,7 +88,7 @@ impl Reason {
     }
 }
 
-/// An object, the way people name it: `StatefulSet db/postgres`.
+/// An object by kind, namespace and name: `StatefulSet db/postgres`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
     /// Its kind.
@@ -108,124 +108,122 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// What makes a policy refuse.
+/// The cause of a denial.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// The policy refuses by itself.
+    /// The policy always protects the object.
     Always,
-    /// The object is reached by a cascade or a finalizer is at work already;
-    /// whether anything needs it is found out before it goes.
+    /// A cascade reaches the object. The release checks its users before the object is
+    /// removed.
     Unproved,
-    /// Somebody needs it.
+    /// A user of the object.
     User {
-        /// Who, by the owner that the policy means, or by the one at the top.
+        /// The owner that the policy selects, or the topmost owner of the user.
         root: ObjectName,
-        /// By whom of its, if it is not the root itself.
+        /// The user, if it is not the root.
         through: Option<ObjectName>,
-        /// Where in the user's manifest.
+        /// The field in the manifest of the user.
         path: String,
     },
-    /// Something is in it.
+    /// The Namespace or CRD has content.
     Content {
         /// What.
         object: ObjectName,
-        /// Why it counts.
+        /// Why this content keeps its container.
         why: ContentReason,
     },
-    /// Something exists.
+    /// An object whose existence keeps the object.
     Exists(ObjectName),
-    /// It would lose this dependent.
+    /// The owner would lose this dependent.
     Dependent(ObjectName),
-    /// It would lose this owner.
+    /// The dependent would lose this owner.
     Owner(ObjectName),
-    /// The hold would go.
+    /// The request removes the hold.
     Hold {
         /// Whether the object is Terminating.
         terminating: bool,
     },
-    /// This finalizer of somebody else's would go.
+    /// The request removes this finalizer of another controller.
     Finalizer(String),
-    /// Labels or annotations would change so that this is protected less: the
-    /// object itself, or one in the Namespace whose labels change.
+    /// The request changes labels or annotations so that this object loses protection:
+    /// the target, or an object in the Namespace whose labels change.
     WeakerProtection(ObjectName),
-    /// These are in another namespace than the object that they keep. A client
-    /// may not be allowed to read it: it learns neither names nor kinds nor how
-    /// many there are.
+    /// Causes in another namespace than the object. The client may lack the right to read
+    /// that namespace, so messages show neither names nor kinds nor their number.
     Elsewhere {
-        /// As many as are listed.
+        /// At most the number that messages list.
         causes: Vec<Cause>,
         /// How many more there are.
         more: usize,
     },
-    /// Something is not known; the words say what, and why.
+    /// Something is unknown; the text gives the reason.
     Unknown(String),
-    /// There is too much of something; the words say of what.
+    /// Something exceeds a limit; the text names the limit.
     TooLarge(String),
-    /// belay could not get so far as to ask what any policy says; the words
-    /// say why.
+    /// belay could not evaluate any policy; the text gives the reason.
     Unproven(String),
 }
 
-/// Why content counts.
+/// Why content keeps its container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContentReason {
-    /// Anything does.
+    /// The policy counts any object.
     Anything,
-    /// It is a bound claim.
+    /// It is a bound PersistentVolumeClaim.
     Bound,
     /// It is protected by this policy.
     Protected(Source),
-    /// It has the hold for this policy, and only where it is can that be
-    /// taken off.
+    /// This policy placed a hold on it. Without its Namespace nobody could remove the
+    /// hold.
     Held(Source),
 }
 
-/// One reason why a request is refused, or would be.
+/// One reason for a denial, or for the denial that action Warn or Audit replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
-    /// What comes of it: Deny, Hold, Warn or Audit.
+    /// Deny, Hold, Warn or Audit.
     pub outcome: Decision,
-    /// The fixed word.
+    /// The value in `status.reason`.
     pub reason: Reason,
-    /// The policies that say so.
+    /// The policies that are the reason.
     pub policies: Vec<Source>,
-    /// The object that they protect: the target, or one that would go along.
+    /// The protected object: the target, or an object that would be deleted as well.
     pub object: ObjectRef,
-    /// What makes them refuse, as many as are listed.
+    /// At most the number of causes that messages list.
     pub causes: Vec<Cause>,
     /// How many more there are.
     pub more: usize,
-    /// How many different people have to approve before it passes.
+    /// How many different people must approve.
     pub people: usize,
     /// Whether an approval of the target with its content covers the object.
     pub is_content: bool,
 }
 
-/// Why a request passes that a policy refuses.
+/// Why a request passes although a policy denies it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// The approvals that were enough, by name.
+    /// The names of the approvals that were sufficient.
     pub approvals: Vec<String>,
-    /// Policies that exempt the one who asks.
+    /// The policies that exempt the user.
     pub exempted: Vec<Source>,
 }
 
-/// An exemption, to be written down as an approval of belay's own so that the
-/// collectors' deletes pass which follow from this one.
+/// An exemption that belay records as an approval of its own, so that the deletes of the
+/// garbage collector that follow from this request pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exemption {
     /// The uid of the target.
     pub uid: String,
-    /// Who is exempt.
+    /// The exempt user.
     pub user: String,
-    /// By which policies.
+    /// The policies that exempt the user.
     pub policies: Vec<Source>,
-    /// For how long it is good.
+    /// How long the record is in force.
     pub seconds: i64,
 }
 
-/// An exemption record that is to be deleted before the answer, because another
-/// subject deletes the object that it names.
+/// An exemption record that belay deletes before the answer, because another subject
+/// deletes the object that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevokedRecord {
     /// The name of the approval.
@@ -255,28 +253,28 @@ impl std::fmt::Display for IneffectiveApproval {
 /// What the mutating phase does to the object's finalizers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldChange {
-    /// Where the hold goes.
+    /// The place of the hold in the list of finalizers.
     pub place: HoldPlace,
-    /// Whether the request would have dropped it.
+    /// Whether the request removes the hold and belay restores it.
     pub restored: bool,
 }
 
-/// Where the hold goes.
+/// The place of the hold in the list of finalizers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldPlace {
-    /// The hold becomes the first entry of an array that is not there yet.
+    /// The object has no list of finalizers yet.
     First,
-    /// The hold is inserted into the array that is there.
+    /// The object has a list of finalizers.
     At {
-        /// Where.
+        /// The index of the hold in the list.
         index: usize,
-        /// What is there.
+        /// The list before the change.
         finalizers: Vec<String>,
     },
 }
 
 impl HoldPlace {
-    /// The place in the list that this object has, at this index or at the end.
+    /// The place in the list of this object, at this index or at the end.
     pub(crate) fn in_list(object: &Object<'_>, index: usize) -> Self {
         match &object.metadata.finalizers {
             None => Self::First,
@@ -288,63 +286,63 @@ impl HoldPlace {
     }
 }
 
-/// How a refusal is answered.
+/// The HTTP code of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// 403: the one code that every caller understands as "no" and repeats
-    /// with our words (404, 405 and 409 are not).
+    /// 403. All clients treat this code as a denial and print the message; they do not
+    /// for 404, 405 and 409.
     Forbidden,
-    /// 429: a drain takes it as "later", and tries again.
+    /// 429. `kubectl drain` retries after this code.
     TooManyRequests,
 }
 
-/// A verdict: everything that any rendering of it needs.
+/// The result of a decision. It contains everything that its renderings need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is said.
+    /// The decision.
     pub decision: Decision,
-    /// The fixed word of the strictest blocker.
+    /// The reason of the strictest blocker.
     pub reason: Option<Reason>,
     /// The object in question.
     pub target: ObjectRef,
-    /// Why, the strictest first; empty when nothing stands against the request.
+    /// The reasons, the strictest first; empty if no policy objects to the request.
     pub blockers: Vec<Blocker>,
     /// How many more blockers there are, as strict as the first.
     pub more: usize,
-    /// Why it passes although a policy refuses.
+    /// Why the request passes although a policy denies it.
     pub overrides: Overrides,
-    /// What is to be written down, unless it is a dry run.
+    /// The exemption to record; `None` for a dry run.
     pub exemption: Option<Exemption>,
-    /// Which records are to be deleted, unless it is a dry run.
+    /// The exemption records to delete; empty for a dry run.
     pub revoked: Vec<RevokedRecord>,
-    /// Approvals in force that don't count for what refuses.
+    /// Approvals in force that don't count for the denying policies.
     pub ineffective_approvals: Vec<IneffectiveApproval>,
-    /// What happens to the hold.
+    /// The change of the hold in the mutating phase.
     pub hold: Option<HoldChange>,
-    /// What has to be read live before the verdict is final.
+    /// The live reads that the verdict still needs; empty when it is final.
     pub confirm: Vec<LiveRead>,
-    /// How a refusal is answered.
+    /// The HTTP code of a denial.
     pub answer: Answer,
-    /// Whether the same DELETE would pass, as far as is known, if it cascaded in
-    /// the background; asked only of a refusal that orphaning causes.
+    /// Whether the same DELETE with background cascading would pass. Only evaluated for
+    /// denials because of orphaning.
     pub background_passes: bool,
-    /// Whether Events, statuses, logs and metrics may describe it.
+    /// Whether Events, statuses, logs and metrics may describe the verdict.
     pub recorded: Recordable,
 }
 
-/// Whether a verdict may be recorded: a caller who knows the path can name any object.
+/// Whether belay may record a verdict. A caller who knows the path can name any object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recordable {
     /// The object of the review may not exist.
     No,
-    /// belay doesn't have all objects of its kind, so it may be made up.
+    /// belay doesn't know all objects of the kind, so the object may be made up.
     Unproved,
     /// The object exists.
     Proved,
 }
 
 impl Verdict {
-    /// Nothing stands against it.
+    /// A verdict that allows the request.
     pub fn allow(target: ObjectRef) -> Self {
         Self {
             decision: Decision::Allow,
@@ -364,7 +362,7 @@ impl Verdict {
         }
     }
 
-    /// Something stands against it, the strictest first.
+    /// A verdict with these blockers, the strictest first.
     pub fn from_blockers(target: ObjectRef, blockers: Vec<Blocker>) -> Self {
         let strictest = blockers.first();
         Self {
@@ -375,8 +373,8 @@ impl Verdict {
         }
     }
 
-    /// Whether it refuses for nothing but what is not known: with what could be
-    /// read nobody can tell whether it would pass.
+    /// Whether the verdict denies the request only because belay could not read
+    /// something.
     pub fn is_unknown(&self) -> bool {
         let mut denying = self.blockers.iter().filter(|b| b.outcome == Decision::Deny);
         self.decision == Decision::Deny

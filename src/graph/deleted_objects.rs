@@ -1,10 +1,9 @@
-//! What is remembered of objects that are gone, for as long as somebody still
-//! names them as an owner: whose dependents they were themselves. And of owners that
-//! an object has lost.
+//! Deleted objects that other objects still name as an owner, with their own owners; and
+//! owners that an object has lost.
 //!
-//! A background deletion takes the owner first and its dependents one level
-//! after the other, so the last ones ask for their DELETE when the object that
-//! somebody approved has long been gone, and everything between with it.
+//! A background deletion removes the owner first, and then its dependents level by level.
+//! So the DELETE of the last dependents arrives long after the removal of the approved
+//! object and of the owners in between.
 
 use std::collections::VecDeque;
 
@@ -12,25 +11,25 @@ use super::node_id::NodeId;
 use super::slot::OwnerClaim;
 use crate::objects::{KeyedMap, KindId, NumberMap, Uid};
 
-/// An object that is gone, while dependents of it are left.
+/// A deleted object with remaining dependents.
 #[derive(Debug)]
 pub struct DeletedObject {
-    /// Its owners, or the first of them.
+    /// Its owners, up to the limit.
     pub owners: Box<[RememberedOwner]>,
-    /// The resourceVersion at which it may last have gained one of them.
+    /// The latest resourceVersion at which one of these owners may have been added.
     pub owners_version: u64,
-    /// Those that it had lost since then.
+    /// The owners that were removed since then.
     pub past_owners: Vec<PastOwner>,
-    /// Whether it had others.
+    /// Whether it had more owners.
     pub had_more_owners: bool,
-    /// Since when it had been Terminating when it went, if it was seen so.
+    /// Its deletion time; `None` if the graph never saw it Terminating.
     pub deleted: Option<i64>,
 }
 
-/// An owner that an object has lost, while it has kept others.
+/// An owner that an object has lost while it kept others.
 #[derive(Debug)]
 pub struct PastOwner {
-    /// Which.
+    /// The owner.
     pub owner: RememberedOwner,
     /// The resourceVersion at which the object was first seen without it.
     pub version: u64,
@@ -49,46 +48,45 @@ pub struct RememberedOwner {
     pub uid: Uid,
 }
 
-/// The objects that are gone and not forgotten.
+/// The deleted objects that the graph remembers.
 #[derive(Debug, Default)]
 pub(super) struct DeletedObjects {
     by_uid: KeyedMap<Uid, DeletedObject>,
-    /// The owners that objects have lost which are there.
+    /// The owners that existing objects have lost.
     past_owners: NumberMap<NodeId, Vec<PastOwner>>,
-    /// How many of these there are, and in each namespace.
+    /// The number of lost owners, in total and by namespace.
     past: usize,
     past_in: NumberMap<NodeId, usize>,
-    /// How many of them all name this uid as their owner.
+    /// How many remembered objects name a uid as their owner.
     named: KeyedMap<Uid, u32>,
-    /// How many owners they name.
+    /// How many owners the remembered objects have.
     owners: usize,
-    /// In the order in which they were buried.
+    /// In the order of their deletion.
     order: VecDeque<Uid>,
 }
 
-/// So many objects and owners are remembered. Owners in a cycle name each other
-/// and would never be forgotten, and anybody can make such cycles.
+/// The limit of remembered objects and owners. Owners in a cycle name each other and
+/// would never be forgotten, and any user can create such cycles.
 const MOST: usize = 131_072;
 
-/// So many owners of one object are remembered, each with a name of at most
-/// this length.
+/// The limit of remembered owners of one object, and the longest name of an owner.
 const MOST_OWNERS: usize = 8;
 const LONGEST_NAME: usize = 253;
 
-/// So many owners that objects have lost are remembered, and so many in one namespace:
-/// its editors can have objects lose as many as they like.
+/// The limit of lost owners, in total and in one namespace: editors of a namespace can
+/// make objects lose any number of owners.
 const MOST_PAST: usize = MOST / 2;
 const MOST_PAST_IN_ONE: usize = MOST / 32;
 
 impl RememberedOwner {
-    /// None, if the name is longer than any that an object has, or the kind is not known.
+    /// `None` if the name is longer than names of objects, or the kind is unknown.
     pub(super) fn new(claim: OwnerClaim<'_>) -> Option<Self> {
         let OwnerClaim { kind, namespace, name, uid, .. } = claim;
         let (namespace, name) = (namespace.into(), name.into());
         (claim.name.len() <= LONGEST_NAME).then_some(Self { kind: kind?, namespace, name, uid })
     }
 
-    /// As a reference names it, in whatever version.
+    /// The owner as a reference names it, in any version.
     pub fn claim(&self) -> OwnerClaim<'_> {
         let Self { kind, namespace, name, uid } = self;
         OwnerClaim { kind: Some(*kind), version: None, namespace, name, uid: *uid }
@@ -96,8 +94,8 @@ impl RememberedOwner {
 }
 
 impl DeletedObject {
-    /// An object with these owners. Of many, or of those with names that nothing
-    /// has, it is remembered that there were more.
+    /// An object with these owners. Beyond the limits it only has the fact that there
+    /// were more.
     pub(super) fn new<'a>(
         owners: impl ExactSizeIterator<Item = OwnerClaim<'a>>,
         deleted: Option<i64>,
@@ -108,7 +106,7 @@ impl DeletedObject {
         Self { had_more_owners, owners, owners_version: 0, past_owners: Vec::new(), deleted }
     }
 
-    /// The owners that it has and had.
+    /// The current and the lost owners.
     fn owner_uids(&self) -> impl Iterator<Item = Uid> {
         let past = self.past_owners.iter().map(|past| &past.owner);
         self.owners.iter().chain(past).map(|owner| owner.uid)
@@ -120,7 +118,7 @@ impl DeletedObjects {
         self.by_uid.get(&uid)
     }
 
-    /// Whether a grave names this uid as an owner.
+    /// Whether a remembered object names this uid as an owner.
     pub(super) fn name_as_owner(&self, uid: Uid) -> bool {
         self.named.contains_key(&uid)
     }
@@ -135,7 +133,7 @@ impl DeletedObjects {
             None => self.order.push_back(uid),
         }
         if self.size() > MOST || self.order.len() > MOST {
-            // Many of these have been forgotten in their turn.
+            // Many of these objects are forgotten by now.
             self.order.retain(|uid| self.by_uid.contains_key(uid));
             while self.size() > MOST / 2
                 && let Some(oldest) = self.order.pop_front()
@@ -147,8 +145,8 @@ impl DeletedObjects {
         }
     }
 
-    /// Nobody alive names this uid any more. Unless a grave does, it is
-    /// forgotten, and then perhaps those whom only it named.
+    /// No existing object names this uid. Forgets it unless a remembered object names it,
+    /// and then the objects that only it named.
     pub(super) fn forget(&mut self, uid: Uid, is_named_by_the_living: impl Fn(Uid) -> bool) {
         let mut next = vec![uid];
         while let Some(uid) = next.pop() {
@@ -182,13 +180,13 @@ impl DeletedObjects {
         }
     }
 
-    /// The owners that an object which is there has lost.
+    /// The owners that an existing object has lost.
     pub(super) fn past_owners(&self, id: NodeId) -> &[PastOwner] {
         self.past_owners.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// Remembers owners that an object in this namespace has lost. Says whether there is
-    /// room for them.
+    /// Remembers owners that an object in this namespace has lost. Returns whether the
+    /// limits allow it.
     pub(super) fn remember_lost_owners(
         &mut self,
         id: NodeId,
@@ -215,7 +213,8 @@ impl DeletedObjects {
         true
     }
 
-    /// Forgets them. What only they named is still remembered.
+    /// Forgets the lost owners of an object. Objects that only they named stay
+    /// remembered.
     pub(super) fn take_past_owners(&mut self, id: NodeId, namespace: NodeId) -> Vec<PastOwner> {
         let past = self.past_owners.remove(&id).unwrap_or_default();
         self.past -= past.len();

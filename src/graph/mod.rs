@@ -1,9 +1,8 @@
-//! Who needs whom.
+//! The graph of objects and their references.
 //!
-//! A plain struct with `apply`, `delete` and `reset`. Every object has a node,
-//! and so has everything that an object refers to: a reference to what is
-//! absent is an edge all the same, and starts to count when the object
-//! appears.
+//! A plain struct with `apply`, `delete` and `reset`. Every object has a node, and so has
+//! every object that a reference names. A reference to an absent object is an edge that
+//! starts to count when the object is created.
 //!
 //! ```text
 //!              owner                    use (needs, mentions, produces)
@@ -13,9 +12,8 @@
 //!                                        resource to its CRD)
 //! ```
 //!
-//! [`fates`] answers what a deletion does to everything else, by the rules R1
-//! to R14 of docs/THEORY.md. It is the one answer that admission, the preview
-//! and the release share.
+//! [`fates`] computes the effects of a deletion on other objects, by the rules R1 to R14
+//! of docs/THEORY.md. Admission, the preview and the release share it.
 
 mod absence;
 mod coverage;

@@ -1,4 +1,4 @@
-//! Questions about one node that are not about a deletion.
+//! The users and owners of a node.
 
 use super::edges::{Excuse, OpenEdge, OwnerEdge, Strength, UseEdge};
 use super::node::Node;
@@ -8,26 +8,26 @@ use super::steps::StepLimit;
 use super::store::Graph;
 use crate::objects::{KindId, Uid};
 
-/// Somebody with a use edge to a node.
+/// A user of a node.
 #[derive(Clone, Copy)]
 pub struct User<'g> {
-    /// Who.
+    /// The user.
     pub node: Node<'g>,
-    /// By which edge.
+    /// The edge to the used object.
     pub edge: UserEdge<'g>,
 }
 
-/// The edge by which a user reaches what it uses.
+/// The edge from a user to the used object.
 #[derive(Clone, Copy)]
 pub enum UserEdge<'g> {
     /// By name.
     Use(&'g UseEdge),
-    /// By what matches.
+    /// By a selector.
     Open(&'g OpenEdge),
 }
 
 impl<'g> User<'g> {
-    /// What the edge says, before the excuse, and before the user's progress counts.
+    /// The strength of the edge, without excuse and progress of the user.
     pub fn strength(&self) -> Strength {
         match self.edge {
             UserEdge::Use(edge) => edge.strength,
@@ -43,7 +43,7 @@ impl<'g> User<'g> {
         }
     }
 
-    /// Where in the user's manifest the edge stands.
+    /// The field in the manifest of the user.
     pub fn path(&self) -> &'g str {
         match self.edge {
             UserEdge::Use(edge) => &edge.path,
@@ -51,8 +51,8 @@ impl<'g> User<'g> {
         }
     }
 
-    /// Whether the user breaks without what it uses: the edge *needs*, has no
-    /// excuse, and the user has not finished.
+    /// Whether the user breaks without the object: the edge *needs*, has no excuse, and
+    /// the user has not finished.
     pub fn needs(&self) -> bool {
         self.strength() == Strength::Needs
             && self.excuse() == Excuse::None
@@ -60,7 +60,7 @@ impl<'g> User<'g> {
     }
 }
 
-/// What selectors see of an object.
+/// The fields of an object that selectors match.
 pub struct SelectorTarget<'a, L> {
     /// Its kind.
     pub kind: KindId,
@@ -70,20 +70,19 @@ pub struct SelectorTarget<'a, L> {
     pub name: &'a str,
     /// Its labels.
     pub label: L,
-    /// How many steps it takes to find a label, about.
+    /// About how many steps it takes to find a label.
     pub label_steps: usize,
-    /// What the search may cost.
+    /// The limit of work.
     pub work: StepLimit<'a>,
 }
 
 impl Graph {
-    /// Everybody with a use edge to a node, in no particular order and one by
-    /// one: whoever needs three of ten thousand takes three.
+    /// All users of a node, lazily and in no particular order.
     pub fn users(&self, id: NodeId) -> impl Iterator<Item = User<'_>> {
         self.users_within(id, StepLimit::default())
     }
 
-    /// The same, within a budget: when it is used up, there may be more.
+    /// The same within a budget: when it is used up, there may be more users.
     pub fn users_within<'g>(
         &'g self,
         id: NodeId,
@@ -103,8 +102,7 @@ impl Graph {
         self.named_users(id, target.map(Node::uid), work).chain(matching.into_iter().flatten())
     }
 
-    /// Everybody with a use edge by name to a node, or to the object of this
-    /// uid that has its place.
+    /// All users by name of a node, or of the object with this uid at its coordinates.
     pub fn named_users<'g>(
         &'g self,
         id: NodeId,
@@ -113,7 +111,7 @@ impl Graph {
     ) -> impl Iterator<Item = User<'g>> {
         let users = self.users_by_name(id).take_while(move |_| work.charge(1));
         users.flat_map(move |node| {
-            // They stand in the order of what they lead to.
+            // Edges are sorted by their target.
             let uses = node.uses();
             let first = uses.partition_point(|edge| edge.to < id);
             let edges = uses[first..].iter().take_while(move |edge| edge.to == id);
@@ -124,9 +122,8 @@ impl Graph {
         })
     }
 
-    /// Everybody with an open edge that matches an object, whether the graph
-    /// has that object or not. Only those who look for its kind in its
-    /// namespace are asked.
+    /// All users whose selectors match an object, which need not be in the graph. Only
+    /// selectors for its kind and namespace are checked.
     pub fn selector_users<'g, 'l, L: Fn(&str) -> Option<&'l str> + Copy>(
         &'g self,
         sought: SelectorTarget<'g, L>,
@@ -157,7 +154,7 @@ impl Graph {
         })
     }
 
-    /// The live owner that a reference really means: there, and with its uid.
+    /// The existing owner of a reference, with the uid of the reference.
     pub fn owner(&self, item: Node<'_>, owner: &OwnerEdge) -> Option<Node<'_>> {
         let resolvable = self.is_resolvable(item, owner);
         self.get(owner.to).filter(|node| resolvable && node.uid() == owner.uid)

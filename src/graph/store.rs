@@ -1,4 +1,4 @@
-//! How objects come and go.
+//! The store: adds, changes and removes objects.
 
 use super::coverage::{KindCoverage, too_many_references};
 use super::deleted_objects::{DeletedObject, DeletedObjects, PastOwner, RememberedOwner};
@@ -13,32 +13,31 @@ use crate::objects::{
     OwnerReference, PackedList, PackedMap, Uid, split_api_version,
 };
 
-/// What an `apply` did.
+/// The effect of [`Graph::apply`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyResult {
     /// The object is new.
     Created,
-    /// It was known, under the same uid.
+    /// The object was known, with the same uid.
     Updated,
-    /// Another object of that name was known; this one takes its place.
+    /// Another object with this name was known; the new one replaces it.
     Replaced,
 }
 
-/// The graph. Cheap to look at, and only ever changed by one at a time.
+/// The graph of objects. Reads are cheap, and there is one writer.
 #[derive(Debug, Default)]
 pub struct Graph {
-    /// The kinds that are known. When the scope of a kind turns out to be
-    /// another one than was believed, what refers to it has to be applied again;
-    /// versions that come and go are looked up when it matters.
+    /// The known kinds. If the scope of a kind changes, objects that refer to it must be
+    /// applied again. Served versions are looked up on use.
     pub kinds: Kinds,
     interner: Interner,
     pub(super) nodes: Nodes,
     by_kind: NumberMap<KindId, IdSet>,
     members: NumberMap<NodeId, IdSet>,
-    /// Who has open edges, by what they are looked for in.
+    /// The objects with open edges, by namespace and kind of their targets.
     pub(super) open: NumberMap<(NodeId, KindId), IdSet>,
     pub(super) dependents: Dependents,
-    /// How many owner references lead from objects of a kind to a kind.
+    /// The number of owner references from objects of one kind to another kind.
     owner_kinds: NumberMap<(KindId, KindId), usize>,
     pub(super) coverage: KindCoverage,
     deleted_objects: DeletedObjects,
@@ -55,8 +54,7 @@ impl Graph {
         Self { kinds, ..Self::default() }
     }
 
-    /// Takes in an object as it is now. Whatever was known of it before, its
-    /// edges included, is replaced.
+    /// Adds or replaces an object with its edges.
     pub fn apply(
         &mut self,
         kind: KindId,
@@ -134,7 +132,7 @@ impl Graph {
             Some(before) if applied == ApplyResult::Updated => {
                 self.owners_version(id, before, &owners, version)
             }
-            // Its absence was a fact, so it was created a moment ago.
+            // The object did not exist before, so it was created a moment ago.
             None if proves_absence => 0,
             _ => version,
         };
@@ -157,7 +155,7 @@ impl Graph {
             uses,
             open,
         }));
-        // Only now: what both the old and the new object refer to stays.
+        // After the new edges, so that nodes that both versions refer to stay.
         if let Some(before) = before {
             if applied == ApplyResult::Replaced {
                 self.remember(id, &before);
@@ -167,8 +165,8 @@ impl Graph {
         applied
     }
 
-    /// The object is gone. With a uid, only that one: what has been made again
-    /// under its name is another object. Says whether anything went.
+    /// Removes an object; with a uid only the object with that uid, because a re-created
+    /// object is another one. Returns whether an object was removed.
     pub fn delete(&mut self, kind: KindId, namespace: &str, name: &str, uid: Option<Uid>) -> bool {
         self.coverage.close(kind, namespace, name);
         let Some(id) = self.find(kind, namespace, name) else { return false };
@@ -180,20 +178,19 @@ impl Graph {
         true
     }
 
-    /// From now on [`Node::owners_version`] says when objects gained their owner
-    /// references. It is for a graph that a watch feeds; one that is read once
-    /// sees no history.
+    /// From now on [`Node::owners_version`] has the version at which objects got their
+    /// owner references. Only a graph that a watch feeds has this history.
     pub fn date_owners(&mut self) {
         self.dates_owners = true;
     }
 
-    /// Whether owner references are dated.
+    /// Whether the graph dates owner references.
     pub fn dates_owners(&self) -> bool {
         self.dates_owners
     }
 
-    /// The annotations that policies read, beside those of belay itself. It
-    /// counts for what is applied from now on.
+    /// Keeps these annotations for policies, besides those of belay. Applies to objects
+    /// that are added from now on.
     pub fn keep_annotations(&mut self, keys: impl IntoIterator<Item = String>) {
         self.annotation_keys = keys.into_iter().collect();
     }
@@ -232,8 +229,7 @@ impl Graph {
         self.owner_kinds.keys().copied()
     }
 
-    /// What is remembered of an object that is gone while others name it as
-    /// their owner.
+    /// A deleted object that others still name as their owner.
     pub fn deleted_object(&self, uid: Uid) -> Option<&DeletedObject> {
         self.deleted_objects.get(uid)
     }
@@ -258,7 +254,7 @@ impl Graph {
         self.edges
     }
 
-    /// Another number after each object that came, changed or went.
+    /// A number that changes with each change of an object.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -281,7 +277,7 @@ impl Graph {
         self.nodes.find_or_insert(kind, place, name)
     }
 
-    /// The object is gone, its edges with it, and perhaps its node.
+    /// Removes an object, its edges, and its node if nothing refers to it.
     pub(super) fn forget(&mut self, id: NodeId) {
         self.revision += 1;
         if let Some(before) = self.take_live(id) {
@@ -291,7 +287,7 @@ impl Graph {
         self.nodes.release(id);
     }
 
-    /// Remembers an object that is gone, if somebody names it as an owner.
+    /// Remembers a deleted object if others name it as an owner.
     fn remember(&mut self, id: NodeId, before: &NodeData) {
         let past_owners = self.deleted_objects.take_past_owners(id, self.nodes[id].namespace);
         let past: Vec<_> = past_owners.iter().map(|past| past.owner.uid).collect();
@@ -306,7 +302,7 @@ impl Graph {
         self.forget_owners(past);
     }
 
-    /// What an owner reference names.
+    /// The owner that a reference names.
     pub(super) fn claim<'g>(&'g self, owner: &'g OwnerEdge) -> OwnerClaim<'g> {
         let (kind, namespace, name) = self.coordinates(owner.to);
         OwnerClaim {
@@ -318,7 +314,7 @@ impl Graph {
         }
     }
 
-    /// Forgets those of these that are gone and that nobody names as an owner.
+    /// Forgets the deleted objects among these that no object names as an owner.
     fn forget_owners(&mut self, owners: impl IntoIterator<Item = Uid>) {
         let dependents = &self.dependents;
         for uid in owners {
@@ -326,9 +322,9 @@ impl Graph {
         }
     }
 
-    /// The resourceVersion at which an object that was known may last have gained one of
-    /// the owner references that it has now. Those that it has lost since are remembered;
-    /// where there are too many of them it counts as if it had gained one.
+    /// The latest resourceVersion at which a known object may have got one of its owner
+    /// references. Owners that it has lost since then are remembered. If there are too
+    /// many of them, this is the current version.
     fn owners_version(
         &mut self,
         id: NodeId,
@@ -337,7 +333,7 @@ impl Graph {
         version: u64,
     ) -> u64 {
         let same = |edge: &OwnerEdge| (edge.to, edge.uid, edge.version.clone());
-        // Most objects keep those that they have.
+        // Most objects keep their owners.
         if before.owners.iter().map(same).eq(now.iter().map(same)) {
             return before.owners_version;
         }
@@ -368,7 +364,7 @@ impl Graph {
         self.deleted_objects.past_owners(id)
     }
 
-    /// The object's facts leave the node and the counts, not yet its edges.
+    /// Removes the data of an object from its node and the counts, but not its edges.
     fn take_live(&mut self, id: NodeId) -> Option<Box<NodeData>> {
         let slot = &mut self.nodes[id];
         let live = slot.live.take()?;
@@ -421,7 +417,7 @@ impl Graph {
         references.iter().map(edge).collect()
     }
 
-    /// The same of too many.
+    /// The same for too many owner references.
     fn many_owners(&mut self, references: &[OwnerReference<'_>]) -> ManyOwners {
         let kind = |reference: &OwnerReference<'_>| {
             let (group, _) = split_api_version(&reference.api_version);
@@ -432,8 +428,8 @@ impl Graph {
         ManyOwners { uids, kinds: kinds.into_iter().collect() }
     }
 
-    /// Use edges as a node keeps them. An object that names another one twenty
-    /// times is one user of it: the first place is kept.
+    /// Use edges as a node keeps them. Several references to the same object become one
+    /// edge with the first field.
     fn use_edges(&mut self, edges: Vec<NewUse>) -> Box<[UseEdge]> {
         let mut seen = KeyedSet::default();
         let mut kept = Vec::with_capacity(edges.len());
@@ -452,13 +448,13 @@ impl Graph {
                 });
             }
         }
-        // By target, so that the edges to one are found without the others.
+        // Sorted by target, so that a search finds the edges to one target.
         kept.sort_by_key(|edge| edge.to);
         kept.into_boxed_slice()
     }
 
-    /// Ends the edges of an object that was, except where the object that is
-    /// now has an edge to the same node.
+    /// Removes the edges of the previous version of an object, except edges that the
+    /// current version has as well.
     fn drop_edges(&mut self, id: NodeId, before: &NodeData) {
         let now = self.nodes[id].live.as_deref();
         let used: NumberSet<NodeId> =
@@ -500,8 +496,8 @@ impl Graph {
         }
     }
 
-    /// Where open edges look. A Namespace that only a selector names has a
-    /// node too, so that there is a place to look in.
+    /// The namespaces and kinds that open edges select from. A Namespace that only a
+    /// selector names has a node as well.
     fn open_places(&mut self, open: Option<&Vec<OpenEdge>>) -> Vec<(NodeId, KindId)> {
         let Some(open) = open else { return Vec::new() };
         let mut places = Vec::with_capacity(open.len());

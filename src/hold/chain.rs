@@ -1,40 +1,41 @@
-//! Who owns whom, as far as it was read live.
+//! The owners of objects, from live reads.
 
 use crate::decide::{LiveRead, LiveReads, Situation};
 use crate::graph::{Graph, MOST_LIST_ENTRIES, MOST_OWNER_LEVELS, Node, NodeId, OwnerEdge};
 use crate::objects::{ApiError, NumberSet};
 
-/// So much is read at a time beside lists: owners that no list has.
+/// The limit of owners that are read in one round, besides lists.
 pub(super) const READS: usize = 64;
 
-/// What was read live, and what was asked for.
+/// The live reads of a pass.
 #[derive(Clone, Copy)]
 pub(super) struct OwnerReader<'a> {
     pub(super) situation: &'a Situation<'a>,
     pub(super) reads: &'a LiveReads,
 }
 
-/// An owner reference, as far as it was read.
+/// The state of the owner of a reference.
 pub(super) enum Owner<'g> {
-    /// It is there.
+    /// The owner exists.
     There(Node<'g>),
-    /// It is gone.
+    /// The owner does not exist.
     Gone,
-    /// This says which of the two.
+    /// This read shows whether the owner exists.
     Unread(LiveRead),
-    /// It could not be read, or cannot be resolved (R1): it counts as living.
+    /// The read failed, or the reference can't be resolved (R1): the owner counts as
+    /// existing.
     Unknown,
 }
 
-/// Everything above an object.
+/// The direct and indirect owners of an object.
 pub(super) struct OwnersAbove {
-    /// The owners that are there, their owners, and so on.
+    /// The existing owners, direct and indirect.
     pub(super) there: NumberSet<NodeId>,
-    /// When the oldest of these and of the object itself was created.
+    /// The creation time of the oldest of these owners and the object.
     pub(super) created: i64,
-    /// What would have to be read to know more, or the first of it.
+    /// The reads that are missing, up to the limit.
     pub(super) unread: Vec<LiveRead>,
-    /// Whether something above is not known and will not be.
+    /// Whether an owner is unknown and reads would not help.
     pub(super) unknown: bool,
 }
 
@@ -48,7 +49,7 @@ impl<'a> OwnerReader<'a> {
         self.situation.work.charge(steps)
     }
 
-    /// What a read came to, if it was carried out in this pass.
+    /// The result of a read in this pass; `None` if it was not made.
     pub(super) fn done(&self, read: &LiveRead) -> Option<&'a Result<(), ApiError>> {
         self.reads.done.get(read)
     }
@@ -59,12 +60,12 @@ impl<'a> OwnerReader<'a> {
             return Owner::Unknown;
         }
         if let Some(node) = graph.get(reference.to) {
-            // Another uid is another object: the owner is gone.
+            // An object with another uid is not the owner.
             return if node.uid() == reference.uid { Owner::There(node) } else { Owner::Gone };
         }
         let (kind, namespace, name) = graph.coordinates(reference.to);
-        // A list that was read before the item's own says nothing of an owner
-        // that was made between the two, so the owner itself is asked for.
+        // An owner may be created after its kind was listed and before the item was
+        // listed, so the owner itself is read.
         self.charge(8);
         let object = self.situation.object_read(kind, namespace, name);
         match self.done(&object) {
@@ -74,8 +75,8 @@ impl<'a> OwnerReader<'a> {
         }
     }
 
-    /// Everything above an object. Editors write owner references: what is beyond
-    /// the depth and the number that controllers write is unknown.
+    /// Finds the direct and indirect owners of an object. Editors write owner references,
+    /// so owners beyond the limits of depth and number are unknown.
     pub(super) fn find_owners(&self, node: Node<'a>) -> OwnersAbove {
         let mut above = OwnersAbove {
             there: NumberSet::default(),

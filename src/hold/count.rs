@@ -1,4 +1,4 @@
-//! Who still counts, of what was read live.
+//! The users of a held object that count, from live reads.
 
 #[cfg(test)]
 mod bounds;
@@ -21,21 +21,21 @@ use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{AppliedPolicy, InUse, ObjectFacts, Policy};
 
-/// A use that counts whoever the user is.
+/// A use that counts for every user.
 static ANY_USER: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
 static ANY_OPTIONAL_USER: InUse =
     InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: true };
 
-/// What a count came to.
+/// The result of a count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Count {
-    /// This has to be read first, in this order.
+    /// These reads have to be made first, in this order.
     Read(Vec<LiveRead>),
-    /// These keep the target, or some of them.
+    /// Causes that keep the target, at most the number that messages list.
     Kept(Vec<Cause>),
     /// Something is unknown. It keeps the target.
     Unknown(UnknownUse),
-    /// Nothing keeps it.
+    /// Nothing keeps the target.
     Free(ReleaseReason),
 }
 
@@ -70,7 +70,7 @@ pub enum UnknownUse {
     #[error("{0}, so it may use it")]
     UnreadableUser(String),
     /// The objects of a kind that may use the target could not be listed.
-    #[error("objects of kind {kind} may need it: {why}")]
+    #[error("objects of kind {kind} may use it: {why}")]
     Unlisted {
         /// The kind.
         kind: String,
@@ -78,7 +78,7 @@ pub enum UnknownUse {
         why: ApiError,
     },
     /// The person who asks may list only a part of the objects that may use the target.
-    #[error("{resource} may need it: {why}")]
+    #[error("{resource} may use it: {why}")]
     PartlyListed {
         /// The plural and group of the objects.
         resource: String,
@@ -87,31 +87,29 @@ pub enum UnknownUse {
     },
 }
 
-/// Why nothing keeps a target.
+/// Why nothing keeps the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReleaseReason {
-    /// Enough people said yes.
+    /// The approvals are sufficient.
     Approved,
-    /// No policy protects it any more.
+    /// No policy protects the object.
     Unprotected,
-    /// Nobody needs it.
+    /// Nothing uses the object.
     Unused,
 }
 
-/// So many are told.
+/// The limit of causes in a result.
 const TOLD: usize = 3;
 
-/// So many are looked at, once that many keep the target: whether a thousand
-/// or ten thousand do is the same answer.
+/// The limit of counted users. More users do not change the result.
 const COUNTED: usize = 1_000;
 
 /// The budget of the counts of one pass, in steps. A pass that takes more ends
 /// with [`Count::Unknown`].
 pub const PASS_STEPS: usize = 1_000_000;
 
-/// The object as it will be once the hold is off. This is what goes into the
-/// graph of what was read, so that [`crate::graph::fates`] says what follows
-/// from it.
+/// The object without its hold. The graph of live reads has the object in this form, so
+/// that [`crate::graph::fates`] shows the effects of the release.
 pub fn as_released(target: &Value) -> Value {
     let mut released = target.clone();
     let finalizers = released.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut);
@@ -121,15 +119,13 @@ pub fn as_released(target: &Value) -> Value {
     released
 }
 
-/// Whether something keeps this Terminating, held object. `situation` has the
-/// cluster as it is known, for policies, approvals and the labels of
-/// Namespaces; users are those of `reads` and of nothing else. The target
-/// stands there as [`as_released`] makes it. `known` says whether the policies
-/// are: where their kind has vanished, or was not read yet, there seem to be
-/// none, and everything would go.
+/// Whether something keeps this Terminating, held object. `situation` has the policies,
+/// the approvals and the labels of Namespaces. Users come only from `reads`, which has
+/// the target in the form of [`as_released`]. `known` is whether the policies are known:
+/// without their CRD, or before they were read, there seem to be none.
 ///
-/// In a cluster the caller sets the budget of `situation` to [`PASS_STEPS`]: the
-/// editor of a namespace can create thousands of objects that wait.
+/// In a cluster the caller sets the budget of `situation` to [`PASS_STEPS`], because an
+/// editor of a namespace can create thousands of waiting objects.
 pub fn count(situation: &Situation<'_>, known: bool, reads: &LiveReads, target: NodeId) -> Count {
     if !known {
         return Count::Unknown(UnknownUse::PoliciesUnread);
@@ -137,7 +133,7 @@ pub fn count(situation: &Situation<'_>, known: bool, reads: &LiveReads, target: 
     count_without(situation, reads, target, Excuse::ALL)
 }
 
-/// The same with these excuses alone.
+/// The same with only these excuses.
 pub(super) fn count_without(
     situation: &Situation<'_>,
     reads: &LiveReads,
@@ -182,22 +178,21 @@ pub(super) fn count_without(
 
 /// What protects an object.
 enum Protection<'p> {
-    /// Perhaps something does.
+    /// It is unknown whether a policy protects it.
     Uncertain,
     Not(ReleaseReason),
     Always,
     WhileUsed(WhileUsed<'p>),
 }
 
-/// What the use of an object keeps it by.
+/// The modes by which users keep an object.
 struct WhileUsed<'p> {
     modes: Vec<&'p InUse>,
-    /// The longest settle of the policies.
+    /// The longest `settleSeconds` of the policies.
     settle_seconds: i64,
 }
 
-/// The policies by which an object is kept, until what they say is so or their
-/// approvals are there. What only warns or records keeps nothing.
+/// The policies that keep a held object. Policies with action Warn or Audit keep nothing.
 pub fn keeping_policies<'p>(
     situation: &Situation<'p>,
     facts: ObjectFacts<'_>,
@@ -213,10 +208,10 @@ fn protection<'p>(chain: OwnerReader<'p>, node: Node<'p>) -> Protection<'p> {
     if applied.is_empty() {
         return Protection::Not(ReleaseReason::Unprotected);
     }
-    // Approvals are looked for with all that is known of the cluster: what the
-    // object lives in, and who owned it when that was still there.
+    // Approvals may name the container of the object, or an owner that no longer exists,
+    // so this uses the whole graph.
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
-    // What an exempt subject deletes waits like anything else.
+    // Objects that an exempt subject deletes wait like others.
     let item = Item::of_node(situation, node);
     if sufficient_approvals(situation, &item, &policies, ExemptionRecords::Ignored).is_some() {
         return Protection::Not(ReleaseReason::Approved);
@@ -233,26 +228,26 @@ fn protection<'p>(chain: OwnerReader<'p>, node: Node<'p>) -> Protection<'p> {
     Protection::WhileUsed(WhileUsed { modes, settle_seconds })
 }
 
-/// A count under way: the target, and whatever waits in a cycle with it.
+/// A count in progress: the target, and the objects that wait in a cycle with it.
 struct Counting<'a> {
     chain: OwnerReader<'a>,
     excuses: &'a [Excuse],
     members: Vec<NodeId>,
-    /// Who waits for whom, among the members: those that wait, by the one that
-    /// they wait for.
+    /// The members that wait, by the member that they wait for.
     waits: NumberMap<NodeId, Vec<NodeId>>,
-    /// What is above each user.
+    /// The owners above each user.
     above: NumberMap<NodeId, Rc<OwnersAbove>>,
     read: Vec<LiveRead>,
     kept: Vec<Cause>,
-    /// How many keep it, told or not.
+    /// The number of users that keep the target.
     keeping: usize,
 }
 
 impl<'a> Counting<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), UnknownUse> {
-        // Who waits in a cycle is found by looking, and what goes along with
-        // the whole cycle only when it is known: so until nobody is new.
+        // The search finds the members of the cycle, and the objects that are deleted
+        // with the cycle depend on all members. So repeat it until there are no new
+        // members.
         let mut group = self.group(&[target.id()])?;
         loop {
             self.find_users(target, &group)?;
@@ -263,7 +258,7 @@ impl<'a> Counting<'a> {
             let members = self.members.clone();
             group = self.group(&members)?;
         }
-        // Whoever does not wait for the target in the end goes before it.
+        // A member that does not wait for the target is released before it.
         if self.read.is_empty() {
             let waiting = self.waiting_for(target.id());
             let members = self.members.iter().copied();
@@ -273,8 +268,8 @@ impl<'a> Counting<'a> {
         Ok(())
     }
 
-    /// The users of the target, and of whatever waits in a cycle with it, when
-    /// the holds of these go.
+    /// Finds the users of the target and of the members that wait in a cycle with it, for
+    /// the case that their holds are removed.
     fn find_users(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), UnknownUse> {
         (self.waits, self.kept, self.keeping) = (NumberMap::default(), Vec::new(), 0);
         self.members = vec![target.id()];
@@ -287,7 +282,8 @@ impl<'a> Counting<'a> {
             }
             match protection(self.chain, node) {
                 Protection::WhileUsed(kept) => self.count_users(node, kept, group)?,
-                // One that nothing keeps goes by itself, and is waited for.
+                // The target waits for a member that nothing keeps, because that is
+                // released on its own.
                 Protection::Not(_) | Protection::Uncertain | Protection::Always => {
                     self.add_member_cause(member);
                 }
@@ -296,7 +292,7 @@ impl<'a> Counting<'a> {
         Ok(())
     }
 
-    /// The users of one member.
+    /// Counts the users of one member.
     fn count_users(
         &mut self,
         node: Node<'a>,
@@ -309,7 +305,7 @@ impl<'a> Counting<'a> {
             return Ok(());
         }
         let graph = self.chain.graph();
-        // What was read is asked, and nothing else.
+        // Only live reads count.
         let live = Situation { graph, ..*self.chain.situation };
         let item = Item::of_node(&live, node);
         let settle_seconds = kept.settle_seconds;
@@ -326,8 +322,8 @@ impl<'a> Counting<'a> {
             if in_use.by.is_empty() {
                 continue;
             }
-            // Whom a policy means is told by the owners above it as well, who
-            // have perhaps not been read.
+            // Whether a policy selects a user also depends on its owners, which may not
+            // have been read.
             let any_user = if in_use.optional { &ANY_OPTIONAL_USER } else { &ANY_USER };
             for user in counting_users(&live, &item, any_user, graph) {
                 if self.keeping >= COUNTED {
@@ -341,8 +337,8 @@ impl<'a> Counting<'a> {
         Ok(())
     }
 
-    /// A user, once everything above it is known. Who is not meant counts
-    /// only where that cannot be.
+    /// Counts a user when its owners are known. A user that the policy does not select
+    /// counts only if its owners stay unknown.
     fn check_user(
         &mut self,
         held: &Held<'a>,
@@ -362,7 +358,7 @@ impl<'a> Counting<'a> {
         }
     }
 
-    /// A user of which everything is known that will be.
+    /// Counts a user whose owners are known as far as possible.
     fn count_user(
         &mut self,
         held: &Held<'a>,
@@ -379,7 +375,7 @@ impl<'a> Counting<'a> {
         {
             return;
         }
-        // The target stands here as it will be, with no hold.
+        // The graph has the target without its hold.
         let is_target = self.members.first() == Some(&node.id());
         if has(Excuse::Cycle) && (is_target || is_only_held(node)) {
             let waiting = self.waits.entry(node.id()).or_default();
@@ -392,13 +388,13 @@ impl<'a> Counting<'a> {
         self.add_cause(node, user.path());
     }
 
-    /// What is above a user, which may use many members.
+    /// The owners above a user, cached because it may use several members.
     fn find_owners(&mut self, node: Node<'a>) -> Rc<OwnersAbove> {
         let chain = self.chain;
         self.above.entry(node.id()).or_insert_with(|| Rc::new(chain.find_owners(node))).clone()
     }
 
-    /// The target, and the members that wait for it, perhaps by others.
+    /// The target, and the members that wait for it directly or indirectly.
     fn waiting_for(&self, target: NodeId) -> NumberSet<NodeId> {
         let mut found = NumberSet::from_iter([target]);
         let mut next = vec![target];
@@ -432,7 +428,7 @@ impl<'a> Counting<'a> {
     }
 
     fn request_reads(&mut self, reads: &[LiveRead]) {
-        // Each is compared with all that are to be read already.
+        // Each read is compared with all others.
         self.chain.charge(8 * reads.len());
         for read in reads {
             if self.read.len() < READS && !self.read.contains(read) {
@@ -441,9 +437,9 @@ impl<'a> Counting<'a> {
         }
     }
 
-    /// The lists of every kind that could need an object and was not read yet:
-    /// producers before products, so that what a producer makes between two
-    /// lists is found by the later one.
+    /// The lists still to read: those of all kinds whose objects could use an object.
+    /// Controllers come before the objects that they create, so that a later list finds
+    /// an object that a controller creates between two lists.
     fn unread_lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, UnknownUse> {
         let situation = self.chain.situation;
         let mut unread = Vec::new();
@@ -453,8 +449,8 @@ impl<'a> Counting<'a> {
             let read = situation.list(needer, namespace, false);
             let kinds = &situation.graph.kinds;
             let info = kinds.info(needer);
-            // Which of Kubernetes' own kinds a server has, its discovery says;
-            // of a custom one the absence is proved live.
+            // Discovery shows which built-in kinds a server has. The absence of a custom
+            // kind needs a live read.
             if !kinds.is_served(needer) && Kinds::is_built_in(&info.group, &info.resource) {
                 continue;
             }
@@ -476,8 +472,8 @@ impl<'a> Counting<'a> {
     }
 }
 
-/// The order in which kinds are listed. What makes others comes before what it
-/// makes; operators come before everything of Kubernetes' own.
+/// The order of the lists. Controllers come before the objects that they create, and
+/// custom kinds before built-in kinds.
 fn list_order(group: &str, resource: &str) -> u8 {
     match (group, resource) {
         _ if !Kinds::is_built_in(group, resource) => 0,

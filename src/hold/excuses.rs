@@ -1,5 +1,5 @@
-//! Users that do not count, although they need the target. Without these
-//! exceptions there are pairs that wait for each other for ever.
+//! Users that do not count although they use the target. Without these exceptions some
+//! pairs of objects would wait for each other forever.
 
 use super::chain::{OwnerReader, OwnersAbove};
 use crate::graph::{
@@ -10,18 +10,17 @@ use crate::objects::{NumberSet, is_hold};
 /// Why a user does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Excuse {
-    /// It goes with the target: a dependent that names its owner. No policy refuses
-    /// its DELETE.
+    /// The user is deleted with the target, and no policy denies its DELETE.
     Closure,
-    /// It is Terminating and owns the target: a StatefulSet deleted in the
-    /// foreground waits for the claims that it needs.
+    /// The user is Terminating and owns the target: a StatefulSet in a foreground
+    /// deletion waits for its claims.
     Ancestor,
-    /// It was made after the target had been deleted and settle had passed, by
-    /// nobody older: it can wait until the target is made again, and would keep
-    /// it for ever.
+    /// The user and its owners were created after the deletion of the target and
+    /// `settle`. It can wait until the target is re-created. If it counted, new users
+    /// could keep the target forever.
     Newcomer,
-    /// It is Terminating, nothing but our hold keeps it, and it waits for the
-    /// target itself: two that name each other.
+    /// The user is Terminating, only its hold keeps it, and it waits for the target: two
+    /// objects that use each other.
     Cycle,
 }
 
@@ -30,19 +29,20 @@ impl Excuse {
     pub const ALL: &'static [Self] = &[Self::Closure, Self::Ancestor, Self::Newcomer, Self::Cycle];
 }
 
-/// So much may the clocks of API servers differ.
+/// How much the clocks of API servers may differ.
 const CLOCKS_SECONDS: i64 = 5;
 
-/// Objects whose holds are removed together: the target, and what waits in a
+/// Objects whose holds are removed together: the target, and the objects that wait in a
 /// cycle with it.
 pub(super) struct ReleaseGroup {
     members: NumberSet<NodeId>,
-    /// What becomes of the others once the holds are removed.
+    /// The fates of other objects after the holds are removed.
     fates: Fates,
 }
 
 impl ReleaseGroup {
-    /// What follows from the release of these, except for objects that refuse.
+    /// The effects of the release of these objects, except for objects whose DELETE belay
+    /// denies.
     pub(super) fn new(
         chain: OwnerReader<'_>,
         members: &[NodeId],
@@ -67,7 +67,7 @@ impl ReleaseGroup {
         self.members.contains(&id)
     }
 
-    /// The others that may be deleted with these, in a steady order.
+    /// The other objects that may be deleted with these, in a stable order.
     pub(super) fn may_take(&self) -> Vec<NodeId> {
         let all = self.fates.iter().map(|(id, _)| id);
         let mut taken: Vec<_> =
@@ -76,11 +76,10 @@ impl ReleaseGroup {
         taken
     }
 
-    /// Whether a user certainly receives its DELETE because these objects are
-    /// deleted. That it may then wait for a finalizer is its own matter: it
-    /// cannot even begin before.
+    /// Whether a user certainly receives its DELETE because these objects are deleted. It
+    /// may then wait for a finalizer, but it can't be deleted before.
     pub(super) fn takes(&self, user: Node<'_>) -> bool {
-        // The others that wait are no consequence: their users count, too.
+        // Other members are no effect of the release: their users count as well.
         !self.contains(user.id())
             && self.fates.get(user.id()).is_some_and(|fate| {
                 fate.certainty == Certainty::Certain
@@ -89,12 +88,12 @@ impl ReleaseGroup {
     }
 }
 
-/// One held object, of which users are asked.
+/// A held object whose users are counted.
 pub(super) struct Held<'a> {
     pub(super) node: Node<'a>,
     pub(super) above: OwnersAbove,
-    /// A create may have begun so long before it was given its time of
-    /// creation: the API server sets that when other webhooks are through.
+    /// How long before its creationTimestamp a create may have begun: the API server sets
+    /// the timestamp after other webhooks.
     pub(super) settle_seconds: i64,
 }
 
@@ -111,7 +110,7 @@ impl Held<'_> {
     }
 }
 
-/// Whether nothing but our hold keeps an object.
+/// Whether only the hold keeps a Terminating object.
 pub(super) fn is_only_held(node: Node<'_>) -> bool {
     let mut finalizers = node.finalizers().iter().peekable();
     node.is_terminating() && finalizers.peek().is_some() && finalizers.all(is_hold)

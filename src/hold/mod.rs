@@ -1,11 +1,10 @@
-//! The release: when the hold goes, and how.
+//! The release: when and how belay removes a hold.
 //!
-//! A held object that is Terminating stays until a *live pass* finds that
-//! nothing needs it. [`Release`] is that pass as a state machine, one for each
-//! target: it is told what the watch says, what requests came to, and the
-//! time, and says what to do next. [`count`] is the question it asks in the
-//! middle: who, of what was read, still counts. [`plan`] says where a hold is
-//! missing, or is no longer wanted.
+//! A held object that is Terminating stays until a *live pass* finds that nothing uses
+//! it. [`Release`] is this pass as a state machine, one for each target. Its inputs are
+//! events of the watch, results of requests and the time; its outputs are the next
+//! actions. [`count`] counts the remaining users in the live reads. [`plan`] finds
+//! missing and unwanted holds.
 //!
 //! ```text
 //!  settle ─► mark ─► read, live ─► count ─┬─► kept, unknown: look again later
@@ -14,8 +13,8 @@
 //!                                         └─► remove, while the reads are fresh
 //! ```
 //!
-//! What is promised, under which assumptions, and what each guard is there for
-//! is told in docs/THEORY.md; the model checker of `model/` holds it.
+//! docs/THEORY.md has the guarantees, the assumptions and the reason for each check. The
+//! model checker in `model/` verifies them.
 
 mod chain;
 mod count;

@@ -1,8 +1,7 @@
 //! The two writes of a release, as JSON patches (RFC 6902).
 //!
-//! Each `test` refuses the whole patch when the object is not what was looked
-//! at. The API server answers all of these refusals alike, so whoever gets one
-//! reads the object again.
+//! If the object has changed, a `test` fails and the API server rejects the whole patch.
+//! The answer does not show which test failed, so the release reads the object again.
 
 use std::sync::Arc;
 
@@ -14,28 +13,28 @@ use serde_json::{Value, json};
 
 use crate::objects::HoldEntry;
 
-/// The annotation that names the last pass that began.
+/// The annotation with the token of the last pass.
 pub const TOKEN: &str = "belay.dev/release-token";
 
-/// What a release has to know of its target, as some answer had it.
+/// The state of the target of a release, from an answer of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TargetState {
-    /// Which object it is.
+    /// Its uid.
     pub uid: Arc<str>,
-    /// Its version.
+    /// Its resourceVersion.
     pub version: Arc<str>,
-    /// Since when it is Terminating, as the API server writes it.
+    /// Its deletionTimestamp; `None` if it is not Terminating.
     pub deleted: Option<Arc<str>>,
-    /// Where the hold stands in the list of its finalizers.
+    /// Its hold; `None` if it has no hold.
     pub hold: Option<HoldEntry>,
-    /// The token that it carries.
+    /// The token of the last pass.
     pub token: Option<Arc<str>>,
-    /// Whether it has annotations at all, which a JSON patch has to know.
+    /// Whether it has annotations, which decides the form of a JSON patch.
     pub annotated: bool,
 }
 
 impl TargetState {
-    /// Reads it from an object; `None` if this is no object.
+    /// Reads the state from an object; `None` if the value is no object.
     pub fn read(object: &Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
         let text = |field: &str| metadata.get(field).and_then(Value::as_str).map(Arc::from);
@@ -54,8 +53,8 @@ impl TargetState {
     }
 }
 
-/// The write that begins a pass: the token. It lands on the very version that
-/// was looked at, or not at all, so one that was sent twice lands once.
+/// The write of the token, which begins a pass. It tests the resourceVersion, so a write
+/// that is sent twice succeeds at most once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TokenWrite {
     pub(super) sight: TargetState,
@@ -63,7 +62,7 @@ pub struct TokenWrite {
 }
 
 impl TokenWrite {
-    /// The token, for the object as it was seen.
+    /// The write of a token for the target in this state.
     pub fn new(sight: TargetState, token: Arc<str>) -> Self {
         Self { sight, token }
     }
@@ -80,8 +79,8 @@ impl TokenWrite {
     }
 }
 
-/// The write that lets go. It does not ask for a version: others write status
-/// all the time, and what matters is tested by itself.
+/// The write that removes the hold. It tests the relevant fields but not the
+/// resourceVersion, because other clients write the status all the time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HoldRemoval {
     pub(super) uid: Arc<str>,
@@ -91,7 +90,8 @@ pub struct HoldRemoval {
 }
 
 impl HoldRemoval {
-    /// The removal of what was seen; `None` where there is nothing to remove.
+    /// The removal of the hold of a target; `None` if it has no hold or no token, or is
+    /// not Terminating.
     pub fn of_target(sight: &TargetState) -> Option<Self> {
         Some(Self {
             uid: sight.uid.clone(),

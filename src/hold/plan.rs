@@ -14,22 +14,22 @@ use crate::objects::{HOLD, HoldEntry, Object};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts, Source};
 
-/// What is to be done about the hold of an object.
+/// What to do with the hold of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {
-    /// It is as it should be, or that is not known.
+    /// Nothing, or unknown.
     Nothing,
-    /// The hold is missing: it was made before its policy, or came back
-    /// without it (belay was down when somebody took the hold off).
+    /// Add the missing hold: the object is older than its policy, or a user removed the
+    /// hold while belay was down.
     PutOn(HoldPlace),
-    /// Nothing wants the hold that stands here, or it stands here twice.
+    /// Remove a hold that no policy wants, or a second hold.
     TakeOff(HoldEntry),
-    /// The hold that stands here has a former name.
+    /// Rename a hold that has a former name.
     Rename(HoldEntry),
 }
 
 impl Plan {
-    /// What it does to an object, for the log; none where it does nothing.
+    /// The action for the log; `None` if there is nothing to do.
     pub fn action(&self) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
@@ -40,9 +40,8 @@ impl Plan {
     }
 }
 
-/// What is to be done about one object of a resource. `known` says whether the
-/// policies are: where their kind has vanished, or was not read yet, there
-/// seem to be none, and every hold would go.
+/// What to do with one object of a resource. `known` is whether the policies are known:
+/// without their CRD, or before they were read, there seem to be none.
 pub fn plan(
     situation: &Situation<'_>,
     known: bool,
@@ -69,15 +68,15 @@ pub fn plan(
     }
 }
 
-/// Whether policies want the hold on an object, as far as its kind, labels and
-/// place say: the object itself may still be one on which a hold is harm.
+/// Whether policies want the hold on an object, by its kind, labels and namespace. A hold
+/// may still be unsafe on the object itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// No policy does, or the hold is harm on all objects of the kind.
+    /// No policy wants it, or a hold is unsafe on the kind.
     No,
-    /// The labels of its Namespace are not known.
+    /// The labels of its Namespace are unknown.
     Unknown,
-    /// One does.
+    /// A policy wants it.
     Yes,
 }
 
@@ -100,16 +99,15 @@ pub fn wants_hold(applied: &AppliedPolicy<'_>) -> bool {
     applied.action == Action::Deny && applied.policy.holds()
 }
 
-/// Who certainly wants the hold on an object.
+/// The policies that certainly want the hold on an object.
 pub fn policies_wanting_hold(applied: &[AppliedPolicy<'_>]) -> Vec<Source> {
     let wanting = applied.iter().filter(|applied| applied.certain && wants_hold(applied));
     wanting.map(|applied| applied.policy.source.clone()).collect()
 }
 
-/// The patch that carries a plan out on the very version that was looked at;
-/// `None` where there is nothing to do.
+/// The patch for a plan on this resourceVersion; `None` if there is nothing to do.
 pub fn plan_patch(plan: &Plan, uid: &str, version: &str) -> Option<Patch> {
-    // With the version, what is patched is not Terminating either.
+    // The test of the version also ensures that the object is not Terminating.
     let mut operations = vec![test(&["uid"], uid), test(&["resourceVersion"], version)];
     match plan {
         Plan::Nothing => return None,

@@ -7,19 +7,19 @@ use super::count::{Count, ReleaseReason};
 use super::patch::{HoldRemoval, TargetState, TokenWrite};
 use crate::decide::{Cause, LiveRead};
 
-/// The numbers of the protocol.
+/// The limits of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// How long an object has been Terminating, for us, before it is looked
-    /// at: the greatest `settleSeconds` of its policies.
+    /// How long an object must be Terminating, as this process sees it, before the first
+    /// pass: the greatest `settleSeconds` of its policies.
     pub settle: Duration,
     /// How old the last read may be when the removal is sent.
     pub fresh: Duration,
     /// How long a whole pass may take.
     pub pass: Duration,
-    /// When to look again after a first failure; each further one doubles it.
+    /// The wait after a first failure. Each further failure doubles it.
     pub retry: Duration,
-    /// At the latest after this.
+    /// The longest wait.
     pub retry_most: Duration,
 }
 
@@ -36,59 +36,59 @@ impl Default for Limits {
     }
 }
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// 200, with the object.
     Done(TargetState),
-    /// 404: the object is not there, or what is not there is its Namespace
-    /// (`details.kind` of the answer is `namespaces`).
+    /// 404: the object does not exist, or its Namespace does not exist (`details.kind` of
+    /// the answer is `namespaces`).
     Missing {
-        /// Whether it is the Namespace.
+        /// Whether the Namespace does not exist.
         namespace: bool,
     },
-    /// 409 or 422: the object is not what was looked at.
+    /// 409 or 422: the object has changed.
     Refused,
-    /// No answer, or one that leaves open whether it was carried out: a
-    /// time-out, a connection that broke, a 5xx.
+    /// No answer, or an answer that does not show whether the API server made the change:
+    /// a time-out, a broken connection, a 5xx.
     Lost,
-    /// 401, 403, 405, 429 and the like: it was certainly not carried out.
+    /// 401, 403, 405, 429 and similar: the API server did not make the change.
     Failed(Arc<str>),
 }
 
-/// What happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// The watch shows the object like this.
+    /// The watch reports the object in this state.
     Seen(TargetState),
-    /// The watch says that the object is gone.
+    /// The watch reports that the object was deleted.
     Gone,
-    /// Look now: it is time, a user went, or a person asks. While something is
-    /// under way it is remembered for when that is over; before settle has
-    /// passed it is answered with the time when it has.
+    /// Start a pass: it is time, a user was deleted, or a person asks. During a request
+    /// the pass follows later. Before the end of `settle` the answer is the time of its
+    /// end.
     Look,
-    /// What the GET of the target came to.
+    /// The result of the GET of the target.
     Got(Answer),
-    /// What writing the token came to.
+    /// The result of the write of the token.
     Marked(Answer),
-    /// All was read that was asked for; that there is none of it was proved as well.
+    /// The read succeeded, or proved that the objects do not exist.
     Read {
-        /// When the last page was asked for, which may be long after the read began.
+        /// When the last page was requested, which may be long after the start of the
+        /// read.
         asked: Option<Duration>,
     },
-    /// The read failed: 403, 405, 5xx, a time-out, a partial discovery.
+    /// The read failed: 403, 405, 5xx, a time-out or an incomplete discovery.
     Unreadable(Arc<str>),
-    /// What the count came to.
+    /// The result of the count.
     Counted(Count),
-    /// What the removal came to.
+    /// The result of the removal.
     Removed(Answer),
 }
 
-/// What to do next.
+/// An action for the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
-    /// Come back with [`Input::Look`] at this time; it replaces any earlier
-    /// one.
+    /// Send [`Input::Look`] at this time. It replaces an earlier time.
     LookAt(Duration),
     /// GET the target, live.
     Get,
@@ -96,42 +96,38 @@ pub enum Output {
     Mark(TokenWrite),
     /// Read this, live and consistently: no `resourceVersion`.
     Read(LiveRead),
-    /// Ask [`super::count`] with what was read in this pass, as
-    /// [`crate::decide::LiveReads`]: every read that has been answered stands
-    /// in its `done`, an absent kind or object with Ok; and the target goes in
-    /// last, as [`super::as_released`] makes it, so that no list puts the hold
-    /// back.
+    /// Call [`super::count`] with the reads of this pass as [`crate::decide::LiveReads`].
+    /// `done` has every answered read; an absent kind or object is Ok. Add the target
+    /// last, in the form of [`super::as_released`], so that no list restores the hold.
     Count,
-    /// Throw away what was read: the pass is over. So it is when the release
-    /// has [`Output::Ended`].
+    /// Drop the reads, because the pass is over. It is also over after [`Output::Ended`].
     Forget,
-    /// Take the hold off.
+    /// Remove the hold.
     Remove(HoldRemoval),
-    /// What status says.
+    /// The reason to report in the status.
     Waits(Waiting),
-    /// It is over.
+    /// The release has ended.
     Ended(End),
 }
 
 /// What a target waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Waiting {
-    /// These keep it.
+    /// These causes keep the object.
     For(Vec<Cause>),
-    /// Something is not known; the words say what, and why.
+    /// Something is unknown; the text gives the reason.
     Unknown(Arc<str>),
-    /// Its Namespace was forced away: it can be read, and not be written until
-    /// the Namespace is made again.
+    /// Its Namespace was removed by force. The object can be read, but not written until
+    /// the Namespace is re-created.
     Stranded,
 }
 
 /// How a release ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
-    /// We took the hold off.
+    /// belay removed the hold.
     Released(ReleaseReason),
-    /// It is gone, or another object stands in its place, or somebody else
-    /// took the hold off. So it looks, too, when we did and the answer was
-    /// lost.
+    /// The object was deleted or replaced, or another client removed the hold. A removal
+    /// by belay whose answer was lost looks the same.
     Gone,
 }

@@ -1,6 +1,5 @@
-//! One release as a state machine. It never waits and never looks at a clock:
-//! every input comes with the time, counted from any fixed moment by a clock
-//! that never goes back.
+//! One release as a state machine. It never waits and reads no clock. Every input has the
+//! time of a monotonic clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,64 +9,65 @@ use super::patch::{HoldRemoval, TargetState, TokenWrite};
 use super::protocol::{Answer, End, Input, Limits, Output, Waiting};
 use crate::decide::LiveRead;
 
-/// One pass, from its token on.
+/// One pass, which begins with its token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Pass {
-    /// The target, as the answer to the token had it.
+    /// The target in the answer to the write of the token.
     sight: TargetState,
     begun: Duration,
-    /// When the last read was sent, before the first one when the token was
-    /// there. What a read says is at least as new as that, however late its
-    /// answer was looked at.
+    /// When the last read was sent; before the first read, when the token was written.
+    /// The data of a read is at least as new as this, however late its answer arrives.
     read_at: Duration,
     rounds: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum State {
-    /// Nothing is under way.
+    /// No request is in progress.
     Idle,
-    /// The target is being read; with the version that a token was refused on.
+    /// Reading the target; with the resourceVersion for which the write of the token
+    /// failed.
     Getting(Option<Arc<str>>),
     Marking(Arc<str>, Duration),
     Counting(Pass),
-    /// What is still to be read; the first one is under way.
+    /// The reads that remain; the first one is in progress.
     Reading(Pass, Vec<LiveRead>),
     Removing(ReleaseReason),
     Ended(End),
 }
 
-/// So often in a row a write is refused because somebody else wrote; more
-/// often, and it is the object itself.
+/// The number of conflicts in a row that other writers explain. After more, the API
+/// server denies every write of the object.
 const REFUSALS: u8 = 4;
 
-/// Reads lead to reads: users have owners, cycles have users of users.
+/// The limit of rounds of reads in a pass. Reads lead to more reads, because users have
+/// owners and cycles have users of users.
 pub const ROUNDS: u8 = 16;
 
 /// The release of one target.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Release {
     uid: Arc<str>,
-    /// Tells the tokens of this process from those of every other.
+    /// Distinguishes the tokens of this process from those of others.
     replica: Arc<str>,
-    /// The numbers; `settle` follows the policies.
+    /// The limits; `settle` comes from the policies.
     pub limits: Limits,
     sight: Option<TargetState>,
-    /// When it was first seen Terminating. Our own clock counts, so that no
-    /// other clock has to be believed.
+    /// When this process first saw it Terminating, by its own clock, so that no other
+    /// clock matters.
     since: Option<Duration>,
     tokens: u32,
     failures: u32,
-    /// How many times in a row a write was refused.
+    /// The number of conflicts in a row.
     refusals: u8,
-    /// Somebody asked to look while something was under way.
+    /// Whether a new pass was requested during a request.
     again: bool,
     state: State,
 }
 
 impl Release {
-    /// A release of the object with this uid. `replica` is another one for
-    /// each start of the process.
+    /// A release of the object with this uid. Each start of the process has a new
+    /// `replica`.
     pub fn new(uid: Arc<str>, replica: Arc<str>, limits: Limits) -> Self {
         let (sight, since, state) = (None, None, State::Idle);
         Self {
@@ -84,7 +84,7 @@ impl Release {
         }
     }
 
-    /// How it ended, if it has.
+    /// How the release ended; `None` before the end.
     pub fn ended(&self) -> Option<End> {
         match self.state {
             State::Ended(end) => Some(end),
@@ -92,7 +92,7 @@ impl Release {
         }
     }
 
-    /// Whether a request or a count is under way.
+    /// Whether a request or a count is in progress.
     pub fn is_busy(&self) -> bool {
         !matches!(self.state, State::Idle | State::Ended(_))
     }
@@ -109,8 +109,8 @@ impl Release {
         self.since.is_none()
     }
 
-    /// One step. Each Get, Mark, Read, Count and Remove has exactly one answer;
-    /// one to something that is no longer under way changes nothing.
+    /// One step. Each Get, Mark, Read, Count and Remove has exactly one answer. An answer
+    /// to a request that is no longer in progress changes nothing.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Output> {
         if self.ended().is_some() {
             return Vec::new();
@@ -122,8 +122,8 @@ impl Release {
             }
             (_, Input::Gone) => self.end(End::Gone),
             (State::Idle, Input::Look) => self.begin_pass(now),
-            // A user went after its kind was listed: what is under way does
-            // not know, and the next pass will.
+            // A user may have been deleted after its kind was listed, so the release
+            // needs another pass.
             (state, Input::Look) => {
                 self.again = true;
                 self.state = state;
@@ -137,7 +137,7 @@ impl Release {
             }
             (State::Counting(pass), Input::Counted(count)) => self.handle_count(now, pass, count),
             (State::Reading(pass, left), Input::Read { asked }) => {
-                // A long list, or a wait for its turn, does not make an answer old.
+                // A long list or a wait in the queue does not make an answer old.
                 let read_at = asked.unwrap_or(pass.read_at);
                 let left = left.into_iter().skip(1).collect();
                 self.read_next(now, Pass { read_at, ..pass }, left)
@@ -156,8 +156,8 @@ impl Release {
         }
     }
 
-    /// What the watch says may be old, but an object never comes back: another
-    /// uid, or a hold that is off, is the end in any case.
+    /// The watch may be late, but an object is never restored: another uid or a removed
+    /// hold ends the release.
     fn observe(&mut self, now: Duration, sight: TargetState) -> Vec<Output> {
         if sight.uid != self.uid {
             return self.end(End::Gone);
@@ -165,9 +165,9 @@ impl Release {
         let (deleted, held) = (sight.deleted.is_some(), sight.hold.is_some());
         self.sight = Some(sight);
         match (deleted, held, self.since) {
-            // A hold may still come on while it is not Terminating.
+            // Before it is Terminating, a hold may still be added.
             (false, _, _) => Vec::new(),
-            // Nothing is ever put on again after that.
+            // A Terminating object gets no new finalizers.
             (true, false, _) if !matches!(self.state, State::Removing(_)) => self.end(End::Gone),
             (true, true, None) => {
                 self.since = Some(now);
@@ -198,8 +198,8 @@ impl Release {
     ) -> Vec<Output> {
         match answer {
             Answer::Done(sight) => {
-                // Somebody else wrote first, which is no reason to wait for
-                // long. Anything else that is refused backs off as ever.
+                // A conflict with another writer needs no long wait. Other failures back
+                // off as usual.
                 if marked.is_some_and(|version| *version != sight.version) {
                     self.failures = self.failures.min(1);
                     self.refusals = 0;
@@ -220,8 +220,8 @@ impl Release {
         }
     }
 
-    /// Only what was read after the token is there belongs to this pass: the
-    /// order of the tokens is the order of the passes.
+    /// A pass only uses data that was read after its token was written. So the order of
+    /// the tokens is the order of the passes.
     fn handle_token(
         &mut self,
         now: Duration,
@@ -275,7 +275,7 @@ impl Release {
         outputs
     }
 
-    /// The reads are fresh, or the pass counts for nothing.
+    /// Removes the hold if the reads are fresh, and ends the pass otherwise.
     fn remove(&mut self, now: Duration, pass: &Pass, free: ReleaseReason) -> Vec<Output> {
         let fresh = now.saturating_sub(pass.read_at) <= self.limits.fresh
             && now.saturating_sub(pass.begun) <= self.limits.pass;
@@ -288,7 +288,7 @@ impl Release {
         }
     }
 
-    /// The next read, or the count.
+    /// Starts the next read, or the count.
     fn read_next(&mut self, now: Duration, pass: Pass, left: Vec<LiveRead>) -> Vec<Output> {
         let Some(read) = left.first().cloned() else {
             self.state = State::Counting(pass);
@@ -305,7 +305,7 @@ impl Release {
         answer: Answer,
     ) -> Vec<Output> {
         match answer {
-            // Somebody had put a second one on.
+            // Another client had added a second hold.
             Answer::Done(sight) if sight.hold.is_some() => {
                 let mut outputs = self.observe(now, sight);
                 if self.ended().is_none() {
@@ -320,7 +320,7 @@ impl Release {
         }
     }
 
-    /// Refused or not answered: the object itself says what came of it.
+    /// After a conflict or a lost answer, the object shows the result of the write.
     fn read_again(&mut self, marked: Option<Arc<str>>) -> Vec<Output> {
         self.refusals = self.refusals.saturating_add(1);
         self.state = State::Getting(marked);
@@ -344,7 +344,7 @@ impl Release {
         outputs
     }
 
-    /// Back to nothing under way. Whoever knows better may look earlier.
+    /// Ends the pass and schedules the next one. Other events may start it earlier.
     fn schedule_pass(&mut self, now: Duration) -> Vec<Output> {
         self.state = State::Idle;
         if std::mem::take(&mut self.again) {

@@ -1,8 +1,8 @@
-//! Who leads: a pure function of what the Lease says, who asks, and when.
+//! Leader election as a pure function of the Lease, the replica and the time.
 //!
-//! Safety does not rest on it (docs/THEORY.md): two leaders only do the work
-//! twice. It is still never two who believe at once, while clocks of replicas
-//! differ by no more than the stated skew:
+//! Safety does not depend on it (docs/THEORY.md): two leaders only do the work twice. At
+//! most one replica is the leader at a time, if the clocks of replicas differ by no more
+//! than the skew:
 //!
 //! ```text
 //!   renewed            + duration - skew     + duration
@@ -11,8 +11,8 @@
 //!      │    by its own clock   │                 │    by their own clocks
 //! ```
 //!
-//! While they differ by more, [`LeaseObserver`] keeps two replicas from taking it from
-//! each other for ever.
+//! If they differ by more, [`LeaseObserver`] prevents two replicas from taking the Lease
+//! from each other again and again.
 
 #[cfg(test)]
 mod tests;
@@ -21,56 +21,54 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// What the Lease says. The API server's version of it stands beside it, and
-/// whoever writes makes the write depend on that.
+/// The spec of the Lease. Every write depends on the resourceVersion that was read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Spec {
-    /// Who leads; none after somebody has stepped down.
+    /// The leader; `None` after the leader released the Lease.
     pub holder: Option<String>,
-    /// Since when, by the holder's clock.
+    /// When the holder acquired the Lease, by its clock.
     pub acquired: Option<Timestamp>,
-    /// When the holder wrote last, by its clock.
+    /// When the holder last renewed the Lease, by its clock.
     pub renewed: Option<Timestamp>,
-    /// How long that is good.
+    /// How long a renewal is valid.
     pub duration: Option<Duration>,
     /// How often the holder has changed.
     pub transitions: u32,
 }
 
-/// Who asks, and the numbers.
+/// This replica and its settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
-    /// The name of this replica, another one for each start of the process.
+    /// The name of this replica; each start of the process has a new one.
     pub name: &'a str,
-    /// How long what it writes is good.
+    /// How long a renewal by this replica is valid.
     pub duration: Duration,
-    /// How much the clocks of two replicas may differ. It has to be less than
-    /// the duration: nobody would ever lead.
+    /// How much the clocks of two replicas may differ. It must be less than the duration,
+    /// or no replica could become the leader.
     pub skew: Duration,
 }
 
-/// What follows.
+/// What a replica does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseDecision {
-    /// We lead before this time, as far as this Lease goes. Renew it at the
-    /// other one.
+    /// This replica is the leader until this time.
     Lead {
-        /// From here on we must not believe it.
+        /// The end of the leadership without a renewal.
         until: Timestamp,
-        /// When to write.
+        /// When to renew.
         renew_at: Timestamp,
     },
-    /// We lead no more, or nobody does: write [`next`], on this very version.
+    /// No replica is the leader: write [`next_spec`] on this resourceVersion.
     Acquire,
-    /// Somebody else does: look again at this time.
+    /// Another replica is the leader.
     StandBy {
-        /// When.
+        /// When to read the Lease again.
         until: Timestamp,
     },
 }
 
-/// Where this replica stands. Only a Lease that was read from the API server,
-/// or came back from a write, may be given here, never one that was only sent.
+/// Decides what this replica does. The Lease must come from an answer of the API server,
+/// never from a request.
 pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> LeaseDecision {
     let (Some(holder), Some(renewed)) = (&spec.holder, spec.renewed) else {
         return LeaseDecision::Acquire;
@@ -87,7 +85,7 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> LeaseDecision
             LeaseDecision::Acquire
         }
     } else if now < renewed {
-        // Our clock went back a little: what we wrote is still ahead of us.
+        // The clock of this replica went back a little after its last renewal.
         LeaseDecision::StandBy { until: renewed }
     } else if now < leads_until {
         LeaseDecision::Lead { until: leads_until, renew_at: add_time(renewed, renewal(duration)) }
@@ -96,19 +94,17 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> LeaseDecision
     }
 }
 
-/// How long after a write its holder renews the Lease.
+/// How long after a write the holder renews the Lease.
 pub fn renewal(duration: Duration) -> Duration {
     duration / 3
 }
 
-/// The Lease to write, on the version of the one that was read: to take it, or
-/// to renew it. When the write is refused somebody else has written: read
-/// again, and evaluate that.
+/// The Lease to write on the resourceVersion that was read, to acquire or renew it. After
+/// a conflict, read the Lease and evaluate it again.
 pub fn next_spec(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Spec {
     let mine = spec.holder.as_deref() == Some(me.name);
     let duration = duration(spec, me);
-    // A renewal never takes back what an earlier one said, unless that was
-    // nonsense.
+    // A renewal never moves the time back, unless that time is impossible.
     let kept = spec
         .renewed
         .filter(|renewed| mine && *renewed > now && !is_too_far_ahead(*renewed, duration, me, now));
@@ -121,15 +117,15 @@ pub fn next_spec(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Spec {
     }
 }
 
-/// What the Lease says counts for everybody, also while replicas are being
-/// given another duration; but not for years, whoever wrote that.
+/// All replicas use the duration in the Lease, also while a rollout changes the setting.
+/// A limit protects from nonsense values.
 fn duration(spec: &Spec, me: Candidate<'_>) -> Duration {
     let most = me.duration.saturating_mul(10);
     spec.duration.map_or(me.duration, |said| said.min(most))
 }
 
-/// Whether a time lies further ahead than any clock within the stated skew
-/// could have written. Nobody would lead until then.
+/// Whether a time is further ahead than a clock within the skew could have written.
+/// Without this check no replica would be the leader until then.
 fn is_too_far_ahead(
     renewed: Timestamp,
     duration: Duration,
@@ -139,13 +135,12 @@ fn is_too_far_ahead(
     renewed > add_time(now, duration.saturating_add(me.skew))
 }
 
-/// What a replica has seen of the Lease with its own eyes.
+/// The changes of the Lease that this replica has observed.
 ///
-/// Where clocks differ by more than the stated skew, a Lease that somebody
-/// renews every few seconds looks old, or as if from the future. Whoever took
-/// it would take it from one who lives, and who takes it back. But a Lease that
-/// changes between two looks has a holder who lives, whatever the times in it
-/// say. Before the second look there are only the times.
+/// If clocks differ by more than the skew, a Lease that its holder renews every few
+/// seconds looks expired, or impossible. A replica that took it would take it from a
+/// running leader. But a Lease that changes between two reads has a running holder,
+/// whatever its times are. Before the second read only the times are known.
 #[derive(Debug, Default)]
 pub struct LeaseObserver {
     last: Option<Spec>,
@@ -153,9 +148,8 @@ pub struct LeaseObserver {
 }
 
 impl LeaseObserver {
-    /// Looks at what was read at an instant. The result is for how long from
-    /// then on the holder, another one than we, counts as alive; none: by this
-    /// nothing is known of it.
+    /// Observes the Lease as read at an instant. Returns for how long another holder
+    /// counts as running from then on; `None` if no change shows that it runs.
     pub fn observe(&mut self, spec: &Spec, me: Candidate<'_>, at: Instant) -> Option<Duration> {
         if self.last.as_ref().is_some_and(|last| last != spec) {
             self.changed = Some(at);
@@ -168,8 +162,8 @@ impl LeaseObserver {
     }
 }
 
-/// The Lease to write when its holder steps down, so that nobody has to wait.
-/// It stops believing first.
+/// The Lease to write when the leader steps down, so that the next leader need not wait.
+/// The leader stops its work first.
 pub fn released_spec(spec: &Spec) -> Spec {
     Spec { holder: None, renewed: None, ..spec.clone() }
 }

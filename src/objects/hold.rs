@@ -1,12 +1,9 @@
-//! The hold: the finalizer by which belay keeps an object, and the names that
-//! it had before.
+//! The hold: the finalizer by which belay keeps an object, and its former names.
 //!
-//! Its name is a constant of the program. What it was called before is one of
-//! the process: a version of belay may come after one that wrote another name,
-//! or in the place of a finalizer that somebody ran at home. An object that has
-//! a former name is held as well as any other, and the leader writes the
-//! present name in its place while that may be done (a finalizer cannot be
-//! added to what is Terminating).
+//! The name is a constant. Former names are settings of the process: an older version of
+//! belay, or another controller that belay replaces, may have used another name. A
+//! finalizer with a former name counts as the hold. The leader renames it while the
+//! object is not Terminating, because a Terminating object gets no new finalizers.
 
 use std::sync::OnceLock;
 
@@ -15,9 +12,9 @@ pub const HOLD: &str = "belay.dev/hold";
 
 static FORMER: OnceLock<Vec<String>> = OnceLock::new();
 
-/// Says once, before anything is read, what the hold was called before.
+/// Sets the former names of the hold, once at start.
 pub fn set_former_holds(names: Vec<String>) {
-    // A second word would make two answers of one object.
+    // A second call must not change the names.
     let _ = FORMER.set(names);
 }
 
@@ -39,31 +36,32 @@ fn hold_named(finalizer: &str) -> Option<&'static str> {
     former_holds().iter().map(String::as_str).find(|name| *name == finalizer)
 }
 
-/// The hold on one object: a patch that takes it off has to name both.
+/// The entry of the hold in the finalizers of an object. A patch that removes it needs
+/// both fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HoldEntry {
     /// Its place in the list of finalizers.
     pub index: usize,
-    /// The name that it has there.
+    /// Its name, current or former.
     pub name: &'static str,
 }
 
 impl HoldEntry {
-    /// Finds it among finalizers. A former name comes first where both stand:
-    /// it is the one to be got rid of.
+    /// Finds the hold among finalizers. If there are several names, a former name comes
+    /// first, because belay removes it.
     pub fn find<'f>(finalizers: impl IntoIterator<Item = &'f str>) -> Option<Self> {
         let named = finalizers.into_iter().enumerate();
         let holds = named.filter_map(|(index, f)| Some(Self { index, name: hold_named(f)? }));
         holds.min_by_key(|hold| hold.name == HOLD)
     }
 
-    /// Whether it has a name that belay writes no more.
+    /// Whether it has a former name.
     pub fn is_former(self) -> bool {
         self.name != HOLD
     }
 }
 
-/// A former name, as somebody types it.
+/// Parses a former name from an option.
 pub fn parse_former_hold(text: &str) -> Result<String, String> {
     let qualified = text.split_once('/').is_some_and(|(domain, name)| {
         domain.contains('.') && !name.is_empty() && !name.contains('/')
@@ -84,11 +82,11 @@ pub fn parse_former_hold(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The former name of tests: they share one process.
+/// The former name of the hold in tests, which share one process.
 #[cfg(test)]
 pub const FORMER_HOLD_FOR_TESTS: &str = "belay.dev/former-hold";
 
-/// Makes it known.
+/// Sets the former name for tests.
 #[cfg(test)]
 pub fn set_former_hold_for_tests() {
     set_former_holds(vec![FORMER_HOLD_FOR_TESTS.to_owned()]);

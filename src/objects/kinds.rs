@@ -1,5 +1,4 @@
-//! Kinds by number: what a graph of a million objects stores of a kind is two
-//! bytes.
+//! Kinds by number: a graph of a million objects stores two bytes for each kind.
 
 use std::sync::Arc;
 
@@ -12,22 +11,21 @@ use super::builtin::BUILT_IN;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KindId(u16);
 
-/// The kind of whatever is mentioned once too many are: it is never served.
+/// The kind for mentions beyond the limit. It is never served.
 const OVERFLOW: KindId = KindId(0);
 
-/// Beyond this many kinds, mentions get no number of their own. Anybody can
-/// mention kinds in owner references, and none of that may crowd out what is
-/// really served.
+/// The limit of kinds with a number for mentions. Any user can mention kinds in owner
+/// references, which must not use up the numbers for served kinds.
 const MOST_MENTIONED: usize = 10_000;
 
-/// The longest group and the longest kind that the API server takes.
+/// The longest group and the longest kind that the API server accepts.
 const LONGEST_GROUP: usize = 253;
 const LONGEST_KIND: usize = 63;
 
 /// What a DELETE without options does to the dependents of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultPropagation {
-    /// They are collected once it is gone.
+    /// The garbage collector deletes dependents after the owner.
     Background,
     /// They are orphaned: batch/v1 Job and v1 ReplicationController.
     Orphan,
@@ -35,7 +33,7 @@ pub enum DefaultPropagation {
     None,
 }
 
-/// What is known of a kind.
+/// The known data of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindInfo {
     /// The API group; empty for the core group.
@@ -52,8 +50,7 @@ pub struct KindInfo {
     pub default_propagation: DefaultPropagation,
 }
 
-/// All kinds that are known or mentioned. Cheap to clone: the table is copied when
-/// one of the clones changes.
+/// All known or mentioned kinds. Cheap to clone: a change copies the table.
 #[derive(Debug, Clone)]
 pub struct Kinds(Arc<Table>);
 
@@ -64,8 +61,8 @@ struct Table {
     by_resource: HashMap<(String, String), KindId, KeyedHasher>,
 }
 
-/// A key that borrows, so that a lookup makes no strings. It hashes as the
-/// pair that it is compared with.
+/// A borrowed key, so that a lookup allocates nothing. It has the hash of the pair that
+/// it is compared with.
 #[derive(Hash)]
 struct Pair<'a>(&'a str, &'a str);
 
@@ -76,7 +73,7 @@ impl Equivalent<(String, String)> for Pair<'_> {
 }
 
 impl Default for Kinds {
-    /// The kinds that every cluster has.
+    /// The built-in kinds.
     fn default() -> Self {
         let mut kinds = Self(Arc::new(Table {
             infos: vec![unserved("", "")],
@@ -97,7 +94,7 @@ impl Default for Kinds {
     }
 }
 
-/// A kind of which nothing is known but that somebody mentions it.
+/// A kind that is only mentioned.
 fn unserved(group: &str, kind: &str) -> KindInfo {
     KindInfo {
         group: group.to_owned(),
@@ -119,8 +116,8 @@ fn default_propagation(group: &str, resource: &str) -> DefaultPropagation {
 }
 
 impl Kinds {
-    /// Takes in what discovery or a CRD says of a kind. The number of a kind
-    /// that was known or mentioned stays.
+    /// Adds or updates a kind from discovery or a CRD. A known or mentioned kind keeps
+    /// its number.
     pub fn learn(&mut self, info: KindInfo) -> KindId {
         let id = self.number(&info.group, &info.kind, usize::from(u16::MAX));
         if id == OVERFLOW {
@@ -132,7 +129,7 @@ impl Kinds {
         id
     }
 
-    /// What is known of a custom resource's kind.
+    /// The data of the kind of a custom resource.
     pub fn custom(
         group: &str,
         version: &str,
@@ -150,30 +147,29 @@ impl Kinds {
         }
     }
 
-    /// Whether Kubernetes itself has this resource; others are custom ones.
+    /// Whether this is a built-in resource and no custom one.
     pub fn is_built_in(group: &str, resource: &str) -> bool {
         BUILT_IN.iter().any(|row| row.0 == group && row.3 == resource)
     }
 
-    /// Whether Kubernetes itself has this group; others come from CRDs and
-    /// aggregated API servers.
+    /// Whether this is a built-in group; others come from CRDs and aggregated API
+    /// servers.
     pub fn is_built_in_group(group: &str) -> bool {
         BUILT_IN.iter().any(|row| row.0 == group)
     }
 
-    /// The kind is not served any more. References to it stay, and find it
-    /// unknown.
+    /// Marks a kind as not served. References to it stay, but can't be resolved.
     pub fn forget(&mut self, id: KindId) {
         if let Some(info) = Arc::make_mut(&mut self.0).infos.get_mut(usize::from(id.0)) {
             info.versions.clear();
         }
     }
 
-    /// The number of a kind by group and kind, known or not: somebody refers
-    /// to it. Beyond a great many they share one, which is never served.
+    /// The number of a kind that a reference mentions, known or not. Beyond the limit all
+    /// share one number, which is never served.
     pub fn mention(&mut self, group: &str, kind: &str) -> KindId {
-        // What is mentioned is kept for ever, and any client can mention a text
-        // of a megabyte. No kind that is served has a longer name.
+        // Mentions stay in the table, and any client can mention a text of a megabyte. No
+        // served kind has a longer name.
         if group.len() > LONGEST_GROUP || kind.len() > LONGEST_KIND {
             return OVERFLOW;
         }
@@ -212,7 +208,7 @@ impl Kinds {
         self.is_served(id).then_some(id)
     }
 
-    /// What is known of a kind.
+    /// The known data of a kind.
     pub fn info(&self, id: KindId) -> &KindInfo {
         // Numbers come from this table alone, which never shrinks.
         &self.0.infos[usize::from(id.0).min(self.0.infos.len() - 1)]
@@ -248,7 +244,7 @@ pub fn is_namespace(group: &str, resource: &str) -> bool {
     (group, resource) == ("", "namespaces")
 }
 
-/// A kind as people name it: the plural name, and behind a dot its group.
+/// The plural name of a kind, with its group after a dot.
 pub fn full_name(group: &str, resource: &str) -> String {
     let dot = if group.is_empty() { "" } else { "." };
     format!("{resource}{dot}{group}")
@@ -260,7 +256,7 @@ pub fn split_api_version(api_version: &str) -> (&str, &str) {
 }
 
 impl KindInfo {
-    /// The kind as people name it.
+    /// The plural name of the kind, with its group after a dot.
     pub fn full_name(&self) -> String {
         full_name(&self.group, &self.resource)
     }

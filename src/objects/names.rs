@@ -1,33 +1,32 @@
-//! Kinds by the words that people type: `pvc`, `deployment`,
-//! `widgets.example.com`.
+//! The names of kinds that users type: `pvc`, `deployment`, `widgets.example.com`.
 
 use std::collections::HashSet;
 
 use super::builtin::{BUILT_IN, SHORT};
 use super::kinds::{KindInfo, Kinds, full_name};
 
-/// One version of a kind, and what people call it beside its kind and plural.
+/// One version of a served kind, with its names.
 #[derive(Debug, Clone)]
 pub struct ServedKind {
     /// The kind, with this version alone.
     pub info: KindInfo,
-    /// The singular; it may be empty, and the kind in lower case is meant.
+    /// The singular name; if it is empty, this is the kind in lower case.
     pub singular: String,
     /// Short names.
     pub short: Vec<String>,
 }
 
-/// Every word for a kind, in the order in which groups and versions are
-/// preferred: of words that fit as well the first is meant, as kubectl has it.
+/// The names of all kinds, in the order of preferred groups and versions. As in kubectl,
+/// the first of several equal matches wins.
 #[derive(Debug, Clone, Default)]
 pub struct KindNames {
     served: Vec<ServedKind>,
-    /// The groups whose server does not answer: nobody knows the words for their
-    /// kinds.
+    /// The groups whose API server does not answer, so that the names of their kinds are
+    /// unknown.
     pub unavailable_groups: Vec<String>,
 }
 
-/// How well a word fits, the best first.
+/// The quality of a match, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameMatch {
     Plural,
@@ -35,20 +34,19 @@ enum NameMatch {
     Short,
 }
 
-/// So many names are told to whoever has mistyped one.
+/// The limit of suggestions for a mistyped name.
 const MOST_SUGGESTIONS: usize = 3;
 
 impl KindNames {
-    /// These.
+    /// The names of these kinds.
     pub fn new(served: Vec<ServedKind>) -> Self {
         Self { served, unavailable_groups: Vec::new() }
     }
 
-    /// What is served without an API server: the kinds of this table, with the
-    /// short names that Kubernetes gives its own, and that these CRDs (by group
-    /// and plural) give theirs.
+    /// The names without an API server: the kinds of this table, with the short names of
+    /// built-in kinds and of these CRDs (by group and plural).
     pub fn of_kinds(kinds: &Kinds, taught: &[(String, String, Vec<String>)]) -> Self {
-        // Kubernetes' own come first, and of those the core group.
+        // Built-in kinds come first, and of those the core group.
         let served = kinds.iter().filter(|(kind, _)| kinds.is_served(*kind));
         let mut infos: Vec<&KindInfo> = served.map(|(_, info)| info).collect();
         infos.sort_by_key(|info| {
@@ -76,9 +74,9 @@ impl KindNames {
         Self::new(served.collect())
     }
 
-    /// The kind that a word means to kubectl: a plural, a singular or a short
-    /// name, alone or with its group, or with its version and group. `None`:
-    /// none that is served.
+    /// The kind that kubectl finds for a word: a plural, a singular or a short name,
+    /// alone or with its group, or with its version and group. `None` if no such kind is
+    /// served.
     pub fn find(&self, word: &str) -> Option<&KindInfo> {
         let word = word.to_lowercase();
         let (word, place) = word.split_once('.').unwrap_or((&word, ""));
@@ -92,14 +90,14 @@ impl KindNames {
         best.map(|(_, info)| info)
     }
 
-    /// A kind as an object says its own, by group and kind.
+    /// A kind by group and kind, as in an object.
     pub fn of_object(&self, group: &str, kind: &str) -> Option<&KindInfo> {
         let named = |served: &&ServedKind| served.info.group == group && served.info.kind == kind;
         self.served.iter().find(named).map(|served| &served.info)
     }
 
-    /// Words of which each means one of these kinds: plurals, with the group
-    /// where another kind has the same, and short names.
+    /// Names that each find one of these kinds: plurals, with the group if another kind
+    /// has the same plural, and short names.
     pub fn unambiguous_names(&self) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         let mut seen = HashSet::new();
@@ -123,8 +121,7 @@ impl KindNames {
         words
     }
 
-    /// Names that somebody may have meant who typed this one, the nearest
-    /// first; few, and perhaps none.
+    /// Suggestions for a mistyped name, the nearest first; may be empty.
     pub fn nearest(&self, word: &str) -> Vec<String> {
         let word = word.to_lowercase();
         let word = word.split('.').next().unwrap_or_default();
@@ -149,8 +146,8 @@ impl KindNames {
 }
 
 impl ServedKind {
-    /// Whether this is in a group, or of a version and in a group; empty: in
-    /// any.
+    /// Whether this kind is in a group, or of a version and in a group; empty for any
+    /// group.
     fn is_in(&self, place: &str) -> bool {
         let group = self.info.group.as_str();
         let number = self.info.versions.first().map_or("", String::as_str);
@@ -174,8 +171,8 @@ impl ServedKind {
     }
 }
 
-/// How many letters have to be put in, left out, changed or swapped with their
-/// neighbour to make one word of the other.
+/// The edit distance of two words: letters that are inserted, removed, changed or swapped
+/// with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

@@ -1,10 +1,16 @@
-//! An object, by what names it in URLs.
+//! References to objects.
+
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
 
 use super::kinds::{KindInfo, full_name, is_namespace};
 use super::one_line::{one_line_name, shell_word};
 
-/// An object, by what names it in URLs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A reference to an object, by the parts of its URL.
+///
+/// Two references are equal if these parts are. The kind is for messages alone, and
+/// callers that know only the resource leave it empty.
+#[derive(Debug, Clone, Default)]
 pub struct ObjectRef {
     /// The plural resource name.
     pub resource: String,
@@ -12,24 +18,32 @@ pub struct ObjectRef {
     pub group: String,
     /// The namespace; empty for a cluster-scoped object.
     pub namespace: String,
-    /// The name; empty when it is not known yet.
+    /// The name; empty when it is unknown.
     pub name: String,
+    /// The kind, such as `PersistentVolumeClaim`; empty when it is unknown.
+    pub kind: String,
 }
 
 impl ObjectRef {
-    /// The one of a group and a plural.
+    /// A reference by group and plural resource name. The kind is unknown.
     pub fn new((group, resource): (&str, &str), namespace: &str, name: &str) -> Self {
         Self {
             resource: resource.to_owned(),
             group: group.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+            kind: String::new(),
         }
     }
 
-    /// The one of a kind.
+    /// A reference to an object of a known kind.
     pub fn of_kind(info: &KindInfo, namespace: &str, name: &str) -> Self {
-        Self::new((&info.group, &info.resource), namespace, name)
+        Self::new((&info.group, &info.resource), namespace, name).with_kind(&info.kind)
+    }
+
+    /// The same reference with this kind.
+    pub fn with_kind(self, kind: &str) -> Self {
+        Self { kind: kind.to_owned(), ..self }
     }
 
     /// Whether it is a Namespace.
@@ -37,18 +51,23 @@ impl ObjectRef {
         is_namespace(&self.group, &self.resource)
     }
 
-    /// The namespace that it is in, or is; empty for another cluster-scoped object.
+    /// The namespace of the object, or the name of a Namespace; empty for another
+    /// cluster-scoped object.
     pub fn own_namespace(&self) -> &str {
         if self.is_namespace() { &self.name } else { &self.namespace }
     }
 
-    /// `persistentvolumeclaims "data"`, as kubectl names it.
+    /// `persistentvolumeclaim "data"` or `deployment.apps "web"`, as kubectl prints it. With
+    /// the plural where the kind is unknown.
     pub fn quoted(&self) -> String {
-        let kind = full_name(&self.group, &self.resource);
+        let kind = match self.kind.as_str() {
+            "" => full_name(&self.group, &self.resource),
+            kind => full_name(&self.group, &kind.to_lowercase()),
+        };
         format!("{} \"{}\"", one_line_name(&kind), one_line_name(&self.name))
     }
 
-    /// `persistentvolumeclaims/data -n db`, as a person types it.
+    /// `persistentvolumeclaims/data -n db`: arguments that kubectl and belay accept.
     pub fn arguments(&self) -> String {
         let place = match self.namespace.as_str() {
             "" => String::new(),
@@ -57,6 +76,36 @@ impl ObjectRef {
         let kind = full_name(&self.group, &self.resource);
         let object = format!("{}/{}", one_line_name(&kind), one_line_name(&self.name));
         format!("{}{place}", shell_word(&object))
+    }
+
+    fn url_parts(&self) -> [&str; 4] {
+        [&self.resource, &self.group, &self.namespace, &self.name]
+    }
+}
+
+impl PartialEq for ObjectRef {
+    fn eq(&self, other: &Self) -> bool {
+        self.url_parts() == other.url_parts()
+    }
+}
+
+impl Eq for ObjectRef {}
+
+impl PartialOrd for ObjectRef {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ObjectRef {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.url_parts().cmp(&other.url_parts())
+    }
+}
+
+impl Hash for ObjectRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.url_parts().hash(state);
     }
 }
 

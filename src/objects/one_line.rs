@@ -1,12 +1,12 @@
-//! Text that clients wrote, as belay repeats it.
+//! Text from clients in the output of belay.
 
 use std::borrow::Cow;
 
-/// No name of Kubernetes is longer.
+/// The longest name of a Kubernetes object.
 pub const LONGEST_NAME: usize = 253;
 
-/// A text of a client, of at most so many characters and on one line: for
-/// messages, Events, statuses and logs.
+/// A text from a client on one line with at most this many characters: for messages,
+/// Events, statuses and logs.
 pub fn one_line(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most && !text.chars().any(is_control) {
         return Cow::Borrowed(text);
@@ -20,13 +20,12 @@ pub fn one_line(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A name of a client, as messages repeat it.
+/// A name from a client on one line, for messages.
 pub fn one_line_name(name: &str) -> Cow<'_, str> {
     one_line(name, LONGEST_NAME)
 }
 
-/// A text without the characters that a terminal or a log obeys, each of which
-/// becomes a space.
+/// A text with a space for each control character.
 pub fn without_controls(text: &str) -> String {
     printable_chars(text).collect()
 }
@@ -35,15 +34,15 @@ fn printable_chars(text: &str) -> impl Iterator<Item = char> {
     text.chars().map(|c| if is_control(c) { ' ' } else { c })
 }
 
-/// Whether a terminal or a log does something else with a character than show
-/// it: control characters, line breaks, and what turns the direction of text.
+/// Whether a character controls a terminal or a log: control characters, line breaks, and
+/// characters that change the direction of text.
 fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A word as a shell takes it for itself: people copy what they are told to
-/// type, and names of RBAC's kinds may have anything in them.
+/// A word in the quoting of a shell: users copy commands from messages, and names of RBAC
+/// kinds may have any characters.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

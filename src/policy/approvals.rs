@@ -1,32 +1,32 @@
-//! Approvals and pauses, compiled, and what it takes to satisfy policies. Which
-//! approvals are in force for an object is for the decision to say.
+//! Compiled approvals and pauses, and the terms of policies. The decision finds the
+//! approvals that are in force for an object.
 
 use super::api::{DeletionApproval, Scope};
 use super::compiled::{ApprovalTerms, Policy, Source};
 use super::identities::account;
 use crate::objects::{KeyedMap, Uid};
 
-/// So far ahead of belay's clock an approval may have been given.
+/// How far the creation of an approval may be ahead of the clock of belay.
 const SKEW_SECONDS: i64 = 300;
 
-/// So much the clocks of two API servers may differ.
+/// How much the clocks of two API servers may differ.
 const SERVERS_SKEW_SECONDS: i64 = 5;
 
-/// A pause: everything is Audit until it expires.
+/// A Pause: all policies have action Audit until it expires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pause {
     /// Its name.
     pub name: String,
-    /// Its own uid, by which Events about it are found.
+    /// Its uid, for Events about it.
     pub uid: String,
-    /// Who pauses.
+    /// The user who created it.
     pub by: String,
-    /// Until when, in seconds since 1970.
+    /// When it expires, in seconds since 1970.
     pub expires: i64,
 }
 
 impl Pause {
-    /// Compiles what somebody wrote.
+    /// Compiles a Pause from the API.
     pub fn compile(pause: &super::api::Pause) -> Self {
         Self {
             name: pause.metadata.name.clone().unwrap_or_default(),
@@ -36,21 +36,21 @@ impl Pause {
         }
     }
 
-    /// When it ends, as people read it.
+    /// Its expiry time for messages.
     pub fn until(&self) -> String {
         let end = jiff::Timestamp::from_second(self.expires);
         end.map_or_else(|_| self.expires.to_string(), |end| end.to_string())
     }
 }
 
-/// One person's yes.
+/// The approval of one person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
     /// Its name.
     pub name: String,
-    /// Its own uid: belay's own approvals are replaced under the same name.
+    /// Its uid: belay replaces its own approvals under the same name.
     pub own_uid: String,
-    /// Who gave it.
+    /// The user who approved.
     pub approver: String,
     /// For what.
     pub group: String,
@@ -60,26 +60,25 @@ pub struct Approval {
     pub namespace: String,
     /// For what.
     pub object: String,
-    /// For which identity.
+    /// The uid of the approved object.
     pub uid: Uid,
-    /// Whether it covers what goes along, too.
+    /// Whether it also covers the content and the dependents.
     pub content: bool,
-    /// The policies that exempted somebody, where belay itself recorded that;
-    /// of anybody else's approval it is not read.
+    /// The policies of an exemption record of belay; not read from other approvals.
     pub exempts: Vec<Source>,
-    /// Its resourceVersion. The API server takes those of all kinds from one
-    /// counter, so it tells what came before the approval.
+    /// Its resourceVersion. The API server uses one counter for all kinds, so this shows
+    /// which writes are older than the approval.
     pub version: u64,
-    /// When it was given, in seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub created: i64,
-    /// Until when it is in force.
+    /// When it expires, in seconds since 1970.
     pub expires: i64,
 }
 
 impl Approval {
-    /// Compiles what somebody wrote. `None` without a creation time: the API
-    /// server sets it, and without it nobody knows how long the approval lasts.
-    /// `None` as well for one that is being deleted: its approver took it back.
+    /// Compiles an approval from the API. `None` without a creation time, which the API
+    /// server sets, because its duration is unknown. `None` also if it is being deleted,
+    /// because its approver withdrew it.
     pub fn compile(approval: &DeletionApproval) -> Option<Self> {
         if approval.metadata.deletion_timestamp.is_some() {
             return None;
@@ -108,8 +107,8 @@ impl Approval {
         })
     }
 
-    /// Whether it names exactly this object: a uid alone would let somebody
-    /// with rights in one namespace approve what is in another.
+    /// Whether it names exactly this object. With the uid alone, a user with rights in
+    /// one namespace could approve objects in another one.
     pub fn names(&self, identity: &Identity<'_>) -> bool {
         self.uid == identity.uid
             && self.group == identity.group
@@ -118,9 +117,9 @@ impl Approval {
             && self.object == identity.name
     }
 
-    /// Whether its content may be in this namespace: only where the API server
-    /// checked the right to approve. That of a cluster-scoped object other than
-    /// a Namespace is checked in the whole cluster.
+    /// Whether its content may be in this namespace: the API server checked the right to
+    /// approve only in the namespace of the target. For a cluster-scoped object other
+    /// than a Namespace it checked the right in the whole cluster.
     pub fn reaches(&self, namespace: &str) -> bool {
         let checked = match (self.group.as_str(), self.resource.as_str()) {
             ("", "namespaces") => &self.object,
@@ -129,15 +128,15 @@ impl Approval {
         checked.is_empty() || checked == namespace
     }
 
-    /// Whether it was there when its object was deleted. The clocks of two API
-    /// servers may differ a little.
+    /// Whether it is older than the deletion of its object. The clocks of two API servers
+    /// may differ a little.
     pub fn precedes(&self, deleted: i64) -> bool {
         self.created <= deleted.saturating_add(SERVERS_SKEW_SECONDS)
     }
 
-    /// Whether it is in force for what was created at this time: before it expires, and
-    /// after that for what was being deleted by then, and for content that was there, so
-    /// that a cascade which began in time may end.
+    /// Whether it is in force for an object that was created at this time: before it
+    /// expires. After that, it stays in force for an object whose deletion began before,
+    /// and for its existing content, so that the cascade can complete.
     pub fn is_in_force(&self, deleted: Option<i64>, created: i64, now: i64) -> bool {
         // The clocks of an API server and of belay may differ a little.
         let given = self.created <= now.saturating_add(SKEW_SECONDS);
@@ -146,7 +145,7 @@ impl Approval {
     }
 }
 
-/// An object, under exactly one identity.
+/// The identity of an object, with its uid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity<'a> {
     /// API group.
@@ -190,15 +189,15 @@ impl Approvals {
         self.by_uid.values().flatten()
     }
 
-    /// Those that name this uid, whatever else they say.
+    /// The approvals that name this uid.
     pub fn of_uid(&self, uid: Uid) -> &[Approval] {
         self.by_uid.get(&uid).map_or(&[], Vec::as_slice)
     }
 }
 
 impl ApprovalTerms {
-    /// What satisfies all of several policies: the greatest number of people,
-    /// the shortest duration, only accounts that every one of them lists.
+    /// The terms that satisfy several policies: the greatest number of people, the
+    /// shortest duration, and only accounts that all of them list.
     pub fn all<'t>(terms: impl IntoIterator<Item = &'t Self>) -> Option<Self> {
         terms.into_iter().fold(None, |all: Option<Self>, terms| {
             let Some(mut all) = all else { return Some(terms.clone()) };
@@ -209,14 +208,13 @@ impl ApprovalTerms {
         })
     }
 
-    /// Whether these approvals are enough: of enough different people, each
-    /// short enough.
+    /// Whether these approvals are sufficient: from enough different people, each short
+    /// enough.
     pub fn are_met(&self, approvals: &[&Approval]) -> bool {
         self.people(approvals).len() >= self.required
     }
 
-    /// Those of the people who gave these approvals whose yes counts, each
-    /// once.
+    /// The people whose approvals count, each once.
     pub fn people<'p>(&self, approvals: &[&'p Approval]) -> Vec<&'p str> {
         let counting = approvals.iter().filter(|approval| self.discount(approval).is_none());
         let mut people: Vec<&str> = counting.map(|approval| approval.approver.as_str()).collect();
@@ -225,7 +223,7 @@ impl ApprovalTerms {
         people
     }
 
-    /// Why an approval does not count; none: it counts.
+    /// Why an approval does not count; `None` if it counts.
     fn discount(&self, approval: &Approval) -> Option<DiscountReason> {
         let seconds = approval.expires.saturating_sub(approval.created);
         if !(1..=self.longest_seconds).contains(&seconds) {
@@ -238,8 +236,8 @@ impl ApprovalTerms {
 }
 
 impl Policy {
-    /// The first of these policies for which an approval does not count, and
-    /// why; none: it counts for all.
+    /// The first of these policies for which an approval does not count, with the reason;
+    /// `None` if it counts for all.
     pub fn discounting<'p>(
         approval: &Approval,
         policies: impl IntoIterator<Item = &'p Self>,
@@ -261,12 +259,13 @@ pub enum DiscountReason {
     },
     /// The policy does not list the service account that gave it.
     Unlisted,
-    /// It was given before the object became part of the approved content.
+    /// It is older than the owner reference that made the object part of the approved
+    /// content.
     Attached,
 }
 
 impl DiscountReason {
-    /// The words after "the approval": what is wrong with it for a policy.
+    /// The reason for a policy, as a clause after "the approval" or "it".
     pub fn explain(self, policy: &Source) -> String {
         match self {
             Self::TooLong { longest_seconds } => {

@@ -1,4 +1,4 @@
-//! A policy, compiled from what somebody wrote.
+//! Compiled policies.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub const BACKFILL: &str = "belay.dev/backfill-max-objects";
 pub const BINDS_SOME: &str =
     "the policy binds only some subjects, and others may delete what it protects";
 
-/// Where a policy comes from, which is how it is named.
+/// The source of a policy, which is its name in messages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The label `belay.dev/protect` with this value, on the object itself.
@@ -38,10 +38,10 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// A policy, ready to be asked.
+/// A compiled policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
     /// Which objects; any entry matches.
     pub(super) targets: Vec<Matcher>,
@@ -54,12 +54,12 @@ pub struct Policy {
     pub hold: HoldMode,
     action: Action,
     overrides: Vec<(Labels, Action)>,
-    /// What it takes to delete all the same.
+    /// The terms of approvals.
     pub approval: ApprovalTerms,
     /// How long a deleted object stays held at the least.
     pub settle_seconds: i64,
-    /// So many objects of one kind may get the hold late; 0: any number; none:
-    /// as many as belay was told.
+    /// The limit of existing objects of one kind that get the hold; 0 for no limit;
+    /// `None` for the setting of belay.
     pub backfill: Option<usize>,
     /// When the policy was created, in seconds since 1970; none: unknown.
     pub created: Option<i64>,
@@ -139,7 +139,7 @@ pub struct Exists {
     pub place: Labels,
 }
 
-/// What it takes to delete all the same.
+/// The terms of approvals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalTerms {
     /// How many different people have to approve.
@@ -151,7 +151,7 @@ pub struct ApprovalTerms {
 }
 
 impl Policy {
-    /// Compiles what somebody wrote, or says everything that is wrong with it.
+    /// Compiles a policy from the API, or returns all its problems.
     pub fn compile(name: &str, spec: &DeletionPolicySpec) -> Result<Self, Vec<Problem>> {
         let problems = spec.problems();
         if !problems.is_empty() {
@@ -197,14 +197,13 @@ impl Policy {
         }
     }
 
-    /// What the annotations of the DeletionPolicy say beside its spec. A number
-    /// that is none says nothing.
+    /// Applies the annotations of the DeletionPolicy. An invalid number has no effect.
     #[must_use]
     pub fn with_annotations(self, annotations: &BTreeMap<String, String>) -> Self {
         Self { backfill: annotations.get(BACKFILL).and_then(|text| text.parse().ok()), ..self }
     }
 
-    /// What the label `belay.dev/protect` means, with no policy written.
+    /// The policies of the label `belay.dev/protect`.
     pub(super) fn of_label(value: &'static str, protect: Protect) -> Self {
         let labelled = LabelSelector {
             match_labels: [(PROTECT_LABEL.to_owned(), value.to_owned())].into(),
@@ -232,12 +231,12 @@ impl Policy {
         Self::lower(Source::Label(value), &spec)
     }
 
-    /// Whether the policy binds somebody.
+    /// Whether the policy binds a user.
     pub fn binds(&self, person: Person<'_>) -> bool {
         self.subjects.is_empty() || includes(&self.subjects, person)
     }
 
-    /// Whether somebody is allowed all the same, on the record.
+    /// Whether the policy exempts a user. belay records exemptions.
     pub fn exempts(&self, person: Person<'_>) -> bool {
         includes(&self.exempt, person)
     }
@@ -274,9 +273,8 @@ impl Policy {
         if excluded == MatchResult::Unknown { MatchResult::Unknown } else { matched }
     }
 
-    /// What happens when it refuses something about an object here. Where the
-    /// labels of its Namespace are not known, the strictest of what it could be,
-    /// and that it is not certain.
+    /// The action of the policy for an object, and whether it is certain. If the labels
+    /// of its Namespace are unknown, this is the strictest possible action.
     pub(super) fn action(
         &self,
         places: NamespaceLabels<'_>,
@@ -326,9 +324,8 @@ impl Policy {
         self.targets.iter().chain(&self.exclude).chain(ignored).flat_map(Matcher::annotation_keys)
     }
 
-    /// Whether it binds everybody. A policy that binds only some subjects keeps
-    /// no object that another subject has deleted: that subject was told
-    /// "deleted".
+    /// Whether it binds all users. A policy for some subjects keeps no object that
+    /// another subject has deleted, because that subject got no denial.
     pub fn binds_everybody(&self) -> bool {
         self.subjects.is_empty()
     }
@@ -343,13 +340,12 @@ impl Policy {
         self.keeps_always() || self.modes.while_used.is_some()
     }
 
-    /// Whether it would put the hold on objects if it bound everybody.
+    /// Whether it would add the hold to objects if it bound all users.
     pub fn holds_but_for_subjects(&self) -> bool {
         self.hold == HoldMode::Auto && self.waits() && !self.binds_everybody()
     }
 
-    /// Whether it puts the hold on objects: only where a release keeps them for
-    /// it.
+    /// Whether it adds the hold to objects: only if a release waits for it.
     pub fn holds(&self) -> bool {
         self.hold == HoldMode::Auto && self.keeps()
     }
@@ -364,14 +360,14 @@ impl Policy {
         exempts && (self.modes.protects_unused() || without_hold)
     }
 
-    /// Whether only an approval releases a hold. With exempt subjects it keeps
-    /// nothing: an object that one of them deletes would wait for an approval.
+    /// Whether only an approval releases a hold. A policy with exempt subjects keeps
+    /// nothing, because an object that one of them deletes would wait for an approval.
     pub fn keeps_always(&self) -> bool {
         self.modes.always && self.exempt.is_empty()
     }
 }
 
-/// The strictest of what an action could be, and whether it is certain.
+/// The strictest possible action, and whether it is certain.
 fn strictest_of(possible: Option<Action>, action: Action) -> (Action, bool) {
     possible.map_or((action, true), |possible| (possible.max(action), possible == action))
 }

@@ -1,5 +1,4 @@
-//! What policies read of an object, wherever it stands: in a review or in the
-//! graph.
+//! The fields of an object that policies read, from a review or from the graph.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +8,9 @@ use crate::objects::{Object, PackedMap, Text, is_namespace};
 /// Labels or annotations.
 #[derive(Debug, Clone, Copy)]
 pub enum KeyValues<'a> {
-    /// As they stand in a review.
+    /// From a review.
     Texts(&'a BTreeMap<Text<'a>, Text<'a>>),
-    /// As the graph keeps them.
+    /// From the graph.
     Packed(&'a PackedMap),
 }
 
@@ -24,7 +23,7 @@ impl<'a> KeyValues<'a> {
         }
     }
 
-    /// How many steps it takes to find the value of a key, about.
+    /// About how many steps it takes to find the value of a key.
     pub fn size(self) -> usize {
         match self {
             Self::Texts(_) => 1,
@@ -33,7 +32,7 @@ impl<'a> KeyValues<'a> {
     }
 }
 
-/// What policies read of an object.
+/// The fields of an object that policies read.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectFacts<'a> {
     /// API group.
@@ -46,12 +45,12 @@ pub struct ObjectFacts<'a> {
     pub name: &'a str,
     /// Labels.
     pub labels: KeyValues<'a>,
-    /// Annotations; of an object in the graph those that are kept.
+    /// Annotations; the graph only keeps those that policies read.
     pub annotations: KeyValues<'a>,
 }
 
 impl<'a> ObjectFacts<'a> {
-    /// Of an object in the graph.
+    /// The fields of an object in the graph.
     pub fn of_node(node: Node<'a>) -> Self {
         let info = node.info();
         Self {
@@ -64,8 +63,8 @@ impl<'a> ObjectFacts<'a> {
         }
     }
 
-    /// Of an object in a review, of which the request says resource, namespace
-    /// and name.
+    /// The fields of an object in a review, with resource, namespace and name from the
+    /// request.
     pub fn of_object(
         (group, resource): (&'a str, &'a str),
         (namespace, name): (&'a str, &'a str),
@@ -87,14 +86,14 @@ impl<'a> ObjectFacts<'a> {
         is_namespace(self.group, self.resource)
     }
 
-    /// The namespace that the object is in, or is; empty for another cluster-scoped one.
+    /// The namespace of the object, or the name of a Namespace; empty for another
+    /// cluster-scoped object.
     pub fn own_namespace(self) -> &'a str {
         if self.is_namespace() { self.name } else { self.namespace }
     }
 }
 
-/// Where objects live: the Namespaces of the graph, and perhaps the labels that
-/// one of them is about to have.
+/// The labels of the Namespaces in the graph, with optional new labels for one of them.
 #[derive(Clone, Copy)]
 pub struct NamespaceLabels<'a> {
     graph: &'a Graph,
@@ -102,17 +101,17 @@ pub struct NamespaceLabels<'a> {
 }
 
 impl<'a> NamespaceLabels<'a> {
-    /// As they are.
+    /// The current labels.
     pub fn new(graph: &'a Graph) -> Self {
         Self { graph, instead: None }
     }
 
-    /// As they will be when the Namespace of this name has these labels.
+    /// The labels after a change of this Namespace.
     pub fn with_labels(self, name: &'a str, labels: KeyValues<'a>) -> Self {
         Self { instead: Some((name, labels)), ..self }
     }
 
-    /// The labels of a Namespace; `None` if they are not known.
+    /// The labels of a Namespace; `None` if they are unknown.
     pub(super) fn labels(self, name: &str) -> Option<KeyValues<'a>> {
         if let Some((_, labels)) = self.instead.filter(|(other, _)| *other == name) {
             return Some(labels);

@@ -69,20 +69,21 @@ impl Default for Identities {
     }
 }
 
-/// The namespaces that the API server asks belay nothing about, with belay's own: the
-/// cluster has to be able to repair itself, and belay, while belay is down. No policy
-/// applies there, or objects would be held that belay is not asked about.
+/// The namespaces for which the API server sends no reviews, with belay's own: the
+/// cluster must be able to repair itself and belay while belay is down. No policy applies
+/// there, or belay would hold objects without reviews.
 pub fn exempt_namespaces(own: Option<&str>) -> impl Iterator<Item = &str> {
     ["kube-system", "kube-node-lease"].into_iter().chain(own)
 }
 
 impl Identities {
-    /// Those of an installation in this namespace, as far as they are known without asking.
+    /// The identities of an installation in this namespace, as far as they are known
+    /// without a request.
     pub fn of_namespace(namespace: &str) -> Self {
         Self { namespace: Some(namespace.to_owned()), ..Self::default() }
     }
 
-    /// Whether belay is asked nothing about the objects of a namespace.
+    /// Whether the API server sends no reviews for the objects of a namespace.
     pub fn is_exempt_namespace(&self, namespace: &str) -> bool {
         exempt_namespaces(self.namespace.as_deref()).any(|unasked| unasked == namespace)
     }
@@ -92,8 +93,8 @@ impl Identities {
         self.own.as_deref() == Some(user)
     }
 
-    /// Whether this is a part of the control plane that deletes Pods to make room for
-    /// others, or because their Node is gone.
+    /// Whether this is a part of the control plane that deletes Pods in favour of other
+    /// Pods, or because their Node was removed.
     pub fn evicts_pods(&self, user: &str) -> bool {
         let controllers = ["pod-garbage-collector", "taint-eviction-controller", "node-controller"];
         user == "system:kube-scheduler"

@@ -1,4 +1,4 @@
-//! What is counted of the cluster side.
+//! The metrics of the cluster side.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -30,20 +30,20 @@ pub(super) struct Resource {
     pub(super) resource: String,
 }
 
-/// How the feed is doing.
+/// The state of the feed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FeedState {
     /// Objects in the graph.
     pub objects: usize,
     /// Edges in the graph.
     pub edges: usize,
-    /// For how long the watch that is furthest behind has been cut off.
+    /// How long the oldest disconnected watch has been disconnected.
     pub lag: Duration,
-    /// Kinds that policies or Relations name and nobody serves.
+    /// Kinds that policies or Relations name but the API server doesn't serve.
     pub unknown: usize,
-    /// Kinds that are watched.
+    /// Watched kinds.
     pub watched: usize,
-    /// Kinds of those whose objects are not all known.
+    /// Watched kinds whose objects are not all known.
     pub failed: usize,
 }
 
@@ -73,7 +73,7 @@ pub struct ClusterMetrics {
 }
 
 impl ClusterMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     #[rustfmt::skip]
     pub fn new(registry: &mut Registry) -> Self {
         Self {

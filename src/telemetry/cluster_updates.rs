@@ -6,19 +6,18 @@ use super::Metrics;
 use super::cluster::{Configuration, FeedState, HoldChange, Released, Resource};
 
 impl Metrics {
-    /// A verdict is in no status and no Event.
+    /// Counts a verdict that is in no status and no Event.
     pub fn journal_dropped(&self) {
         self.0.cluster.journal_dropped.inc();
     }
 
-    /// This replica leads from now on, or does no more.
+    /// This replica became the leader, or lost leadership.
     pub fn leads(&self, leads: bool) {
         self.0.cluster.leader.set(leads.into());
         self.0.cluster.leader_changes.inc();
     }
 
-    /// Somebody had taken out what a webhook configuration has to say, and it
-    /// was put back.
+    /// belay repaired a webhook configuration.
     pub fn registration_repaired(&self, configuration: &'static str) {
         let labels = Configuration { configuration };
         self.0.cluster.registration_repairs.get_or_create(&labels).inc();
@@ -30,19 +29,18 @@ impl Metrics {
         self.0.cluster.registration_missing.get_or_create(&labels).set(missing.into());
     }
 
-    /// So many webhooks of a configuration are not as they were installed.
+    /// The number of webhooks in a configuration that differ from the installation.
     pub fn registration_changed(&self, configuration: &'static str, count: usize) {
         let labels = Configuration { configuration };
         self.0.cluster.registration_changed.get_or_create(&labels).set(number(count));
     }
 
-    /// So many objects have the hold.
+    /// The number of objects with the hold.
     pub fn holds(&self, count: usize) {
         self.0.cluster.holds.set(number(count));
     }
 
-    /// At so many places policies stand still, because too many objects lack the
-    /// hold.
+    /// The number of stopped backfills, because too many objects lack the hold.
     pub fn backfills_stopped(&self, count: usize) {
         self.0.cluster.backfills_stopped.set(number(count));
     }

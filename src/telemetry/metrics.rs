@@ -16,22 +16,22 @@ use super::live::LiveMetrics;
 /// Labels of an answered review. Each has a small, fixed set of values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReviewLabels {
-    /// Which phase asked.
+    /// The admission phase.
     pub webhook: &'static str,
-    /// What was being done.
+    /// The operation.
     pub operation: &'static str,
-    /// What was said.
+    /// The decision.
     pub verdict: &'static str,
-    /// What the strictest policy that refuses does about it: Deny, Hold, Warn
-    /// or Audit; None where nothing stands against the request. A verdict Allow
-    /// with action Deny passed by an approval or an exemption.
+    /// The action of the strictest denying policy: Deny, Hold, Warn or Audit; None if no
+    /// policy objects. A verdict Allow with action Deny passed by an approval or an
+    /// exemption.
     pub action: &'static str,
-    /// What kind of account asked.
+    /// The class of the user.
     pub subject_class: &'static str,
 }
 
-/// Labels of what a policy refused, or would have. Policies are few, and their
-/// names are those of objects of the whole cluster.
+/// Labels of denials by a policy. Policies are few and cluster-scoped, so their names may
+/// be labels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DenialLabels {
     policy: String,

@@ -1,6 +1,5 @@
-//! What an operator sees: metrics, logs, readiness. Never a decision, never
-//! an object's body, never the name of an object or a user as a label; the name
-//! of a policy is the one exception.
+//! Metrics, logs and readiness. They never contain bodies of objects. Labels never
+//! contain names of objects or users, except names of policies.
 
 mod cluster;
 mod cluster_updates;

@@ -27,8 +27,7 @@ use crate::telemetry::{LineLimit, NamespaceLines, ReviewLabels};
 /// The name of the path's secret segment.
 const TOKEN: &str = "token";
 
-/// Routes for both doors, below a secret or not. Everything else a client may
-/// try gets 404.
+/// Routes for both phases, with or without a secret in the path. Other paths get 404.
 pub fn routes(config: &mut web::ServiceConfig, secret: bool) {
     let below = if secret { format!("/{{{TOKEN}}}") } else { String::new() };
     let doors = [AdmissionPhase::Validate, AdmissionPhase::Mutate];
@@ -67,14 +66,13 @@ async fn wrong_method(
     response
 }
 
-/// Whether a caller knows the secret of the path, where there is one.
+/// Whether a caller knows the secret of the path, if there is one.
 fn has_token(request: &HttpRequest, shared: &Shared) -> bool {
     let Some(tokens) = &shared.tokens else { return true };
     request.match_info().get(TOKEN).is_some_and(|segment| tokens.accepts(segment))
 }
 
-/// Anything that reaches the port can send this, so it is counted and not
-/// logged.
+/// Any client that reaches the port can send this, so belay counts it and logs nothing.
 async fn not_found(
     request: HttpRequest,
     payload: web::Payload,
@@ -152,7 +150,7 @@ async fn answer(
     Ok((bytes?, room))
 }
 
-/// What is asked beside the review.
+/// The parameters of a review from its URL and connection.
 #[derive(Clone, Copy)]
 struct Question {
     phase: AdmissionPhase,
@@ -162,7 +160,7 @@ struct Question {
     is_late: bool,
 }
 
-/// The answer to the review in a body. The turn ends when it was parsed.
+/// Answers the review in a body. The turn ends after the parsing.
 async fn judge(
     Question { phase, labelled, until, is_late }: Question,
     body: &[u8],
@@ -253,7 +251,7 @@ async fn read_whole<'b>(
     Ok(Some((wire::parse(body, phase)?, reserved)))
 }
 
-/// What is counted and logged of a request beside its verdict.
+/// The data of a request for metrics and logs.
 struct ReviewSummary {
     phase: AdmissionPhase,
     operation: &'static str,
@@ -308,8 +306,8 @@ fn account(shared: &Shared, asked: &ReviewSummary, verdict: &Verdict, took: Dura
     );
 }
 
-/// What the strictest policy that refuses does about the request. Only action
-/// Deny is ever approved or exempted from, so what passed by that was one.
+/// The action of the strictest denying policy. Approvals and exemptions only apply to
+/// action Deny, so a request that passed by them had action Deny.
 fn action(verdict: &Verdict) -> &'static str {
     let passed = !verdict.overrides.approvals.is_empty() || !verdict.overrides.exempted.is_empty();
     match verdict.decision {
@@ -319,8 +317,7 @@ fn action(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// What each policy said, each thing once however many objects it is about.
-/// What could not even be read was refused by none.
+/// The outcomes by policy and reason, each once. No policy denies an unreadable review.
 fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
     let of = |blocker: &Blocker| {
         let Blocker { reason, outcome, .. } = *blocker;
@@ -333,7 +330,7 @@ fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
     verdict.blockers.iter().flat_map(of).collect()
 }
 
-/// The policy as a label: a DeletionPolicy cannot have a name with a space.
+/// The policy as a metric label. Names of DeletionPolicies have no spaces.
 fn label(source: &Source) -> String {
     match source {
         Source::Policy(name) => name.clone(),
@@ -341,7 +338,7 @@ fn label(source: &Source) -> String {
     }
 }
 
-/// The policies that made the verdict what it is.
+/// The policies that decide the verdict.
 fn policy_list(verdict: &Verdict) -> String {
     let decisive = verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision);
     let names: BTreeSet<String> = decisive.flat_map(|b| &b.policies).map(label).collect();
@@ -361,8 +358,8 @@ fn require_json(request: &HttpRequest) -> Result<(), BadRequest> {
     ))
 }
 
-/// The API server says how long it will wait, as `?timeout=5s`: a whole number
-/// of seconds. With less, a caller could make reads late.
+/// The timeout of the API server, as `?timeout=5s` in whole seconds. With a shorter one,
+/// a caller could make live reads late.
 fn callers_timeout(query: &str) -> Result<Option<Duration>, BadRequest> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let seconds = value.and_then(|value| value.strip_suffix('s')?.parse::<f32>().ok());

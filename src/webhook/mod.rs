@@ -9,8 +9,7 @@
 //! In a cluster both paths are below a secret ([`PathToken`]). A caller without
 //! it gets 404, and no more work is done for it.
 //!
-//! The handlers know nothing of Kubernetes policy. What decides is plugged in
-//! as a [`Decider`].
+//! The handlers contain no policy. A [`Decider`] makes the verdicts.
 
 mod admit;
 mod body;
@@ -44,11 +43,10 @@ use crate::certs::CertError;
 use crate::decide::{FailurePolicy, Review, Verdict};
 use crate::telemetry::{Metrics, Readiness};
 
-/// What follows the path of a door in the entries that ask about labelled
-/// objects alone.
+/// The suffix of the path in the webhooks for labelled objects.
 pub const LABELLED: &str = "/labelled";
 
-/// The seam: what turns a review into a verdict.
+/// Makes the verdicts on reviews.
 pub trait Decider: Send + Sync {
     /// The final verdict on a review, by this time. A decider that has to read
     /// something live waits for it here, and for nothing else.
@@ -60,17 +58,17 @@ pub trait Decider: Send + Sync {
     }
 }
 
-/// A function that knows the answer at once.
+/// A function that needs no live reads.
 impl<F: Fn(&Review<'_>) -> Verdict + Send + Sync> Decider for F {
     fn decide<'a>(&'a self, review: &'a Review<'a>, _: Instant) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(ready(self(review)))
     }
 }
 
-/// How much is accepted, and how long things may take.
+/// The limits of sizes and times.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// The largest body that is read.
+    /// The largest accepted body.
     pub body: usize,
     /// The largest body that is small.
     pub small: usize,
@@ -114,43 +112,43 @@ impl Default for Limits {
     }
 }
 
-/// What every handler shares.
+/// The state that all handlers share.
 #[derive(Clone)]
 pub struct Shared {
-    /// What decides.
+    /// The decider.
     pub decider: Arc<dyn Decider>,
-    /// What is said to a review whose object cannot be read.
+    /// The decision for unreadable reviews.
     pub failure_policy: FailurePolicy,
-    /// Bounds.
+    /// The limits.
     pub limits: Limits,
-    /// Where it is counted.
+    /// The metrics.
     pub metrics: Metrics,
     /// Whether belay is ready.
     pub readiness: Readiness,
     /// The secrets below which reviews are answered; none: the paths have no
     /// secret, because belay serves without a cluster.
     pub tokens: Option<Arc<AcceptedTokens>>,
-    /// What prints the graph, where somebody has asked to see it.
+    /// Prints the graph, if the debug endpoint is enabled.
     pub graph: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }
 
-/// What can go wrong before the server serves.
+/// The errors of the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// An address could not be listened on.
+    /// belay can't listen on an address.
     #[error("cannot listen on {address}: {source}; choose another address with {option}")]
     Bind {
         /// The address.
         address: SocketAddr,
         /// The option that sets it.
         option: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The certificate cannot be used.
+    /// The certificate is unusable.
     #[error(transparent)]
     Certificate(#[from] CertError),
-    /// Somebody signalled twice.
+    /// A second signal ended the process.
     #[error("a second signal ended belay before the last requests were answered")]
     Aborted,
     /// A running server failed.

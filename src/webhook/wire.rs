@@ -67,7 +67,7 @@ struct ObjectsOfRequest<'a> {
     old_object: Option<&'a RawValue>,
 }
 
-/// What an answer needs of a review.
+/// The fields of a review that an answer needs.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct EnvelopeHeader<'a> {
@@ -82,7 +82,7 @@ struct RequestHeader<'a> {
     resource: GroupResource<'a>,
 }
 
-/// What tells an AdmissionReview from anything else.
+/// The fields that identify an AdmissionReview.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Header<'a> {
@@ -97,6 +97,8 @@ struct Header<'a> {
 struct Request<'a, O> {
     uid: Text<'a>,
     operation: WireOperation,
+    #[serde(default)]
+    kind: Option<WireKind<'a>>,
     resource: GroupResource<'a>,
     #[serde(default)]
     sub_resource: Option<Text<'a>>,
@@ -149,6 +151,13 @@ struct GroupResource<'a> {
     resource: Text<'a>,
 }
 
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+struct WireKind<'a> {
+    #[serde(default)]
+    kind: Text<'a>,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct UserInfo<'a> {
@@ -177,7 +186,7 @@ impl<'a> From<Options<'a>> for DeleteOptions<'a> {
     }
 }
 
-/// What an eviction says about the DELETE of its Pod.
+/// The delete options of an Eviction.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Eviction<'a> {
@@ -247,9 +256,9 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, BadReques
     })
 }
 
-/// What a request lacks, or has in a length that nothing stored has. A client can send
-/// such objects, and an error would let requests pass where a webhook has `failurePolicy:
-/// Ignore`.
+/// A missing field of a request, or a field that is longer than in any stored object.
+/// Clients can send such objects, and an error would let requests pass if a webhook has
+/// `failurePolicy: Ignore`.
 fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
     match request.operation {
         WireOperation::Delete if request.old_object.is_none() => {
@@ -274,7 +283,7 @@ fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
     objects.any(is_too_long).then(words)
 }
 
-/// A second look at the bytes, for the few questions that need it.
+/// Parses the body a second time, for the decisions that need more fields.
 fn add_details<'a>(review: &mut Review<'a>, body: &'a [u8]) -> Result<(), serde_json::Error> {
     if review.needs_details() {
         review.details = read_details(body)?;
@@ -295,7 +304,7 @@ fn read_details(body: &[u8]) -> Result<ReviewDetails, serde_json::Error> {
     Ok(ReviewDetails::read(old_object, object))
 }
 
-/// The same with a question mark where no text is, so that it gets no longer.
+/// The body with a question mark for each invalid sequence.
 fn readable(body: &[u8]) -> String {
     let mut text = String::with_capacity(body.len());
     for chunk in body.utf8_chunks() {
@@ -307,7 +316,7 @@ fn readable(body: &[u8]) -> String {
     text
 }
 
-/// A review of which the objects could be read, and not all that they say.
+/// A review whose objects were parsed, but not all their details.
 fn unreadable_review<'a>(review: &Review<'a>, error: &serde_json::Error) -> Parsed<'a> {
     Parsed::Unreadable {
         uid: review.uid.clone(),
@@ -328,6 +337,11 @@ fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> 
             group: cut(&request.resource.group).to_owned(),
             namespace: cut(&request.namespace.unwrap_or_default()).to_owned(),
             name: cut(&request.name.unwrap_or_default()).to_owned(),
+            // The kind of a subresource may be another one, such as Eviction.
+            kind: match (request.kind, request.sub_resource) {
+                (Some(kind), None) => cut(&kind.kind).to_owned(),
+                _ => String::new(),
+            },
         },
         uid: request.uid,
         operation: request.operation.into(),
@@ -408,12 +422,12 @@ fn check_uid(uid: &Text<'_>) -> Result<(), BadRequest> {
     Err(BadRequest::new(StatusCode::BAD_REQUEST, message))
 }
 
-/// As much of a text as answers, logs and live reads repeat.
+/// The part of a text that answers, logs and live reads use.
 pub(super) fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST)]
 }
 
-/// Cuts a text that is longer.
+/// Cuts a longer text.
 fn shorten(text: &mut Text<'_>) {
     if text.len() > LONGEST {
         *text = Text::from(cut(text)).to_static();
@@ -439,7 +453,7 @@ pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, BadRequ
     parse_unreadable(start, why.to_owned())
 }
 
-/// As much of a stranger's text as an error message should repeat.
+/// The part of a client's text that an error message repeats.
 fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }
@@ -448,6 +462,7 @@ fn review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> Review
     let Request {
         uid,
         operation,
+        kind: _,
         resource: GroupResource { group, resource },
         sub_resource,
         name,

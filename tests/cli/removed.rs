@@ -46,7 +46,7 @@ fn what_a_change_would_prune_is_told_of_the_cluster_as_it_is() {
     let said = belay(plane, &asked);
     assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
     assert!(said.stdout.starts_with("DELETE 2 objects ("), "{said:?}");
-    let by = format!("configmaps \"one\" is in use by CronJob {ns}/web");
+    let by = format!("configmap \"one\" is in use by CronJob {ns}/web");
     assert!(said.stdout.contains(&by), "{said:?}");
     let missing =
         format!("not there   configmaps/never -n {ns}\nnot there   gizmo.example.test/x\n");

@@ -178,7 +178,7 @@ fn a_denial_repeated_a_thousand_times_is_one_event_with_a_count() {
     .unwrap();
     let described = plane.kubectl(&["describe", "configmap", "events-kept", "-n", &ns]).unwrap();
     let described = described.success().unwrap();
-    assert!(described.contains("configmaps \"events-kept\" is protected; policy events-kept"));
+    assert!(described.contains("configmap \"events-kept\" is protected; policy events-kept"));
 
     // A namespace that ends takes no Events; that is nobody's trouble.
     let doomed = plane.namespace("ending").unwrap();

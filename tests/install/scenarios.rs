@@ -52,7 +52,10 @@ fn s20_a_forced_replacement_and_a_prune_are_denied_and_an_administrator_passes_w
     for (what, manifest) in [(&replace[..], claim("data-db-0")), (&prune[..], claim("spare"))] {
         let said = plane.apply_to(what, &manifest).unwrap().failure().unwrap();
         assert!(said.contains(&words), "{said}");
-        assert!(said.contains("Way out: ") && said.contains("kubectl belay approve "), "{said}");
+        assert!(
+            said.contains("To override: ") && said.contains("kubectl belay approve "),
+            "{said}"
+        );
         assert_eq!(shop.field("pvc/data-db-0", ".metadata.uid"), uid);
         assert_eq!(shop.field("pvc/data-db-0", ".metadata.deletionTimestamp"), "");
     }

@@ -73,7 +73,7 @@ fn s16_letting_go_of_an_object_takes_what_deleting_it_takes() {
             let name = object.trim_start_matches("configmap/");
             assert!(denied.contains("Error from server (Protected): "), "{denied}");
             let sentence = format!(
-                "after this change of configmaps \"{name}\" ConfigMap {ns}/{name} would be protected \
+                "after this change of configmap \"{name}\" ConfigMap {ns}/{name} would be protected \
                  less"
             );
             assert!(denied.contains(&sentence), "{denied}");
@@ -188,7 +188,7 @@ fn s47_an_owner_that_is_not_there_is_decided_as_a_delete() {
     // Nobody of that name, and somebody of that name under another uid.
     for name in ["ghost", "owner"] {
         let denied = owned("configmap/kept", &[(name, absent)]).failure().unwrap();
-        let sentence = format!("configmaps \"kept\" is protected; policy {ns}.");
+        let sentence = format!("configmap \"kept\" is protected; policy {ns}.");
         assert!(denied.starts_with("Error from server (Protected): "), "{denied}");
         assert!(denied.contains(&sentence), "{denied}");
     }
@@ -197,10 +197,10 @@ fn s47_an_owner_that_is_not_there_is_decided_as_a_delete() {
     // And then the end of the last one that keeps it is a DELETE, whether it
     // is taken out of the list,
     let denied = owned("configmap/kept", &[("ghost", absent)]).failure().unwrap();
-    assert!(denied.contains("configmaps \"kept\" is protected"), "{denied}");
+    assert!(denied.contains("configmap \"kept\" is protected"), "{denied}");
     // or deleted.
     let denied = jane.delete(&["configmap/owner"]).failure().unwrap();
-    assert!(denied.contains("takes configmaps \"kept\" along, which is protected"), "{denied}");
+    assert!(denied.contains("also deletes configmap \"kept\", which is protected"), "{denied}");
     // What nobody protects is collected, which shows that the collector would
     // have come.
     owned("configmap/plain", &[("ghost", absent)]).success().unwrap();

@@ -23,8 +23,9 @@ fn s24_two_people_approve_one_object_under_one_uid() {
     policy::apply(team.plane, ns, spec);
     team.apply(&config_map("settings"));
     let refused = team.refused(&["configmap/settings"]);
-    let way =
-        format!("kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (2 people)");
+    let way = format!(
+        "kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (2 people must approve)"
+    );
     assert!(refused.contains(&way), "{refused}");
 
     // One person is one, however often; and nobody speaks for another.

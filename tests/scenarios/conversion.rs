@@ -90,7 +90,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
         belay.wait_until_ready().unwrap();
     }
     world.ask(&[0, 1]);
-    world.refuses_delete(operator, &operators, "belay cannot tell whether");
+    world.refuses_delete(operator, &operators, "belay can't check this request for");
     world.refuses_delete(operator, &operators, "things.s46.example.test");
     elsewhere_is_well(&world);
     world.says("s46-needs", "Watching", "False Failed");

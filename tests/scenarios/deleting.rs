@@ -42,11 +42,12 @@ fn s01_a_definition_with_objects_stays_and_one_without_goes() {
             denied,
             format!(
                 "Error from server (NotEmpty): admission webhook \"delete.belay.dev\" denied the \
-                 request: customresourcedefinitions.apiextensions.k8s.io \
-                 \"lamps.s01.example.com\" is not empty: Lamp {ns}/of-{version}; policy s01. \
-                 Way out: delete it first, or kubectl belay approve \
+                 request: customresourcedefinition.apiextensions.k8s.io \
+                 \"lamps.s01.example.com\" is not empty: it contains Lamp {ns}/of-{version}; \
+                 policy s01. To delete it, first delete Lamp {ns}/of-{version}. To override: \
+                 kubectl belay approve \
                  customresourcedefinitions.apiextensions.k8s.io/lamps.s01.example.com --reason \
-                 \"…\". Why: kubectl belay why \
+                 \"…\". Details: kubectl belay why \
                  customresourcedefinitions.apiextensions.k8s.io/lamps.s01.example.com\n"
             )
         );
@@ -87,9 +88,10 @@ pub fn namespaces_are_not_begun(plane: &ControlPlane) {
         denied,
         format!(
             "Error from server (NotEmpty): admission webhook \"delete.belay.dev\" denied the \
-             request: namespaces \"{ns}\" is not empty: PersistentVolumeClaim {ns}/data is bound; \
-             policy {ns}. Way out: delete it first, or kubectl belay approve namespaces/{ns} \
-             --reason \"…\". Why: kubectl belay why namespaces/{ns}\n"
+             request: namespace \"{ns}\" is not empty: it contains PersistentVolumeClaim {ns}/data, \
+             which is bound; policy {ns}. To delete it, first delete PersistentVolumeClaim \
+             {ns}/data. To override: kubectl belay approve namespaces/{ns} --reason \"…\". \
+             Details: kubectl belay why namespaces/{ns}\n"
         )
     );
     let begun =
@@ -113,9 +115,9 @@ pub fn namespaces_are_not_begun(plane: &ControlPlane) {
     let delete = ["delete", "namespace", &ns];
     let denied = plane.kubectl_as(&who, &delete).unwrap().failure().unwrap();
     let reason = format!(
-        "denied the request: namespaces \"{ns}\" takes configmaps \"settings\" along, which is \
-         protected; policy {ns}. Way out: kubectl belay approve namespaces/{ns} --reason \"…\" \
-         --scope content. Why: kubectl belay why namespaces/{ns}\n"
+        "denied the request: deleting namespace \"{ns}\" also deletes configmap \"settings\", \
+         which is protected; policy {ns}. To override: kubectl belay approve namespaces/{ns} \
+         --scope content --reason \"…\". Details: kubectl belay why namespaces/{ns}\n"
     );
     assert!(denied.ends_with(&reason), "{denied}");
     assert_eq!(begun(&ns), "");
@@ -146,9 +148,10 @@ fn s04_of_all_claims_only_the_protected_one_stays_and_the_message_names_it() {
         output.stderr,
         format!(
             "Error from server (InUse): admission webhook \"delete.belay.dev\" denied the request: \
-             persistentvolumeclaims \"data\" is in use by Pod {ns}/shop (spec.volumes[0]\
-             .persistentVolumeClaim.claimName); policy {ns}. Way out: delete it first or take the reference out, or kubectl belay approve \
-             persistentvolumeclaims/data -n {ns} --reason \"…\". Why: kubectl belay why \
+             persistentvolumeclaim \"data\" is in use by Pod {ns}/shop (spec.volumes[0]\
+             .persistentVolumeClaim.claimName); policy {ns}. To delete it, first delete Pod \
+             {ns}/shop. To override: kubectl belay approve \
+             persistentvolumeclaims/data -n {ns} --reason \"…\". Details: kubectl belay why \
              persistentvolumeclaims/data -n {ns}\n"
         )
     );

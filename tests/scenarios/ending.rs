@@ -55,7 +55,7 @@ fn s38_a_pod_that_is_made_again_finds_its_held_settings() {
     assert_eq!(
         pruned.stderr,
         format!(
-            "Warning: configmaps/web-1 stays Terminating until Deployment {ns}/web no longer needs \
+            "Warning: configmap \"web-1\" stays Terminating until Deployment {ns}/web no longer uses \
              it; policy {ns}\n"
         )
     );
@@ -83,8 +83,8 @@ fn s45_who_deletes_what_will_be_held_is_told_what_it_waits_for() {
         jane.apply(&pod(name).with_env_from("configMapRef", "settings"));
     }
     let waits = format!(
-        "Warning: configmaps/settings stays Terminating until Pod {ns}/a and 1 more no longer \
-         need it; policy {ns}\n"
+        "Warning: configmap \"settings\" stays Terminating until Pod {ns}/a and 1 more no longer \
+         use it; policy {ns}\n"
     );
     let says_so = |more: &[&str]| {
         let deleted = jane.delete(&[&["configmap/settings"], more].concat());

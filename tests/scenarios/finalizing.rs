@@ -40,9 +40,10 @@ pub fn finalizing(plane: &ControlPlane) {
             refused,
             format!(
                 "Error from server (NotEmpty): admission webhook \"finalize.belay.dev\" denied \
-                 the request: namespaces \"{ns}\" still holds ConfigMap {ns}/ledger, which is \
-                 protected (policy {ns}); policy {ns}. Way out: delete it first, or kubectl belay \
-                 approve namespaces/{ns} --reason \"…\" --scope content. Why: kubectl belay why \
+                 the request: namespace \"{ns}\" contains ConfigMap {ns}/ledger, which is protected \
+                 (policy {ns}); policy {ns}. To delete namespace \"{ns}\", first delete ConfigMap \
+                 {ns}/ledger. To override: kubectl belay approve namespaces/{ns} --scope content \
+                 --reason \"…\". Details: kubectl belay why \
                  namespaces/{ns}\n"
             )
         );

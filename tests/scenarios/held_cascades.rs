@@ -58,8 +58,8 @@ fn s03_an_approved_namespace_goes_and_nothing_inside_is_in_its_way() {
 
     let object = format!("namespace/{ns}");
     let refused = team.refused(&[&object]);
-    assert!(refused.contains(&format!("namespaces \"{ns}\" is not empty: ")), "{refused}");
-    let way = format!("kubectl belay approve namespaces/{ns} --reason \"…\" --scope content");
+    assert!(refused.contains(&format!("namespace \"{ns}\" is not empty: ")), "{refused}");
+    let way = format!("kubectl belay approve namespaces/{ns} --scope content --reason \"…\"");
     assert!(refused.contains(&way), "{refused}");
     team.stands(&object);
 
@@ -81,7 +81,7 @@ fn s11_a_cascade_that_waits_on_what_is_held_ends_when_that_is_released() {
 
     let warning = team.deleted(&["configmap/parent", "--cascade=foreground"]);
     assert!(warning.contains("Warning: "), "{warning}");
-    assert!(warning.contains(&format!("Pod {ns}/user no longer needs it")), "{warning}");
+    assert!(warning.contains(&format!("Pod {ns}/user no longer uses it")), "{warning}");
     team.was_kept("secret/child");
     // The parent waits for its child, and the child for its user.
     assert!(team.field("configmap/parent", ".metadata").contains("foregroundDeletion"));
@@ -108,8 +108,8 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     team.collector_asks("/child");
     team.stands("secret/child");
     let refused = team.refused(&["secret/child"]);
-    let way = format!("Way out: kubectl belay approve secrets/child -n {ns} --reason \"…\"");
-    assert!(refused.contains("secrets \"child\" is protected; policy "), "{refused}");
+    let way = format!("To override: kubectl belay approve secrets/child -n {ns} --reason \"…\"");
+    assert!(refused.contains("secret \"child\" is protected; policy "), "{refused}");
     assert!(refused.contains(&way), "{refused}");
     // The collector tries again later each time; so a person who approves reads what to
     // type. It is kept from being faster than the person.
@@ -201,8 +201,9 @@ fn s12_foreground_deletion_keeps_what_is_used_until_its_user_is_gone() {
     })
     .unwrap();
     let words = format!(
-        "configmaps \"again\" takes secrets \"lock\" along, which is in use by Pod {ns}/outside \
-         (spec.containers[0].envFrom[0].secretRef.name); policy {ns}. Way out: "
+        "deleting configmap \"again\" also deletes secret \"lock\", which is in use by Pod \
+         {ns}/outside (spec.containers[0].envFrom[0].secretRef.name); policy {ns}. To delete \
+         configmap \"again\", first delete Pod {ns}/outside. "
     );
     assert!(refused.contains(&words), "{refused}");
     team.refused(&["configmap/again", "--cascade=foreground"]);
@@ -227,8 +228,9 @@ fn s35_a_stateful_set_and_its_claim_go_with_one_command_and_no_retry() {
         } else {
             let refused = output.failure().unwrap();
             let words = format!(
-                "persistentvolumeclaims \"last\" is in use by StatefulSet {ns}/last (Pod last-0, \
-                 spec.volumes[0].persistentVolumeClaim.claimName); policy {ns}. Way out: "
+                "persistentvolumeclaim \"last\" is in use by StatefulSet {ns}/last (Pod last-0, \
+                 spec.volumes[0].persistentVolumeClaim.claimName); policy {ns}. \
+                 To delete it, first delete StatefulSet {ns}/last. "
             );
             assert!(refused.contains(&words), "{refused}");
             team.stands("pvc/last");

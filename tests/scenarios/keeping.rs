@@ -108,7 +108,7 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     let path = format!("/api/v1/namespaces/{ns}/finalize");
     let finalize = || jane.send(&["replace", "--raw", &path, "-f", "-"], &finalized(&ns));
     let namespace = format!("namespace/{ns}");
-    let content = |how: &str| format!("still holds ConfigMap {ns}/settings, which is {how}");
+    let content = |how: &str| format!("contains ConfigMap {ns}/settings, which is {how}");
     let reader_is_gone = || {
         jane.kubectl(&["delete", "pod/reader", "--timeout=30s"]).success().unwrap();
     };
@@ -145,7 +145,7 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     assert_eq!(jane.field(&namespace, ".status.phase"), "Terminating");
     let denied = jane.delete(&[&namespace]).failure().unwrap();
     assert!(denied.contains("(NotEmpty)"), "{denied}");
-    let later = format!("still holds ConfigMap {ns}/later, which is protected");
+    let later = format!("contains ConfigMap {ns}/later, which is protected");
     assert!(denied.contains(&later), "{denied}");
 
     // Nobody needs it any more, so it may go; but until its hold is off the
@@ -225,7 +225,7 @@ fn s19_a_dry_run_tells_the_truth_and_writes_nothing() {
     };
     let before = versions();
     let denied = dry("configmap/always").failure().unwrap();
-    assert!(denied.contains("configmaps \"always\" is protected"), "{denied}");
+    assert!(denied.contains("configmap \"always\" is protected"), "{denied}");
     let warned = dry("configmap/used");
     assert!(warned.stderr.contains("configmaps/used stays Terminating"), "{}", warned.stderr);
     assert!(warned.ok(), "{}", warned.stderr);

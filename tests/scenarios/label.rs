@@ -29,9 +29,9 @@ fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
     // kind: both are asked.
     let denied = denied.failure().unwrap();
     let words = format!(
-        "delete.belay.dev\" denied the request: configmaps \"settings\" is protected; label \
-         belay.dev/protect=Always. Way out: kubectl belay approve configmaps/settings -n {ns} \
-         --reason \"…\". Why: kubectl belay why configmaps/settings -n {ns}\n"
+        "delete.belay.dev\" denied the request: configmap \"settings\" is protected; label \
+         belay.dev/protect=Always. To override: kubectl belay approve configmaps/settings -n {ns} \
+         --reason \"…\". Details: kubectl belay why configmaps/settings -n {ns}\n"
     );
     assert!(denied.starts_with("Error from server (Protected): admission webhook"), "{denied}");
     assert!(denied.ends_with(&words), "{denied}");
@@ -125,7 +125,7 @@ fn a_collection_delete_names_what_it_stops_at() {
     plane.apply_to(&["apply", "-n", &ns, "-f", "-"], PROTECTED).unwrap().success().unwrap();
     let path = format!("/api/v1/namespaces/{ns}/configmaps?labelSelector=belay.dev/protect");
     let denied = plane.kubectl(&["delete", "--raw", &path]).unwrap().failure().unwrap();
-    assert!(denied.contains("configmaps \"settings\""), "{denied}");
+    assert!(denied.contains("configmap \"settings\""), "{denied}");
 }
 
 #[test]

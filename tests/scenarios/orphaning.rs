@@ -125,11 +125,13 @@ fn s09_every_shape_of_orphaning_is_denied_at_the_delete() {
     })
     .unwrap();
     let words = |kind: &str, object: &str| {
-        let name = object.split_once('/').unwrap().1;
+        let (resource, name) = object.split_once('/').unwrap();
+        let group = resource.find('.').map_or("", |dot| &resource[dot..]);
+        let target = format!("{}{group} \"{name}\"", kind.to_lowercase());
         format!(
-            "denied the request: configmaps \"{name}-child\" would lose its owner {kind} \
-             {ns}/{name}; policy {ns}. Way out: delete {object} -n {ns} with \
-             --cascade=background, or kubectl belay approve {object} -n {ns} "
+            "denied the request: configmap \"{name}-child\" would lose its owner {kind} \
+             {ns}/{name}; policy {ns}. To delete {target}, use --cascade=background. To override: \
+             kubectl belay approve {object} -n {ns} "
         )
     };
     for (kind, object, args) in shapes {

@@ -56,11 +56,10 @@ fn s18_protection_written_through_one_replica_is_honoured_on_the_other() {
         let before = [0, 1]
             .map(|replica| world.denials(replica, &ns) + world.denials(replica, "label Always"));
         world.ask(&[deletes]);
-        let says = format!("configmaps \"{used}\" is in use by Pod {ns}/{used} (spec.volumes[0]");
+        let says = format!("configmap \"{used}\" is in use by Pod {ns}/{used} (spec.volumes[0]");
         world.refuses_delete(&format!("configmap/{used}"), &ns, &says);
         for name in [&labelled, &late] {
-            let says =
-                format!("configmaps \"{name}\" is protected; label belay.dev/protect=Always");
+            let says = format!("configmap \"{name}\" is protected; label belay.dev/protect=Always");
             world.refuses_delete(&format!("configmap/{name}"), &ns, &says);
         }
         // The hold was put on by the one, and the other guards it.
@@ -165,7 +164,7 @@ fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
     world.ask(&[0, 1]);
     // All is as it was: nothing was made anew, and what came meanwhile is held.
     for name in ["kept", "made"] {
-        let because = format!("configmaps \"{name}\" is protected");
+        let because = format!("configmap \"{name}\" is protected");
         world.refuses_delete(&format!("configmap/{name}"), &ns, &because);
     }
     world.refuses_delete("secret/marked", &ns, "\"marked\" is protected; label");

@@ -107,8 +107,8 @@ fn s25_a_cycle_is_told_and_can_be_broken() {
     // Each one says who needs it, all the way round.
     for (link, user) in [("a", "c"), ("b", "a"), ("c", "b")] {
         let words = format!(
-            "{plural}.{group} \"{link}\" is in use by Link {ns}/{user} (spec.next); policy {ns}. \
-            Way out: "
+            "link.{group} \"{link}\" is in use by Link {ns}/{user} (spec.next); policy {ns}. \
+             To delete it, first delete Link {ns}/{user}. "
         );
         eventually("a refusal", SOON, || {
             let refused = team.delete(&[&ring.name(link), "--dry-run=server"]).failure()?;

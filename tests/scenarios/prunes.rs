@@ -45,7 +45,7 @@ fn s36_a_prune_before_the_apply_waits_for_the_rollout() {
     let team = rolled_out("s36");
     let warning = team.deleted(&["configmap/app-aaaa"]);
     let words = format!(
-        "Warning: configmaps/app-aaaa stays Terminating until Deployment {}/web no longer needs \
+        "Warning: configmap \"app-aaaa\" stays Terminating until Deployment {}/web no longer uses \
         it; ",
         team.ns
     );
@@ -86,10 +86,9 @@ fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
     let uid = team.field("configmap/settings", ".metadata.uid");
     let says_no = |refused: &str| {
         let words = format!(
-            "configmaps \"settings\" is in use by Pod {ns}/reader \
-             (spec.containers[0].envFrom[0].configMapRef.name); policy {ns}. Way out: delete it \
-             first or \
-             take the reference out, or kubectl belay approve configmaps/settings -n {ns} \
+            "configmap \"settings\" is in use by Pod {ns}/reader \
+             (spec.containers[0].envFrom[0].configMapRef.name); policy {ns}. To delete it, first \
+             delete Pod {ns}/reader. To override: kubectl belay approve configmaps/settings -n {ns} \
              --reason \"…\". "
         );
         assert!(refused.contains(&words), "{refused}");
@@ -154,7 +153,7 @@ fn s20_helm_upgrades_by_force_keep_the_hold_and_what_they_prune_is_denied() {
     let refused =
         eventually("a refusal", SOON, || upgrade(&["--set", "settings="]).failure()).unwrap();
     assert!(
-        refused.contains(&format!("configmaps \"settings\" is in use by Pod {ns}/reader")),
+        refused.contains(&format!("configmap \"settings\" is in use by Pod {ns}/reader")),
         "{refused}"
     );
     team.stands("configmap/settings");
@@ -260,7 +259,7 @@ fn s32_a_tool_that_moves_objects_works_under_an_approval_with_content() {
     let strip = |object: &str| team.kubectl(&["patch", object, "--type=merge", "-p", &strip]);
     for object in objects {
         let refused = strip(object).failure().unwrap();
-        assert!(refused.contains("Way out: "), "{refused}");
+        assert!(refused.contains("To override: "), "{refused}");
         let refused = team.refused(&[object]);
         assert!(refused.contains(" is protected; policy "), "{refused}");
         team.stands(object);

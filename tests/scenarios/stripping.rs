@@ -74,7 +74,7 @@ impl Stripper<'_> {
 
     fn is_refused(&self, what: &str, output: Output) -> String {
         let refused = output.failure().unwrap();
-        let object = "belay.dev/hold is not taken off persistentvolumeclaims \"data\" by hand";
+        let object = "only belay may remove the finalizer belay.dev/hold from persistentvolumeclaim \"data\"";
         assert!(refused.starts_with("Error from server (FinalizerGuarded)"), "{what}: {refused}");
         assert!(refused.contains(object), "{what}: {refused}");
         self.is_held(what);
@@ -107,10 +107,10 @@ fn s05_the_hold_is_not_taken_off_while_something_uses_the_object() {
         refused,
         format!(
             "Error from server (FinalizerGuarded): admission webhook \"hold.belay.dev\" denied the \
-             request: belay.dev/hold is not taken off persistentvolumeclaims \"data\" by hand; \
-             policy {ns}. Way out: leave it: once the object is deleted it goes when nothing needs \
-             it, or kubectl belay approve persistentvolumeclaims/data -n {ns} --reason \"…\". \
-             Why: kubectl belay why persistentvolumeclaims/data -n {ns}\n"
+             request: only belay may remove the finalizer belay.dev/hold from persistentvolumeclaim \
+             \"data\"; policy {ns}. Keep the finalizer: belay removes it after the object is \
+             deleted and nothing uses it. To override: kubectl belay approve persistentvolumeclaims/data -n {ns} --reason \"…\". \
+             Details: kubectl belay why persistentvolumeclaims/data -n {ns}\n"
         )
     );
     let status: &[&str] = &["--subresource=status"];
@@ -120,15 +120,15 @@ fn s05_the_hold_is_not_taken_off_while_something_uses_the_object() {
     stripper.is_refused("PUT of status", stripper.put(None, status));
 
     // Where something else changes, it does, and the hold is put back.
-    let put_back = format!("{HOLD} was put back");
+    let restored = format!("belay restored the finalizer {HOLD}");
     let index = stripper.finalizers().iter().position(|finalizer| finalizer == HOLD);
     let replaced = stripper.put(Some("something"), &[]);
-    assert!(replaced.stderr.contains(&put_back), "{}", replaced.stderr);
+    assert!(replaced.stderr.contains(&restored), "{}", replaced.stderr);
     replaced.success().unwrap();
     assert_eq!(field(plane, &ns, "pvc/data", ".metadata.labels.said"), "something");
     assert_eq!(stripper.finalizers().iter().position(|finalizer| finalizer == HOLD), index);
     let emptied = stripper.patch("merge", &json!({"metadata": {"finalizers": null}}), &[]);
-    assert!(emptied.stderr.contains(&put_back), "{}", emptied.stderr);
+    assert!(emptied.stderr.contains(&restored), "{}", emptied.stderr);
     emptied.success().unwrap();
     stripper.is_held("all finalizers emptied");
 
@@ -143,7 +143,8 @@ fn s05_the_hold_is_not_taken_off_while_something_uses_the_object() {
     plane.kubectl_as(&who, &args).unwrap().success().unwrap();
     assert_ne!(field(plane, &ns, "pvc/data", ".metadata.deletionTimestamp"), "");
     let refused = stripper.is_refused("JSON patch", stripper.json_patch());
-    let way_out = format!("Way out: kubectl belay release persistentvolumeclaims/data -n {ns}");
+    let way_out =
+        format!("Release it with kubectl belay release persistentvolumeclaims/data -n {ns}");
     assert!(refused.contains(&way_out), "{refused}");
     assert!(refused.contains("\"update.belay.dev\""), "{refused}");
     let none = json!({"metadata": {"finalizers": null}});
@@ -186,10 +187,10 @@ fn s06_a_guarded_finalizer_is_taken_off_by_its_controller_and_by_nobody_else() {
             refused,
             format!(
                 "Error from server (FinalizerGuarded): admission webhook \"update.belay.dev\" \
-                 denied the request: the finalizer example.com/database of configmaps \"{name}\" \
-                 is not yours to take off; policy {ns}-{name}. Way out: leave it to its \
-                 controller, or kubectl belay approve configmaps/{name} -n {ns} --reason \"…\". \
-                 Why: kubectl belay why configmaps/{name} -n {ns}\n"
+                 denied the request: you may not remove the finalizer example.com/database from \
+                 configmap \"{name}\"; policy {ns}-{name}. Let the controller of the finalizer \
+                 remove it. To override: kubectl belay approve configmaps/{name} -n {ns} --reason \"…\". \
+                 Details: kubectl belay why configmaps/{name} -n {ns}\n"
             )
         );
         // What is not guarded is anybody's.
@@ -197,10 +198,10 @@ fn s06_a_guarded_finalizer_is_taken_off_by_its_controller_and_by_nobody_else() {
         let delete = ["delete", "configmap", name, "-n", &ns, "--wait=false"];
         plane.kubectl_as(&person, &delete).unwrap().success().unwrap();
         let refused = strip(&person, Value::Null).failure().unwrap();
-        assert!(refused.contains("is not yours to take off"), "{refused}");
+        assert!(refused.contains("you may not remove the finalizer"), "{refused}");
         if name == "named" {
             let refused = strip(&other, Value::Null).failure().unwrap();
-            assert!(refused.contains("is not yours to take off"), "{refused}");
+            assert!(refused.contains("you may not remove the finalizer"), "{refused}");
         }
         strip(&owner, Value::Null).success().unwrap();
         goes(plane, &ns, &format!("configmap/{name}"));
@@ -245,7 +246,7 @@ fn s07_apply_from_git_keeps_the_hold() {
     apply(&[], &manifest("listed", "EUR").with_finalizers(&["example.com/x"]));
     assert_eq!(seen("listed").0, format!("[\"example.com/x\",\"{HOLD}\"]"));
     let (warned, _) = apply(&[], &manifest("listed", "DKK"));
-    assert!(warned.contains(&format!("{HOLD} was put back")), "{warned}");
+    assert!(warned.contains(&format!("belay restored the finalizer {HOLD}")), "{warned}");
     let (finalizers, currency, version) = seen("listed");
     assert_eq!((finalizers, &*currency), (held.clone(), "DKK"));
     let (warned, _) = apply(&[], &manifest("listed", "DKK"));
@@ -254,6 +255,6 @@ fn s07_apply_from_git_keeps_the_hold() {
     // So would server-side apply by a manager that owned the hold for a while.
     apply(&["--server-side"], &manifest("owned", "EUR").with_finalizers(&[HOLD]));
     let (warned, _) = apply(&["--server-side"], &manifest("owned", "DKK"));
-    assert!(warned.contains(&format!("{HOLD} was put back")), "{warned}");
+    assert!(warned.contains(&format!("belay restored the finalizer {HOLD}")), "{warned}");
     assert_eq!(seen("owned").0, held);
 }

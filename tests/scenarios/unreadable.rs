@@ -89,11 +89,11 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     // Whether a Secret is in the Namespace cannot be known, so it stays.
     let denied = jane.delete(&[&format!("namespace/{ns}"), "--dry-run=server"]).failure().unwrap();
     let sentence = format!(
-        "belay cannot tell whether namespaces \"{ns}\" may go: objects of kind Secret: \
+        "belay can't check this request for namespace \"{ns}\": not all objects of kind Secret are known: \
          secrets is forbidden: "
     );
     assert!(denied.contains("(Unknown)") && denied.contains(&sentence), "{denied}");
-    assert!(denied.contains("Way out: try again when belay can read it, or "), "{denied}");
+    assert!(denied.contains("Try again when belay can read it. To override: "), "{denied}");
     // The other half of that way leads through: somebody who knows takes it on
     // them.
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
@@ -109,7 +109,7 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     jane.apply(&secret("free"));
     jane.apply(&pod("reader").with_env_from("secretRef", "used"));
     let denied = jane.refused(&["secret/used"]);
-    let sentence = "belay cannot tell whether secrets \"used\" may go: objects of kind Secret: \
+    let sentence = "belay can't check this request for secret \"used\": belay can't read the object: \
                     secrets \"used\" is forbidden: ";
     assert!(denied.contains(sentence) && !denied.contains("reader"), "{denied}");
     jane.delete(&["secret/free"]).success().unwrap();
@@ -164,7 +164,7 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
         })
         .unwrap();
     };
-    refused("objects of kind Gadget may need it: gadgets.s31.example.com is forbidden: ");
+    refused("objects of kind Gadget may use it: gadgets.s31.example.com is forbidden: ");
     eventually("the Watching condition", LIMIT, || match watching(plane, &ns)? {
         [status, reason, message] if status == "False" && reason == "Forbidden" => {
             if message.contains("gadgets.s31.example.com") { Ok(()) } else { Err(message.into()) }
@@ -180,7 +180,7 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
     let account = "--serviceaccount=belay:belay";
     let bind = ["create", "clusterrolebinding", "gadgets", "--clusterrole=gadgets", account];
     plane.kubectl(&bind).unwrap().success().unwrap();
-    refused(&format!("configmaps \"used\" is in use by Gadget {ns}/g (spec.settings)"));
+    refused(&format!("configmap \"used\" is in use by Gadget {ns}/g (spec.settings)"));
     assert_eq!(belay.metric("belay_unknown_kinds"), 0.0);
     plane.kubectl(&["delete", "relation", "gadgets"]).unwrap().success().unwrap();
     plane.delete(&["deletionpolicy", &ns], "");

@@ -17,7 +17,13 @@ fn is_kept(jane: &Person<'_>, object: &str, users: &[(&str, &str)], policy: &str
         assert!(denied.contains("Error from server (InUse): "), "{denied}");
         let sentence = format!("is in use by {named}");
         assert!(denied.contains(&sentence), "{denied}");
-        assert!(denied.contains(&format!("; policy {policy}. Way out: delete ")), "{denied}");
+        assert!(
+            denied.contains(&format!(
+                "; policy {policy}. To delete it, first delete {}",
+                named.split(" (").next().unwrap()
+            )),
+            "{denied}"
+        );
         jane.kubectl(&["delete", user, "--timeout=30s"]).success().unwrap();
     }
     eventually(&format!("the end of {object}"), Duration::from_secs(30), || {
@@ -60,7 +66,7 @@ fn s22_a_claim_and_a_secret_are_kept_while_pods_and_ingresses_use_them() {
     );
     let denied = jane.refused(&["service/shop"]);
     let sentence = format!(
-        "services \"shop\" is in use by Ingress {ns}/shop (spec.defaultBackend.service.name)"
+        "service \"shop\" is in use by Ingress {ns}/shop (spec.defaultBackend.service.name)"
     );
     assert!(denied.contains(&sentence), "{denied}");
     // Both are named while both use it.
@@ -161,7 +167,7 @@ fn s23_an_object_that_is_made_again_inherits_no_approval() {
     jane.apply(&config_map("settings"));
     assert_ne!(jane.field("configmap/settings", ".metadata.uid"), uid);
     let denied = jane.delete(&["configmap/settings"]).failure().unwrap();
-    assert!(denied.contains("configmaps \"settings\" is protected"), "{denied}");
+    assert!(denied.contains("configmap \"settings\" is protected"), "{denied}");
     plane.delete(&["deletionapproval", &ns], "");
 }
 
@@ -180,7 +186,7 @@ fn s44_the_secret_of_a_finished_job_can_be_deleted() {
     );
     let denied = jane.refused(&["secret/token"]);
     let path = "spec.template.spec.containers[0].envFrom[0].secretRef.name";
-    let sentence = format!("secrets \"token\" is in use by Job {ns}/import ({path})");
+    let sentence = format!("secret \"token\" is in use by Job {ns}/import ({path})");
     assert!(denied.contains(&sentence), "{denied}");
     let resume = r#"{"spec":{"suspend":false}}"#;
     jane.kubectl(&["patch", "job/import", "--type=merge", "-p", resume]).success().unwrap();

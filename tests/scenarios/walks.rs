@@ -81,7 +81,7 @@ fn s49_parent_and_child_under_each_propagation() {
     let refused = team.refused(&["configmap/guarded", "--cascade=orphan"]);
     assert!(refused.contains("Error from server (WouldOrphan): "), "{refused}");
     let words = format!(
-        "configmaps \"guarded\" would leave ConfigMap {ns}/guarded-child without an owner; "
+        "this request removes the owner configmap \"guarded\" from ConfigMap {ns}/guarded-child; "
     );
     assert!(refused.contains(&words), "{refused}");
     team.stands("configmap/guarded");
@@ -109,7 +109,8 @@ fn s49_a_namespace_is_not_forced_away_while_protected_content_is_left() {
     let object = format!("namespace/{ns}");
     let refused = team.refused(&[&object]);
     assert!(
-        refused.contains(&format!("namespaces \"{ns}\" takes configmaps \"settings\" along")),
+        refused
+            .contains(&format!("deleting namespace \"{ns}\" also deletes configmap \"settings\"")),
         "{refused}"
     );
     let force = || {
@@ -119,7 +120,7 @@ fn s49_a_namespace_is_not_forced_away_while_protected_content_is_left() {
         team.send(&["replace", "--raw", &path, "-f", "-"], &namespace)
     };
     let refused = force().failure().unwrap();
-    let words = format!("namespaces \"{ns}\" still holds ConfigMap {ns}/settings");
+    let words = format!("namespace \"{ns}\" contains ConfigMap {ns}/settings");
     assert!(refused.contains(&words), "{refused}");
     assert_eq!(team.field(&object, ".spec.finalizers"), r#"["kubernetes"]"#);
 

@@ -115,10 +115,7 @@ fn an_unreadable_object_is_answered_as_the_failure_policy_says() {
     assert_eq!(response["uid"], "0b1a1a52-6f27-4c0e-9d0d-6c7d8b2f1a01");
     assert_eq!(response["status"]["reason"], "Unknown");
     let message = response["status"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("configmaps \"settings\"") && message.contains("line 21"),
-        "{message}"
-    );
+    assert!(message.contains("configmap \"settings\"") && message.contains("line 21"), "{message}");
     assert!(response["warnings"][0].as_str().unwrap().contains("could not read"));
 
     // A DELETE of nothing is nothing that can be judged.

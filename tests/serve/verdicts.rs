@@ -116,7 +116,10 @@ fn each_question_arrives_and_is_answered() {
     let map = json!({"metadata": {"name": "m", "namespace": "db", "uid": "m"}});
     let answer = ask(&belay, "/validate", core("DELETE", "configmaps", "m", map, Value::Null));
     assert_eq!(answer["allowed"], true, "{answer}");
-    assert!(answer["warnings"][0].as_str().unwrap().starts_with("belay would refuse"), "{answer}");
+    assert!(
+        answer["warnings"][0].as_str().unwrap().starts_with("belay would deny this"),
+        "{answer}"
+    );
     assert!(answer["auditAnnotations"]["would-deny"].as_str().unwrap().contains("policy maps"));
 
     // An eviction is told to come again later.

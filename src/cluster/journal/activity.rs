@@ -167,7 +167,7 @@ fn hour(time: Timestamp) -> i64 {
 
 /// The object as the status of a policy names it: `configmaps shop/settings`.
 pub fn target_text(target: &ObjectRef) -> String {
-    let ObjectRef { resource, group, namespace, name } = target;
+    let ObjectRef { resource, group, namespace, name, .. } = target;
     let slash = if namespace.is_empty() { "" } else { "/" };
     format!("{} {namespace}{slash}{name}", full_name(group, resource))
 }

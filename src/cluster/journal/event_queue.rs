@@ -202,7 +202,7 @@ fn message(involved: &InvolvedObject, entry: &Entry) -> String {
     let what = if *decision == Decision::Deny { "denied a request" } else { "keeps its hold" };
     let policies: Vec<String> = policies.iter().map(Source::to_string).collect();
     let by = if policies.is_empty() { String::new() } else { format!("; {}", policies.join(", ")) };
-    format!("{object}: belay {what}{by}. Why: kubectl belay why {}", target.arguments())
+    format!("{object}: belay {what}{by}. Details: kubectl belay why {}", target.arguments())
 }
 
 #[cfg(test)]

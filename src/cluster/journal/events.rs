@@ -176,7 +176,7 @@ mod tests {
             event.message.as_deref(),
             Some(
                 "namespaces \"settings\": belay denied a request; policy kept, label \
-                 belay.dev/protect=Always. Why: kubectl belay why namespaces/settings"
+                 belay.dev/protect=Always. Details: kubectl belay why namespaces/settings"
             )
         );
         assert_eq!(event.involved_object.namespace, None);

@@ -27,7 +27,7 @@ fn event(second: i64, name: &str, kind: &str, count: i32) -> Event {
     serde_json::from_value(json!({
         "metadata": {}, "type": kind, "reason": "Protected", "count": count,
         "reportingComponent": "belay", "lastTimestamp": at(second),
-        "message": format!("configmaps \"{name}\" is protected"),
+        "message": format!("configmap \"{name}\" is protected"),
         "involvedObject": {"kind": "ConfigMap", "namespace": "shop", "name": name}
     }))
     .unwrap()
@@ -65,7 +65,7 @@ fn what_several_policies_and_events_say_of_one_request_is_told_once() {
     assert_eq!(items(&policies, &later, asked(false, 1000)).len(), 2);
     // Nor is one of another object that has the same name.
     let mut secret = event(5100, "a", "Warning", 1);
-    secret.message = Some("secrets \"a\" is in use".to_owned());
+    secret.message = Some("secret \"a\" is in use".to_owned());
     assert_eq!(items(&policies, &[secret], asked(false, 1000)).len(), 2);
     // Where the words have no plural the kind says which it is.
     let mut other = event(5100, "a", "Warning", 3);
@@ -141,7 +141,7 @@ fn an_object_has_the_form_that_it_has_in_all_documents() {
         serde_json::to_value(&items[0]).unwrap()["object"].clone()
     };
     let deployment = |event: &mut Event| {
-        event.message = Some("deployments.apps \"a\" is protected".to_owned());
+        event.message = Some("deployment.apps \"a\" is protected".to_owned());
         event.involved_object.api_version = Some("apps/v1".to_owned());
         event.involved_object.kind = Some("Deployment".to_owned());
         event.involved_object.uid = Some("u".to_owned());

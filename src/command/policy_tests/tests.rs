@@ -116,7 +116,7 @@ const CASES: &[Written] = &[
     ),
     (
         "delete: secret/key, namespace: db, dryRun: true",
-        "verdict: Audit, reason: Protected, message: 'secrets \"key\" is protected'",
+        "verdict: Audit, reason: Protected, message: 'secret \"key\" is protected'",
         &[("verdict: Allow", "verdict: Allow | Audit")],
     ),
     // Nobody describes it, and things live in it.
@@ -155,7 +155,7 @@ const CASES: &[Written] = &[
     ),
     (
         "update: cm/conf, namespace: db, strip: [belay.dev/hold], patch: {data: {a: b}}",
-        "verdict: Allow, held: true, message: was put back",
+        "verdict: Allow, held: true, message: restored the finalizer",
         &[("held: false", "held: not held | held")],
     ),
     (

@@ -108,8 +108,7 @@ async fn configurations(
     let told = |kind: &str, there: Result<bool, kube::Error>| {
         let resource = format!("{}s", kind.to_lowercase());
         let group = "admissionregistration.k8s.io".to_owned();
-        let namespace = String::new();
-        let target = ObjectRef { resource, group, namespace, name: name.clone() };
+        let target = ObjectRef { resource, group, name: name.clone(), ..ObjectRef::default() };
         match there {
             Ok(present) => {
                 let object = Object { kind: kind.to_owned(), ..Object::of(&target, &kinds) };

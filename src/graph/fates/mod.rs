@@ -1,16 +1,14 @@
-//! What a deletion does to everything else.
+//! The effects of a deletion on other objects.
 //!
-//! The rules R1 to R14 are those of docs/THEORY.md, which follow the real
-//! garbage collector; each branch says which one it is. Where the outcome
-//! depends on timing, or on somebody taking a finalizer off, there is no one
-//! answer, so the walk is made twice (see [`DeletionWalk`]):
+//! docs/THEORY.md has the rules R1 to R14, which follow the real garbage collector.
+//! Comments name the rule of each branch. The outcome may depend on timing, or on the
+//! removal of a finalizer, so there are two walks (see [`DeletionWalk`]):
 //!
-//! * in the world of what **may** be, whatever can go wrong for an object
-//!   does: finalizers are taken off, an owner that cannot be resolved counts
-//!   as gone;
-//! * in the world of what **must** be, nothing goes that something could save.
+//! * The walk of **possible** deletions assumes the worst for every object: controllers
+//!   remove their finalizers, and an owner that can't be resolved counts as absent.
+//! * The walk of **certain** deletions keeps every object that something could keep.
 //!
-//! Verdicts ask what may be lost, the release asks what is certain.
+//! Verdicts use the possible deletions, and releases use the certain ones.
 
 mod mode;
 mod references;
@@ -29,7 +27,7 @@ use walk::DeletionWalk;
 /// What a DELETE does with dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Propagation {
-    /// The collector looks at them once the owner is gone.
+    /// The garbage collector deletes them after the owner.
     Background,
     /// The owner waits for them.
     Foreground,
@@ -49,9 +47,9 @@ impl Propagation {
         Self::of_delete(default, node.finalizers().iter(), policy, orphan_dependents)
     }
 
-    /// How an object that is Terminating is being deleted.
+    /// The propagation of a deletion in progress, by the finalizers of the object.
     pub fn under_way<'f>(mut finalizers: impl Iterator<Item = &'f str>) -> Self {
-        // The first of the two that is there is the one the server obeys.
+        // The API server obeys the first of these finalizers.
         let by_finalizer = finalizers.find_map(|finalizer| match finalizer {
             ORPHAN => Some(Self::Orphan),
             FOREGROUND => Some(Self::Foreground),
@@ -60,8 +58,8 @@ impl Propagation {
         by_finalizer.unwrap_or(Self::Background)
     }
 
-    /// R8: what a DELETE at the root really does: options, then a finalizer
-    /// that is already there, then the default of the kind.
+    /// R8: the effective propagation of a DELETE: from its options, else an existing
+    /// finalizer, else the default of the kind.
     pub fn of_delete<'f>(
         default: DefaultPropagation,
         mut finalizers: impl Iterator<Item = &'f str>,
@@ -77,7 +75,7 @@ impl Propagation {
             (None, Some(policy)) => return policy,
             (None, None) => {}
         }
-        // The first of the two that is there is the one the server obeys.
+        // The API server obeys the first of these finalizers.
         let by_finalizer = finalizers.find_map(|finalizer| match finalizer {
             ORPHAN => Some(Self::Orphan),
             FOREGROUND => Some(Self::Foreground),
@@ -90,35 +88,34 @@ impl Propagation {
     }
 }
 
-/// Says which nodes would refuse their DELETE (R13).
+/// Returns whether the DELETE of a node would be denied (R13).
 pub type RefusesDelete<'r> = &'r dyn Fn(Node<'_>) -> bool;
 
-/// A deletion to look into.
+/// A deletion whose effects are wanted.
 pub struct DeletionRequest<'r> {
-    /// What is deleted, and how, by R8.
+    /// The deleted objects, with the propagation by R8.
     pub targets: &'r [(NodeId, Propagation)],
-    /// What would refuse. Verdicts cut nothing: they ask what the delete tries to
-    /// take. Releases and the preview cut by policy: what really happens.
+    /// The objects whose DELETE would be denied. Verdicts pass none, because they decide
+    /// about all that the delete would reach. Releases and the preview pass the objects
+    /// that policies protect.
     pub refuses: RefusesDelete<'r>,
-    /// How many objects are followed at the most. Beyond it the answer says
-    /// that it is not whole.
+    /// The limit of followed objects. Beyond it the result is not whole.
     pub limit: usize,
-    /// Objects from which belay's own hold is taken off.
+    /// Objects whose hold belay removes.
     pub released: &'r [NodeId],
-    /// Finalizers that their controllers take off by themselves before long.
-    /// Verdicts and releases name none: what waits for one of these still
-    /// waits. The preview says how it ends.
+    /// Finalizers that their controllers remove soon. Verdicts and releases pass none,
+    /// because an object still waits for them. The preview shows the final state.
     pub short_lived_finalizers: &'r [&'r str],
-    /// Whether dependents in namespaces that a cluster-scoped object takes along are left
-    /// out. Any user of a namespace can attach objects to one. Verdicts leave them out,
-    /// because the collector's DELETE of each is judged.
+    /// Whether to leave out namespaced dependents of cluster-scoped objects. Any user of
+    /// a namespace can attach objects to a cluster-scoped owner. Verdicts leave them out,
+    /// because belay decides about the DELETE of each by the garbage collector.
     pub same_scope: bool,
-    /// What the walk may cost. Beyond it the answer says that it is not whole.
+    /// The limit of work. Beyond it the result is not whole.
     pub work: StepLimit<'r>,
 }
 
 impl<'r> DeletionRequest<'r> {
-    /// What a delete of these targets tries to take.
+    /// A deletion of these targets without denials or limits.
     pub fn new(targets: &'r [(NodeId, Propagation)]) -> Self {
         let work = StepLimit::default();
         Self {
@@ -133,28 +130,28 @@ impl<'r> DeletionRequest<'r> {
     }
 }
 
-/// What becomes of an object that a deletion reaches. That a user *breaks* is
-/// told by [`Fates::broken_by`].
+/// The outcome for an object that a deletion reaches. [`Fates::broken_by`] finds the
+/// users that break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It goes.
+    /// It is deleted.
     Deleted,
-    /// It is Terminating and waits: for a finalizer, or for a dependent.
+    /// It is Terminating and waits for a finalizer or a dependent.
     Held,
     /// It stays and loses an owner.
     Orphaned,
 }
 
-/// How sure that is.
+/// Whether the outcome is certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Certainty {
-    /// However things are timed.
+    /// Certain for any timing.
     Certain,
-    /// It depends.
+    /// It depends on timing or other clients.
     Maybe,
 }
 
-/// What becomes of one object, and how sure that is.
+/// The outcome for one object, and whether it is certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fate {
     /// What.
@@ -163,9 +160,8 @@ pub struct Fate {
     pub certainty: Certainty,
 }
 
-/// The fates of everything that a deletion reaches. What is not in here stays
-/// as it is, but for users that break: those are found when asked for, so that
-/// whoever needs three of ten thousand looks at three.
+/// The fates of all objects that a deletion reaches. Other objects stay as they are,
+/// except for users that break, which [`Fates::broken_by`] finds on demand.
 #[derive(Debug, Default)]
 pub struct Fates {
     fates: NumberMap<NodeId, Fate>,
@@ -185,8 +181,8 @@ pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
         } else if must.is_stuck(id) || may.is_stuck(id) {
             Outcome::Held
         } else {
-            // It may go: by a timing that is not certain, or when somebody
-            // whom it waits for may go.
+            // It may be deleted: depending on timing, or if an object that it waits for
+            // is deleted.
             fates.insert(id, Fate { outcome: Outcome::Deleted, certainty: Certainty::Maybe });
             continue;
         };
@@ -198,8 +194,8 @@ pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
         if !must.is_removed(id) {
             may_be_orphaned.insert(id);
         }
-        // What is Terminating already loses its owner too, and may go for
-        // reasons of its own.
+        // A Terminating object also loses its owner, and may be deleted for other
+        // reasons.
         let stays = graph.get(id).is_some_and(|node| !node.is_terminating());
         fates.entry(id).or_insert_with(|| Fate {
             outcome: Outcome::Orphaned,
@@ -217,7 +213,7 @@ pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
 }
 
 impl Fates {
-    /// The fate of an object, `None` if it stays as it is.
+    /// The fate of an object; `None` if it stays as it is.
     pub fn get(&self, id: NodeId) -> Option<Fate> {
         self.fates.get(&id).copied()
     }
@@ -227,33 +223,30 @@ impl Fates {
         self.fates.iter().map(|(id, fate)| (*id, *fate))
     }
 
-    /// Whether an object is certainly deleted: it is in the closure, and no
-    /// user that survives.
+    /// Whether an object is certainly deleted, so that it is no remaining user.
     pub fn is_certainly_deleted(&self, id: NodeId) -> bool {
         self.get(id).is_some_and(|fate| {
             fate.outcome == Outcome::Deleted && fate.certainty == Certainty::Certain
         })
     }
 
-    /// Whether an object may be lost: deleted now, or once a finalizer that
-    /// holds it is taken off.
+    /// Whether an object may be lost: deleted now, or after the removal of a finalizer.
     pub fn may_be_lost(&self, id: NodeId) -> bool {
         self.get(id).is_some_and(|fate| matches!(fate.outcome, Outcome::Deleted | Outcome::Held))
     }
 
-    /// The objects that may lose an owner and stay, whatever else may become of them.
+    /// The objects that may lose an owner and stay.
     pub fn may_be_orphaned(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.may_be_orphaned.iter().copied()
     }
 
-    /// Whether everything was followed, or the limit reached first.
+    /// Whether the walk followed all objects and reached no limit.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// The users that an object would leave broken: those that need it and are
-    /// not lost with it. Certain where the object certainly goes and the user
-    /// certainly stays.
+    /// The users of an object that would break: users that are not deleted with it.
+    /// Certain if the object is certainly deleted and the user certainly stays.
     pub fn broken_by<'g>(
         &'g self,
         graph: &'g Graph,

@@ -1,4 +1,4 @@
-//! How an object is being deleted, and what an owner reference amounts to.
+//! The modes of a deletion, and the states of an owner reference.
 
 use super::Propagation;
 
@@ -15,7 +15,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// This way or that.
+    /// One mode or the other.
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,
@@ -35,17 +35,17 @@ impl From<Propagation> for Mode {
     }
 }
 
-/// What an owner reference amounts to (R1 to R3).
+/// The state of an owner reference (R1 to R3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reference {
-    /// It cannot be resolved.
+    /// The reference can't be resolved.
     Error,
-    /// The owner is gone, or was never there.
+    /// The owner does not exist.
     Dangling,
     /// The owner waits for its dependents.
     Waiting,
-    /// The owner is there.
+    /// The owner exists.
     Solid,
-    /// The owner is taking the reference off.
+    /// The garbage collector removes the reference because the owner orphans.
     Orphaning,
 }

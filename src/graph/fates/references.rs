@@ -1,12 +1,12 @@
-//! R1 to R3, R6 and R7: what an owner reference amounts to, and how the
-//! collector deletes what it deletes.
+//! R1 to R3, R6 and R7: the states of owner references, and how the garbage collector
+//! deletes objects.
 
 use super::mode::{Mode, Reference};
 use super::walk::DeletionWalk;
 use crate::graph::{Node, OwnerEdge};
 
 impl DeletionWalk<'_> {
-    /// R6 and R7: how the collector deletes.
+    /// R6 and R7: the mode in which the garbage collector deletes an object.
     pub(super) fn collectors_mode(&self, node: Node<'_>, waits: bool, waits_for_it: bool) -> Mode {
         // R7: a kind's own default does not count inside a cascade.
         let plain = if node.orphans_dependents() {
@@ -20,8 +20,8 @@ impl DeletionWalk<'_> {
         if !waits || !has_dependents {
             return plain;
         }
-        // R6, if the owner still waits when this object's turn comes; it does
-        // where it waits for this very object.
+        // R6, if the owner still waits when the garbage collector checks this object. It
+        // does if it waits for this object.
         match plain {
             _ if waits_for_it => Mode::Foreground,
             Mode::Orphan => Mode::Unclear,
@@ -29,7 +29,7 @@ impl DeletionWalk<'_> {
         }
     }
 
-    /// R1 to R3: what a reference amounts to in this world.
+    /// R1 to R3: the state of a reference in this walk.
     pub(super) fn resolve(&self, item: Node<'_>, reference: &OwnerEdge) -> Reference {
         if !self.graph.is_resolvable(item, reference) {
             return Reference::Error;
@@ -37,24 +37,25 @@ impl DeletionWalk<'_> {
         let (kind, namespace, name) = self.graph.coordinates(reference.to);
         let owner = match self.graph.get(reference.to) {
             Some(owner) if owner.uid() == reference.uid => owner,
-            // Another object of that name is there.
+            // Another object has this name.
             Some(_) => return Reference::Dangling,
             None if self.graph.proves_absence(kind, namespace, name) => return Reference::Dangling,
-            // It is not in the graph; that says nothing of the cluster.
+            // It is not in the graph, but may exist in the cluster.
             None => return Reference::Error,
         };
         if self.is_certain() && self.unresolvable.contains(&reference.to) {
             return Reference::Error;
         }
         match self.mode(reference.to) {
-            // Gone or not, it takes the reference off first.
+            // The garbage collector first removes the reference, also if the owner is
+            // removed.
             Some(Mode::Orphan) => return Reference::Orphaning,
             Some(Mode::Unclear) if self.is_certain() => return Reference::Orphaning,
             _ if self.removed.contains(&reference.to) => return Reference::Dangling,
             _ => {}
         }
-        // An owner with another finalizer is solid again once it has stopped
-        // waiting (R9), so only who keeps it waiting is sure of that.
+        // An owner with another finalizer is solid again after it has stopped waiting
+        // (R9), so this is certain only for a dependent that keeps it waiting.
         let again_solid = self.is_certain() && self.has_finalizer(reference.to);
         match self.mode(reference.to) {
             Some(Mode::Background) => Reference::Solid,
@@ -67,7 +68,7 @@ impl DeletionWalk<'_> {
             Some(Mode::Either) if again_solid => Reference::Solid,
             Some(Mode::Either) => Reference::Waiting,
             Some(Mode::Orphan | Mode::Unclear) => Reference::Waiting,
-            // R3: who is Terminating already, by somebody else's deletion.
+            // R3: an owner that is Terminating because of another deletion.
             None if !owner.is_terminating() => Reference::Solid,
             None if owner.waits_in_foreground() => {
                 if again_solid {

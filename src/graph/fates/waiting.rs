@@ -1,12 +1,12 @@
-//! R5, R9 and R13: who waits for whom.
+//! R5, R9 and R13: objects that wait for other objects.
 
 use super::mode::{Mode, Reference};
 use super::walk::DeletionWalk;
 use crate::graph::{Node, NodeId, OwnerEdge};
 
 impl<'g> DeletionWalk<'g> {
-    /// R9: how many dependents block the foreground deletion of `id` and are
-    /// not certain to go or to be detached.
+    /// R9: how many dependents block the foreground deletion of `id` and are not certain
+    /// to be deleted or detached.
     pub(super) fn count_blockers(&self, id: NodeId) -> usize {
         let blocks = |d: &Node<'_>| !self.removed.contains(&d.id()) && !self.is_detached(*d, id);
         self.blockers(id).filter(blocks).count()
@@ -18,7 +18,7 @@ impl<'g> DeletionWalk<'g> {
         let owner = graph.get(id).into_iter();
         owner.flat_map(move |owner| {
             let blocks = move |d: &Node<'g>| {
-                // Of too many references one may be such.
+                // One of too many references may be blocking.
                 d.has_too_many_owners()
                     || work.charge(1 + d.owners().len())
                         && d.owners().iter().any(|o| o.blocking && o.uid == owner.uid())
@@ -27,14 +27,14 @@ impl<'g> DeletionWalk<'g> {
         })
     }
 
-    /// R5: another owner is certainly there, so the collector takes the
-    /// reference to `from` off.
+    /// R5: another owner certainly exists, so the garbage collector removes the reference
+    /// to `from`.
     pub(super) fn is_detached(&self, dependent: Node<'_>, from: NodeId) -> bool {
         if dependent.has_too_many_owners() || !self.charge(2 * dependent.owners().len()) {
             return false;
         }
-        // R2 and R4: it leaves these alone altogether; nor does it look at the
-        // references of what is being deleted itself.
+        // R2 and R4: the garbage collector ignores these objects, and objects that are
+        // being deleted.
         let left_alone = dependent.is_terminating()
             || self.may.unwrap_or(self).is_deleting(dependent.id())
             || dependent.owners().iter().any(|o| self.resolve(dependent, o) == Reference::Error);
@@ -46,8 +46,8 @@ impl<'g> DeletionWalk<'g> {
         !left_alone && dependent.owners().iter().any(stays)
     }
 
-    /// R13, for what may be: an owner in the foreground waits for ever for a
-    /// dependent that refuses, and so do those that wait for the owner.
+    /// R13, for possible deletions: an owner in a foreground deletion waits forever for a
+    /// dependent whose DELETE is denied, and so do the objects that wait for the owner.
     pub(super) fn remove_blocked_forever(&mut self) {
         if !self.refused {
             return;
@@ -74,14 +74,14 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    /// What certainly waits: for a finalizer of its own or of a dependent that
-    /// blocks it, or for one that refuses. Found from below, in a list and not
-    /// by recursion: a chain of owners may be as long as somebody likes.
+    /// Finds the objects that certainly wait for a finalizer of their own or of a
+    /// blocking dependent, or for a dependent whose DELETE is denied. The search uses a
+    /// list and no recursion, because a chain of owners may have any length.
     pub(super) fn find_stuck(&mut self) {
         let (request, graph) = (self.request, self.graph);
         let mut next: Vec<_> =
             self.deleting.keys().copied().filter(|id| self.has_finalizer(*id)).collect();
-        // What is not being deleted and keeps somebody all the same.
+        // Dependents that are not being deleted but keep their owner.
         for id in self.deleting.keys() {
             if self.mode(*id) != Some(Mode::Foreground) {
                 continue;
@@ -121,10 +121,10 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    /// Whether the collector cannot free the owner of this dependent. It leaves
-    /// some dependents alone (R4). Of the others it takes the reference off
-    /// where another owner is solid, be it for a while (R5), and makes it
-    /// non-blocking where the cycle guard fires (R6).
+    /// Whether the garbage collector can't unblock the owner of this dependent. It
+    /// ignores some dependents (R4). Of the others it removes the reference if another
+    /// owner is solid, even for a while (R5), and makes it non-blocking if the cycle
+    /// guard applies (R6).
     pub(super) fn blocks_owner_forever(&self, dependent: Node<'_>) -> bool {
         if dependent.has_too_many_owners() {
             return is_left_alone(dependent);
@@ -138,10 +138,10 @@ impl<'g> DeletionWalk<'g> {
             || owners.all(|o| Some(o) == first) && !self.may_be_unblocked(dependent)
     }
 
-    /// R6, the cycle guard: where a dependent of an item is in the foreground
-    /// itself, the collector first makes the item's references non-blocking.
-    /// That is a write, and its DELETE of what it had read before conflicts and
-    /// comes later; the owner need not wait that long (seen).
+    /// R6, the cycle guard: if a dependent of an item is in a foreground deletion itself,
+    /// the garbage collector first makes the item's references non-blocking. After this
+    /// write its DELETE conflicts and is retried later, and the owner need not wait for
+    /// that.
     pub(super) fn may_be_unblocked(&self, item: Node<'_>) -> bool {
         let may = self.may.unwrap_or(self);
         let mut dependents = self.graph.dependents(item).take_while(|_| self.charge(1));
@@ -152,7 +152,8 @@ impl<'g> DeletionWalk<'g> {
     }
 }
 
-/// R4: Terminating, and not in the foreground: the collector leaves it alone.
+/// R4: the garbage collector ignores a Terminating object that is not in a foreground
+/// deletion.
 fn is_left_alone(node: Node<'_>) -> bool {
     node.is_terminating() && !node.waits_in_foreground()
 }

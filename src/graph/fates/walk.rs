@@ -1,4 +1,4 @@
-//! One walk of a deletion, in one of two worlds.
+//! One walk of a deletion through the graph.
 
 use super::mode::{Mode, Reference};
 use super::{DeletionRequest, Propagation};
@@ -13,44 +13,43 @@ type Set = NumberSet<NodeId>;
 /// The finalizer by which the API server deletes the instances of a CRD.
 const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The state of one walk. It only ever grows: objects are added to those that
-/// are being deleted, and to those that are gone, until nothing follows any
-/// more. That makes it a least fixpoint from the targets, so that ownership
-/// cycles never collect themselves (R10).
+/// The state of one walk. Its sets only grow: objects are added to the deleting and the
+/// removed objects until nothing changes. The result is a least fixpoint from the
+/// targets, so a cycle of owners never deletes itself (R10).
 pub(super) struct DeletionWalk<'g> {
     pub(super) graph: &'g Graph,
     pub(super) request: &'g DeletionRequest<'g>,
-    /// The other world, for what must be: what certainly stays is what may
-    /// not go.
+    /// The walk of possible deletions, in the walk of certain ones: an object that can't
+    /// possibly be deleted certainly stays.
     pub(super) may: Option<&'g DeletionWalk<'g>>,
     pub(super) deleting: Map<Mode>,
     pub(super) removed: Set,
     orphaned: Set,
-    /// Namespaces and CRDs, and how much of their content is not gone.
+    /// Namespaces and CRDs, with the number of their objects that are not removed.
     pub(super) containers: Map<usize>,
-    /// Owners in the foreground, and how many blocking dependents are left.
+    /// Owners in a foreground deletion, with the number of remaining blocking dependents.
     blocked: Map<usize>,
-    /// Which container an object is in. One in both a Namespace and a CRD that
-    /// are deleted together counts for each.
+    /// The containers of an object. An object may be in a Namespace and a CRD that are
+    /// deleted together.
     pub(super) contained: Map<Vec<NodeId>>,
-    /// What certainly waits, once it is being deleted.
+    /// The objects that certainly wait after their DELETE.
     pub(super) stuck: Set,
-    /// Whether anything refused its DELETE.
+    /// Whether any DELETE was denied.
     pub(super) refused: bool,
-    /// Instances of a deleted CRD: once it is gone their kind is unknown, and
-    /// references to them cannot be resolved (R14).
+    /// Instances of a deleted CRD: after its removal their kind is unknown, and
+    /// references to them can't be resolved (R14).
     pub(super) unresolvable: Set,
     /// The objects of the request from which belay's own hold is removed.
     released: Set,
     queue: Vec<NodeId>,
     whole: bool,
-    /// Looked up once: every object that is deleted is compared with them.
+    /// Looked up once, because every deleted object is compared with them.
     namespaces: Option<KindId>,
     crds: Option<KindId>,
 }
 
 impl<'g> DeletionWalk<'g> {
-    /// The world in which whatever can go wrong for an object does.
+    /// The walk of possible deletions, which assumes the worst for every object.
     pub(super) fn possible(graph: &'g Graph, request: &'g DeletionRequest<'g>) -> Self {
         let mut world = Self::new(graph, request, None);
         world.run();
@@ -58,7 +57,7 @@ impl<'g> DeletionWalk<'g> {
         world
     }
 
-    /// The world in which nothing goes that something could save.
+    /// The walk of certain deletions, which keeps every object that something could keep.
     pub(super) fn certain(
         graph: &'g Graph,
         request: &'g DeletionRequest<'g>,
@@ -95,7 +94,7 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    /// Charges steps. Says whether the walk may go on.
+    /// Charges steps. Returns whether the walk may go on.
     pub(super) fn charge(&self, steps: usize) -> bool {
         self.request.work.charge(steps)
     }
@@ -117,7 +116,7 @@ impl<'g> DeletionWalk<'g> {
         self.find_stuck();
     }
 
-    /// R14: what goes with a Namespace or a CRD.
+    /// R14: deletes the content of a Namespace or a CRD.
     fn delete_content(&mut self, id: NodeId) {
         let Some(node) = self.graph.get(id) else { return };
         if self.namespaces == Some(node.kind()) {
@@ -125,7 +124,7 @@ impl<'g> DeletionWalk<'g> {
             let content = self.within_limit(graph.members(id));
             self.contain(id, &content);
             for member in content {
-                // Explicitly in the background, each of them.
+                // The namespace controller deletes each object with Background.
                 self.delete(member, Mode::Background);
             }
         } else if self.crds == Some(node.kind()) {
@@ -141,7 +140,7 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    /// The instances that are deleted with a CRD: none, if it is not served.
+    /// The instances that are deleted with a CRD; none if it is not served.
     fn instances(&self, crd: Node<'_>) -> Vec<NodeId> {
         // The name of a CRD is the resource and the group of its kind.
         let (resource, group) = crd.name().split_once('.').unwrap_or((crd.name(), ""));
@@ -161,7 +160,7 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    /// As much of a container's content as the limit lets follow.
+    /// The content of a container, up to the limit.
     fn within_limit(&mut self, content: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
         let room = self.request.limit.saturating_sub(self.deleting.len());
         let mut content = content;
@@ -174,13 +173,13 @@ impl<'g> DeletionWalk<'g> {
     fn delete(&mut self, id: NodeId, mode: Mode) {
         let Some(node) = self.graph.get(id) else { return };
         if (self.request.refuses)(node) {
-            // R13: it refuses, and stays as it is.
+            // R13: its DELETE is denied, and it stays as it is.
             self.refused = true;
             return;
         }
         if let Some(already) = self.mode(id) {
-            // Two deletions of one object, by people or by the collector, that
-            // do not do the same: which one counts depends on which is first.
+            // Two deletions of one object with different propagation: the first one
+            // counts.
             let both = already.or(mode);
             if both != already && !self.is_certain() {
                 self.deleting.insert(id, both);
@@ -188,8 +187,8 @@ impl<'g> DeletionWalk<'g> {
             }
             return;
         }
-        // What may be deleted in one of several ways is not certain to be
-        // deleted in this one.
+        // An object that may be deleted in several ways is not certain to be deleted in
+        // this way.
         let mode = self.may.and_then(|may| may.mode(id)).map_or(mode, |may| mode.or(may));
         if self.deleting.len() >= self.request.limit {
             self.whole = false;
@@ -197,20 +196,20 @@ impl<'g> DeletionWalk<'g> {
         }
         self.deleting.insert(id, mode);
         self.queue.push(id);
-        // Also when a cascade reaches it: operators own Namespaces, and CRDs.
+        // Also in a cascade, because operators own Namespaces and CRDs.
         self.delete_content(id);
     }
 
-    /// Something about this object has changed: is it gone, and what follows
-    /// for its dependents and for those that wait for it?
+    /// Handles a change of this object: checks whether it is removed, and the effects on
+    /// its dependents and on the objects that wait for it.
     fn follow(&mut self, id: NodeId) {
         let Some(mode) = self.mode(id) else { return };
         if !self.removed.contains(&id) && self.goes(id, mode) {
             self.removed.insert(id);
             self.wake_waiting(id);
         }
-        // R9: in the background nothing happens to dependents of an object
-        // that is still there. (It would be found solid for each of them.)
+        // R9: a background deletion does nothing to dependents while the object still
+        // exists, because it is a solid owner.
         if mode == Mode::Background && !self.removed.contains(&id) {
             return;
         }
@@ -228,8 +227,8 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    /// Owners in the foreground and containers look again when one of theirs
-    /// has gone.
+    /// Checks owners in a foreground deletion and containers again after the removal of
+    /// an object.
     fn wake_waiting(&mut self, id: NodeId) {
         for container in self.contained.get(&id).into_iter().flatten() {
             if let Some(left) = self.containers.get_mut(container) {
@@ -258,8 +257,8 @@ impl<'g> DeletionWalk<'g> {
         if self.is_certain() {
             return;
         }
-        // An owner that somebody deleted before, in the foreground, may have
-        // waited for just this one.
+        // An owner in an earlier foreground deletion may have waited only for this
+        // object.
         let ending: Vec<_> = owners
             .into_iter()
             .filter_map(|o| self.graph.get(o))
@@ -271,10 +270,10 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    /// Whether an object that is being deleted goes from storage (R9, R13).
+    /// Whether a deleting object is removed from storage (R9, R13).
     fn goes(&mut self, id: NodeId, mode: Mode) -> bool {
-        // Somebody's finalizer keeps it. In the world of what may be, that
-        // somebody takes it off.
+        // A finalizer keeps it. In the walk of possible deletions its controller removes
+        // the finalizer.
         if self.is_certain() && self.has_finalizer(id) {
             return false;
         }
@@ -284,7 +283,8 @@ impl<'g> DeletionWalk<'g> {
         match mode {
             Mode::Background | Mode::Orphan => true,
             Mode::Foreground | Mode::Either | Mode::Unclear => {
-                // What may be is generous, and corrected at the end.
+                // The walk of possible deletions assumes yes, and corrects this at the
+                // end.
                 if !self.is_certain() {
                     return true;
                 }
@@ -297,25 +297,24 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    /// What a change of an owner that is deleted in this `mode` means for one
-    /// dependent.
+    /// The effect of an owner that is deleted in this `mode` on one dependent.
     fn consider(&mut self, mode: Mode, node: Node<'g>) {
         let dependent = node.id();
         if mode == Mode::Orphan || mode == Mode::Unclear && !self.is_certain() {
             self.orphaned.insert(dependent);
         }
-        // R11: these take no part.
+        // R11: Events take no part in garbage collection.
         let info = self.graph.kinds.info(node.kind());
         if info.default_propagation == DefaultPropagation::None {
             return;
         }
-        // R4: what is Terminating is on its way by itself.
+        // R4: the garbage collector ignores Terminating objects.
         if node.is_terminating() {
             return;
         }
         if node.has_too_many_owners() {
-            // They may amount to anything, so it may go in any way, and
-            // nothing is certain of it.
+            // Its owners may have any state, so any deletion is possible and none is
+            // certain.
             if !self.is_certain() {
                 self.delete(dependent, Mode::Unclear);
             }
@@ -332,23 +331,23 @@ impl<'g> DeletionWalk<'g> {
             match resolved {
                 // R5: it stays.
                 Reference::Solid => return,
-                // R2: one error saves it, though the collector remembers
-                // owners that were absent once.
+                // R2: one error keeps it, though the garbage collector remembers owners
+                // that were absent once.
                 Reference::Error if self.is_certain() => return,
                 Reference::Error | Reference::Dangling | Reference::Waiting => {
                     goes = true;
-                    // An owner in the foreground that is gone by now may have
-                    // waited still when this dependent's turn came.
+                    // An owner that is removed by now may still have waited when the
+                    // garbage collector checked this dependent.
                     let owner = self.mode(reference.to);
                     let waiting = resolved == Reference::Waiting
                         || matches!(owner, Some(Mode::Foreground | Mode::Either | Mode::Unclear));
                     waits |= waiting;
-                    // Another owner would be solid for a while at least, and
-                    // this reference taken off meanwhile (R5).
+                    // Another owner would be solid for a while, and the garbage collector
+                    // would remove this reference meanwhile (R5).
                     waits_for_it |= reference.blocking && only && owner == Some(Mode::Foreground);
                 }
-                // Which is first, this owner's orphaning or that owner's end,
-                // decides.
+                // The order of the orphaning by this owner and the deletion of the other
+                // owner decides.
                 Reference::Orphaning if self.is_certain() => return,
                 Reference::Orphaning => {}
             }
@@ -360,13 +359,12 @@ impl<'g> DeletionWalk<'g> {
         self.delete(dependent, self.collectors_mode(node, waits, waits_for_it));
     }
 
-    /// Whether a finalizer keeps the object that is not the collector's own
-    /// way of deleting it.
+    /// Whether a finalizer keeps the object, other than those of the garbage collector.
     pub(super) fn has_finalizer(&self, id: NodeId) -> bool {
         let container = self.containers.contains_key(&id);
         let released = self.released.contains(&id);
         self.graph.get(id).is_some_and(|node| {
-            // When the budget is used up, one is as good as found.
+            // Without budget, assume a finalizer.
             if !self.charge(node.finalizers().size()) {
                 return true;
             }
@@ -398,7 +396,7 @@ impl<'g> DeletionWalk<'g> {
         self.deleting.contains_key(&id)
     }
 
-    /// Whether it goes from storage.
+    /// Whether it is removed from storage.
     pub(super) fn is_removed(&self, id: NodeId) -> bool {
         self.removed.contains(&id)
     }

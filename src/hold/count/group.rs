@@ -1,5 +1,5 @@
-//! What goes with objects whose holds are removed, and what stays because its
-//! DELETE is refused.
+//! The objects that are deleted with released objects, and the objects whose DELETE belay
+//! denies.
 
 use super::{Counting, ReleaseGroup, UnknownUse};
 use crate::decide::{CollectorRefusal, Item, Situation, counting_users, refusal_in_cascade};
@@ -7,8 +7,9 @@ use crate::graph::{Node, NodeId, User};
 use crate::objects::NumberSet;
 
 impl<'a> Counting<'a> {
-    /// What goes with these. An object that refuses its DELETE stays, with what is
-    /// below it, and so does an object whose DELETE is refused for it.
+    /// The objects that are deleted with these. An object stays if belay denies its
+    /// DELETE, and so do its dependents, and the objects whose DELETE belay denies
+    /// because of it.
     pub(super) fn group(&mut self, members: &[NodeId]) -> Result<ReleaseGroup, UnknownUse> {
         let graph = self.chain.graph();
         let group = ReleaseGroup::new(self.chain, members, &NumberSet::default());
@@ -40,8 +41,8 @@ impl<'a> Counting<'a> {
         Ok(ReleaseGroup::new(self.chain, members, &refusing))
     }
 
-    /// Whether the DELETE of an object that goes with the members may be refused
-    /// for what protects it, as far as everything for that has been read.
+    /// Whether belay may deny the DELETE of an object that would be deleted with the
+    /// members.
     fn refuses(&mut self, node: Node<'a>, group: &ReleaseGroup) -> Result<bool, UnknownUse> {
         let item = Item::of_node(self.chain.situation, node);
         let modes = match refusal_in_cascade(self.chain.situation, &item) {

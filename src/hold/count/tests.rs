@@ -301,7 +301,7 @@ fn what_is_not_known_keeps() {
     let list = list.unwrap().clone();
     world.reads.done.insert(list, Err(ApiError::Forbidden("403 Forbidden".into())));
     let Count::Unknown(why) = world.count() else { panic!("it was released") };
-    assert_eq!(why.to_string(), "objects of kind ReplicaSet may need it: 403 Forbidden");
+    assert_eq!(why.to_string(), "objects of kind ReplicaSet may use it: 403 Forbidden");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn what_was_seen_of_a_cluster_counts_for_more_than_manifests() {
         settings-a1}}]}]}}}\n";
     let said = fed(&removed("old", "sound", "--from -"), live);
     assert_eq!(said.code, 1, "{said:?}");
-    let says = "configmaps \"settings-a1\" is in use by Deployment shop/web";
+    let says = "configmap \"settings-a1\" is in use by Deployment shop/web";
     assert!(said.stdout.contains(says), "{said:?}");
 }
 

@@ -51,7 +51,7 @@ fn programs_get_every_case() {
     assert_eq!(case["reason"], "InUse");
     assert_eq!(case["policies"], serde_json::json!(["claims-in-use"]));
     assert_eq!(case["wrong"][0]["expected"], "Allow");
-    assert!(case["message"].as_str().unwrap().contains("Way out: "), "{case}");
+    assert!(case["message"].as_str().unwrap().contains("To override: "), "{case}");
 }
 
 /// Without a policy the case fails; with one from beside it passes; and one

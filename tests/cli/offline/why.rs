@@ -28,7 +28,7 @@ fn it_says_the_same_as_impact_does() {
 fn what_it_cannot_answer_it_says() {
     for (line, code, words) in [
         ("why secret/key -n shop --from ../going/dump.yaml", 3, "name a file with the policies"),
-        ("why secret/none -n shop --from ../going", 3, "there is no secrets \"none\""),
+        ("why secret/none -n shop --from ../going", 3, "there is no secret \"none\""),
         ("why secrt/key --from ../going", 3, "nor the files have a kind \"secrt\"; nearest: secr"),
         ("why secret/key --from ../going --context x", 2, "--from asks no cluster"),
         ("why secret/key --from=-,-", 2, "standard input can be read once"),

@@ -63,7 +63,7 @@ fn h01_an_approval_of_one_namespace_covers_nothing_in_another() {
     let by_namespace = dev.owner("Namespace", &dev.ns);
     prod.apply(&locked("mine").with_owner(by_namespace.clone()));
     let said = prod.refused(&["configmap/mine"]);
-    assert!(said.contains("configmaps \"mine\" is protected"), "{said}");
+    assert!(said.contains("configmap \"mine\" is protected"), "{said}");
     prod.stands("configmap/mine");
 
     // An object of others gets no cluster-scoped owner, approved or not.
@@ -109,7 +109,7 @@ fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
     })
     .unwrap();
     let said = team.kubectl(&patch).failure().unwrap();
-    assert!(said.contains("takes configmaps \"precious\" along"), "{said}");
+    assert!(said.contains("also deletes configmap \"precious\""), "{said}");
     team.refused(&["configmap/precious"]);
     team.stands("configmap/precious");
 }
@@ -146,7 +146,7 @@ fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
 
     // Nor does it go with the approved object, until that is approved as it is now.
     let said = team.refused(&["configmap/approved"]);
-    assert!(said.contains("takes configmaps \"precious\" along"), "{said}");
+    assert!(said.contains("also deletes configmap \"precious\""), "{said}");
     team.stands("configmap/precious");
     team.approve(Approver::Dave, team.of("configmaps", "approved"), "Content");
     approval_counts(&team, "precious");

@@ -73,7 +73,7 @@ fn h21_a_cascade_over_a_held_object_is_judged_with_what_follows() {
     team.stands("configmap/held");
     team.stands("configmap/used");
     let refused = team.refused(&["configmap/held"]);
-    let why = format!("takes configmaps \"used\" along, which is in use by Pod {}/user", team.ns);
+    let why = format!("also deletes configmap \"used\", which is in use by Pod {}/user", team.ns);
     assert!(refused.contains(&why), "{refused}");
 
     // The owner of an object in use is not Terminating, and its owner is.

@@ -67,7 +67,7 @@ fn s30_a_namespace_of_thousands_of_objects_is_answered_at_once_and_goes() {
         if refused.contains("(Protected)") { Ok(refused) } else { Err(refused.into()) }
     })
     .unwrap();
-    assert!(refused.contains("more reasons. Way out: "), "{refused}");
+    assert!(refused.contains("more reasons. To override: "), "{refused}");
     assert!(refused.contains("--scope content"), "{refused}");
     team.stands(&object);
 

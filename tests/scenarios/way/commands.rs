@@ -67,7 +67,7 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
     let bob = Person::worker(plane, &ns, "bob", Some(("", "configmaps")));
     let delete = ["configmap", "settings"];
     let refusal = alice.delete(&delete).failure().unwrap();
-    assert!(refusal.contains("(2 people)"), "{refusal}");
+    assert!(refusal.contains("(2 people must approve)"), "{refusal}");
     let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(said.contains(" (10m); 30m is more than policy "), "{said}");
     let missing = format!(
@@ -244,9 +244,9 @@ fn an_approval_of_the_owner_alone_says_what_it_does_not_cover() {
     };
     let said = approve(&[]);
     let says = format!(
-        "it cannot be deleted by this: serviceaccounts \"owner\" takes configmaps \"settings\" \
-         along, which is protected; next: kubectl belay approve serviceaccounts/owner -n {ns} \
-         --reason \"…\" --scope content\n"
+        "it cannot be deleted by this: deleting serviceaccount \"owner\" also deletes configmap \
+         \"settings\", which is protected; next: kubectl belay approve serviceaccounts/owner -n \
+         {ns} --scope content --reason \"…\"\n"
     );
     assert!(said.contains(&says) && !said.contains("needs no approval"), "{said}");
     // Typed as the kind spells it, it is the same scope.

@@ -56,7 +56,7 @@ fn in_use_is_told_by_why_and_passes_once_it_is_approved() {
     let why = alice.belay(&commands_in(&refusal, "why").remove(0));
     assert_eq!(why.code, 1, "{why:?}");
     let says = format!(
-        "configmaps \"settings\" is in use by Pod {ns}/user \
+        "configmap \"settings\" is in use by Pod {ns}/user \
          (spec.containers[0].envFrom[0].configMapRef.name); policy {ns} (InUse)"
     );
     assert!(why.stdout.contains(&says), "{why:?}");

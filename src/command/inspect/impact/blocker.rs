@@ -51,6 +51,6 @@ fn message(verdict: &Verdict, blocker: &Blocker, targets: &[Object]) -> String {
     match targets {
         [_] => sentence(&verdict.target, blocker),
         all if all.iter().any(is) => sentence(object, blocker),
-        _ => format!("{}, and would go along", sentence(object, blocker)),
+        _ => format!("{}, and would be deleted as well", sentence(object, blocker)),
     }
 }

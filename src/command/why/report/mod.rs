@@ -306,7 +306,7 @@ impl Because {
 
 /// Who has approved what a blocker says, so far.
 fn given(world: &World, blocker: &Blocker) -> Vec<String> {
-    let ObjectRef { group, resource, namespace, name } = &blocker.object;
+    let ObjectRef { group, resource, namespace, name, .. } = &blocker.object;
     let node = world
         .graph
         .kinds

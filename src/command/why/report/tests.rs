@@ -27,7 +27,7 @@ fn report() -> Report {
         refused: Vec::new(),
         leader: Leader::from_lease(&Ok::<_, ()>(None)),
         approvers: None,
-        named: "configmaps \"settings\"".to_owned(),
+        named: "configmap \"settings\"".to_owned(),
         now: Timestamp::UNIX_EPOCH,
         of_files: false,
     }
@@ -40,7 +40,7 @@ fn who_asks_and_who_needs_it_have_names_of_their_own() {
     assert_eq!((&said["subject"], said.get("user")), (&"alice".into(), None));
     assert_eq!(
         report.text(false).lines().next(),
-        Some("configmaps \"settings\" can be deleted now by alice")
+        Some("configmap \"settings\" can be deleted now by alice")
     );
     // It is the verdict of a belay that lives.
     let text = report.text(false);
@@ -92,7 +92,7 @@ fn the_ways_out_are_told_once() {
     };
     assert_eq!(
         report.text(false),
-        "configmaps \"settings\" cannot be deleted now by alice:\n\
+        "configmap \"settings\" cannot be deleted now by alice:\n\
          - a; policy p (InUse)\n\
          \x20 approve: kubectl belay approve x (1 person; it takes a right)\n\
          - b; policy p (InUse)\n\
@@ -117,7 +117,7 @@ fn what_is_not_known_is_no_refusal() {
         ..report()
     };
     let text = report.text(false);
-    let first = "whether configmaps \"settings\" can be deleted by alice is not known:\n";
+    let first = "whether configmap \"settings\" can be deleted by alice is not known:\n";
     assert!(text.starts_with(first), "{text}");
     assert_eq!(format!("{:?}", report.exit_code()), format!("{:?}", ExitCode::from(3)));
 }

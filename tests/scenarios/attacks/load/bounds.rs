@@ -35,7 +35,7 @@ fn h06_thousands_of_finalizers_are_refused_and_others_are_answered_meanwhile() {
         assert!(verdict.stderr.contains("is protected"), "{}", verdict.stderr);
         for attack in attacks {
             let stderr = attack.join().unwrap().stderr;
-            assert!(stderr.contains("belay looks at no more than 1000"), "{stderr}");
+            assert!(stderr.contains("belay supports at most 1000"), "{stderr}");
         }
     });
     let _ = std::fs::remove_file(patch);
