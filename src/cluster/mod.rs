@@ -47,7 +47,7 @@ pub(crate) use caller::{Access, Caller, Me};
 pub(crate) use clock::Clock;
 pub use context::{Certificates, Context, Paths, Registered, Settings, Signals};
 pub use decider::ClusterDecider;
-pub(crate) use discovery::read_names;
+pub use discovery::read_names;
 pub(crate) use dump::dump;
 pub use exemption::approval_of;
 pub(crate) use feed::{Held, SearchScope, Snapshot, Unread};
