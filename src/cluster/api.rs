@@ -155,17 +155,6 @@ pub async fn object(
     }
 }
 
-/// Patches one object's metadata.
-pub async fn patch(
-    client: &kube::Client,
-    info: &KindInfo,
-    place: (&str, &str),
-    patch: &json_patch::Patch,
-) -> Result<(), ApiError> {
-    let patch = Patch::<()>::Json(patch.clone());
-    write(client, patch_request(info, place, &patch, Detail::Metadata)?).await
-}
-
 /// Sends a request that writes, and ignores what the API server sends back.
 pub async fn write(client: &kube::Client, request: Request<Vec<u8>>) -> Result<(), ApiError> {
     answer(client, request).await.map(drop)

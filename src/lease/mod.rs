@@ -46,6 +46,8 @@ pub struct Candidate<'a> {
     /// How much the clocks of two replicas may differ. It must be less than the duration,
     /// or no replica could become the leader.
     pub skew: Duration,
+    /// Whether it takes the Lease from a leader that lives. An uninstall does.
+    pub takes_over: bool,
 }
 
 /// What a replica does next.
@@ -79,7 +81,7 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> LeaseDecision
         LeaseDecision::Acquire
     } else if holder != me.name {
         let expires = add_time(renewed, duration);
-        if now < expires {
+        if now < expires && !me.takes_over {
             LeaseDecision::StandBy { until: expires }
         } else {
             LeaseDecision::Acquire
@@ -156,7 +158,7 @@ impl LeaseObserver {
         }
         self.last = Some(spec.clone());
         let another = spec.holder.as_deref().is_some_and(|holder| holder != me.name);
-        let seen = self.changed.filter(|_| another)?;
+        let seen = self.changed.filter(|_| another && !me.takes_over)?;
         let left = duration(spec, me).checked_sub(at.saturating_duration_since(seen))?;
         (!left.is_zero()).then_some(left)
     }

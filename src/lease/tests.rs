@@ -13,7 +13,7 @@ const SKEW: Duration = Duration::from_secs(3);
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn candidate(name: &str) -> Candidate<'_> {
-    Candidate { name, duration: DURATION, skew: SKEW }
+    Candidate { name, duration: DURATION, skew: SKEW, takes_over: false }
 }
 
 /// The Lease in storage, and what each replica knows of it.

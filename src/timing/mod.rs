@@ -74,11 +74,7 @@ timing! {
         farewell: Duration::from_secs(2),
         /// How long a write of an uninstall is valid. Replicas believe at most
         /// ten times their own `duration`.
-        seized: Duration::from_secs(120),
-        /// How often an uninstall renews the Lease.
-        seized_renewal: Duration::from_secs(15),
-        /// When an uninstall repeats a failed renewal.
-        seized_retry: Duration::from_secs(2),
+        uninstall: Duration::from_secs(120),
     }
 
     /// Watches and discovery.
@@ -324,8 +320,8 @@ impl Timing {
             self;
         let rules = [
             (
-                lease.duration.subsec_nanos() == 0 && lease.seized.subsec_nanos() == 0,
-                "lease.duration and lease.seized have to be whole seconds",
+                lease.duration.subsec_nanos() == 0 && lease.uninstall.subsec_nanos() == 0,
+                "lease.duration and lease.uninstall have to be whole seconds",
             ),
             (
                 renewal(lease.duration) + lease.request + lease.skew < lease.duration,
@@ -338,13 +334,9 @@ impl Timing {
                  see that the leader renews its Lease",
             ),
             (
-                lease.seized <= lease.duration * 10,
-                "lease.seized may be at most ten times lease.duration: replicas don't believe more",
-            ),
-            (
-                lease.seized_renewal + lease.request + lease.seized_retry < lease.seized,
-                "lease.seized_renewal, lease.request and lease.seized_retry together have to be \
-                 shorter than lease.seized: otherwise an uninstall loses the Lease",
+                (lease.duration..=lease.duration * 10).contains(&lease.uninstall),
+                "lease.uninstall may be neither shorter than lease.duration nor longer than ten \
+                 times that: replicas don't believe more",
             ),
             (
                 report < due && due < gone && gone <= forgotten,

@@ -32,12 +32,12 @@ fn unknown_names_and_bad_values_are_refused() {
 #[test]
 fn every_relation_is_checked() {
     for (text, begins) in [
-        ("lease.duration=14.5", "lease.duration and lease.seized"),
+        ("lease.duration=14.5", "lease.duration and lease.uninstall"),
         ("lease.duration=5", "a third of lease.duration"),
         ("lease.duration=3,lease.request=0.5,lease.skew=1.5", "a third of lease.duration"),
         ("lease.duration=2,lease.request=0.5,lease.skew=0.5", "lease.look has"),
-        ("lease.duration=4,lease.request=0.5,lease.skew=0.5", "lease.seized may"),
-        ("lease.seized=20", "lease.seized_renewal, "),
+        ("lease.duration=4,lease.request=0.5,lease.skew=0.5", "lease.uninstall may"),
+        ("lease.uninstall=14", "lease.uninstall may"),
         ("certificates.due=20", "certificates.report, "),
         ("certificates.gone=30", "certificates.report, "),
         ("certificates.forgotten=59", "certificates.report, "),

@@ -4,7 +4,7 @@
 /// here has its default.
 const SHORT: &str = "\
     lease.duration=4,lease.skew=0.5,lease.request=1.2,lease.look=0.5,\
-    lease.seized=30,lease.seized_renewal=4,lease.seized_retry=0.5,\
+    lease.uninstall=30,\
     feed.discovery=10,feed.lost_kind=1,feed.thaw=8,\
     retry.longest=2,\
     status.look=0.3,status.between=0.05,status.journals=1,status.counts=1,status.write=0.5,\

@@ -13,9 +13,9 @@ use crate::objects::ApiError;
 
 #[derive(Clone)]
 pub struct Leases {
-    pub api: Api<Lease>,
+    api: Api<Lease>,
     namespace: String,
-    pub name: String,
+    name: String,
     /// How long one request may take.
     limit: Duration,
 }
@@ -48,7 +48,7 @@ impl Leases {
     /// version.
     pub async fn store(&self, lease: &Lease) -> Result<Option<Lease>, ApiError> {
         let parameters = PostParams::default();
-        let exists = exists(lease);
+        let exists = lease.metadata.resource_version.is_some();
         let write = async {
             if exists {
                 self.api.replace(&self.name, &parameters, lease).await
@@ -66,10 +66,6 @@ impl Leases {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-pub fn exists(lease: &Lease) -> bool {
-    lease.metadata.resource_version.is_some()
 }
 
 /// The spec of a Lease; an empty spec if it does not exist.

@@ -17,8 +17,10 @@
 mod leadership;
 mod leases;
 mod record;
-mod seize;
+#[cfg(test)]
+mod tests;
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -30,7 +32,6 @@ use self::leadership::{LeaderTerm, Leadership};
 use self::leases::{Leases, lease_spec};
 pub(crate) use self::record::LeaderInfo;
 use self::record::{apply_to_lease, leader_info, set_certificate_until, spec_from_lease};
-pub(crate) use self::seize::{Kept, Seat, seize};
 use super::context::Context;
 use super::pace::{Backoff, jittered, within_limit};
 use crate::lease::{
@@ -42,25 +43,17 @@ use crate::timing::{self, Timing};
 /// Takes part in the election and updates `signals.leading`, until belay shuts down.
 /// Dropping the future ends the leadership; only a shutdown also releases the Lease.
 pub async fn run(context: Context) {
-    let timing = context.settings.timing.lease;
     let mut ending = context.signals.ending.subscribe();
-    let leadership = Leadership::new(&context);
-    let settings = &context.settings;
-    let election = Election {
-        leases: Leases::new(&context.client, (&settings.namespace, &settings.name), timing.request),
-        context: &context,
-        timing,
-        leadership: &leadership,
-    };
+    let election = Election::new(&context);
     tokio::select! {
-        () = election.run_candidate() => {}
-        () = leadership.watch_expiry() => {}
-        // An error means that the sender is gone, which is a shutdown as well.
+        never = election.run_candidate() => match never {},
+        () = election.leadership.watch_expiry() => {}
+        // Without a sender nobody is there to be led.
         _ = ending.wait_for(|ending| *ending) => {}
     }
-    // The leadership ends here before another replica can notice it.
-    if leadership.resign()
-        && let Err(error) = within_limit(timing.farewell, election.step_down()).await
+    // Ours no more before anybody else can know.
+    if election.leadership.resign()
+        && let Err(error) = within_limit(election.timing.farewell, election.step_down()).await
     {
         tracing::warn!(
             %error,
@@ -89,8 +82,8 @@ pub(crate) async fn leader(
     let lease = read().await?;
     let spec = lease_spec(&lease);
     let timing::Lease { duration, skew, .. } = Timing::default().lease;
-    // No replica has an empty name: the caller is not a candidate.
-    let nobody = Candidate { name: "", duration, skew };
+    // Nobody has this name: whoever asks does not take part.
+    let nobody = Candidate { name: "", duration, skew, takes_over: false };
     if evaluate(&spec, nobody, now) != LeaseDecision::Acquire {
         return Ok(leader_info(&lease));
     }
@@ -105,22 +98,97 @@ pub(crate) async fn leader(
     Ok(leader_info(&again).filter(|_| lease_spec(&again) != spec))
 }
 
-struct Election<'a> {
+/// How often in a row another client may write the Lease first when an uninstall
+/// takes it.
+const TRIES: usize = 20;
+
+/// The leader whose Lease an uninstall has taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PreviousLeader {
+    /// The name of the replica; none: there was no leader.
+    pub name: Option<String>,
+    /// For how long from then on it may still act as the leader.
+    pub acts_for: Duration,
+}
+
+/// The part of this process in the election of an installation.
+pub(crate) struct Election<'a> {
     context: &'a Context,
     leases: Leases,
     timing: timing::Lease,
-    leadership: &'a Leadership<'a>,
+    leadership: Leadership<'a>,
+    /// How long a write is valid.
+    duration: Duration,
+    /// Whether it takes the Lease from a leader that lives.
+    takes_over: bool,
 }
 
-impl Election<'_> {
-    fn candidate(&self) -> Candidate<'_> {
-        let timing::Lease { duration, skew, .. } = self.timing;
-        Candidate { name: &self.context.settings.replica, duration, skew }
+impl<'a> Election<'a> {
+    /// Of a replica.
+    fn new(context: &'a Context) -> Self {
+        let (settings, timing) = (&context.settings, context.settings.timing.lease);
+        Self {
+            leases: Leases::new(
+                &context.client,
+                (&settings.namespace, &settings.name),
+                timing.request,
+            ),
+            context,
+            timing,
+            leadership: Leadership::new(context),
+            duration: timing.duration,
+            takes_over: false,
+        }
     }
 
-    /// Runs until the future is dropped. Logs an error once, when it starts.
-    async fn run_candidate(&self) {
-        // A leader that fails to renew must retry before its term expires.
+    /// Of an uninstall. Its writes are valid for much longer than those of a replica,
+    /// so that no replica takes the Lease while the API server does not answer.
+    pub fn of_uninstall(context: &'a Context) -> Self {
+        let election = Self::new(context);
+        Self { duration: election.timing.uninstall, takes_over: true, ..election }
+    }
+
+    fn candidate(&self) -> Candidate<'_> {
+        let Self { duration, takes_over, .. } = *self;
+        let name = &self.context.settings.replica;
+        Candidate { name, duration, skew: self.timing.skew, takes_over }
+    }
+
+    /// By the API server's clock, where a command has asked for it.
+    fn now(&self) -> Timestamp {
+        self.context.world.read().clock.now()
+    }
+
+    /// Takes the Lease from the leader, or renews it. `None`: its Namespace does not
+    /// exist, or is Terminating, so there can be no Lease and no leader.
+    pub async fn take_over(&self) -> Result<Option<PreviousLeader>, ApiError> {
+        for _ in 0..TRIES {
+            let lease = self.leases.read().await?;
+            let before = lease_spec(&lease);
+            match self.write(lease, &before).await {
+                Ok(Some(_)) => return Ok(Some(self.previous(before))),
+                Ok(None) => {}
+                // The Lease itself can't be missing: it is created.
+                Err(ApiError::NotFound | ApiError::NamespaceTerminating(_)) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ApiError::Other("another client writes the Lease again and again".to_owned()))
+    }
+
+    /// The times in the Lease prove nothing: a leader whose clock is far behind renews
+    /// it, and looks dead.
+    fn previous(&self, before: Spec) -> PreviousLeader {
+        // A replica may have longer intervals than this uninstall.
+        let written = before.duration.unwrap_or_default();
+        let longest = written.min(Timing::default().lease.duration).max(self.timing.duration);
+        let acts_for = if before.holder.is_some() { longest } else { Duration::ZERO };
+        PreviousLeader { name: before.holder, acts_for }
+    }
+
+    /// Takes part for ever. It logs an error once, when it begins.
+    pub async fn run_candidate(&self) -> Infallible {
+        // A leader that cannot renew has to try again before its time is over.
         let mut backoff = Backoff::new(Duration::from_millis(500), self.timing.look * 2);
         let mut observer = LeaseObserver::default();
         loop {
@@ -155,14 +223,22 @@ impl Election<'_> {
             return Ok(self.stand_by(left));
         }
         loop {
-            match evaluate(&spec, self.candidate(), Timestamp::now()) {
+            match evaluate(&spec, self.candidate(), self.now()) {
                 LeaseDecision::StandBy { until } => {
-                    let left = until.duration_since(Timestamp::now());
+                    let left = until.duration_since(self.now());
                     return Ok(self.stand_by(Duration::try_from(left).unwrap_or_default()));
                 }
                 // A Lease that was only read is not proof of leadership: it may be a
                 // write whose answer was lost, and the time of that request is unknown.
                 LeaseDecision::Acquire | LeaseDecision::Lead { .. } => {}
+            }
+            if let Some(holder) = spec.holder.as_ref().filter(|name| *name != self.candidate().name)
+                && self.takes_over
+            {
+                tracing::warn!(
+                    holder,
+                    "a replica has taken the Lease; the uninstall takes it again"
+                );
             }
             lease = match self.write(lease, &spec).await? {
                 None => return Ok(jittered(Duration::from_millis(50))),
@@ -189,18 +265,18 @@ impl Election<'_> {
         mut lease: Lease,
         read: &Spec,
     ) -> Result<Option<(Lease, Duration)>, ApiError> {
-        let (sent, now) = (Instant::now(), Timestamp::now());
+        let (sent, now) = (Instant::now(), self.now());
         let wanted = next_spec(read, self.candidate(), now);
         apply_to_lease(&wanted, lease.spec.get_or_insert_default());
         set_certificate_until(&mut lease, self.context.metrics.certificate_expiry());
         let Some(stored) = self.leases.store(&lease).await? else { return Ok(None) };
         let spec = lease_spec(&stored);
-        match evaluate(&spec, self.candidate(), Timestamp::now()) {
+        match evaluate(&spec, self.candidate(), self.now()) {
             LeaseDecision::Lead { until, renew_at } => {
                 let good_for = until.duration_since(now);
                 let good_for = Duration::try_from(good_for).unwrap_or_default();
                 self.leadership.assume(LeaderTerm { until: sent + good_for, until_time: until });
-                let renew_in = renew_at.duration_since(Timestamp::now());
+                let renew_in = renew_at.duration_since(self.now());
                 let renew_in = Duration::try_from(renew_in).unwrap_or_default();
                 Ok(Some((stored, jittered(renew_in))))
             }
@@ -209,17 +285,17 @@ impl Election<'_> {
         }
     }
 
-    /// Releases the Lease if this replica holds it. An earlier write may still be under
-    /// way, so the Lease is read first.
-    async fn step_down(&self) -> Result<(), ApiError> {
+    /// Writes that there is no leader, if the Lease names us. A write of ours may
+    /// still have been under way, so the Lease is read first.
+    pub async fn step_down(&self) -> Result<(), ApiError> {
         loop {
             let mut lease = self.leases.read().await?;
             let spec = lease.spec.get_or_insert_default();
-            let said = spec_from_lease(spec);
-            if said.holder.as_deref() != Some(self.candidate().name) {
+            let before = spec_from_lease(spec);
+            if before.holder.as_deref() != Some(self.candidate().name) {
                 return Ok(());
             }
-            apply_to_lease(&released_spec(&said), spec);
+            apply_to_lease(&released_spec(&before), spec);
             set_certificate_until(&mut lease, None);
             if self.leases.store(&lease).await?.is_some() {
                 return Ok(());

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::crds::{self, Crd};
 use super::effective::{self, EffectiveRules, OwnCrds};
-use super::objects::resource;
+use super::objects::{ObjectSink, resource};
 use super::own_kinds::{self, OwnKind, OwnObjects, OwnSink};
 use super::plan::{Want, plan};
 use super::watcher::Sink as _;
@@ -29,7 +29,7 @@ use crate::cluster::discovery::Discovery;
 use crate::cluster::journal::Journal;
 use crate::cluster::list::{self, ListQuery};
 use crate::cluster::live::Reader;
-use crate::cluster::world::{self, SharedWorld, World};
+use crate::cluster::world::{self, Place, SharedWorld, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Incomplete, Listing, NodeId};
 use crate::objects::{ApiError, Flaw, KindId, KindInfo, Unreadable, full_name};
@@ -53,6 +53,7 @@ pub struct Snapshot {
     pub held: Option<Held>,
     own_objects: Arc<Mutex<OwnObjects>>,
     unread: Mutex<Vec<Unread>>,
+    identities: Identities,
 }
 
 /// The kinds of which files have anything, by group and plural, and the
@@ -89,15 +90,23 @@ impl Snapshot {
         settings: Settings,
         identities: Identities,
     ) -> Result<Self, ApiError> {
-        let snapshot = Self::read_kinds(client, settings).await?;
-        tokio::join!(
-            snapshot.read_own(own_kinds::POLICIES),
-            snapshot.read_own(own_kinds::RELATIONS),
-            snapshot.read_own(own_kinds::APPROVALS),
-            snapshot.read_own(own_kinds::PAUSES),
-        );
-        snapshot.put_in_force(identities)?;
+        let mut snapshot = Self::empty(client, settings, identities);
+        snapshot.refresh().await?;
         Ok(snapshot)
+    }
+
+    /// Reads the same again. Objects that were read stay.
+    pub async fn refresh(&mut self) -> Result<(), ApiError> {
+        self.read_kinds().await?;
+        self.unread.get_mut().clear();
+        *self.own_objects.lock() = OwnObjects::default();
+        tokio::join!(
+            self.read_own(own_kinds::POLICIES),
+            self.read_own(own_kinds::RELATIONS),
+            self.read_own(own_kinds::APPROVALS),
+            self.read_own(own_kinds::PAUSES),
+        );
+        self.put_in_force()
     }
 
     /// As if these were all that people have written; what they have is not
@@ -109,13 +118,14 @@ impl Snapshot {
         policies: Vec<Policy>,
         relations: &[CustomRelation],
     ) -> Result<Self, ApiError> {
-        let snapshot = Self::read_kinds(client, settings).await?;
-        snapshot.compile(policies, relations, identities)?;
+        let mut snapshot = Self::empty(client, settings, identities);
+        snapshot.read_kinds().await?;
+        snapshot.compile(policies, relations, |_| {})?;
         Ok(snapshot)
     }
 
-    /// Which kinds there are, and nothing else.
-    async fn read_kinds(client: kube::Client, settings: Settings) -> Result<Self, ApiError> {
+    /// With nothing in it.
+    fn empty(client: kube::Client, settings: Settings, identities: Identities) -> Self {
         let context = Context {
             client,
             world: SharedWorld::default(),
@@ -125,14 +135,18 @@ impl Snapshot {
             signals: Arc::new(Signals::default()),
         };
         let reader = Reader::new(context.clone());
-        let discovery = Discovery::read(&context.client).await?;
-        let (own_objects, unread, stale) =
-            (Arc::default(), Mutex::default(), discovery.stale.clone());
-        let snapshot = Self { context, reader, stale, held: None, own_objects, unread };
-        let crds = snapshot.crds().await;
+        let (own_objects, unread, stale) = (Arc::default(), Mutex::default(), HashSet::new());
+        Self { context, reader, stale, held: None, own_objects, unread, identities }
+    }
+
+    /// Reads which kinds there are.
+    async fn read_kinds(&mut self) -> Result<(), ApiError> {
+        let discovery = Discovery::read(&self.context.client).await?;
+        self.stale.clone_from(&discovery.stale);
+        let crds = self.crds().await;
         // Nothing that once was is remembered here, so no kind has vanished.
-        discovery.learn(&mut snapshot.context.world.write(), &crds, &HashSet::new());
-        Ok(snapshot)
+        discovery.learn(&mut self.context.world.write(), &crds, &HashSet::new());
+        Ok(())
     }
 
     /// Reads every kind that the policies need, and the kinds of owners. Without
@@ -197,6 +211,24 @@ impl Snapshot {
         world::take(graph, catalogue, kind, &object.to_string(), None).ok()?
     }
 
+    /// Adds an object that is Terminating under the hold, as a watch would. Returns
+    /// whether its release can begin.
+    pub fn put_waiting(&self, place: &Place, object: &Value) -> bool {
+        let Context { world, signals, settings, .. } = &self.context;
+        let grace = settings.timing.feed.grace;
+        let mut objects = ObjectSink::new(world.clone(), place.0, true, signals.clone(), grace);
+        if objects.change(&object.to_string()).is_err() {
+            return false;
+        }
+        let waiting = &mut world.write().waiting;
+        let Some(seen) = waiting.seen.get_mut(place) else { return false };
+        // A release that has begun before looks now.
+        seen.changes += 1;
+        waiting.news.insert(place.clone());
+        signals.waiting.notify_one();
+        true
+    }
+
     /// Reads one object and adds it. Returns whether it exists.
     pub async fn look_up(
         &self,
@@ -207,9 +239,13 @@ impl Snapshot {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
         let detail = self.context.world.read().detail(kind);
         let read = api::object(&self.context.client, &info, namespace, name, detail);
-        let Some(json) = read.await? else { return Ok(false) };
+        let json = read.await?;
         let mut world = self.context.world.write();
         let World { graph, catalogue, .. } = &mut *world;
+        let Some(json) = json else {
+            graph.delete(kind, namespace, name, None);
+            return Ok(false);
+        };
         let taken = world::take(graph, catalogue, kind, &json, None);
         let odd = |_| ApiError::Unreadable("the object is not what it should be".to_owned());
         Ok(taken.map_err(odd)?.is_some())
@@ -274,7 +310,7 @@ impl Snapshot {
         }
     }
 
-    fn put_in_force(&self, identities: Identities) -> Result<(), ApiError> {
+    fn put_in_force(&self) -> Result<(), ApiError> {
         let own_objects = self.own_objects.lock();
         let mut effective = EffectiveRules::new(self.context.settings.timing.feed.thaw);
         effective.update(&own_objects, OwnCrds::Present, Instant::now());
@@ -285,22 +321,24 @@ impl Snapshot {
         }
         let relations: Vec<_> = effective.relations.into_values().collect();
         let policies: Vec<_> = effective.policies.into_values().collect();
-        self.compile(policies, &relations, identities)?;
-        let mut world = self.context.world.write();
-        world.policies.approvals = effective::approvals(&own_objects);
-        world.policies.pauses = effective::pauses(&own_objects);
-        world.loaded = own_objects.policies.synced && own_objects.relations.synced;
-        world.known = world.loaded && unreadable_name.is_none();
-        Ok(())
+        self.compile(policies, &relations, |world| {
+            world.policies.approvals = effective::approvals(&own_objects);
+            world.policies.pauses = effective::pauses(&own_objects);
+            world.loaded = own_objects.policies.synced && own_objects.relations.synced;
+            world.known = world.loaded && unreadable_name.is_none();
+        })
     }
 
+    /// Puts these in force, together with `more`: a release that counts meanwhile sees
+    /// either all of it or nothing.
     fn compile(
         &self,
         policies: Vec<Policy>,
         relations: &[CustomRelation],
-        identities: Identities,
+        more: impl FnOnce(&mut World),
     ) -> Result<(), ApiError> {
         let mut world = self.context.world.write();
+        let identities = self.identities.clone();
         let rules =
             Rules::load(&world.graph.kinds, relations, policies, identities).map_err(|error| {
                 ApiError::Other(format!("the relations cannot be compiled: {error}"))
@@ -308,6 +346,7 @@ impl Snapshot {
         rules.prepare(&mut world.graph);
         (world.catalogue, world.policies) = (rules.catalogue, rules.policies);
         world.policies.label_holds = Some(self.context.settings.labelled.clone());
+        more(&mut world);
         Ok(())
     }
 

@@ -8,15 +8,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use tokio::time::{Instant, Interval};
 
+use super::pages::{HeldObject, HeldPages};
 use super::survey::take_turns;
+use super::write::Outcome;
 use super::{Holds, ROUND};
-use crate::cluster::api::Detail;
 use crate::cluster::feed::plan::labelled;
-use crate::cluster::list::{Buffers, ListQuery, ListReader};
-use crate::cluster::pace::within;
 use crate::cluster::world::{Place, Seen, World};
 use crate::hold::TargetState;
-use crate::objects::{ApiError, KindId, KindInfo, Object, read_shallow};
+use crate::objects::{ApiError, KindId, KindInfo};
 
 /// So many objects of a namespace a sweep finds at the most. The next one finds the
 /// others.
@@ -35,11 +34,11 @@ impl Holds {
             }
             self.context.world.write().left.remove(&place);
             pace.tick().await;
-            match self.look(place.0, &place.1, &place.2).await {
-                Ok(_) => {}
-                // The next sweep comes by.
-                Err(ApiError::Forbidden(_)) => {}
-                Err(_) => drop(again.insert(place)),
+            // What fails for long, the next sweep finds.
+            if let Outcome::Failed(error) = self.look(&place).await
+                && !error.is_lasting()
+            {
+                again.insert(place);
             }
         }
         let mut world = self.context.world.write();
@@ -74,13 +73,12 @@ impl Holds {
     /// that have a hold and no watch shows.
     async fn sweep(&self, kind: KindId, info: &KindInfo) -> Result<(), ApiError> {
         let mut found: HashMap<String, usize> = HashMap::new();
-        let query = ListQuery { info, namespace: "", detail: Detail::Metadata, labels: "" };
-        let mut list = ListReader::new(&self.context.client, query, Buffers::new(1));
+        let mut pages = HeldPages::new(&self.context.client, info);
         loop {
-            let page = match within(list.next_page(is_held)).await {
+            let page = match pages.next().await {
                 Ok(Some(page)) => page,
-                // What cannot be read any more has no holds of ours to take off
-                // that we could; a list that expired is read the next time.
+                // belay could not remove the holds of a kind that it can't read. A list
+                // that expired is read the next time.
                 Ok(None) | Err(ApiError::NotFound | ApiError::Forbidden(_) | ApiError::Expired) => {
                     return Ok(());
                 }
@@ -88,9 +86,7 @@ impl Holds {
             };
             let mut world = self.context.world.write();
             let World { graph, left, .. } = &mut *world;
-            for json in &page {
-                let Ok(Object { metadata, .. }) = serde_json::from_str(json) else { continue };
-                let (namespace, name) = (metadata.namespace.to_string(), metadata.name.to_string());
+            for HeldObject { namespace, name, .. } in page {
                 let found = found.entry(namespace.clone()).or_default();
                 if *found < MOST_SWEPT && graph.object(kind, &namespace, &name).is_none() {
                     *found += 1;
@@ -100,33 +96,17 @@ impl Holds {
         }
     }
 
-    /// Hands an object that is Terminating under the hold to whoever lets go,
-    /// if no watch does: it lost its label while it was Terminating.
-    pub(super) fn hand_over(&self, kind: KindId, json: &str) -> bool {
-        let Some((sight, namespace, name)) = waits(json) else { return false };
+    /// Hands an object that is Terminating under the hold to its release, if no watch
+    /// does: it lost its label while it was Terminating.
+    pub(super) fn hand_over(&self, place: &Place, sight: TargetState) {
         let mut world = self.context.world.write();
         let World { graph, waiting, .. } = &mut *world;
-        let place = (kind, namespace, name);
         if graph.object(place.0, &place.1, &place.2).is_some() {
-            return true;
+            return;
         }
         let seen = Seen { sight, requested: None, unused: true, changes: 0, unwatched: true };
         waiting.seen.insert(place.clone(), seen);
-        waiting.news.insert(place);
+        waiting.news.insert(place.clone());
         self.context.signals.waiting.notify_one();
-        true
     }
-}
-
-/// What a release has to know of an object that is Terminating under the hold.
-/// And where it stands.
-fn waits(json: &str) -> Option<(TargetState, String, String)> {
-    let sight = TargetState::read(&read_shallow(json).ok()?)?;
-    let Object { metadata, .. } = serde_json::from_str(json).ok()?;
-    let waits = sight.deleted.is_some() && sight.hold.is_some();
-    waits.then(|| (sight, metadata.namespace.to_string(), metadata.name.to_string()))
-}
-
-fn is_held(json: &str) -> bool {
-    serde_json::from_str::<Object<'_>>(json).is_ok_and(|object| object.is_held())
 }

@@ -7,32 +7,39 @@
 
 mod backfill;
 mod labels;
+mod pages;
 mod record;
 mod refusals;
 mod survey;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use serde::Deserialize as _;
+use serde_json::Value;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use self::backfill::Backfill;
-use self::record::{ALL, Kinds, LABELLED, Record};
+pub(super) use self::pages::HeldPages;
+pub(super) use self::record::Record;
+use self::record::{ALL, Kinds, LABELLED};
 use self::refusals::Refusals;
 use self::survey::{HeldKinds, SLICE, Survey, Work, kinds, take_turns};
-use super::api;
-use super::api::Detail;
+pub(super) use self::write::{HoldPlanner, Outcome, write_hold};
 use super::context::Context;
 use super::feed::plan::{labelled, policies};
 use super::holding::Holding;
-use super::pace::{Backoff, within};
-use super::world::World;
+use super::pace::Backoff;
+use super::release::Target;
+use super::world::{Place, World};
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
-use crate::hold::{Plan, plan, plan_patch, policies_wanting_hold};
+use crate::hold::{Plan, plan, policies_wanting_hold};
 use crate::objects::{ApiError, KindId, KindInfo, Object, Uid, one_line_name};
 use crate::policy::ObjectFacts;
 use crate::telemetry::LineLimit;
@@ -183,8 +190,7 @@ impl Holds {
         if much > 0 {
             tracing::info!(objects = much, "holds to be put on, taken off or renamed");
         }
-        let mut pace = interval(self.timing.patch);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pace = pace(&self.timing);
         let mut told = Instant::now();
         for work in work {
             if *self.context.signals.changed.borrow() != generation || !self.is_clear() {
@@ -196,13 +202,17 @@ impl Holds {
                 self.publish(&self.survey(&wanted), kinds.clone());
             }
             pace.tick().await;
-            let settled = match self.look(work.kind, &work.namespace, &work.name).await {
-                Ok(true) => {
+            let place = (work.kind, work.namespace, work.name);
+            let settled = match self.look(&place).await {
+                Outcome::Written(_) => {
                     self.refusals.remove(work.uid);
                     continue;
                 }
-                Ok(false) => self.timing.settled,
-                Err(error) => {
+                Outcome::Settled | Outcome::Terminating(_) | Outcome::Stranded => {
+                    self.timing.settled
+                }
+                Outcome::Kept(never) => match never {},
+                Outcome::Failed(error) => {
                     self.refusals.add(work.uid, error.to_string());
                     self.timing.unread
                 }
@@ -382,85 +392,62 @@ impl Holds {
         });
     }
 
-    /// Looks at an object live and does what is to be done. Says whether
-    /// anything was.
-    async fn look(&self, kind: KindId, namespace: &str, name: &str) -> Result<bool, ApiError> {
-        let info = self.context.world.read().graph.kinds.info(kind).clone();
-        let looked = async {
-            let read = api::object(&self.context.client, &info, namespace, name, Detail::Metadata);
-            let Some(json) = within(read).await? else { return Ok(false) };
-            self.carry_out(kind, &info, &json).await
-        };
-        looked.await.inspect_err(|error: &ApiError| {
-            static LINES: LineLimit = LineLimit::new();
-            if let Some(left_out) = LINES.admit(Instant::now().into_std()) {
-                tracing::warn!(
-                    resource = info.full_name(),
-                    namespace = &*one_line_name(namespace),
-                    name = &*one_line_name(name),
-                    %error,
-                    left_out,
-                    "the hold could not be put on or removed; belay tries again"
-                );
+    /// Looks at an object live and does what is to be done.
+    async fn look(&self, place: &Place) -> Outcome<Infallible> {
+        let outcome = write_hold(&self.context, place, self).await;
+        let (kind, namespace, name) = place;
+        let resource = || self.context.world.read().graph.kinds.info(*kind).full_name();
+        match &outcome {
+            Outcome::Terminating(state) => self.hand_over(place, state.clone()),
+            Outcome::Written(change) => {
+                tracing::info!(resource = resource(), namespace, name, change, "hold");
             }
-        })
-    }
-
-    /// Does what is to be done about an object as it was read live. Says
-    /// whether anything was.
-    async fn carry_out(&self, kind: KindId, info: &KindInfo, json: &str) -> Result<bool, ApiError> {
-        if self.hand_over(kind, json) {
-            return Ok(false);
-        }
-        let Some((patch, change, namespace, name)) = self.plan(kind, info, json) else {
-            return Ok(false);
-        };
-        let written =
-            within(api::patch(&self.context.client, info, (&namespace, &name), &patch)).await;
-        self.context.metrics.hold_changed(change, written.is_ok());
-        match written {
-            Ok(()) => {
-                tracing::info!(resource = info.full_name(), namespace, name, change, "hold");
-                Ok(true)
+            Outcome::Failed(error) => {
+                static LINES: LineLimit = LineLimit::new();
+                if let Some(left_out) = LINES.admit(Instant::now().into_std()) {
+                    tracing::warn!(
+                        resource = resource(),
+                        namespace = &*one_line_name(namespace),
+                        name = &*one_line_name(name),
+                        %error,
+                        left_out,
+                        "the hold could not be put on or removed; belay tries again"
+                    );
+                }
             }
-            // Somebody else has written, or it is gone: the watch tells.
-            Err(ApiError::NotFound | ApiError::Expired) => Ok(true),
-            Err(error) => Err(error),
+            Outcome::Settled | Outcome::Kept(_) | Outcome::Stranded => {}
         }
+        outcome
     }
+}
 
-    /// What is to be done about an object, as a patch, and where.
-    fn plan(
-        &self,
-        kind: KindId,
-        info: &KindInfo,
-        json: &str,
-    ) -> Option<(json_patch::Patch, &'static str, String, String)> {
-        #[derive(serde::Deserialize)]
-        struct Versioned {
-            metadata: Version,
-        }
-        #[derive(serde::Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Version {
-            resource_version: String,
-        }
-        let object: Object<'_> = serde_json::from_str(json).ok()?;
-        let Versioned { metadata } = serde_json::from_str(json).ok()?;
+impl HoldPlanner for Holds {
+    type Keep = Infallible;
+
+    async fn plan(&self, target: &Target, object: &Value) -> Result<Plan, Infallible> {
+        let Ok(object) = Object::deserialize(object) else { return Ok(Plan::Nothing) };
         let world = self.context.world.read();
         let World { graph, policies, known, .. } = &*world;
         let now = jiff::Timestamp::now().as_second();
         let situation = Situation::new(graph, policies, Live::Read(&self.nothing), now);
-        let resource = (info.group.as_str(), info.resource.as_str());
+        let resource = (target.info.group.as_str(), target.info.resource.as_str());
         let planned = plan(&situation, *known, resource, &object);
-        let patch = plan_patch(&planned, &object.metadata.uid, &metadata.resource_version)?;
-        let (namespace, name) = (&object.metadata.namespace, &object.metadata.name);
-        let facts = ObjectFacts::of_object(resource, (namespace, name), &object);
-        if matches!(planned, Plan::PutOn(_))
-            && !self.backfill.allows(kind, &policies_wanting_hold(&situation.policies_of(facts)))
-        {
-            return None;
+        if matches!(planned, Plan::PutOn(_)) {
+            let place = (target.namespace.as_str(), target.name.as_str());
+            let facts = ObjectFacts::of_object(resource, place, &object);
+            let kind = graph.kinds.find_resource(resource.0, resource.1);
+            let sources = policies_wanting_hold(&situation.policies_of(facts));
+            if !kind.is_some_and(|kind| self.backfill.allows(kind, &sources)) {
+                return Ok(Plan::Nothing);
+            }
         }
-        Some((patch, planned.action()?, namespace.to_string(), name.to_string()))
+        Ok(planned)
     }
+}
+
+/// The pace of writes, so that the API server does not notice them.
+pub(super) fn pace(timing: &timing::Holds) -> Interval {
+    let mut pace = interval(timing.patch);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pace
 }

@@ -162,9 +162,9 @@ pub async fn take_off(context: &Context, place: &Place, sight: TargetState) -> A
     let target = Target::at(&context.world.read(), place);
     let client = &context.client;
     let token = Arc::from(context.settings.replica.as_str());
-    match target.patch(client, &TokenWrite::new(sight, token).patch()).await.0 {
+    match target.patch(client, &TokenWrite::new(sight, token).patch()).await.answer {
         Answer::Done(marked) => match HoldRemoval::of_target(&marked) {
-            Some(removal) => target.patch(client, &removal.patch()).await.0,
+            Some(removal) => target.patch(client, &removal.patch()).await.answer,
             // It is off: the version that was marked is the one that was seen.
             None => Answer::Done(marked),
         },

@@ -16,15 +16,18 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
 
-pub(super) use self::requests::Target;
-use self::target::{Common, Driver, DriverReport, Mailbox};
+pub(super) use self::requests::{Response, Target};
+pub use self::target::DriverReport;
+use self::target::{Common, Driver, Mailbox};
 use super::context::Context;
 use super::live::Reader;
 use super::world::{Place, Seen, World};
@@ -40,8 +43,20 @@ const PASSES: Slots = Slots { all: 16, each: 12 };
 
 /// Lets go of what is free, for as long as this replica leads.
 pub async fn run(context: Context, reader: Reader) {
-    let lead = async || Releases::new(context.clone(), reader.clone()).keep().await;
+    let lead = async || match Releases::new(context.clone(), reader.clone()).keep().await {};
     context.signals.while_leading(lead, || ignore(&context)).await;
+}
+
+/// Releases what is free, and reports on each target. For an uninstall, which may have
+/// no Lease.
+pub async fn run_reporting(
+    context: Context,
+    reader: Reader,
+    reports: UnboundedSender<(Place, DriverReport)>,
+) -> Infallible {
+    let mut releases = Releases::new(context, reader);
+    releases.reports = Some(reports);
+    releases.keep().await
 }
 
 /// Drops the news while this replica is not the leader, and releases nothing. A new leader
@@ -59,6 +74,8 @@ struct Releases {
     targets: KeyedMap<Place, Driven>,
     /// The drivers, each with its target and its mailbox.
     tasks: JoinSet<(Place, Arc<Mailbox>)>,
+    /// What is told of each target, besides the log and the metrics.
+    reports: Option<UnboundedSender<(Place, DriverReport)>>,
 }
 
 /// A target that is driven.
@@ -98,10 +115,10 @@ impl Releases {
     fn new(context: Context, reader: Reader) -> Self {
         let passes = FairSemaphore::new(PASSES);
         let common = Common { context, reader, passes, start: Instant::now() };
-        Self { common, targets: KeyedMap::default(), tasks: JoinSet::new() }
+        Self { common, targets: KeyedMap::default(), tasks: JoinSet::new(), reports: None }
     }
 
-    async fn keep(&mut self) {
+    async fn keep(&mut self) -> Infallible {
         let waiting = self.common.context.signals.waiting.clone();
         // Whatever waited before this replica led.
         self.take_in(true);
@@ -188,9 +205,16 @@ impl Releases {
             looks: Instant::now(),
             gone: false,
         };
+        let reports = self.reports.clone();
         self.tasks.spawn(async move {
-            let say =
-                |target: &Target, word| record_report(target, word, &mut waits.lock(), &metrics);
+            let at = driver.place.clone();
+            let say = |target: &Target, report: DriverReport| {
+                if let Some(reports) = &reports {
+                    // The uninstall may have ended.
+                    let _ = reports.send((at.clone(), report.clone()));
+                }
+                record_report(target, report, &mut waits.lock(), &metrics);
+            };
             driver.run(&mailbox, say).await;
             (driver.place, mailbox)
         });

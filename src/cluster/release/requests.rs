@@ -30,6 +30,21 @@ pub struct Target {
     pub buffers: Buffers,
 }
 
+/// What came of a request for the target.
+#[derive(Debug)]
+pub struct Response {
+    /// What it means for a release.
+    pub answer: Answer,
+    /// The target, as the answer contains it.
+    pub object: Result<Value, ApiError>,
+}
+
+impl Response {
+    fn lost(error: ApiError) -> Self {
+        Self { answer: Answer::Lost, object: Err(error) }
+    }
+}
+
 impl Target {
     /// The one at a place.
     pub fn at(world: &World, (kind, namespace, name): &Place) -> Self {
@@ -54,16 +69,12 @@ impl Target {
     }
 
     /// Reads it.
-    pub async fn get(&self, client: &kube::Client) -> (Answer, Option<Value>) {
+    pub async fn get(&self, client: &kube::Client) -> Response {
         self.send(client, api::get_request(&self.info, self.place(), self.detail)).await
     }
 
     /// Patches it.
-    pub async fn patch(
-        &self,
-        client: &kube::Client,
-        patch: &json_patch::Patch,
-    ) -> (Answer, Option<Value>) {
+    pub async fn patch(&self, client: &kube::Client, patch: &json_patch::Patch) -> Response {
         let patch = Patch::<()>::Json(patch.clone());
         let request = api::patch_request(&self.info, self.place(), &patch, self.detail);
         self.send(client, request).await
@@ -77,10 +88,13 @@ impl Target {
         &self,
         client: &kube::Client,
         request: Result<Request<Vec<u8>>, ApiError>,
-    ) -> (Answer, Option<Value>) {
+    ) -> Response {
         let request = match request {
             Ok(request) => request,
-            Err(error) => return (Answer::Failed(error.to_string().into()), None),
+            Err(error) => {
+                let answer = Answer::Failed(error.to_string().into());
+                return Response { answer, object: Err(error) };
+            }
         };
         let sending = async {
             let body: Body = Box::pin(client.request_stream(request).await?);
@@ -90,13 +104,17 @@ impl Target {
         };
         let value: Option<Value> = match timeout(LIMIT, sending).await {
             Ok(Ok(value)) => value.flatten(),
-            Ok(Err(error)) => return (self.refusal(&error), None),
-            Err(_) => return (Answer::Lost, None),
+            Ok(Err(error)) => {
+                return Response { answer: self.refusal(&error), object: Err(error.into()) };
+            }
+            Err(_) => return Response::lost(ApiError::TimedOut(LIMIT)),
         };
-        match value.as_ref().and_then(TargetState::read) {
-            Some(sight) => (Answer::Done(sight), value),
-            // It was carried out, and nobody knows what came of it.
-            None => (Answer::Lost, None),
+        match value.map(|value| (TargetState::read(&value), value)) {
+            Some((Some(sight), value)) => {
+                Response { answer: Answer::Done(sight), object: Ok(value) }
+            }
+            // It was carried out, and the result is unknown.
+            _ => Response::lost(ApiError::Unreadable("the answer can't be read".to_owned())),
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::requests::Target;
+use super::requests::{Response, Target};
 use crate::cluster::context::Context;
 use crate::cluster::live::{CollectedReads, ReadGroup, Reader};
 use crate::cluster::world::{Place, SharedWorld, World};
@@ -55,7 +55,7 @@ impl Mailbox {
 }
 
 /// What a target says.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum DriverReport {
     /// What it waits for.
     Waits(Waiting),
@@ -229,13 +229,13 @@ impl Driver {
                 None
             }
             Output::Get => {
-                let answer = self.target.get(client).await.0;
+                let answer = self.target.get(client).await.answer;
                 self.let_go &= !is_held(&answer);
                 Some(Input::Got(answer))
             }
             Output::Mark(mark) => {
-                let (answer, value) = self.target.patch(client, &mark.patch()).await;
-                self.marked = value;
+                let Response { answer, object } = self.target.patch(client, &mark.patch()).await;
+                self.marked = object.ok();
                 self.let_go &= !is_held(&answer);
                 Some(Input::Marked(answer))
             }
@@ -253,7 +253,7 @@ impl Driver {
                 None
             }
             Output::Remove(removal) => {
-                let (answer, _) = self.target.patch(client, &removal.patch()).await;
+                let answer = self.target.patch(client, &removal.patch()).await.answer;
                 if let Answer::Failed(why) = &answer
                     && let Some(left_out) = self.target.admit_line()
                 {

@@ -1,4 +1,4 @@
-//! Which kinds are looked at for holds.
+//! Which kinds an uninstall lists for holds.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -8,20 +8,26 @@ use crate::cluster::world::World;
 use crate::decide::is_hold_unsafe_on_kind;
 use crate::objects::{KindId, KindInfo};
 
-/// A kind to look at.
+/// A kind to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct ListedKind {
     /// The kind.
+    pub kind: KindId,
+    /// What is known of it.
     pub info: KindInfo,
-    /// Whether belay may have put holds on its objects. On those of others a
-    /// hold can stand all the same, because somebody copied it along.
+    /// Whether belay may have put holds on its objects. Those of other kinds can have
+    /// a hold as well, because a person copied it.
     pub may_be_held: bool,
 }
 
-/// Every kind that can be listed, those that may be held first. Events are left
-/// out: they are many, and nothing keeps them. `record` has the names of the
-/// kinds that belay has written down.
-pub fn to_look_at(world: &World, settings: &Settings, record: &BTreeSet<String>) -> Vec<Look> {
+/// Every kind that can be listed, those that may be held first. Events are left out:
+/// they are many, and nothing keeps them. `record` has the names of the kinds that
+/// belay has written down.
+pub fn listed_kinds(
+    world: &World,
+    settings: &Settings,
+    record: &BTreeSet<String>,
+) -> Vec<ListedKind> {
     let kinds = &world.graph.kinds;
     let named: BTreeSet<KindId> = policies(world)
         .flat_map(|policy| targets(world, policy))
@@ -34,18 +40,19 @@ pub fn to_look_at(world: &World, settings: &Settings, record: &BTreeSet<String>)
     let listed = kinds.iter().filter(|(kind, info)| {
         info.resource != "events" && world.served.get(kind).is_some_and(|served| served.list)
     });
-    let mut looks: Vec<Look> = listed
-        .map(|(kind, info)| Look {
+    let mut listed: Vec<ListedKind> = listed
+        .map(|(kind, info)| ListedKind {
+            kind,
             may_be_held: named.contains(&kind) || record.contains(&info.full_name()),
             info: info.clone(),
         })
         .collect();
-    looks.sort_by_cached_key(|look| (!look.may_be_held, look.info.full_name()));
-    looks
+    listed.sort_by_cached_key(|kind| (!kind.may_be_held, kind.info.full_name()));
+    listed
 }
 
-/// The kinds of the record that nobody serves now; and those of which nobody
-/// knows, because the server of their group does not answer.
+/// The kinds of the record that are not served now; and those of which that is
+/// unknown, because the server of their group does not answer.
 pub fn unserved(
     world: &World,
     stale: &HashSet<String>,
@@ -92,9 +99,9 @@ mod tests {
         Context::of_test(client, World::default(), labelled).settings
     }
 
-    fn names(looks: &[Look], may_be_held: bool) -> Vec<String> {
-        let chosen = looks.iter().filter(|look| look.may_be_held == may_be_held);
-        chosen.map(|look| look.info.full_name()).collect()
+    fn names(kinds: &[ListedKind], may_be_held: bool) -> Vec<String> {
+        let chosen = kinds.iter().filter(|kind| kind.may_be_held == may_be_held);
+        chosen.map(|kind| kind.info.full_name()).collect()
     }
 
     #[tokio::test]
@@ -104,10 +111,10 @@ mod tests {
         let mut world = world(spec);
         let record = BTreeSet::from(["deployments.apps".to_owned(), "widgets.example.com".into()]);
         let settings = settings(&[("", "configmaps")]);
-        let looks = to_look_at(&world, &settings, &record);
-        assert_eq!(names(&looks, true), ["configmaps", "deployments.apps", "secrets"]);
-        assert!(looks.iter().take(3).all(|look| look.may_be_held), "they come first");
-        let others = names(&looks, false);
+        let kinds = listed_kinds(&world, &settings, &record);
+        assert_eq!(names(&kinds, true), ["configmaps", "deployments.apps", "secrets"]);
+        assert!(kinds.iter().take(3).all(|kind| kind.may_be_held), "they come first");
+        let others = names(&kinds, false);
         // A hold is never put on a Pod, and may have been copied onto one.
         assert!(others.contains(&"pods".to_owned()), "{others:?}");
         assert!(!others.iter().any(|name| name.starts_with("events")), "{others:?}");
@@ -120,6 +127,6 @@ mod tests {
         // What cannot be listed has no objects to look at.
         let pods = world.graph.kinds.find("", "Pod").unwrap();
         world.served.insert(pods, Served { list: false, watch: false });
-        assert!(!names(&to_look_at(&world, &settings, &record), false).contains(&"pods".into()));
+        assert!(!names(&listed_kinds(&world, &settings, &record), false).contains(&"pods".into()));
     }
 }

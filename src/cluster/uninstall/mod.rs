@@ -1,380 +1,203 @@
-//! Takes belay out of a cluster, with belay alive or dead, so that nothing
-//! stays Terminating for its sake and nothing in use is lost.
+//! Takes belay out of a cluster, with belay alive or dead, so that nothing stays
+//! Terminating for its sake and nothing in use is lost.
 //!
 //! ```text
-//!  the Lease ─► both configurations ─► every hold ─► what belay keeps ─► the Lease
-//!  so that       so that nobody is     sweep: what        (own)
-//!  nobody puts   asked, and nothing    stays; waiting:
-//!  holds back    new gets a hold       what is Terminating,
-//!                                      or about to be
+//!  the Lease ─► both webhook configurations ─► every hold ─► belay's own objects ─► the Lease
+//!  no replica    nothing new gets a hold        withdrawal     own_objects
+//!  writes holds
 //! ```
 //!
-//! Each step finds out by looking what is still to be done. So it can be run
-//! again after it was killed anywhere, and a second time changes nothing. What
-//! is not there is as good as deleted.
+//! It does what the leader does when nobody wants holds any more: the same election,
+//! the same write of a hold, and the same release of what is Terminating. Other than a
+//! leader it needs no webhook, no watch and no Namespace of belay.
+//!
+//! Each step first reads what is left to do. So it can be repeated after it was killed
+//! at any point, and a second time changes nothing.
 
+mod configurations;
 mod kinds;
-mod leaving;
-mod news;
-mod own;
-mod plan;
-mod sweep;
+mod own_objects;
+mod owners;
+mod report;
+mod terminating;
 #[cfg(test)]
 mod tests;
-mod waiting;
+mod withdrawal;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::Api;
-use tokio::time::{Instant, sleep};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
 
-pub use self::news::{Ended, Left, News, Tally, Why, by_kind};
-pub use self::own::installed;
+pub use self::configurations::installed;
+pub use self::report::{Event, HeldObject, Reason, Tally, UninstallReport, count_by_kind, holds};
 
-use self::kinds::Look;
-use self::own::{Configurations, Remains};
-use self::sweep::{Sweeper, Swept};
-use self::waiting::{Manner, Upshot, attend, left};
+use self::configurations::Configurations;
+use self::own_objects::OwnObjects;
+use self::withdrawal::Withdrawal;
 use super::clock::Clock;
 use super::context::Settings;
-use super::election::{Kept, Seat, seize};
+use super::election::{Election, PreviousLeader};
 use super::feed::Snapshot;
-use super::pace::within;
-use crate::objects::{ApiError, ObjectRef};
+use super::holds::Record;
+use super::release::run_reporting;
+use crate::objects::ApiError;
 use crate::policy::Identities;
 
-/// So many sweeps in a row may change nothing, though something is left.
-const IDLE: usize = 3;
-
-/// Why the objects of a kind are unread of which nobody knows whether it is
-/// served.
-const DOWN: &str = "the server of its group does not answer";
-
-/// How it is done.
+/// What a person asks of an uninstall.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Manners {
-    /// What is Terminating and in use goes as well.
+pub struct UninstallOptions {
+    /// Objects that are Terminating and in use are released as well.
     pub abandon: bool,
     /// Nothing is written.
     pub dry_run: bool,
-    /// How long it may sweep and wait; none: until what is in use goes.
+    /// How long it may remove holds and wait; none: until nothing is in use.
     pub limit: Option<Duration>,
 }
 
-/// Why nothing, or not all of it, was begun: words.
+/// Why it did not begin, or broke off.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotBegun {
-    /// What there is could not be read.
-    Unread(ApiError),
-    /// This configuration, or these, could not be read.
-    Configurations(String, ApiError),
-    /// There are configurations of another belay, which may well live.
-    Elsewhere {
-        /// Where it is, if it can be told.
+pub enum UninstallError {
+    /// The kinds that are served can't be read.
+    Kinds(ApiError),
+    /// This webhook configuration, or these, can't be read.
+    ReadConfiguration(String, ApiError),
+    /// There are webhook configurations of another installation, which may be in use.
+    OtherInstallation {
+        /// Its namespace, if it is known.
         namespace: Option<String>,
-        /// What it is called.
+        /// Its name.
         name: String,
     },
-    /// The Lease could not be taken.
+    /// The Lease can't be taken.
     Lease(ApiError),
-    /// This configuration could not be deleted.
-    Configuration(String, ApiError),
-    /// The record of the kinds that may have holds could not be read.
+    /// This webhook configuration can't be deleted.
+    DeleteConfiguration(String, ApiError),
+    /// The record of the kinds that may have holds can't be read.
     Record(ApiError),
 }
 
-/// An installation, to be taken out.
+/// The uninstall of one installation.
 pub struct Uninstall<'a> {
     /// The API server.
     pub client: kube::Client,
-    /// Which installation; its replica is who uninstalls.
+    /// Which installation. The replica is this process.
     pub settings: Settings,
-    /// Whom it knows by name.
+    /// Whom belay knows by name.
     pub identities: Identities,
     /// The time.
     pub clock: Clock,
-    /// How.
-    pub manners: Manners,
-    /// Who hears of it.
-    pub tell: &'a dyn Fn(News),
+    /// What is asked.
+    pub options: UninstallOptions,
+    /// Hears what happens.
+    pub report: &'a dyn Fn(Event),
 }
 
 impl Uninstall<'_> {
-    /// Does it all.
-    pub async fn run(&self) -> Result<Ended, NotBegun> {
+    /// Does all of it.
+    pub async fn run(&self) -> Result<UninstallReport, UninstallError> {
         let snapshot = self.snapshot().await?;
         let configurations = Configurations::read(&self.client, &self.settings).await?;
-        if self.manners.dry_run {
-            return self.release(&snapshot, &configurations, None).await;
+        if self.options.dry_run {
+            return self.withdraw(snapshot, &configurations, Duration::ZERO).await;
         }
-        let Settings { namespace, name, replica, .. } = &self.settings;
-        let holder = format!("uninstall-{}", replica.rsplit('/').next().unwrap_or_default());
-        let lease = self.settings.timing.lease;
-        let seat = seize(&self.client, (namespace, name), holder, self.clock, lease).await;
-        let seat = seat.map_err(NotBegun::Lease)?;
-        match &seat {
-            Some(seat) => (self.tell)(News::Seized(seat.from.clone())),
-            None => (self.tell)(News::Absent(format!("Namespace {namespace}"))),
-        }
-        let done = tokio::select! {
-            done = self.release(&snapshot, &configurations, seat.as_ref()) => done,
-            never = self.keep(seat.as_ref()) => match never {},
+        let context = snapshot.context.clone();
+        let Settings { namespace, name, .. } = &self.settings;
+        let election = Election::of_uninstall(&context);
+        let previous = election.take_over().await.map_err(UninstallError::Lease)?;
+        let Some(PreviousLeader { name: leader, acts_for }) = previous else {
+            (self.report)(Event::Step(format!("already gone: Namespace {namespace}")));
+            return self.withdraw(snapshot, &configurations, Duration::ZERO).await;
         };
-        let clean = matches!(&done, Ok(ended) if ended.is_clean());
-        match (&seat, clean) {
-            (Some(seat), true) => self.clear(seat).await,
-            // Replicas that run let go of what waits, once it is free. They put
-            // no hold back: without configurations nobody does.
-            (Some(seat), false) => {
-                if let Err(error) = seat.give_back().await {
-                    (self.tell)(News::LeaseFails(error.to_string()));
-                }
-            }
-            (None, _) => {}
+        (self.report)(Event::Step(match leader {
+            Some(leader) => format!("the Lease is taken from {leader}"),
+            None => "the Lease is taken; nobody had it".to_owned(),
+        }));
+        let done = tokio::select! {
+            done = self.withdraw(snapshot, &configurations, acts_for) => done,
+            never = election.run_candidate() => match never {},
+        };
+        if done.as_ref().is_ok_and(UninstallReport::is_clean) {
+            let own_user = self.identities.own.as_deref().unwrap_or_default();
+            let Self { client, settings, report, .. } = self;
+            let own = OwnObjects { client, settings, own_user, report };
+            // A renewal that fails leaves a Lease that is valid for a while.
+            own.delete_all(self.clock.now(), async || drop(election.take_over().await)).await;
+        } else if let Err(error) = election.step_down().await {
+            // Otherwise replicas that run release the rest once it is free. They put no
+            // hold back: without webhook configurations no leader does.
+            (self.report)(Event::Warning(format!(
+                "the Lease {name} cannot be given back: {error}; replicas take it when it has run \
+                 out"
+            )));
         }
         done
     }
 
-    /// Keeps the Lease, for ever.
-    async fn keep(&self, seat: Option<&Seat>) -> Infallible {
-        let Some(seat) = seat else { return std::future::pending().await };
-        seat.keep(|kept| {
-            (self.tell)(match kept {
-                Kept::Again(from) => News::SeizedAgain(from),
-                Kept::Failing(why) => News::LeaseFails(why),
-            });
-        })
-        .await
-    }
-
-    async fn snapshot(&self) -> Result<Snapshot, NotBegun> {
-        let (client, settings) = (self.client.clone(), self.settings.clone());
-        let snapshot = Snapshot::read_rules(client, settings, self.identities.clone()).await;
-        let snapshot = snapshot.map_err(NotBegun::Unread)?;
+    async fn snapshot(&self) -> Result<Snapshot, UninstallError> {
+        // The name tells it from replicas, and no other process has it.
+        let replica = self.settings.replica.rsplit('/').next().unwrap_or_default();
+        let settings =
+            Settings { replica: format!("uninstall-{replica}"), ..self.settings.clone() };
+        let snapshot =
+            Snapshot::read_rules(self.client.clone(), settings, self.identities.clone()).await;
+        let snapshot = snapshot.map_err(UninstallError::Kinds)?;
         snapshot.context.world.write().clock = self.clock;
         Ok(snapshot)
     }
 
-    /// Deletes the configurations, and takes holds off until none is left, or
-    /// what is left is not to be had.
-    async fn release(
+    /// Deletes the webhook configurations, and removes holds until none is left, or the
+    /// rest has to stay.
+    async fn withdraw(
         &self,
-        first: &Snapshot,
+        snapshot: Snapshot,
         configurations: &Configurations,
-        seat: Option<&Seat>,
-    ) -> Result<Ended, NotBegun> {
-        let record = self.record().await.map_err(NotBegun::Record)?;
-        if !self.manners.dry_run {
-            configurations.delete(&self.client, &self.settings.name, self.tell).await?;
-            let believed = seat.map(|seat| seat.believed).unwrap_or_default();
-            if !believed.is_zero() {
-                // By then, too, whatever was asked before is stored.
-                (self.tell)(News::Outwaits(believed));
-                sleep(believed).await;
+        leader_acts_for: Duration,
+    ) -> Result<UninstallReport, UninstallError> {
+        let context = snapshot.context.clone();
+        let record = Record::new(&context).read().await.map_err(UninstallError::Record)?;
+        let record: BTreeSet<String> = record.into_keys().collect();
+        if !self.options.dry_run {
+            configurations.delete(&self.client, &self.settings.name, self.report).await?;
+            if !leader_acts_for.is_zero() {
+                (self.report)(Event::Progress(format!(
+                    "waiting {} s for the previous leader to stop",
+                    leader_acts_for.as_secs()
+                )));
+                // By then every request that belay answered is stored as well.
+                sleep(leader_acts_for).await;
             }
         }
-        let (looks, unknown) = {
-            let world = first.context.world.read();
-            let (gone, unknown) = kinds::unserved(&world, &first.stale, &record);
+        let (listed, unknown) = {
+            let world = context.world.read();
+            let (gone, unknown) = kinds::unserved(&world, &snapshot.stale, &record);
             if !gone.is_empty() {
-                (self.tell)(News::Unserved(gone));
+                (self.report)(Event::Warning(format!(
+                    "nobody serves {}, on whose objects belay had holds; if only their API server \
+                     is down, run this again when it is back",
+                    gone.join(", ")
+                )));
             }
-            (kinds::to_look_at(&world, &self.settings, &record), unknown)
+            (kinds::listed_kinds(&world, &self.settings, &record), unknown)
         };
-        self.sweeps(&looks, &unknown).await
+        Ok(self.remove_holds(snapshot, &listed, &unknown).await)
     }
 
-    /// Sweeps these kinds until no hold is met, or what is left is not to be
-    /// had. Of the `unknown` ones nobody knows whether they are served.
-    async fn sweeps(&self, looks: &[Look], unknown: &[String]) -> Result<Ended, NotBegun> {
-        let mut sweeper =
-            Sweeper::new(&self.client, &self.settings.timing, self.manners, self.tell);
-        let (mut idle, mut skipped, mut told) = (0, Vec::new(), Vec::new());
-        let since = sweeper.began;
-        let mut is_last = false;
-        loop {
-            let mut swept = sweeper.sweep(looks).await;
-            swept.unread.extend(unknown.iter().map(|kind| (kind.clone(), DOWN.to_owned())));
-            if swept.skipped != skipped && !swept.skipped.is_empty() {
-                skipped.clone_from(&swept.skipped);
-                (self.tell)(News::Skipped(skipped.clone()));
-            }
-            // Before anything is waited for: somebody may put it right.
-            let troubles = troubles(&swept);
-            if troubles != told {
-                troubles.iter().for_each(|error| (self.tell)(error.clone()));
-                told = troubles;
-            }
-            let mut waits = Vec::new();
-            let mut changed = swept.released > 0;
-            if !swept.waiting.is_empty() {
-                let before = sweeper.tally;
-                let waiting = std::mem::take(&mut swept.waiting);
-                waits = self.wait(waiting, &mut sweeper.tally, since).await?;
-                changed |= sweeper.tally != before;
-            }
-            let (all_gone, seen) = (swept.met == 0, std::mem::take(&mut swept.seen));
-            let is_over = self.is_over(since);
-            let ended = ended(sweeper.tally, swept, waits);
-            // Only a sweep that meets no hold at all is the last one: whatever
-            // was asked of belay while it lived may have been stored meanwhile.
-            if all_gone || self.manners.dry_run {
-                return Ok(ended);
-            }
-            idle = if changed { 0 } else { idle + 1 };
-            // Where nothing seems to be left when the time is up, one more sweep
-            // says whether that is so.
-            if idle == IDLE || is_over && (is_last || !ended.is_clean()) {
-                return Ok(doubted(ended, seen));
-            }
-            is_last = is_over;
-            if !changed {
-                sleep(self.settings.timing.uninstall.pause).await;
-            }
+    /// Removes the holds of objects of these kinds, while releases run. Of the `unknown`
+    /// kinds it is not known whether they are served.
+    async fn remove_holds(
+        &self,
+        snapshot: Snapshot,
+        listed: &[kinds::ListedKind],
+        unknown: &[String],
+    ) -> UninstallReport {
+        let (sender, reports) = mpsc::unbounded_channel();
+        let releases = run_reporting(snapshot.context.clone(), snapshot.reader.clone(), sender);
+        let mut withdrawal = Withdrawal::new(self, snapshot, reports);
+        tokio::select! {
+            done = withdrawal.run(listed, unknown) => done,
+            never = releases => match never {},
         }
     }
-
-    /// Whether it was waited long enough, since then.
-    fn is_over(&self, since: Instant) -> bool {
-        self.manners.limit.is_some_and(|limit| since.elapsed() >= limit)
-    }
-
-    /// Looks after what is Terminating until none of it is left that could
-    /// still go, or the time is up. What comes back stays.
-    async fn wait(
-        &self,
-        mut waiting: BTreeSet<ObjectRef>,
-        tally: &mut Tally,
-        since: Instant,
-    ) -> Result<Vec<Left>, NotBegun> {
-        let manner = match self.manners {
-            Manners { dry_run: true, .. } => Manner::Look,
-            Manners { abandon: true, .. } => Manner::Abandon,
-            _ => Manner::Release,
-        };
-        let mut told: BTreeMap<ObjectRef, Why> = BTreeMap::new();
-        let mut reminded = Instant::now();
-        loop {
-            // What people approve, and which policies they take away, while it
-            // waits, counts.
-            let upshots = match self.snapshot().await {
-                Ok(snapshot) => attend(&snapshot, &waiting, manner).await,
-                Err(NotBegun::Unread(why)) => unread(&waiting, &why.to_string()),
-                Err(not_begun) => return Err(not_begun),
-            };
-            for (target, upshot) in &upshots {
-                match upshot {
-                    Upshot::LetGo => tally.let_go += 1,
-                    Upshot::Abandoned(why) => {
-                        tally.abandoned += 1;
-                        let left = Left { target: target.clone(), why: why.clone() };
-                        (self.tell)(News::Abandoned(left));
-                    }
-                    Upshot::Free | Upshot::Stays(_) => {}
-                }
-            }
-            let stays = left(&upshots);
-            for left in &stays {
-                if told.get(&left.target) != Some(&left.why) {
-                    told.insert(left.target.clone(), left.why.clone());
-                    (self.tell)(News::Waits(left.clone()));
-                }
-            }
-            let may_end = stays.iter().any(|left| left.why.may_end());
-            if !may_end || manner != Manner::Release || self.is_over(since) {
-                return Ok(stays);
-            }
-            if reminded.elapsed() >= self.settings.timing.uninstall.remind {
-                reminded = Instant::now();
-                (self.tell)(News::StillWaiting(stays.len()));
-            }
-            waiting = stays.into_iter().map(|left| left.target).collect();
-            sleep(self.settings.timing.uninstall.look).await;
-        }
-    }
-
-    /// The kinds that belay has written down.
-    async fn record(&self) -> Result<BTreeSet<String>, ApiError> {
-        let Settings { namespace, name, .. } = &self.settings;
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        let record = within(maps.get_opt(&format!("{name}-held"))).await?;
-        let kinds = record.and_then(|record| record.data).unwrap_or_default();
-        Ok(kinds.into_keys().collect())
-    }
-
-    /// Nothing is held any more: what belay keeps goes, the Lease last. While
-    /// replicas run it stays and is theirs no more, or they would make all of
-    /// it again; it goes with their Deployment, or the account that they run as.
-    async fn clear(&self, seat: &Seat) {
-        let own = self.identities.own.as_deref().unwrap_or_default();
-        let remains =
-            Remains { client: &self.client, settings: &self.settings, own, tell: self.tell };
-        remains.delete().await;
-        let what = format!("Lease {}", self.settings.name);
-        let (running, heir) = match self.heir(&remains).await {
-            Ok(found) => found,
-            // Whoever runs would take a Lease that is not there, and make all of
-            // it again.
-            Err(error) => {
-                let why = format!("whether replicas run still is not known: {error}");
-                return (self.tell)(News::Behind(what, why));
-            }
-        };
-        let done = match &heir {
-            Some(heir) => {
-                remains.bequeath(&running, heir).await;
-                seat.bequeath(heir).await
-            }
-            None => seat.delete().await,
-        };
-        (self.tell)(match (done, heir) {
-            (Err(error), _) => News::Behind(what, error.to_string()),
-            (Ok(()), Some(heir)) => News::Bequeathed(format!("{} {}", heir.kind, heir.name)),
-            (Ok(()), None) => News::Deleted(what),
-        });
-    }
-
-    /// The Leases of the replicas that run, by name, and what they go with.
-    async fn heir(
-        &self,
-        remains: &Remains<'_>,
-    ) -> Result<(Vec<String>, Option<OwnerReference>), ApiError> {
-        let running = remains.delete_replicas(self.clock.now()).await?;
-        let heir = if running.is_empty() { None } else { remains.heir().await? };
-        Ok((running, heir))
-    }
-}
-
-/// What of a sweep did not work, as it is told: a line for each kind.
-fn troubles(swept: &Swept) -> Vec<News> {
-    let unread = swept.unread.iter().cloned().map(|(kind, why)| News::Unread(kind, why));
-    let left = swept.left.iter().filter(|(_, why)| **why != Why::Untouched);
-    let left = by_kind(left).into_iter();
-    unread.chain(left.map(|(kind, count, why)| News::Fails(kind, count, why))).collect()
-}
-
-/// What becomes of what waits while what there is cannot be read: nothing.
-fn unread(waiting: &BTreeSet<ObjectRef>, why: &str) -> Vec<(ObjectRef, Upshot)> {
-    let stays = || Upshot::Stays(Why::Unknown(why.to_owned()));
-    waiting.iter().map(|target| (target.clone(), stays())).collect()
-}
-
-/// It has met holds until the end. Where none of them is known to be left, none
-/// is known to be off either.
-fn doubted(mut ended: Ended, seen: BTreeSet<ObjectRef>) -> Ended {
-    if ended.is_clean() {
-        let why = || Why::Unknown("it had its hold when it was looked at last".to_owned());
-        ended.left = seen.into_iter().map(|target| Left { target, why: why() }).collect();
-    }
-    ended
-}
-
-/// What a sweep, and the wait after it, have left.
-fn ended(tally: Tally, swept: Swept, waits: Vec<Left>) -> Ended {
-    let left = swept.left.into_iter().map(|(target, why)| Left { target, why });
-    Ended { tally, left: left.chain(waits).collect(), unread: swept.unread }
 }

@@ -1,34 +1,40 @@
-//! Sweeps, against an API server that is a script.
+//! Uninstalls, against an API server that is a script.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Method, Request};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::kinds::Look;
+use super::kinds::ListedKind;
+use super::withdrawal::DOWN;
 use super::*;
 use crate::cluster::account;
+use crate::cluster::context::Context;
 use crate::cluster::local_api::{failure, local_client};
-use crate::objects::{HOLD, Kinds, ObjectRef};
-use crate::timing::Timing;
+use crate::objects::{HOLD, ObjectRef};
 
-const DRY: Manners = Manners { abandon: false, dry_run: true, limit: None };
+const NORMAL: UninstallOptions = UninstallOptions { abandon: false, dry_run: false, limit: None };
 
 const LIST: &str = "/api/v1/configmaps";
 
-/// ConfigMaps of the namespace `n` by name, and what is answered instead to
-/// some writes, each once.
+/// ConfigMaps of the namespace `n` by name, and the answers to some writes.
 #[derive(Default)]
 struct Store {
     maps: BTreeMap<String, Value>,
-    instead: Vec<(String, (u16, Value))>,
-    patches: usize,
-    /// Somebody else writes the object before the next patch of it.
+    /// The answer to one write.
+    once: Vec<(String, (u16, Value))>,
+    /// The answer to every write.
+    always: BTreeMap<String, (u16, Value)>,
+    /// The names of the objects that were patched.
+    patches: Vec<String>,
+    /// Another client writes the object before the next patch of it.
     hurry: Vec<String>,
-    /// Whatever else is asked for, by its path.
+    /// The answers to all other requests, by their path.
     others: BTreeMap<String, (u16, Value)>,
-    /// Somebody puts every hold back.
+    /// Another client puts every hold back.
     restless: bool,
 }
 
@@ -51,9 +57,12 @@ impl Store {
         if *method == Method::GET {
             return self.maps.get(&name).map_or_else(|| absent(&name), |map| (200, map.clone()));
         }
-        self.patches += 1;
-        if let Some(at) = self.instead.iter().position(|(of, ..)| *of == name) {
-            return self.instead.remove(at).1;
+        self.patches.push(name.clone());
+        if let Some(at) = self.once.iter().position(|(of, ..)| *of == name) {
+            return self.once.remove(at).1;
+        }
+        if let Some(answer) = self.always.get(&name) {
+            return answer.clone();
         }
         let Some(map) = self.maps.get_mut(&name) else { return absent(&name) };
         if let Some(at) = self.hurry.iter().position(|of| *of == name) {
@@ -64,8 +73,11 @@ impl Store {
         match json_patch::patch(map, &patch) {
             Ok(()) => {
                 let answer = map.clone();
+                let held = |map: &Value| map["metadata"]["finalizers"] != json!([]);
                 if self.restless {
                     map["metadata"]["finalizers"] = json!([HOLD]);
+                } else if map["metadata"]["deletionTimestamp"].is_string() && !held(map) {
+                    self.maps.remove(&name);
                 }
                 (200, answer)
             }
@@ -92,20 +104,88 @@ fn map(name: &str, finalizers: &[&str], deleted: bool) -> (String, Value) {
     (name.to_owned(), json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata}))
 }
 
-fn server(store: Store) -> (kube::Client, Shared) {
+/// Discovery of ConfigMaps, Namespaces and Deployments, where a test says nothing else.
+fn discovery() -> BTreeMap<String, (u16, Value)> {
+    let kind = |group: &str, resource: &str, kind: &str, scope: &str| {
+        json!({"resource": resource, "scope": scope, "verbs": ["list", "watch"],
+            "responseKind": {"group": group, "version": "v1", "kind": kind}})
+    };
+    let group = |name: &str, resources: Value| {
+        let version = json!({"version": "v1", "freshness": "Current", "resources": resources});
+        json!({"metadata": {"name": name}, "versions": [version]})
+    };
+    let core = json!([
+        kind("", "configmaps", "ConfigMap", "Namespaced"),
+        kind("", "namespaces", "Namespace", "Cluster")
+    ]);
+    let apps = json!([kind("apps", "deployments", "Deployment", "Namespaced")]);
+    BTreeMap::from([
+        ("/api".to_owned(), (200, json!({"items": [group("", core)]}))),
+        ("/apis".to_owned(), (200, json!({"items": [group("apps", apps)]}))),
+    ])
+}
+
+fn server(mut store: Store) -> (kube::Client, Shared) {
+    let mut others = discovery();
+    others.append(&mut store.others);
+    store.others = others;
     let shared = Arc::new(Mutex::new(store));
     let kept = shared.clone();
     (local_client(move |request| Some(kept.lock().answer(&request))), shared)
 }
 
-fn looks() -> Vec<Look> {
-    let kinds = Kinds::default();
-    let info = kinds.info(kinds.find("", "ConfigMap").unwrap()).clone();
-    vec![Look { info, may_be_held: true }]
+fn uninstall<'a>(
+    client: &kube::Client,
+    options: UninstallOptions,
+    report: &'a dyn Fn(Event),
+) -> Uninstall<'a> {
+    let context = Context::of_test(client.clone(), crate::cluster::World::default(), &[]);
+    Uninstall {
+        client: client.clone(),
+        settings: (*context.settings).clone(),
+        identities: Identities {
+            own: Some("system:serviceaccount:belay:guards".to_owned()),
+            ..Identities::default()
+        },
+        clock: Clock::from_server("2026-01-01T00:00:00Z".parse().unwrap()),
+        options,
+        report,
+    }
+}
+
+/// An uninstall's removal of holds, and what it reported meanwhile.
+async fn remove_holds(
+    client: &kube::Client,
+    options: UninstallOptions,
+    may_be_held: bool,
+    unknown: &[String],
+) -> (UninstallReport, Vec<Event>) {
+    let events = Mutex::new(Vec::new());
+    let report = |event| events.lock().push(event);
+    let uninstall = uninstall(client, options, &report);
+    let snapshot = uninstall.snapshot().await.unwrap();
+    let listed = {
+        let world = snapshot.context.world.read();
+        let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+        ListedKind { kind, info: world.graph.kinds.info(kind).clone(), may_be_held }
+    };
+    let done = uninstall.remove_holds(snapshot, &[listed], unknown).await;
+    (done, events.into_inner())
+}
+
+/// The same for so many seconds.
+async fn for_seconds(client: &kube::Client, seconds: u64) -> (UninstallReport, Vec<Event>) {
+    let options = UninstallOptions { limit: Some(Duration::from_secs(seconds)), ..NORMAL };
+    remove_holds(client, options, true, &[]).await
 }
 
 fn target(name: &str) -> ObjectRef {
     ObjectRef::new(("", "configmaps"), "n", name)
+}
+
+/// What is left, by name.
+fn left(report: &UninstallReport) -> Vec<(&str, &Reason)> {
+    report.left.iter().map(|held| (held.target.name.as_str(), &held.reason)).collect()
 }
 
 fn held(store: &Shared) -> Vec<String> {
@@ -115,7 +195,7 @@ fn held(store: &Shared) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_page_is_swept_and_what_is_terminating_or_of_others_is_left_alone() {
+async fn sweeps_every_page_and_leaves_terminating_objects_and_finalizers_of_others_alone() {
     let maps = [
         map("a", &[HOLD], false),
         map("b", &["x/y", HOLD], false),
@@ -124,103 +204,101 @@ async fn every_page_is_swept_and_what_is_terminating_or_of_others_is_left_alone(
         map("e", &[HOLD], false),
     ];
     let (client, store) = server(Store { maps: maps.into(), ..Store::default() });
-    let tell = |_| {};
-    let mut sweeper = Sweeper::new(&client, &Timing::default(), Manners::default(), &tell);
-    let swept = sweeper.sweep(&looks()).await;
-    assert_eq!((swept.met, swept.released), (4, 3));
-    assert_eq!(swept.waiting, BTreeSet::from([target("d")]));
-    assert!(swept.left.is_empty() && swept.unread.is_empty());
+    let (report, _) = for_seconds(&client, 10).await;
+    assert_eq!(report.tally, Tally { released: 3, ..Tally::default() });
+    // The kinds of belay are not served, so what protects it is unknown.
+    let [("d", Reason::Unknown(why))] = left(&report)[..] else { panic!("{report:?}") };
+    assert!(why.starts_with("what is protected cannot be read: "), "{why}");
+    assert!(report.unread.is_empty());
     assert_eq!(held(&store), ["d"]);
     assert_eq!(store.lock().maps["b"]["metadata"]["finalizers"], json!(["x/y"]));
-    // Again there is nothing to do, and nothing is written.
-    let patches = store.lock().patches;
-    let swept = sweeper.sweep(&looks()).await;
-    assert_eq!((swept.met, swept.released, store.lock().patches), (1, 0, patches));
+    // Again there is nothing to do, and nothing else is written.
+    store.lock().patches.clear();
+    let (report, _) = for_seconds(&client, 10).await;
+    assert_eq!((report.tally, left(&report).len()), (Tally::default(), 1));
+    assert!(store.lock().patches.iter().all(|name| name == "d"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_patch_meets_is_gone_tried_again_or_told() {
+async fn releases_what_is_terminating_and_not_protected() {
+    let maps = [map("a", &[HOLD], true), map("b", &[HOLD], false)];
+    let lists = ["deletionpolicies", "relations", "deletionapprovals", "pauses"];
+    let empty = || (200, json!({"metadata": {}, "items": []}));
+    let others = lists.map(|name| (format!("/apis/belay.dev/v1alpha1/{name}"), empty()));
+    let (client, store) =
+        server(Store { maps: maps.into(), others: others.into(), ..Store::default() });
+    let dry_run = UninstallOptions { dry_run: true, ..NORMAL };
+    let (report, _) = remove_holds(&client, dry_run, true, &[]).await;
+    assert_eq!((report.tally.let_go, left(&report)), (1, vec![("b", &Reason::DryRun)]));
+    assert!(store.lock().patches.is_empty());
+    let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
+    assert_eq!(report.tally, Tally { released: 1, let_go: 1, abandoned: 0 });
+    assert!(report.is_clean() && held(&store).is_empty(), "{report:?}");
+    assert_eq!(store.lock().patches, ["b", "a", "a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_patch_is_repeated_or_reported() {
     let maps =
         ["busy", "forced", "forbidden", "gone", "lost"].map(|name| map(name, &[HOLD], false));
-    let namespace = failure(404, "none", ("namespaces", "n"));
-    let instead = vec![
+    let once = vec![
         ("gone".to_owned(), absent("gone")),
-        ("forced".to_owned(), namespace),
-        ("forbidden".to_owned(), failure(403, "bob cannot patch configmaps", ("", ""))),
         ("lost".to_owned(), failure(500, "oops", ("", ""))),
     ];
+    let always = BTreeMap::from([
+        ("forced".to_owned(), failure(404, "none", ("namespaces", "n"))),
+        ("forbidden".to_owned(), failure(403, "bob cannot patch configmaps", ("", ""))),
+    ]);
     let hurry = vec!["busy".to_owned()];
-    let (client, store) = server(Store { maps: maps.into(), instead, hurry, ..Store::default() });
-    let tell = |_| {};
-    let swept =
-        Sweeper::new(&client, &Timing::default(), Manners::default(), &tell).sweep(&looks()).await;
-    assert_eq!((swept.met, swept.released), (5, 2), "{swept:?}");
-    let refused = Why::Refused("the API server answers 403: bob cannot patch configmaps".into());
-    let left = [(target("forced"), Why::Stranded), (target("forbidden"), refused.clone())];
-    assert_eq!(swept.left, left.into());
-    assert_eq!(held(&store), ["forbidden", "forced", "gone"]);
-    let troubles = troubles(&swept);
-    let fails = |why| News::Fails("configmaps".to_owned(), 1, why);
-    assert_eq!(troubles, [fails(refused), fails(Why::Stranded)]);
+    let store = Store { maps: maps.into(), once, always, hurry, ..Store::default() };
+    let (client, store) = server(store);
+    let (report, events) = remove_holds(&client, NORMAL, true, &[]).await;
+    assert_eq!(report.tally.released, 3, "{report:?}");
+    let refused = Reason::Refused("bob cannot patch configmaps".to_owned());
+    assert_eq!(left(&report), [("forbidden", &refused), ("forced", &Reason::Stranded)]);
+    assert_eq!(held(&store), ["forbidden", "forced"]);
+    let fails = |why| Event::Fails("configmaps".to_owned(), 1, why);
+    for event in [fails(refused), fails(Reason::Stranded)] {
+        assert!(events.contains(&event), "{events:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_again_and_again_says_the_api_servers_words() {
-    let words = || failure(422, "spec: Invalid value", ("", ""));
-    let instead = (0..20).map(|_| ("a".to_owned(), words())).collect();
+async fn reports_the_words_of_an_api_server_that_refuses_again_and_again() {
+    let always = BTreeMap::from([("a".to_owned(), failure(422, "spec: Invalid value", ("", "")))]);
     let maps = [map("a", &[HOLD], false)];
-    let (client, _) = server(Store { maps: maps.into(), instead, ..Store::default() });
-    let tell = |_| {};
-    let swept =
-        Sweeper::new(&client, &Timing::default(), Manners::default(), &tell).sweep(&looks()).await;
-    let Some(Why::Refused(why)) = swept.left.get(&target("a")) else { panic!("{swept:?}") };
+    let (client, _) = server(Store { maps: maps.into(), always, ..Store::default() });
+    let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
+    let [("a", Reason::Refused(why))] = left(&report)[..] else { panic!("{report:?}") };
     assert!(why.contains("422: spec: Invalid value"), "{why}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_writes_nothing() {
-    let maps = [map("a", &[HOLD], false), map("b", &[HOLD], true)];
-    let (client, store) = server(Store { maps: maps.into(), ..Store::default() });
-    let tell = |_| {};
-    let swept = Sweeper::new(&client, &Timing::default(), DRY, &tell).sweep(&looks()).await;
-    assert_eq!(swept.left, [(target("a"), Why::Untouched)].into());
-    assert_eq!(swept.waiting, BTreeSet::from([target("b")]));
-    assert_eq!(store.lock().patches, 0);
+async fn a_kind_that_cannot_be_listed_matters_if_it_may_be_held() {
+    let forbidden = failure(403, "bob cannot list configmaps", ("configmaps", ""));
+    let others = BTreeMap::from([(LIST.to_owned(), forbidden)]);
+    let (client, _) = server(Store { others, ..Store::default() });
+    let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
+    assert_eq!(report.unread.len(), 1);
+    assert!(!report.is_clean());
+    let (report, events) = remove_holds(&client, NORMAL, false, &[]).await;
+    assert!(report.is_clean());
+    let [Event::Step(skipped)] = &events[..] else { panic!("{events:?}") };
+    assert!(skipped.starts_with("not looked at, because they may not be listed: configmaps;"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_cannot_be_listed_matters_where_it_may_be_held() {
-    let client =
-        local_client(|_| Some(failure(403, "bob cannot list configmaps", ("configmaps", ""))));
-    let tell = |_| {};
-    let mut looks = looks();
-    let swept =
-        Sweeper::new(&client, &Timing::default(), Manners::default(), &tell).sweep(&looks).await;
-    assert_eq!(swept.unread.len(), 1);
-    assert!(!ended(Tally::default(), swept, Vec::new()).is_clean());
-    looks[0].may_be_held = false;
-    let swept =
-        Sweeper::new(&client, &Timing::default(), Manners::default(), &tell).sweep(&looks).await;
-    assert_eq!(swept.skipped, ["configmaps"]);
-    assert!(ended(Tally::default(), swept, Vec::new()).is_clean());
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_more_than_25_holds_go_in_a_second_and_it_is_told_how_far_it_is() {
+async fn removes_no_more_than_25_holds_in_a_second_and_reports_progress() {
     let maps = (0..400).map(|n| map(&format!("m{n:03}"), &[HOLD], false)).collect();
     let (client, _) = server(Store { maps, ..Store::default() });
-    let told = Mutex::new(Vec::new());
-    let tell = |news| told.lock().push(news);
     let began = Instant::now();
-    let swept =
-        Sweeper::new(&client, &Timing::default(), Manners::default(), &tell).sweep(&looks()).await;
-    assert_eq!(swept.released, 400);
+    let (report, events) = remove_holds(&client, NORMAL, true, &[]).await;
+    assert_eq!(report.tally.released, 400);
     let seconds = began.elapsed().as_secs_f64();
     assert!((15.9..=17.0).contains(&seconds), "{seconds}");
-    let told = told.lock();
-    assert_eq!(told.len(), 3, "{told:?}");
-    let News::Progress(tally, 1) = &told[0] else { panic!("{told:?}") };
-    assert!((120..=130).contains(&tally.released), "{tally:?}");
+    assert_eq!(events.len(), 3, "{events:?}");
+    let Event::Progress(text) = &events[0] else { panic!("{events:?}") };
+    assert!(text.starts_with("released 12") && text.ends_with("left to look at: 1"), "{text}");
 }
 
 /// An object of the cluster, with this uid.
@@ -232,6 +310,19 @@ fn at(uid: &str, deleted: bool) -> (u16, Value) {
     (200, json!({"metadata": metadata}))
 }
 
+fn deployment(name: &str, uid: &str, deleted: bool) -> (String, (u16, Value)) {
+    let (code, mut object) = at(uid, deleted);
+    object["metadata"]["name"] = json!(name);
+    object["metadata"]["namespace"] = json!("n");
+    (format!("/apis/apps/v1/namespaces/n/deployments/{name}"), (code, object))
+}
+
+fn namespace(deleted: bool) -> (String, (u16, Value)) {
+    let (code, mut object) = at("n", deleted);
+    object["metadata"]["name"] = json!("n");
+    ("/api/v1/namespaces/n".to_owned(), (code, object))
+}
+
 fn owned(name: &str, kind: &str, owner: &str) -> (String, Value) {
     let (name, mut map) = map(name, &[HOLD], false);
     let owner = json!({"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": owner});
@@ -239,186 +330,125 @@ fn owned(name: &str, kind: &str, owner: &str) -> (String, Value) {
     (name, map)
 }
 
-/// `n` lives, and so does the Deployment `lives`; `goes` does not.
-fn owners() -> BTreeMap<String, (u16, Value)> {
-    let kinds = json!({"groupVersion": "apps/v1", "resources": [
-        {"name": "deployments", "kind": "Deployment", "namespaced": true, "singularName": "",
-         "verbs": []},
-        {"name": "deployments/scale", "kind": "Scale", "namespaced": true, "singularName": "",
-         "verbs": []}]});
-    let path = |name: &str| format!("/apis/apps/v1/namespaces/n/deployments/{name}");
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_owner_is_terminating_keeps_its_hold() {
     let forbidden = failure(403, "bob cannot get deployments", ("", ""));
-    BTreeMap::from([
-        ("/api/v1/namespaces/n".to_owned(), at("n", false)),
-        ("/apis/apps/v1".to_owned(), (200, kinds)),
-        (path("lives"), at("lives", false)),
-        (path("goes"), at("goes", true)),
-        (path("other"), at("made-again", true)),
-        (path("hidden"), forbidden),
-    ])
-}
-
-fn orphans_to_be() -> BTreeMap<String, Value> {
-    BTreeMap::from([
+    let others = BTreeMap::from([
+        namespace(false),
+        deployment("lives", "lives", false),
+        deployment("goes", "goes", true),
+        deployment("other", "created-again", true),
+        ("/apis/apps/v1/namespaces/n/deployments/hidden".to_owned(), forbidden),
+    ]);
+    let maps = BTreeMap::from([
         owned("of-absent", "Deployment", "absent"),
         owned("of-another", "Deployment", "other"),
         owned("of-going", "Deployment", "goes"),
         owned("of-hidden", "Deployment", "hidden"),
         owned("of-living", "Deployment", "lives"),
         owned("of-unserved", "Widget", "w"),
-    ])
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_goes_with_its_owner_keeps_its_hold_until_it_is_terminating() {
-    let maps = orphans_to_be();
-    let (client, store) = server(Store { maps, others: owners(), ..Store::default() });
-    let tell = |_| {};
-    let mut sweeper = Sweeper::new(&client, &Timing::default(), Manners::default(), &tell);
-    let swept = sweeper.sweep(&looks()).await;
-    assert_eq!((swept.met, swept.released), (6, 4), "{swept:?}");
-    // Whose owner cannot be read may go.
+    ]);
+    let (client, store) = server(Store { maps, others, ..Store::default() });
+    let (report, events) = for_seconds(&client, 4).await;
+    assert_eq!(report.tally.released, 4, "{report:?}");
+    // An owner that can't be read may be Terminating.
     assert_eq!(held(&store), ["of-going", "of-hidden"]);
-    assert_eq!(swept.waiting, BTreeSet::from([target("of-going"), target("of-hidden")]));
-    // The owner stays after all, or is gone and the object is not.
-    sleep(Timing::default().uninstall.pause).await;
-    let path = "/apis/apps/v1/namespaces/n/deployments/goes";
-    store.lock().others.insert(path.to_owned(), absent("goes"));
-    assert_eq!(sweeper.sweep(&looks()).await.released, 1);
-    assert_eq!(held(&store), ["of-hidden"]);
+    let leaving = Reason::Leaving("its owner Deployment goes is".to_owned());
+    let [("of-going", reason), ("of-hidden", Reason::Leaving(why))] = left(&report)[..] else {
+        panic!("{report:?}")
+    };
+    assert_eq!(reason, &leaving);
+    assert!(why.starts_with("its owner Deployment hidden may be, which cannot be read: "));
+    let waits = Event::Waits(HeldObject { target: target("of-going"), reason: leaving });
+    assert!(events.contains(&waits), "{events:?}");
+    // While it waits, the owner is deleted, and the object stays after all.
+    let ends = async {
+        sleep(Duration::from_secs(10)).await;
+        store.lock().others.insert(deployment("goes", "", true).0, absent("goes"));
+    };
+    let (report, ()) = tokio::join!(for_seconds(&client, 30), ends);
+    assert_eq!((report.0.tally.released, held(&store)), (1, vec!["of-hidden".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_with_its_namespace_keeps_its_hold_unless_it_is_abandoned() {
-    let others = BTreeMap::from([("/api/v1/namespaces/n".to_owned(), at("n", true))]);
+async fn an_object_whose_namespace_is_terminating_keeps_its_hold_unless_it_is_abandoned() {
+    let others = BTreeMap::from([namespace(true)]);
     let maps = BTreeMap::from([map("a", &[HOLD], false)]);
     let (client, store) = server(Store { maps, others, ..Store::default() });
-    let told = Mutex::new(Vec::new());
-    let tell = |news| told.lock().push(news);
-    for manners in [Manners::default(), DRY] {
-        let swept = Sweeper::new(&client, &Timing::default(), manners, &tell).sweep(&looks()).await;
-        assert_eq!((swept.released, swept.waiting), (0, BTreeSet::from([target("a")])));
+    let reason = Reason::Leaving("its Namespace n is".to_owned());
+    let dry_run = UninstallOptions { dry_run: true, ..NORMAL };
+    let reports = [for_seconds(&client, 4).await, remove_holds(&client, dry_run, true, &[]).await];
+    for (report, _) in reports {
+        assert_eq!(left(&report), [("a", &reason)]);
     }
     assert_eq!(held(&store), ["a"]);
-    let abandon = Manners { abandon: true, ..Manners::default() };
-    let mut sweeper = Sweeper::new(&client, &Timing::default(), abandon, &tell);
-    sweeper.sweep(&looks()).await;
-    assert_eq!((held(&store).len(), sweeper.tally.abandoned), (0, 1));
-    let why = Why::Going("its Namespace n is".to_owned());
-    assert_eq!(*told.lock(), [News::Abandoned(Left { target: target("a"), why })]);
-}
-
-/// Two kinds of lists that discovery is made of.
-fn discovery(resources: &Value) -> BTreeMap<String, (u16, Value)> {
-    let version = json!({"version": "v1", "freshness": "Current", "resources": resources});
-    let core = json!({"metadata": {}, "versions": [version]});
-    BTreeMap::from([
-        ("/api".to_owned(), (200, json!({"items": [core]}))),
-        ("/apis".to_owned(), (200, json!({"items": []}))),
-    ])
-}
-
-fn uninstall<'a>(client: &kube::Client, manners: Manners, tell: &'a dyn Fn(News)) -> Uninstall<'a> {
-    let world = crate::cluster::World::default();
-    let context = crate::cluster::context::Context::of_test(client.clone(), world, &[]);
-    Uninstall {
-        client: client.clone(),
-        settings: (*context.settings).clone(),
-        identities: Identities {
-            own: Some("system:serviceaccount:belay:guards".to_owned()),
-            ..Identities::default()
-        },
-        clock: Clock::from_server("2026-01-01T00:00:00Z".parse().unwrap()),
-        manners,
-        tell,
-    }
+    let abandon = UninstallOptions { abandon: true, ..NORMAL };
+    let (report, events) = remove_holds(&client, abandon, true, &[]).await;
+    assert_eq!((held(&store).len(), report.tally.abandoned), (0, 1));
+    assert_eq!(events, [Event::Abandoned(HeldObject { target: target("a"), reason })]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_and_is_not_terminating_is_looked_at_again_and_an_unserved_kind_is_not_gone() {
-    let maps = orphans_to_be();
-    let configmaps = json!([{"resource": "configmaps", "scope": "Namespaced", "verbs": ["list"],
-        "responseKind": {"group": "", "version": "v1", "kind": "ConfigMap"}}]);
-    let mut others = owners();
-    others.extend(discovery(&configmaps));
-    let (client, store) = server(Store { maps, others, ..Store::default() });
-    let tell = |_| {};
-    let uninstall = uninstall(&client, Manners::default(), &tell);
-    let waiting = BTreeSet::from([target("of-going"), target("of-living")]);
-    let snapshot = uninstall.snapshot().await.unwrap();
-    let upshots = attend(&snapshot, &waiting, Manner::Release).await;
-    let going = Why::Going("its owner Deployment goes is".to_owned());
-    let expected =
-        [(target("of-going"), Upshot::Stays(going)), (target("of-living"), Upshot::Free)];
-    assert_eq!(upshots, expected);
-    store.lock().others.extend(discovery(&json!([])));
-    let snapshot = uninstall.snapshot().await.unwrap();
-    let upshots = attend(&snapshot, &waiting, Manner::Release).await;
-    assert!(upshots.iter().all(|(_, upshot)| *upshot == Upshot::Stays(Why::Unserved)));
+async fn an_object_whose_kind_is_no_longer_served_is_left() {
+    let path = |name: &str| format!("/api/v1/namespaces/n/configmaps/{name}");
+    let unserved = || failure(404, "the server could not find the requested resource", ("", ""));
+    let others = ["a", "b"].map(|name| (path(name), unserved()));
+    let maps = [map("a", &[HOLD], false), map("b", &[HOLD], true)];
+    let store = Store { maps: maps.into(), others: others.into(), ..Store::default() };
+    let (client, _) = server(store);
+    let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
+    assert_eq!(left(&report), [("a", &Reason::Unserved), ("b", &Reason::Unserved)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_while_holds_are_met_is_not_clean() {
-    // Each time it is met, and each time the API server says that it is gone.
-    let gone = || ("a".to_owned(), absent("a"));
-    let instead = (0..20).map(|_| gone()).collect();
+async fn an_end_while_holds_are_found_is_not_clean() {
+    // The list has it each time, and each time the API server says that it is gone.
+    let always = BTreeMap::from([("a".to_owned(), absent("a"))]);
     let maps = BTreeMap::from([map("a", &[HOLD], false)]);
-    let (client, store) = server(Store { maps, instead, ..Store::default() });
-    let tell = |_| {};
-    let ended = uninstall(&client, Manners::default(), &tell).sweeps(&looks(), &[]).await.unwrap();
+    let (client, store) = server(Store { maps, always, ..Store::default() });
+    let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
     assert_eq!(held(&store), ["a"]);
-    assert!(!ended.is_clean());
-    assert_eq!(ended.left.iter().map(|left| &left.target).collect::<Vec<_>>(), [&target("a")]);
+    let [("a", Reason::Unknown(_))] = left(&report)[..] else { panic!("{report:?}") };
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_ends_it_though_somebody_puts_every_hold_back() {
+async fn the_time_ends_it_although_another_client_puts_every_hold_back() {
     let maps = BTreeMap::from([map("a", &[HOLD], false)]);
     let (client, store) = server(Store { maps, restless: true, ..Store::default() });
-    let tell = |_| {};
-    let manners = Manners { limit: Some(Duration::from_secs(30)), ..Manners::default() };
-    let uninstall = uninstall(&client, manners, &tell);
-    let (looks, began) = (looks(), Instant::now());
+    let began = Instant::now();
     let limit = Duration::from_secs(40);
-    let ended = tokio::time::timeout(limit, uninstall.sweeps(&looks, &[])).await;
-    let ended = ended.unwrap().unwrap();
+    let (report, _) = tokio::time::timeout(limit, for_seconds(&client, 30)).await.unwrap();
     assert!(began.elapsed() >= Duration::from_secs(30));
-    assert!(!ended.is_clean(), "{ended:?}");
-    // When it ends by itself just then, that is seen.
+    assert!(!report.is_clean(), "{report:?}");
+    // If that ends just then, the last sweep sees it.
     store.lock().restless = false;
-    let manners = Manners { limit: Some(Duration::ZERO), ..Manners::default() };
-    let uninstall = Uninstall { manners, ..uninstall };
-    assert!(uninstall.sweeps(&looks, &[]).await.unwrap().is_clean());
+    assert!(for_seconds(&client, 0).await.0.is_clean());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_ends_a_sweep_of_very_much() {
+async fn the_time_ends_a_sweep_of_many_objects() {
     let names: Vec<String> = (0..100).map(|number| format!("m{number}")).collect();
     let maps = names.iter().map(|name| map(name, &[HOLD], false)).collect();
     let (client, store) = server(Store { maps, ..Store::default() });
-    let tell = |_| {};
-    let manners = Manners { limit: Some(Duration::from_secs(1)), ..Manners::default() };
     let began = Instant::now();
-    let ended = uninstall(&client, manners, &tell).sweeps(&looks(), &[]).await.unwrap();
+    let (report, _) = for_seconds(&client, 1).await;
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    assert_eq!(ended.tally.released + held(&store).len(), 100);
-    assert!(ended.tally.released > 10 && ended.left.len() == held(&store).len(), "{ended:?}");
-    assert!(ended.left.iter().all(|left| left.why == Why::Late), "{ended:?}");
-    // Whoever comes again goes on.
-    let ended = uninstall(&client, Manners::default(), &tell).sweeps(&looks(), &[]).await.unwrap();
-    assert!(ended.is_clean() && held(&store).is_empty(), "{ended:?}");
+    assert_eq!(report.tally.released + held(&store).len(), 100);
+    assert!(report.tally.released > 10 && report.left.len() == held(&store).len(), "{report:?}");
+    assert!(report.left.iter().all(|held| held.reason == Reason::Late), "{report:?}");
+    // The next uninstall goes on.
+    let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
+    assert!(report.is_clean() && held(&store).is_empty(), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_can_ask_about_is_unread() {
+async fn a_kind_whose_api_server_does_not_answer_is_unread() {
     let (client, _) = server(Store::default());
-    let tell = |_| {};
-    let uninstall = uninstall(&client, Manners::default(), &tell);
-    assert!(uninstall.sweeps(&looks(), &[]).await.unwrap().is_clean());
+    assert!(remove_holds(&client, NORMAL, true, &[]).await.0.is_clean());
     let unknown = ["widgets.example.com".to_owned()];
-    let ended = uninstall.sweeps(&looks(), &unknown).await.unwrap();
-    assert_eq!(ended.unread, [(unknown[0].clone(), DOWN.to_owned())]);
-    assert!(!ended.is_clean());
+    let (report, _) = remove_holds(&client, NORMAL, true, &unknown).await;
+    assert_eq!(report.unread, [(unknown[0].clone(), DOWN.to_owned())]);
+    assert!(!report.is_clean());
 }
 
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
@@ -440,23 +470,27 @@ async fn read(own: (u16, Value), mutating: (u16, Value), validating: (u16, Value
         (VALIDATING.to_owned(), validating),
     ]);
     let (client, _) = server(Store { others, ..Store::default() });
-    let tell = |_| {};
-    let settings = uninstall(&client, Manners::default(), &tell).settings;
+    let settings = uninstall(&client, NORMAL, &|_| {}).settings;
     match Configurations::read(&client, &settings).await {
-        Ok(configurations) => format!("{configurations:?}"),
-        Err(NotBegun::Elsewhere { namespace, name }) => format!("{namespace:?} {name}"),
-        Err(NotBegun::Configurations(what, error)) => format!("{what}: {error}"),
+        Ok(configurations) => configurations.uids(),
+        Err(UninstallError::OtherInstallation { namespace, name }) => {
+            format!("{namespace:?} {name}")
+        }
+        Err(UninstallError::ReadConfiguration(what, error)) => format!("{what}: {error}"),
         Err(other) => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_living_belay_of_whatever_name_is_not_stripped() {
+async fn an_uninstall_stops_if_another_installation_may_live() {
     let list = |items: &[Value]| (200, json!({"metadata": {}, "items": items}));
     let none = || (404, absent("belay").1);
     let own = || configuration("belay", "hold.belay.dev", "belay");
     let ours = read((200, own()), list(&[own()]), list(&[])).await;
-    assert!(ours.contains("uid-of-belay") && ours.contains("validating: None"), "{ours}");
+    assert!(
+        ours.contains("uid-of-belay") && ours.contains("ValidatingWebhookConfiguration: None"),
+        "{ours}"
+    );
     // Of another name, by either kind, whether ours is there or not.
     let guard = |entry| list(&[configuration("guard", entry, "ops")]);
     let other = "Some(\"ops\") guard";
@@ -464,7 +498,7 @@ async fn a_living_belay_of_whatever_name_is_not_stripped() {
     assert_eq!(read((200, own()), list(&[own()]), guard("delete.belay.dev")).await, other);
     // Webhooks of others do not matter.
     let others = read(none(), guard("hold.example.com"), guard("delete.example.com")).await;
-    assert!(others.contains("mutating: None"), "{others}");
+    assert!(others.contains("MutatingWebhookConfiguration: None"), "{others}");
     // Of the same name.
     let elsewhere = configuration("belay", "hold.belay.dev", "ops");
     assert_eq!(read((200, elsewhere), list(&[]), list(&[])).await, "Some(\"ops\") belay");
@@ -502,7 +536,7 @@ fn scripted(answer: fn(&Method, &str) -> (u16, Value)) -> (kube::Client, Asked) 
 }
 
 #[tokio::test]
-async fn the_configurations_that_were_read_are_deleted_and_no_others() {
+async fn deletes_only_the_configurations_that_were_read() {
     let (client, asked) = scripted(|method, path| match (method, path.contains("/mutating")) {
         (&Method::GET, true) if path.ends_with("/belay") => {
             (200, configuration("belay", "hold.belay.dev", "belay"))
@@ -511,10 +545,9 @@ async fn the_configurations_that_were_read_are_deleted_and_no_others() {
         (&Method::GET, _) => (200, json!({"metadata": {}, "items": []})),
         _ => (200, json!({"kind": "Status", "status": "Success"})),
     });
-    let tell = |_| {};
-    let settings = uninstall(&client, Manners::default(), &tell).settings;
+    let settings = uninstall(&client, NORMAL, &|_| {}).settings;
     let configurations = Configurations::read(&client, &settings).await.unwrap();
-    configurations.delete(&client, "belay", &tell).await.unwrap();
+    configurations.delete(&client, "belay", &|_| {}).await.unwrap();
     let asked = asked.lock();
     let deletes: Vec<_> = asked.iter().filter(|(method, ..)| *method == Method::DELETE).collect();
     assert_eq!(deletes.len(), 1, "{deletes:?}");
@@ -522,8 +555,13 @@ async fn the_configurations_that_were_read_are_deleted_and_no_others() {
     assert_eq!(deletes[0].2["preconditions"]["uid"], "uid-of-belay");
 }
 
+fn own_objects<'a>(uninstall: &'a Uninstall<'_>) -> OwnObjects<'a> {
+    let Uninstall { client, settings, identities, report, .. } = uninstall;
+    OwnObjects { client, settings, own_user: identities.own.as_deref().unwrap(), report }
+}
+
 #[tokio::test]
-async fn the_lease_stays_where_nobody_knows_whether_replicas_run() {
+async fn the_lease_stays_while_it_is_unknown_whether_replicas_run() {
     let (client, asked) = scripted(|method, path| match (method, path) {
         (&Method::GET, path) if path.ends_with("/leases") => failure(500, "oops", ("", "")),
         (&Method::GET, path) if path.ends_with("/leases/belay") => {
@@ -532,16 +570,14 @@ async fn the_lease_stays_where_nobody_knows_whether_replicas_run() {
         (&Method::GET | &Method::DELETE, _) => absent("x"),
         _ => (200, Value::Null),
     });
-    let told = Mutex::new(Vec::new());
-    let tell = |news| told.lock().push(news);
-    let uninstall = uninstall(&client, Manners::default(), &tell);
-    let (clock, lease) = (uninstall.clock, Timing::default().lease);
-    let seat = seize(&client, ("belay", "belay"), "me".to_owned(), clock, lease).await;
-    uninstall.clear(&seat.unwrap().unwrap()).await;
-    let told = told.lock();
-    let Some(News::Behind(what, why)) = told.last() else { panic!("{told:?}") };
-    assert_eq!(what, "Lease belay");
-    assert!(why.starts_with("whether replicas run still is not known: "), "{why}");
+    let events = Mutex::new(Vec::new());
+    let report = |event| events.lock().push(event);
+    let uninstall = uninstall(&client, NORMAL, &report);
+    own_objects(&uninstall).delete_all(uninstall.clock.now(), async || {}).await;
+    let events = events.lock();
+    let Some(Event::Warning(text)) = events.last() else { panic!("{events:?}") };
+    let says = "Lease belay is left behind, which does no harm: it is unknown whether replicas";
+    assert!(text.starts_with(says), "{text}");
     let asked = asked.lock();
     let is_deleted = |(method, path, _): &(Method, String, Value)| {
         *method == Method::DELETE && path.contains("/leases")
@@ -567,13 +603,9 @@ async fn the_account_is_the_one_that_the_deployment_names() {
         Some("guards") => at("u", false),
         _ => absent("x"),
     });
-    let tell = |_| {};
-    let uninstall = uninstall(&client, Manners::default(), &tell);
-    let own = uninstall.identities.own.as_deref().unwrap();
-    let (client, settings) = (&uninstall.client, &uninstall.settings);
-    let remains = Remains { client, settings, own, tell: &tell };
-    let heir = remains.heir().await.unwrap().unwrap();
-    assert_eq!((heir.kind.as_str(), heir.uid.as_str()), ("ServiceAccount", "u"));
+    let uninstall = uninstall(&client, NORMAL, &|_| {});
+    let owner = own_objects(&uninstall).owner_of_replicas().await.unwrap().unwrap();
+    assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("ServiceAccount", "u"));
     let wanted = "/api/v1/namespaces/belay/serviceaccounts/guards";
     assert!(asked.lock().iter().any(|(_, path, _)| path == wanted));
 }

@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::process::ExitCode;
 
-use super::left::{ReleasedAll, because, is_step};
+use super::left::{ReleasedAll, because};
 use crate::cluster::Settings;
 use crate::cluster::uninstall::{
-    Ended, Left, Manners, News, NotBegun, Tally, Uninstall, Why, by_kind,
+    Event, HeldObject, Reason, Uninstall, UninstallError, UninstallOptions, UninstallReport,
+    count_by_kind, holds,
 };
 use crate::command::document::document;
 use crate::command::place::PlaceArguments;
@@ -21,7 +22,7 @@ const NAMED: usize = 20;
 
 pub async fn release(
     place: PlaceArguments,
-    manners: Manners,
+    options: UninstallOptions,
     timing: TimingArguments,
     output: Format,
 ) -> Result<ExitCode, CommandError> {
@@ -34,32 +35,26 @@ pub async fn release(
         settings: settings.clone(),
         identities: visitor.identities(),
         clock: visitor.clock(),
-        manners,
-        tell: &|news| {
-            tell(&news);
-            if is_step(&news) {
-                steps.borrow_mut().push(line(&news));
-            }
-        },
+        options,
+        report: &|event| record(event, &steps),
     };
-    let ended = uninstall.run().await.map_err(|not_begun| {
-        let why = why(&settings, &not_begun);
-        match not_begun {
+    let report = uninstall.run().await.map_err(|error| {
+        let why = why(&settings, &error);
+        match error {
             // To try again changes nothing of that, so the Job of the chart does
             // not.
-            NotBegun::Elsewhere { .. } => CommandError::Refused(why),
+            UninstallError::OtherInstallation { .. } => CommandError::Refused(why),
             _ => CommandError::Remote(why),
         }
     })?;
-    let (code, text) = match (manners.dry_run, ended.is_clean()) {
-        (true, _) if ended.unread.is_empty() => (0, would(&ended)),
-        (true, _) => (3, would(&ended)),
+    let (code, text) = match (options.dry_run, report.is_clean()) {
+        (true, _) => (if report.unread.is_empty() { 0 } else { 3 }, would(&report)),
         (false, true) => {
-            (0, format!("{}; nothing of belay's is left on any object\n", done(&ended.tally)))
+            (0, format!("{}; nothing of belay's is left on any object\n", report.tally))
         }
-        (false, false) => (1, rest(&ended, &visitor.me.name)),
+        (false, false) => (1, rest(&report, &visitor.me.name)),
     };
-    let said = ReleasedAll::new(&ended, manners.dry_run, steps.take(), &text);
+    let said = ReleasedAll::new(&report, options.dry_run, steps.take(), &text);
     match document(output, &said)? {
         Some(document) => print(&document)?,
         // Nobody is to miss that something is left.
@@ -70,18 +65,18 @@ pub async fn release(
 }
 
 /// Why it was not begun, or broke off, and what next.
-fn why(Settings { namespace, name, .. }: &Settings, not_begun: &NotBegun) -> String {
-    match not_begun {
-        NotBegun::Unread(why) => {
+fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> String {
+    match error {
+        UninstallError::Kinds(why) => {
             format!("cannot ask which kinds there are: {why}; nothing was changed; next: try again")
         }
-        NotBegun::Configurations(what, error) => format!(
+        UninstallError::ReadConfiguration(what, error) => format!(
             "cannot read the {what}: {}; nothing was changed; next: it takes the RBAC verbs get and \
              delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
             error
         ),
-        NotBegun::Elsewhere { namespace: other, name: own } => {
+        UninstallError::OtherInstallation { namespace: other, name: own } => {
             let other = other.as_deref().unwrap_or("NAMESPACE");
             format!(
                 "the webhook configurations {own} ask a belay that is not {namespace}/{name}, and \
@@ -89,19 +84,19 @@ fn why(Settings { namespace, name, .. }: &Settings, not_begun: &NotBegun) -> Str
                  --installation={other}/{own}"
             )
         }
-        NotBegun::Lease(error) => format!(
+        UninstallError::Lease(error) => format!(
             "cannot take the Lease {name} in namespace {namespace}: {}; nothing was changed; next: \
              it takes the RBAC verbs get, create, update and delete on leases.coordination.k8s.io \
              there",
             error
         ),
-        NotBegun::Configuration(what, error) => format!(
+        UninstallError::DeleteConfiguration(what, error) => format!(
             "cannot delete the {what}: {}; no hold was taken off; next: it takes the RBAC verb \
              delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
             error
         ),
-        NotBegun::Record(error) => format!(
+        UninstallError::Record(error) => format!(
             "cannot read which kinds belay has put holds on, in the ConfigMap {name}-held in \
              namespace {namespace}: {}; no hold was taken off; next: it takes the RBAC verb get on \
              configmaps there",
@@ -110,99 +105,46 @@ fn why(Settings { namespace, name, .. }: &Settings, not_begun: &NotBegun) -> Str
     }
 }
 
-/// One line of the log for each news.
-fn tell(news: &News) {
-    let line = line(news);
-    match news {
-        News::SeizedAgain(_)
-        | News::LeaseFails(_)
-        | News::Unserved(_)
-        | News::Unread(..)
-        | News::Fails(..)
-        | News::Abandoned(_)
-        | News::Behind(..) => tracing::warn!("{line}"),
-        _ => tracing::info!("{line}"),
-    }
-}
-
-/// News in words.
-fn line(news: &News) -> String {
-    match news {
-        News::Seized(None) => "the Lease is taken; nobody had it".to_owned(),
-        News::Seized(Some(from)) => format!("the Lease is taken from {from}"),
-        News::SeizedAgain(from) => format!("{from} had taken the Lease back; it is taken again"),
-        News::LeaseFails(why) => format!(
-            "the Lease cannot be written: {why}; it is tried again, and until it has run out no \
-             replica takes it"
-        ),
-        News::Deleted(what) => format!("deleted: {what}"),
-        News::Absent(what) => format!("already gone: {what}"),
-        News::Outwaits(time) => format!(
-            "waiting {} s, for so long whoever led may believe to lead still",
-            time.as_secs()
-        ),
-        News::Progress(tally, kinds) => format!("{}; kinds left to look at: {kinds}", done(tally)),
-        News::Unserved(kinds) => format!(
-            "nobody serves {}, on whose objects belay had holds; if only their API server is down, \
-             run this again when it is back",
-            kinds.join(", ")
-        ),
-        News::Skipped(kinds) => format!(
-            "not looked at, because they may not be listed: {}; no policy names them, nor does \
-             belay's record of holds",
-            kinds.join(", ")
-        ),
-        News::Unread(kind, why) => format!("{kind} may have holds and cannot be listed: {why}"),
-        News::Fails(kind, count, why) => {
-            format!("{count} {kind} keep their holds: {}", because(why))
+/// Writes an event to the log, and those that changed something to the steps.
+fn record(event: Event, steps: &RefCell<Vec<String>>) {
+    match event {
+        Event::Progress(text) => tracing::info!("{text}"),
+        Event::Step(text) => {
+            tracing::info!("{text}");
+            steps.borrow_mut().push(text);
         }
-        News::Waits(left) => {
-            format!("Terminating and held: {}: {}", left.target.arguments(), because(&left.why))
+        Event::Warning(text) => {
+            tracing::warn!("{text}");
+            steps.borrow_mut().push(text);
         }
-        News::StillWaiting(count) => format!(
-            "{count} objects are Terminating and held still; --abandon lets go of them though \
-             something needs them"
-        ),
-        News::Abandoned(left) => {
-            format!("ABANDONED: {}: {}", left.target.arguments(), because(&left.why))
+        Event::Fails(kind, count, reason) => {
+            tracing::warn!("{count} {kind} keep their holds: {}", because(&reason));
         }
-        News::Behind(what, why) => {
-            format!("{what} is left behind, which does no harm: {why}; delete it by hand")
+        Event::Waits(HeldObject { target, reason }) => {
+            let (what, why) = (target.arguments(), because(&reason));
+            tracing::info!("Terminating and held: {what}: {why}");
         }
-        News::Bequeathed(heir) => format!(
-            "replicas run still, so the Lease stays taken, and goes together with {heir}; next: \
-             delete that"
-        ),
-    }
-}
-
-/// What was done.
-fn done(Tally { released, let_go, abandoned }: &Tally) -> String {
-    let mut text = format!("released {}", holds(*released));
-    for (count, what) in [(*let_go, "let go of"), (*abandoned, "abandoned")] {
-        if count > 0 {
-            text.push_str(&format!(", {what} {count} that were Terminating"));
+        Event::Abandoned(HeldObject { target, reason }) => {
+            let text = format!("ABANDONED: {}: {}", target.arguments(), because(&reason));
+            tracing::warn!("{text}");
+            steps.borrow_mut().push(text);
         }
     }
-    text
-}
-
-fn holds(count: usize) -> String {
-    if count == 1 { "1 hold".to_owned() } else { format!("{count} holds") }
 }
 
 /// What a dry run has found.
-fn would(Ended { tally, left, unread }: &Ended) -> String {
+fn would(UninstallReport { tally, left, unread }: &UninstallReport) -> String {
     let mut text = String::new();
-    let stays = left.iter().filter(|left| left.why == Why::Untouched);
-    for (kind, count, _) in by_kind(stays.map(|left| (&left.target, &left.why))) {
+    let (stays, waits): (Vec<&HeldObject>, Vec<_>) =
+        left.iter().partition(|held| held.reason == Reason::DryRun);
+    for (kind, count, _) in count_by_kind(stays) {
         text.push_str(&format!("would take {} off {kind}\n", holds(count)));
     }
     if tally.let_go > 0 {
         text.push_str(&format!("would let go of {} that are Terminating\n", tally.let_go));
     }
-    for left in left.iter().filter(|left| left.why != Why::Untouched) {
-        let (what, why) = (left.target.arguments(), because(&left.why));
+    for HeldObject { target, reason } in waits {
+        let (what, why) = (target.arguments(), because(reason));
         text.push_str(&format!("would wait for {what}: {why}\n"));
     }
     for (kind, why) in unread {
@@ -215,16 +157,17 @@ fn would(Ended { tally, left, unread }: &Ended) -> String {
 }
 
 /// What is left, why, and what next.
-fn rest(Ended { tally, left, unread }: &Ended, me: &str) -> String {
-    let mut text = format!("{}; left are:", done(tally));
-    let (waits, fails): (Vec<&Left>, Vec<&Left>) = left.iter().partition(|left| left.why.may_end());
-    for left in waits.iter().take(NAMED) {
-        text.push_str(&format!("\n- {}: {}", left.target.arguments(), because(&left.why)));
+fn rest(UninstallReport { tally, left, unread }: &UninstallReport, me: &str) -> String {
+    let mut text = format!("{tally}; left are:");
+    let (waits, fails): (Vec<&HeldObject>, Vec<_>) =
+        left.iter().partition(|held| held.reason.may_end());
+    for HeldObject { target, reason } in waits.iter().take(NAMED) {
+        text.push_str(&format!("\n- {}: {}", target.arguments(), because(reason)));
     }
     if let Some(more) = waits.len().checked_sub(NAMED).filter(|more| *more > 0) {
         text.push_str(&format!("\n- and {more} more"));
     }
-    let fails = by_kind(fails.iter().map(|left| (&left.target, &left.why)));
+    let fails = count_by_kind(fails);
     for (kind, count, why) in &fails {
         text.push_str(&format!("\n- {count} {kind}: {}", because(why)));
     }
@@ -238,7 +181,7 @@ fn rest(Ended { tally, left, unread }: &Ended, me: &str) -> String {
     }
     let kinds: Vec<&str> = fails
         .iter()
-        .filter(|(_, _, why)| matches!(why, Why::Refused(_)))
+        .filter(|(_, _, why)| matches!(why, Reason::Refused(_)))
         .map(|(kind, ..)| kind.as_str())
         .chain(unread.iter().map(|(kind, _)| kind.as_str()))
         .collect();
@@ -255,28 +198,29 @@ fn rest(Ended { tally, left, unread }: &Ended, me: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::uninstall::Tally;
     use crate::decide::Cause;
     use crate::objects::ObjectRef;
 
-    fn left(name: &str, why: Why) -> Left {
+    fn left(name: &str, reason: Reason) -> HeldObject {
         let target = ObjectRef::new(("", "configmaps"), "shop", name);
-        Left { target, why }
+        HeldObject { target, reason }
     }
 
-    fn in_use() -> Why {
-        Why::InUse(vec![Cause::Finalizer("Pod shop/web".to_owned())])
+    fn in_use() -> Reason {
+        Reason::InUse(vec![Cause::Finalizer("Pod shop/web".to_owned())])
     }
 
     #[test]
     fn what_is_left_is_named_with_the_reason_and_what_next() {
-        let refused = || Why::Refused("the API server answers 403: cannot patch".to_owned());
-        let ended = Ended {
+        let refused = || Reason::Refused("the API server answers 403: cannot patch".to_owned());
+        let report = UninstallReport {
             tally: Tally { released: 1200, let_go: 2, abandoned: 0 },
             left: vec![left("a", in_use()), left("b", refused()), left("c", refused())],
             unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
         assert_eq!(
-            rest(&ended, "bob"),
+            rest(&report, "bob"),
             "released 1200 holds, let go of 2 that were Terminating; left are:\n\
              - configmaps/a -n shop: it waits for Pod shop/web\n\
              - 2 configmaps: the API server answers 403: cannot patch\n\
@@ -286,22 +230,22 @@ mod tests {
              secrets to bob, if that is what is missing, and run this again"
         );
         let many = (0..NAMED + 3).map(|n| left(&n.to_string(), in_use())).collect();
-        let ended = Ended { left: many, ..Ended::default() };
-        let text = rest(&ended, "bob");
+        let report = UninstallReport { left: many, ..UninstallReport::default() };
+        let text = rest(&report, "bob");
         assert!(text.contains("\n- and 3 more\n"), "{text}");
         assert!(!text.contains("RBAC"), "{text}");
     }
 
     #[test]
     fn a_dry_run_says_what_would_be_done() {
-        assert_eq!(would(&Ended::default()), "nothing has a hold\n");
-        let ended = Ended {
+        assert_eq!(would(&UninstallReport::default()), "nothing has a hold\n");
+        let report = UninstallReport {
             tally: Tally { let_go: 1, ..Tally::default() },
-            left: vec![left("a", Why::Untouched), left("b", Why::Untouched), left("c", in_use())],
+            left: vec![left("a", Reason::DryRun), left("b", Reason::DryRun), left("c", in_use())],
             unread: Vec::new(),
         };
         assert_eq!(
-            would(&ended),
+            would(&report),
             "would take 2 holds off configmaps\nwould let go of 1 that are Terminating\n\
              would wait for configmaps/c -n shop: it waits for Pod shop/web\n"
         );
@@ -313,12 +257,15 @@ mod tests {
             Settings { namespace: "ops".into(), name: "guard".into(), ..Settings::of_test(&[]) };
         let said = why(
             &settings,
-            &NotBegun::Elsewhere { namespace: Some("belay".to_owned()), name: "guard".to_owned() },
+            &UninstallError::OtherInstallation {
+                namespace: Some("belay".to_owned()),
+                name: "guard".to_owned(),
+            },
         );
         assert!(said.ends_with("nothing was changed; next: --installation=belay/guard"), "{said}");
         let forbidden = crate::objects::ApiError::Forbidden("cannot delete".to_owned());
-        let not_begun = NotBegun::Configuration("X guard".to_owned(), forbidden);
-        let said = CommandError::Remote(why(&settings, &not_begun)).to_string();
+        let error = UninstallError::DeleteConfiguration("X guard".to_owned(), forbidden);
+        let said = CommandError::Remote(why(&settings, &error)).to_string();
         assert!(said.starts_with("cannot delete the X guard: cannot delete"), "{said}");
         assert!(said.contains("the RBAC verb delete on mutatingwebhookconfigurations"), "{said}");
     }

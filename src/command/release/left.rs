@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cluster::uninstall::{self, Ended, News, Tally, Why};
+use crate::cluster::uninstall::{HeldObject, Reason, Tally, UninstallReport};
 use crate::command::document::{Content, NotRead, Object};
 use crate::command::hold_state::cause_text;
 use crate::objects::Kinds;
@@ -73,42 +73,26 @@ enum Cause {
     Untouched,
 }
 
-impl From<&Why> for Cause {
-    fn from(why: &Why) -> Self {
-        match why {
-            Why::InUse(_) => Self::InUse,
-            Why::Unknown(_) => Self::Unknown,
-            Why::Going(_) => Self::Going,
-            Why::Unserved => Self::Unserved,
-            Why::Stranded => Self::Stranded,
-            Why::Refused(_) => Self::Refused,
-            Why::Late => Self::Late,
-            Why::Untouched => Self::Untouched,
+impl From<&Reason> for Cause {
+    fn from(reason: &Reason) -> Self {
+        match reason {
+            Reason::InUse(_) => Self::InUse,
+            Reason::Unknown(_) => Self::Unknown,
+            Reason::Leaving(_) => Self::Going,
+            Reason::Unserved => Self::Unserved,
+            Reason::Stranded => Self::Stranded,
+            Reason::Refused(_) => Self::Refused,
+            Reason::Late => Self::Late,
+            Reason::DryRun => Self::Untouched,
         }
     }
 }
 
-/// Whether news are a step that a document tells: what is changed beside the
-/// holds that nobody needs. How far it is belongs into the log alone.
-pub fn is_step(news: &News) -> bool {
-    matches!(
-        news,
-        News::Seized(_)
-            | News::SeizedAgain(_)
-            | News::Deleted(_)
-            | News::Absent(_)
-            | News::Unserved(_)
-            | News::Skipped(_)
-            | News::Abandoned(_)
-            | News::Behind(..)
-            | News::Bequeathed(_)
-    )
-}
-
 impl ReleasedAll {
     /// Of what came of it, and of what is said of that.
-    pub fn new(ended: &Ended, dry_run: bool, steps: Vec<String>, text: &str) -> Self {
-        let Ended { tally: Tally { released, let_go, abandoned }, left, unread } = ended;
+    pub fn new(report: &UninstallReport, dry_run: bool, steps: Vec<String>, text: &str) -> Self {
+        let UninstallReport { tally, left, unread } = report;
+        let Tally { released, let_go, abandoned } = tally;
         // Whoever is not among these is named by its plural.
         let kinds = Kinds::default();
         let not_read = unread
@@ -128,37 +112,44 @@ impl ReleasedAll {
 }
 
 impl Left {
-    fn new(uninstall::Left { target, why }: &uninstall::Left, kinds: &Kinds) -> Self {
-        let waits_for = match why {
-            Why::InUse(causes) => causes.iter().map(cause_text).collect(),
+    fn new(HeldObject { target, reason }: &HeldObject, kinds: &Kinds) -> Self {
+        let waits_for = match reason {
+            Reason::InUse(causes) => causes.iter().map(cause_text).collect(),
             _ => Vec::new(),
         };
-        Self { object: Object::of(target, kinds), cause: why.into(), says: because(why), waits_for }
+        Self {
+            object: Object::of(target, kinds),
+            cause: reason.into(),
+            says: because(reason),
+            waits_for,
+        }
     }
 }
 
 /// What keeps a hold where it is.
-pub fn because(why: &Why) -> String {
-    match why {
-        Why::InUse(causes) => {
+pub fn because(reason: &Reason) -> String {
+    match reason {
+        Reason::InUse(causes) => {
             let causes: Vec<String> = causes.iter().map(cause_text).collect();
             format!("it waits for {}", causes.join(", "))
         }
-        Why::Unknown(why) => format!("it is not known whether something needs it: {why}"),
-        Why::Going(why) => {
+        Reason::Unknown(why) => format!("it is not known whether something needs it: {why}"),
+        Reason::Leaving(why) => {
             format!("it is not Terminating yet, and would go without its hold: {why}")
         }
-        Why::Unserved => "nobody serves its kind now".to_owned(),
-        Why::Stranded => "its Namespace was forced away, and nothing in it can be written; next: \
+        Reason::Unserved => "nobody serves its kind now".to_owned(),
+        Reason::Stranded => {
+            "its Namespace was forced away, and nothing in it can be written; next: \
                           make the Namespace again, and run this again"
-            .to_owned(),
-        Why::Refused(why) => why.clone(),
-        Why::Late => {
+                .to_owned()
+        }
+        Reason::Refused(why) => why.clone(),
+        Reason::Late => {
             "the time was up before its turn came; next: the same again, it goes on where \
                       this ended"
                 .to_owned()
         }
-        Why::Untouched => "it is not Terminating".to_owned(),
+        Reason::DryRun => "it is not Terminating".to_owned(),
     }
 }
 
@@ -174,32 +165,26 @@ mod tests {
     fn programs_read_what_is_left_and_why() {
         let target = ObjectRef::new(("", "configmaps"), "shop", "a");
         let user = decide::Cause::Finalizer("Pod shop/web".to_owned());
-        let left = |why| uninstall::Left { target: target.clone(), why };
-        let ended = Ended {
+        let left = |reason| HeldObject { target: target.clone(), reason };
+        let report = UninstallReport {
             tally: Tally { released: 3, let_go: 2, abandoned: 1 },
-            left: vec![left(Why::InUse(vec![user])), left(Why::Late)],
+            left: vec![left(Reason::InUse(vec![user])), left(Reason::Late)],
             unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
-        let said = ReleasedAll::new(&ended, false, vec!["deleted: x".to_owned()], "a\n- b");
+        let said = ReleasedAll::new(&report, false, vec!["deleted: x".to_owned()], "a\n- b");
         let json = document(Format::Json, &said).unwrap().unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&json["kind"], &json["released"]), (&"ReleasedAll".into(), &3.into()));
         let first = &json["left"][0];
         assert_eq!(first["object"]["typed"], "configmaps/a -n shop");
-        assert_eq!((&first["cause"], &first["waitsFor"][0]), (&"InUse".into(), &words_of(&ended)));
+        assert_eq!((&first["cause"], &first["waitsFor"][0]), (&"InUse".into(), &words_of(&report)));
         assert_eq!(json["left"][1]["cause"], "Late");
         assert_eq!(json["notRead"][0]["why"], "secrets is forbidden: no");
         assert_eq!((&json["steps"][0], &json["lines"][1]), (&"deleted: x".into(), &"- b".into()));
     }
 
-    fn words_of(ended: &Ended) -> serde_json::Value {
-        let Why::InUse(causes) = &ended.left[0].why else { panic!() };
+    fn words_of(report: &UninstallReport) -> serde_json::Value {
+        let Reason::InUse(causes) = &report.left[0].reason else { panic!() };
         cause_text(&causes[0]).into()
-    }
-
-    #[test]
-    fn how_far_it_is_stands_in_the_log_alone() {
-        assert!(is_step(&News::Deleted("x".to_owned())));
-        assert!(!is_step(&News::Progress(Tally::default(), 3)));
     }
 }

@@ -18,7 +18,7 @@ use super::screen::FormatArguments;
 use super::target::TargetArguments;
 use super::timing::TimingArguments;
 use super::{CommandError, block_on};
-use crate::cluster::uninstall::Manners;
+use crate::cluster::uninstall::UninstallOptions;
 
 /// How long to wait for one object to go.
 const USUAL: u64 = 20;
@@ -75,8 +75,8 @@ pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
     let output = output.output;
     if all {
         let limit = timeout.map(Duration::from_secs);
-        let manners = Manners { abandon, dry_run, limit };
-        return block_on(all::release(place, manners, timing, output))?;
+        let options = UninstallOptions { abandon, dry_run, limit };
+        return block_on(all::release(place, options, timing, output))?;
     }
     // clap asks for nothing that what is there excludes.
     if abandon || dry_run {

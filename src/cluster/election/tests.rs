@@ -1,0 +1,144 @@
+//! An uninstall takes the Lease, from an API server that is a script.
+
+use std::sync::Arc;
+
+use http::Method;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::local_api::{failure, local_client};
+use crate::cluster::{Clock, World};
+
+const NOW: i64 = 1_767_268_800;
+
+fn at(second: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_second(NOW + second).unwrap()
+}
+
+/// Its plural and name.
+const LEASE: (&str, &str) = ("leases", "belay");
+
+/// An API server with one Lease, whose version grows with every write.
+/// `None`: not even its namespace is there.
+fn server(lease: Option<Value>) -> (kube::Client, Arc<Mutex<Option<Value>>>) {
+    let stored = Arc::new(Mutex::new(lease));
+    let kept = stored.clone();
+    let client = local_client(move |request| {
+        let (parts, mut body) = request.into_parts();
+        let mut stored = kept.lock();
+        Some(match (stored.as_mut(), parts.method) {
+            (None, _) => failure(404, "none", LEASE),
+            (Some(lease), Method::GET) if lease.is_null() => failure(404, "none", LEASE),
+            (Some(lease), Method::GET) => (200, lease.clone()),
+            (Some(lease), _) => {
+                let version = |lease: &Value| {
+                    let text = lease.pointer("/metadata/resourceVersion")?;
+                    text.as_str()?.parse::<u32>().ok()
+                };
+                if version(lease) == version(&body) {
+                    let version = version(lease).unwrap_or_default() + 1;
+                    body["metadata"]["resourceVersion"] = json!(version.to_string());
+                    *lease = body.clone();
+                    (200, body)
+                } else {
+                    failure(409, "no", LEASE)
+                }
+            }
+        })
+    });
+    (client, stored)
+}
+
+fn led_by(holder: &str, renewed: i64) -> Value {
+    let time = at(renewed).to_string();
+    json!({"metadata": {"name": "belay", "resourceVersion": "7"}, "spec": {
+        "holderIdentity": holder, "renewTime": time, "acquireTime": time,
+        "leaseDurationSeconds": 15, "leaseTransitions": 1}})
+}
+
+/// An uninstall with these intervals, and the Lease in the API server.
+fn uninstall(lease: Option<Value>, timing: &str) -> (Context, Arc<Mutex<Option<Value>>>) {
+    let (client, stored) = server(lease);
+    let world = World { clock: Clock::from_server(at(5)), ..World::default() };
+    let mut context = Context::of_test(client, world, &[]);
+    let mut settings = (*context.settings).clone();
+    settings.replica = "me".to_owned();
+    settings.timing = timing.parse().unwrap();
+    context.settings = Arc::new(settings);
+    (context, stored)
+}
+
+fn spec(stored: &Mutex<Option<Value>>) -> Spec {
+    lease_spec(&serde_json::from_value(stored.lock().clone().unwrap()).unwrap())
+}
+
+/// Another replica has written the Lease.
+fn taken_by_b() -> Option<Value> {
+    let mut lease = led_by("b", 10);
+    lease["metadata"]["resourceVersion"] = json!("20");
+    Some(lease)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
+    let (context, stored) = uninstall(Some(led_by("a", 0)), "lease.uninstall=120");
+    let election = Election::of_uninstall(&context);
+    let previous = election.take_over().await.unwrap().unwrap();
+    let acts_for = Duration::from_secs(15);
+    assert_eq!(previous, PreviousLeader { name: Some("a".to_owned()), acts_for });
+    let timing::Lease { duration, skew, uninstall, .. } = Timing::default().lease;
+    for name in ["a", "b"] {
+        // By a clock that is a minute ahead, and one that is behind.
+        for now in [-60, 5, 65] {
+            let me = Candidate { name, duration, skew, takes_over: false };
+            let stand = evaluate(&spec(&stored), me, at(now));
+            assert!(matches!(stand, LeaseDecision::StandBy { .. }), "{name} at {now}: {stand:?}");
+        }
+    }
+    // A replica takes it back all the same; the next renewal takes it again.
+    *stored.lock() = taken_by_b();
+    let _ = tokio::time::timeout(renewal(uninstall) * 3 / 2, election.run_candidate()).await;
+    assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
+    assert_eq!(spec(&stored).duration, Some(uninstall));
+    // After it was given up, any replica may have it at once.
+    election.step_down().await.unwrap();
+    let me = Candidate { name: "b", duration, skew, takes_over: false };
+    assert_eq!(evaluate(&spec(&stored), me, at(40)), LeaseDecision::Acquire);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uninstall_waits_for_a_leader_that_looks_dead_and_creates_a_missing_lease() {
+    // It is dead, or its clock is ten minutes behind.
+    let (context, _) = uninstall(Some(led_by("a", -600)), "lease.uninstall=120");
+    let previous = Election::of_uninstall(&context).take_over().await.unwrap().unwrap();
+    assert_eq!(previous.acts_for, Duration::from_secs(15));
+    let (context, stored) = uninstall(Some(Value::Null), "lease.uninstall=120");
+    let previous = Election::of_uninstall(&context).take_over().await.unwrap().unwrap();
+    assert_eq!((previous.name, previous.acts_for), (None, Duration::ZERO));
+    assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
+    let (context, _) = uninstall(None, "lease.uninstall=120");
+    assert_eq!(Election::of_uninstall(&context).take_over().await, Ok(None));
+}
+
+#[tokio::test]
+async fn an_uninstall_waits_for_a_leader_with_longer_intervals() {
+    let short = "lease.duration=4,lease.skew=0.5,lease.request=1,lease.uninstall=40";
+    for (written, acts_for) in [(4, 4), (15, 15), (120, 15)] {
+        let mut lease = led_by("a", 0);
+        lease["spec"]["leaseDurationSeconds"] = json!(written);
+        let (context, _) = uninstall(Some(lease), short);
+        let previous = Election::of_uninstall(&context).take_over().await.unwrap();
+        assert_eq!(previous.unwrap().acts_for, Duration::from_secs(acts_for));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uninstall_does_not_give_up_the_lease_of_a_replica() {
+    let (context, stored) = uninstall(Some(led_by("a", 0)), "lease.uninstall=120");
+    let election = Election::of_uninstall(&context);
+    election.take_over().await.unwrap();
+    *stored.lock() = taken_by_b();
+    election.step_down().await.unwrap();
+    assert_eq!(spec(&stored).holder.as_deref(), Some("b"));
+}

@@ -1,0 +1,86 @@
+//! The write of one hold: a patch that tests what was read, repeated where another
+//! client was faster. The leader and an uninstall write holds by it.
+
+use serde_json::Value;
+
+use crate::cluster::api::Detail;
+use crate::cluster::context::Context;
+use crate::cluster::release::{Response, Target};
+use crate::cluster::world::Place;
+use crate::hold::{Answer, Plan, TargetState, plan_patch};
+use crate::objects::ApiError;
+
+/// How often a write is repeated because another client changed the object first.
+const TRIES: usize = 5;
+
+/// What decides about the holds of objects that are not Terminating.
+pub trait HoldPlanner {
+    /// Why a hold stays although no policy wants it.
+    type Keep;
+
+    /// The plan for an object as it was read live.
+    async fn plan(&self, target: &Target, object: &Value) -> Result<Plan, Self::Keep>;
+}
+
+/// What came of a look at an object.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome<K> {
+    /// Its hold is as it should be, or the object does not exist.
+    Settled,
+    /// Its hold was written; what was done.
+    Written(&'static str),
+    /// It is Terminating under the hold. A release decides whether the hold may go.
+    Terminating(TargetState),
+    /// The hold stays for this reason.
+    Kept(K),
+    /// Its Namespace does not exist, so it can't be written.
+    Stranded,
+    /// It can't be read or written. `NotFound`: its kind is not served.
+    Failed(ApiError),
+}
+
+/// Reads an object live and writes its hold as planned.
+pub async fn write_hold<P: HoldPlanner>(
+    context: &Context,
+    place: &Place,
+    planner: &P,
+) -> Outcome<P::Keep> {
+    let client = &context.client;
+    let target = Target::at(&context.world.read(), place);
+    let target = Target { detail: Detail::Metadata, ..target };
+    let mut refused = None;
+    for _ in 0..=TRIES {
+        let (state, object) = match target.get(client).await {
+            Response { answer: Answer::Done(state), object: Ok(object) } => (state, object),
+            Response { answer: Answer::Missing { .. }, .. } => return Outcome::Settled,
+            Response { object, .. } => return failed(object),
+        };
+        if state.deleted.is_some() && state.hold.is_some() {
+            return Outcome::Terminating(state);
+        }
+        let plan = match planner.plan(&target, &object).await {
+            Ok(plan) => plan,
+            Err(why) => return Outcome::Kept(why),
+        };
+        let patch = plan_patch(&plan, &state.uid, &state.version);
+        let (Some(patch), Some(change)) = (patch, plan.action()) else { return Outcome::Settled };
+        // If no other client has changed it, the API server refuses the change itself.
+        if let Some((_, error)) = refused.take_if(|(version, _)| *version == state.version) {
+            return Outcome::Failed(error);
+        }
+        let Response { answer, object } = target.patch(client, &patch).await;
+        context.metrics.hold_changed(change, matches!(answer, Answer::Done(_)));
+        match (answer, object) {
+            (Answer::Done(_), _) => return Outcome::Written(change),
+            (Answer::Missing { namespace: true }, _) => return Outcome::Stranded,
+            (Answer::Missing { namespace: false }, _) => return Outcome::Settled,
+            (Answer::Refused, Err(error)) => refused = Some((state.version, error)),
+            (_, object) => return failed(object),
+        }
+    }
+    Outcome::Failed(ApiError::Other("other clients change it all the time".to_owned()))
+}
+
+fn failed<K>(object: Result<Value, ApiError>) -> Outcome<K> {
+    Outcome::Failed(object.err().unwrap_or_else(|| ApiError::Other("no answer".to_owned())))
+}

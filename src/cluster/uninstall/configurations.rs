@@ -1,0 +1,138 @@
+//! The webhook configurations: an uninstall deletes those of its installation, and
+//! does nothing while there are those of another one.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::ResourceExt as _;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use serde_json::Value;
+
+use super::UninstallError;
+use super::own_objects::delete;
+use super::report::Event;
+use crate::cluster::context::Settings;
+use crate::cluster::pace::within;
+use crate::cluster::registration::manifests::WEBHOOKS;
+use crate::objects::ApiError;
+
+/// First the kind by which new objects get holds.
+fn kinds() -> [ApiResource; 2] {
+    [
+        ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+        ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+    ]
+}
+
+fn webhooks(configuration: &DynamicObject) -> impl Iterator<Item = &Value> {
+    configuration.data.get("webhooks").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The namespace of the Service of a webhook.
+fn namespace(webhook: &Value) -> Option<&str> {
+    webhook.pointer("/clientConfig/service/namespace")?.as_str()
+}
+
+/// Whether it is one of belay's, whatever its name.
+fn is_of_belay(configuration: &DynamicObject) -> bool {
+    webhooks(configuration)
+        .any(|webhook| WEBHOOKS.iter().any(|known| webhook["name"] == known.name))
+}
+
+/// The namespace of that belay, if it is known.
+fn installed_in(configuration: &DynamicObject) -> Option<String> {
+    webhooks(configuration).find_map(namespace).map(str::to_owned)
+}
+
+async fn list(client: &kube::Client, kind: &ApiResource) -> Result<Vec<DynamicObject>, ApiError> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
+    Ok(within(api.list(&ListParams::default())).await?.items)
+}
+
+/// An installation whose webhook configurations exist, as NAMESPACE/NAME.
+pub async fn installed(client: &kube::Client) -> Result<Option<String>, ApiError> {
+    for kind in kinds() {
+        let all = list(client, &kind).await?;
+        if let Some(found) = all.iter().find(|configuration| is_of_belay(configuration)) {
+            let name = found.name_any();
+            return Ok(Some(match installed_in(found) {
+                Some(namespace) => format!("{namespace}/{name}"),
+                None => name,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The webhook configurations of an installation, as they were read.
+#[derive(Debug)]
+pub struct Configurations(Vec<(ApiResource, Option<DynamicObject>)>);
+
+impl Configurations {
+    /// Reads them. It is an error if there are those of another installation: it may
+    /// live, and would lose its holds.
+    pub async fn read(client: &kube::Client, settings: &Settings) -> Result<Self, UninstallError> {
+        let name = &settings.name;
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for kind in kinds() {
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+            let unread = |what: &str| {
+                let what = format!("{}{what}", kind.kind);
+                move |error| UninstallError::ReadConfiguration(what, error)
+            };
+            let found = within(api.get_opt(name)).await.map_err(unread(&format!(" {name}")))?;
+            others.extend(match list(client, &kind).await {
+                // An account that may read only this one was told which one it is.
+                Err(ApiError::Forbidden(_)) => Vec::new(),
+                all => all.map_err(unread("s"))?,
+            });
+            own.push((kind, found));
+        }
+        let found = own.iter().filter_map(|(_, found): &(_, Option<_>)| found.as_ref());
+        let namespaces: Vec<&str> = found.flat_map(webhooks).filter_map(namespace).collect();
+        if let Some(other) = namespaces.into_iter().find(|other| *other != settings.namespace) {
+            let namespace = Some(other.to_owned());
+            return Err(UninstallError::OtherInstallation { namespace, name: name.clone() });
+        }
+        others.retain(|other| other.name_any() != *name && is_of_belay(other));
+        match others.first() {
+            Some(other) => Err(UninstallError::OtherInstallation {
+                namespace: installed_in(other),
+                name: other.name_any(),
+            }),
+            None => Ok(Self(own)),
+        }
+    }
+
+    /// The uid of each that was found, for tests.
+    #[cfg(test)]
+    pub fn uids(&self) -> String {
+        let uid = |(kind, found): &(ApiResource, Option<DynamicObject>)| {
+            format!("{}: {:?}", kind.kind, found.as_ref().and_then(DynamicObject::uid))
+        };
+        self.0.iter().map(uid).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Deletes them, but none that has been created in their place.
+    pub async fn delete(
+        &self,
+        client: &kube::Client,
+        name: &str,
+        report: &dyn Fn(Event),
+    ) -> Result<(), UninstallError> {
+        for (kind, found) in &self.0 {
+            let what = format!("{} {name}", kind.kind);
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
+            let is_deleted = match found {
+                Some(found) => delete(&api, name, found.uid()).await,
+                None => Ok(false),
+            };
+            match is_deleted {
+                Ok(true) => report(Event::Step(format!("deleted: {what}"))),
+                Ok(false) => report(Event::Step(format!("already gone: {what}"))),
+                Err(error) => return Err(UninstallError::DeleteConfiguration(what, error)),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! The objects that belay keeps in the cluster for itself. An uninstall deletes them
+//! once no object has a hold.
+
+use std::fmt::Debug;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::core::NamespaceResourceScope;
+use kube::{Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::report::Event;
+use crate::cluster::certificates::{is_running, replica_label};
+use crate::cluster::context::Settings;
+use crate::cluster::exemption;
+use crate::cluster::journal::replica::LABEL as JOURNAL;
+use crate::cluster::pace::within;
+use crate::cluster::secret::is_own;
+use crate::objects::ApiError;
+use crate::policy::api::DeletionApproval;
+
+/// Deletes an object by its name. Returns whether it existed.
+pub async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>) -> Result<bool, ApiError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let same = Preconditions { uid, ..Preconditions::default() };
+    match within(api.delete(name, &DeleteParams::default().preconditions(same))).await {
+        Ok(_) => Ok(true),
+        Err(ApiError::NotFound) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The objects of one installation.
+pub struct OwnObjects<'a> {
+    pub client: &'a kube::Client,
+    pub settings: &'a Settings,
+    /// The user name of belay's own account, which records exemptions.
+    pub own_user: &'a str,
+    pub report: &'a dyn Fn(Event),
+}
+
+impl OwnObjects<'_> {
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    }
+
+    /// Deletes them all, the Lease last. While replicas run, the Lease stays and is not
+    /// theirs, or they would create the rest again. Their Deployment or account owns it
+    /// then, so that the garbage collector deletes it with that.
+    pub async fn delete_all(&self, now: Timestamp, renew_lease: impl AsyncFnOnce()) {
+        self.delete_records().await;
+        let (name, leases) = (&self.settings.name, self.api::<Lease>());
+        let running = match self.delete_replicas(&leases, now).await {
+            Ok(running) => running,
+            // A replica that runs would take a Lease that does not exist, and create
+            // the rest again.
+            Err(error) => {
+                let why = format!("it is unknown whether replicas still run: {error}");
+                return self.left_behind(&format!("Lease {name}"), why);
+            }
+        };
+        let owner = if running.is_empty() { Ok(None) } else { self.owner_of_replicas().await };
+        match owner {
+            Err(error) => self.left_behind(&format!("Lease {name}"), error),
+            Ok(None) => self.delete(&leases, "Lease", name, None).await,
+            Ok(Some(owner)) => {
+                renew_lease().await;
+                let owned = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
+                for name in running.iter().chain([name]) {
+                    let parameters = PatchParams::default();
+                    match within(leases.patch_metadata(name, &parameters, &owned)).await {
+                        Ok(_) | Err(ApiError::NotFound) => {}
+                        Err(error) => self.left_behind(&format!("Lease {name}"), error),
+                    }
+                }
+                (self.report)(Event::Step(format!(
+                    "replicas run still, so the Lease stays taken, and goes together with {} {}; \
+                     next: delete that",
+                    owner.kind, owner.name
+                )));
+            }
+        }
+    }
+
+    /// Deletes an object, and reports it.
+    async fn delete<K>(&self, api: &Api<K>, kind: &str, name: &str, uid: Option<String>)
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        match delete(api, name, uid).await {
+            Ok(true) => (self.report)(Event::Step(format!("deleted: {kind} {name}"))),
+            Ok(false) => {}
+            Err(error) => self.left_behind(&format!("{kind} {name}"), error),
+        }
+    }
+
+    fn left_behind(&self, what: &str, why: impl ToString) {
+        (self.report)(Event::Warning(format!(
+            "{what} is left behind, which does no harm: {}; delete it by hand",
+            why.to_string()
+        )));
+    }
+
+    /// The items of a list that may be missing as a whole, with its namespace or kind.
+    fn listed<T>(&self, what: &str, list: Result<Vec<T>, ApiError>) -> Vec<T> {
+        match list {
+            Ok(list) => list,
+            Err(ApiError::NotFound) => Vec::new(),
+            Err(error) => {
+                self.left_behind(what, error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Deletes all but Leases.
+    async fn delete_records(&self) {
+        let name = &self.settings.name;
+        let maps: Api<ConfigMap> = self.api();
+        self.delete(&maps, "ConfigMap", &format!("{name}-held"), None).await;
+        let journals = ListParams::default().labels(&format!("{JOURNAL}={name}"));
+        let journals = within(maps.list_metadata(&journals)).await.map(|list| list.items);
+        for map in self.listed("the journals (ConfigMaps)", journals) {
+            self.delete(&maps, "ConfigMap", &map.name_any(), map.uid()).await;
+        }
+        let secrets: Api<Secret> = self.api();
+        for name in [format!("{name}-tls"), format!("{name}-path")] {
+            let secret = within(secrets.get_metadata(&name)).await.map(|secret| vec![secret]);
+            let found = self.listed(&format!("Secret {name}"), secret);
+            // The content of others is theirs.
+            for secret in found.iter().filter(|secret| is_own(&secret.metadata)) {
+                self.delete(&secrets, "Secret", &name, secret.uid()).await;
+            }
+        }
+        let approvals: Api<DeletionApproval> = Api::all(self.client.clone());
+        let all = within(approvals.list(&ListParams::default())).await.map(|list| list.items);
+        for approval in self.listed("DeletionApprovals", all) {
+            let name = approval.name_any();
+            if exemption::is_recorded(&name) && approval.spec.approver == self.own_user {
+                self.delete(&approvals, "DeletionApproval", &name, approval.uid()).await;
+            }
+        }
+    }
+
+    /// Deletes the Leases of replicas that no longer run. Returns the names of the others.
+    async fn delete_replicas(
+        &self,
+        leases: &Api<Lease>,
+        now: Timestamp,
+    ) -> Result<Vec<String>, ApiError> {
+        let labels = replica_label(&self.settings.name);
+        let list = within(leases.list(&ListParams::default().labels(&labels))).await?;
+        let due = self.settings.timing.certificates.due;
+        let mut running = Vec::new();
+        for lease in list.items {
+            if is_running(&lease, due, now) {
+                running.push(lease.name_any());
+            } else {
+                self.delete(leases, "Lease", &lease.name_any(), lease.uid()).await;
+            }
+        }
+        Ok(running)
+    }
+
+    /// What is deleted when belay is: the Deployment of the replicas, or else their
+    /// account. `None`: neither exists.
+    pub async fn owner_of_replicas(&self) -> Result<Option<OwnerReference>, ApiError> {
+        let deployment = self.owner::<Deployment>(&self.settings.name).await;
+        if let Ok(Some(owner)) = deployment {
+            return Ok(Some(owner));
+        }
+        let account = self.own_user.rsplit(':').next().unwrap_or_default();
+        match self.owner::<ServiceAccount>(account).await {
+            Ok(None) => deployment,
+            account => account,
+        }
+    }
+
+    /// The object of this kind and name, as an owner.
+    async fn owner<K>(&self, name: &str) -> Result<Option<OwnerReference>, ApiError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let found = within(self.api::<K>().get_metadata_opt(name)).await?;
+        Ok(found.map(|found| OwnerReference {
+            api_version: K::api_version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            name: found.name_any(),
+            uid: found.uid().unwrap_or_default(),
+            ..OwnerReference::default()
+        }))
+    }
+}

@@ -1,0 +1,79 @@
+//! One object that is Terminating under the hold: it is released if nothing needs it, by
+//! the release of the leader. If something needs it, it stays, unless it is abandoned.
+
+use super::UninstallOptions;
+use super::report::Reason;
+use crate::cluster::Snapshot;
+use crate::cluster::release::{Response, Target, by_hand};
+use crate::cluster::world::Place;
+use crate::hold::{Answer, Count};
+use crate::objects::ApiError;
+
+/// What was found out about a Terminating object, and done.
+pub enum Found {
+    /// It has no hold, or does not exist, or is not Terminating.
+    Nothing,
+    /// It is released, or would be in a dry run.
+    Released,
+    /// It is released in spite of this reason.
+    Abandoned(Reason),
+    /// Its release has begun.
+    Releasing,
+    /// It keeps its hold for this reason.
+    Kept(Reason),
+}
+
+/// Looks at one Terminating object live, and has it released.
+pub async fn look_at_terminating(
+    snapshot: &Snapshot,
+    place: &Place,
+    UninstallOptions { abandon, dry_run, .. }: UninstallOptions,
+) -> Found {
+    let context = &snapshot.context;
+    let target = Target::at(&context.world.read(), place);
+    let unknown = |why: &str| Found::Kept(Reason::Unknown(why.to_owned()));
+    let (state, object) = match target.get(&context.client).await {
+        Response { answer: Answer::Done(state), object: Ok(object) } => (state, object),
+        Response { answer: Answer::Missing { .. }, .. } => return Found::Nothing,
+        Response { object: Err(ApiError::NotFound), .. } => return Found::Kept(Reason::Unserved),
+        Response { object: Err(error), .. } => return unknown(&error.to_string()),
+        Response { object: Ok(_), .. } => return unknown("the API server gave no clear answer"),
+    };
+    if state.hold.is_none() || state.deleted.is_none() {
+        return Found::Nothing;
+    }
+    let reason = match unknown_policies(snapshot) {
+        Some(reason) => Some(reason),
+        None => match by_hand::look(context, &snapshot.reader, place, &object).await {
+            Count::Free(_) => None,
+            Count::Kept(causes) => Some(Reason::InUse(causes)),
+            Count::Unknown(why) => Some(Reason::Unknown(why.to_string())),
+            Count::Read(_) => Some(Reason::Unknown("its users can't be read".to_owned())),
+        },
+    };
+    match reason {
+        reason if abandon && !dry_run => match by_hand::take_off(context, place, state).await {
+            Answer::Done(_) => reason.map_or(Found::Released, Found::Abandoned),
+            Answer::Missing { namespace: false } => Found::Nothing,
+            Answer::Missing { namespace: true } => Found::Kept(Reason::Stranded),
+            Answer::Refused => unknown("another client has changed it meanwhile"),
+            Answer::Lost => unknown("the API server gave no clear answer"),
+            Answer::Failed(why) => Found::Kept(Reason::Refused(why.to_string())),
+        },
+        Some(reason) => Found::Kept(reason),
+        None if dry_run => Found::Released,
+        None if snapshot.put_waiting(place, &object) => Found::Releasing,
+        None => unknown("it can't be read"),
+    }
+}
+
+/// Why it is unknown which policies there are; `None`: they are known.
+fn unknown_policies(snapshot: &Snapshot) -> Option<Reason> {
+    if snapshot.context.world.read().known {
+        return None;
+    }
+    let unread = snapshot.unread();
+    let why = unread.iter().map(|unread| format!("{}: {}", unread.resource, unread.why));
+    let why = why.collect::<Vec<_>>().join("; ");
+    Some(Reason::Unknown(format!("what is protected cannot be read: {why}")))
+}
