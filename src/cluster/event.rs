@@ -15,7 +15,8 @@ pub(super) const COMPONENT: &str = "belay";
 /// The namespace of Events about cluster-scoped objects.
 const OUTSIDE: &str = "default";
 
-/// The object of an Event.
+/// The object of an Event. An Event names it by version and kind, where an `ObjectRef` has the
+/// plural.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct InvolvedObject {
     pub(super) api_version: String,

@@ -40,13 +40,7 @@ pub fn approval_of(
         Source::Label(_) => None,
     });
     let spec = DeletionApprovalSpec {
-        target_ref: TargetRef {
-            group: target.group.clone(),
-            resource: target.resource.clone(),
-            namespace: target.namespace.clone(),
-            name: target.name.clone(),
-            uid: uid.clone(),
-        },
+        target_ref: TargetRef::new(target, uid),
         approver: own.to_owned(),
         reason: reason.chars().take(REASON).collect(),
         expiration_time: Time(until),

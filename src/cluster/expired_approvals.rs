@@ -97,14 +97,14 @@ async fn is_terminating(
     world: &SharedWorld,
     approval: &Approval,
 ) -> Result<bool, ApiError> {
+    let object = &approval.object;
     let info = {
         let kinds = &world.read().graph.kinds;
-        let kind = kinds.find_resource(&approval.group, &approval.resource);
+        let kind = kinds.find_resource(&object.group, &object.resource);
         kind.map(|kind| kinds.info(kind).clone())
     };
     let Some(info) = info else { return Ok(false) };
-    let (namespace, name) = (approval.namespace.as_str(), approval.object.as_str());
-    let read = api::object(client, &info, namespace, name, Detail::Metadata);
+    let read = api::object(client, &info, &object.namespace, &object.name, Detail::Metadata);
     let Some(json) = within(read).await? else { return Ok(false) };
     let object = serde_json::from_str::<Object<'_>>(&json).ok();
     // Another object of that name is none of this approval's.

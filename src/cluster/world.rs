@@ -64,7 +64,8 @@ pub struct World {
     pub clock: Clock,
 }
 
-/// Kind, namespace and name of an object.
+/// Kind, namespace and name of an object. The kind is a number of the world's graph, so that a
+/// lookup costs no strings; elsewhere an `ObjectRef` names an object.
 pub type Place = (KindId, String, String);
 
 /// Objects that are Terminating under the hold, and which of them to look at.

@@ -7,15 +7,16 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::document::{Content, List, Object, document};
-use super::duration::age;
+use super::document::{List, Object};
+use super::duration::format_age;
 use super::place::{NearArguments, PlaceArguments};
-use super::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
+use super::report::{OutputArguments, Report, View};
+use super::screen::{Field, Tone};
+use super::session::UserSession;
 use super::target::situation;
-use super::visitor::Visitor;
-use super::{CommandError, block_on, print};
+use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
-use crate::objects::{Kinds, ObjectRef, is_namespace};
+use crate::objects::{Kinds, ObjectRef};
 use crate::policy::api::{Action, DeletionApproval, Scope};
 use crate::policy::{Approval, ObjectFacts, Policy};
 
@@ -40,27 +41,26 @@ pub fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
 
 async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
     let ApprovalsArguments { near, output, place } = arguments;
-    let visitor = Visitor::open(place).await?;
-    let all = visitor.all::<DeletionApproval>().await?;
-    let now = visitor.now();
+    let session = UserSession::open(place).await?;
+    let all = session.list_all::<DeletionApproval>().await?;
+    let now = session.now();
     let compiled: Vec<_> = all.iter().filter_map(Approval::compile).collect();
-    let mut given = given(all, near.namespace.as_deref(), output.all, now);
+    let mut given = select_approvals(all, near.namespace.as_deref(), output.all, now);
     // Who may read approvals alone is told when they end.
-    if let Ok(snapshot) = visitor.rules().await {
+    if let Ok(snapshot) = session.read_rules().await {
         for given in given.iter_mut().filter(|given| given.in_force && given.exempts.is_empty()) {
             if let Some(approval) = compiled.iter().find(|one| one.name == given.name) {
                 given.uncounted = uncounted(&snapshot, approval).await;
             }
         }
     }
-    print(&rendered(given, output, Screen::stdout(), now)?)?;
-    Ok(ExitCode::SUCCESS)
+    List { items: given, not_read: Vec::new() }.print(output)
 }
 
 /// Why an approval does not count for a policy of its object; none: it does,
 /// or the object could not be read.
 async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
-    let Approval { group, resource, namespace, object, .. } = approval;
+    let ObjectRef { group, resource, namespace, name } = &approval.object;
     let (kind, place) = {
         let world = snapshot.context.world.read();
         let kinds = &world.graph.kinds;
@@ -72,9 +72,9 @@ async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
     if let Some(place) = place.filter(|_| !namespace.is_empty()) {
         snapshot.look_up(place, "", namespace).await.ok()?;
     }
-    snapshot.look_up(kind, namespace, object).await.ok()?;
+    snapshot.look_up(kind, namespace, name).await.ok()?;
     let world = snapshot.context.world.read();
-    let node = world.graph.object(kind, namespace, object)?;
+    let node = world.graph.object_of(&approval.object)?;
     let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let policies = enforcing.map(|applied| applied.policy);
@@ -84,7 +84,7 @@ async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
 /// One approval.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Given {
+pub struct ApprovalReport {
     /// The name of the approval.
     name: String,
     /// The object that may be deleted. The approval does not apply to a re-created object.
@@ -110,27 +110,19 @@ pub struct Given {
     exempts: Vec<String>,
     #[serde(skip)]
     expires: Timestamp,
+    /// In how many seconds it ends; negative: so many seconds ago.
+    #[serde(skip)]
+    left: i64,
 }
 
-impl Content for List<Given> {
-    const KIND: &'static str = "ApprovalList";
-}
-
-impl Given {
+impl ApprovalReport {
     fn new(approval: DeletionApproval, kinds: &Kinds, now: Timestamp) -> Self {
         let DeletionApproval { metadata, spec } = approval;
-        let of = spec.target_ref;
-        let target = ObjectRef {
-            group: of.group,
-            resource: of.resource,
-            namespace: of.namespace,
-            name: of.name,
-            ..ObjectRef::default()
-        };
+        let target = spec.target_ref.object_ref();
         let expires = spec.expiration_time.0;
         Self {
             name: metadata.name.unwrap_or_default(),
-            object: Object::of(&target, kinds).with_uid(&of.uid),
+            object: Object::of(&target, kinds).with_uid(&spec.target_ref.uid),
             approver: spec.approver,
             reason: spec.reason,
             scope: spec.scope,
@@ -140,85 +132,87 @@ impl Given {
             uncounted: metadata.deletion_timestamp.map(|_| "is being deleted".to_owned()),
             exempts: spec.exempts,
             expires,
+            left: expires.as_second().saturating_sub(now.as_second()),
         }
     }
 
+    fn row(&self) -> [Field; 5] {
+        let reason = match self.exempts.is_empty() {
+            true => self.reason.clone(),
+            false => format!("{} (exempt by {})", self.reason, self.exempts.join(", ")),
+        };
+        let scope = match self.scope {
+            Scope::Object => "object",
+            Scope::Content => "content",
+        };
+        [
+            self.object.typed.as_str().into(),
+            self.approver.as_str().into(),
+            self.state(),
+            scope.into(),
+            reason.into(),
+        ]
+    }
+
     /// Until when, in a word or two, and whether that is still to come.
-    fn state(&self, now: Timestamp) -> Field {
-        let left = self.expires.as_second().saturating_sub(now.as_second());
+    fn state(&self) -> Field {
         match (&self.uncounted, self.in_force) {
             (Some(why), _) => Field::toned(Tone::Doubtful, format!("no: it {why}")),
-            (None, true) => Field::toned(Tone::Good, format!("{} left", age(left))),
-            (None, false) => Field::toned(Tone::Quiet, format!("expired {} ago", age(-left))),
+            (None, true) => Field::toned(Tone::Good, format!("{} left", format_age(self.left))),
+            (None, false) => {
+                Field::toned(Tone::Quiet, format!("expired {} ago", format_age(-self.left)))
+            }
         }
     }
 }
 
 /// Those that are asked for, the one that ends last first.
-fn given(
+fn select_approvals(
     all: Vec<DeletionApproval>,
     namespace: Option<&str>,
     expired: bool,
     now: Timestamp,
-) -> Vec<Given> {
+) -> Vec<ApprovalReport> {
     let near = |approval: &DeletionApproval| {
-        let target = &approval.spec.target_ref;
-        // A Namespace is looked for under its own name.
-        let itself = is_namespace(&target.group, &target.resource);
-        let place = if itself { &target.name } else { &target.namespace };
-        namespace.is_none_or(|namespace| namespace == place)
+        let target = approval.spec.target_ref.object_ref();
+        namespace.is_none_or(|namespace| namespace == target.own_namespace())
     };
     // Of others the plural is said, and not the kind: it takes nothing but
     // approvals to be read.
     let kinds = Kinds::default();
-    let all = all.into_iter().filter(near).map(|approval| Given::new(approval, &kinds, now));
-    let mut given: Vec<Given> = all.filter(|given| expired || given.in_force).collect();
+    let all =
+        all.into_iter().filter(near).map(|approval| ApprovalReport::new(approval, &kinds, now));
+    let mut given: Vec<ApprovalReport> = all.filter(|given| expired || given.in_force).collect();
     given.sort_by(|a, b| (b.expires, &a.name).cmp(&(a.expires, &b.name)));
     given
 }
 
-fn rendered(
-    items: Vec<Given>,
-    output: OutputArguments,
-    screen: Screen,
-    now: Timestamp,
-) -> Result<String, CommandError> {
-    let list = List { items, not_read: Vec::new() };
-    if let Some(text) = document(output.output, &list)? {
-        return Ok(text);
+impl Report for List<ApprovalReport> {
+    const KIND: &'static str = "ApprovalList";
+
+    fn text(&self, view: View) -> String {
+        if self.items.is_empty() {
+            let none = match view.all {
+                true => "there is none",
+                false => "none is in force; --all has expired ones",
+            };
+            return format!("approvals: {none}\n");
+        }
+        let heading = ["OBJECT", "APPROVED BY", "IN FORCE", "SCOPE", "REASON"];
+        view.table(&heading, (&self.items, SHOWN), |table, given| table.row(given.row()))
     }
-    if list.items.is_empty() {
-        let more =
-            if output.all { "there is none" } else { "none is in force; --all has expired ones" };
-        return Ok(format!("approvals: {more}\n"));
-    }
-    let mut table = Table::new(&["OBJECT", "APPROVED BY", "IN FORCE", "SCOPE", "REASON"]);
-    let (shown, more) = cut(&list.items, SHOWN, output.all);
-    for given in shown {
-        let reason = match given.exempts.is_empty() {
-            true => given.reason.clone(),
-            false => format!("{} (exempt by {})", given.reason, given.exempts.join(", ")),
-        };
-        let scope = match given.scope {
-            Scope::Object => "object",
-            Scope::Content => "content",
-        };
-        table.row([
-            given.object.typed.as_str().into(),
-            given.approver.as_str().into(),
-            given.state(now),
-            scope.into(),
-            reason.into(),
-        ]);
-    }
-    let more = more.map_or(String::new(), |more| more + "\n");
-    Ok(table.text(screen) + &more)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::screen::Format;
+    use crate::command::report::Format;
+    use crate::command::screen::Screen;
+
+    fn rendered(items: Vec<ApprovalReport>, output: Format, all: bool) -> String {
+        let list = List { items, not_read: Vec::new() };
+        list.render(output, View { screen: Screen::pipe(), all }).unwrap()
+    }
 
     fn approval(name: &str, namespace: &str, expires: i64) -> DeletionApproval {
         let until = Timestamp::from_second(expires).unwrap().to_string();
@@ -239,8 +233,8 @@ mod tests {
             approval("soon", "shop", 1060),
             approval("late", "other", 2800),
         ];
-        let given = given(approvals, namespace, all, now);
-        rendered(given, OutputArguments { output, all }, Screen::pipe(), now).unwrap()
+        let given = select_approvals(approvals, namespace, all, now);
+        rendered(given, output, all)
     }
 
     #[test]
@@ -264,10 +258,9 @@ mod tests {
     #[test]
     fn f03_one_that_does_not_count_is_not_in_force() {
         let now = Timestamp::from_second(1000).unwrap();
-        let mut all = given(vec![approval("long", "shop", 2800)], None, false, now);
+        let mut all = select_approvals(vec![approval("long", "shop", 2800)], None, false, now);
         all[0].uncounted = Some("lasts longer than policy p allows (10m)".to_owned());
-        let output = OutputArguments { output: Format::Table, all: false };
-        let text = rendered(all, output, Screen::pipe(), now).unwrap();
+        let text = rendered(all, Format::Table, false);
         assert!(text.contains(" no: it lasts longer than policy p allows (10m) "), "{text}");
     }
 
@@ -277,9 +270,8 @@ mod tests {
         let mut ending = approval("ending", "shop", 2800);
         ending.metadata.deletion_timestamp = ending.metadata.creation_timestamp.clone();
         assert_eq!(Approval::compile(&ending), None);
-        let all = given(vec![ending], None, false, now);
-        let output = OutputArguments { output: Format::Table, all: false };
-        let text = rendered(all, output, Screen::pipe(), now).unwrap();
+        let all = select_approvals(vec![ending], None, false, now);
+        let text = rendered(all, Format::Table, false);
         assert!(text.contains(" no: it is being deleted "), "{text}");
     }
 
@@ -302,7 +294,7 @@ mod tests {
         (ns.spec.target_ref.resource, ns.spec.target_ref.name) =
             ("namespaces".into(), "shop".into());
         let now = Timestamp::from_second(1000).unwrap();
-        assert_eq!(given(vec![ns.clone()], Some("shop"), false, now).len(), 1);
-        assert_eq!(given(vec![ns], Some("other"), false, now).len(), 0);
+        assert_eq!(select_approvals(vec![ns.clone()], Some("shop"), false, now).len(), 1);
+        assert_eq!(select_approvals(vec![ns], Some("other"), false, now).len(), 0);
     }
 }

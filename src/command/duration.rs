@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A duration as people write it: `45s`, `30m`, `1h30m`, `7d`.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("\"{text}\" is no duration; expected something like 45s, 30m or 1h30m");
     let (mut seconds, mut number) = (0_u64, String::new());
     for c in text.chars() {
@@ -36,7 +36,7 @@ pub fn format_duration(duration: Duration) -> String {
 
 /// How long something has lasted, as a column of a table has it: in one unit,
 /// or in two where the smaller one still matters.
-pub fn age(seconds: i64) -> String {
+pub fn format_age(seconds: i64) -> String {
     let pair = |large: i64, small: i64, names: (&str, &str)| match seconds % large / small {
         0 => format!("{}{}", seconds / large, names.0),
         rest => format!("{}{}{rest}{}", seconds / large, names.0, names.1),
@@ -58,13 +58,13 @@ mod tests {
     #[test]
     fn durations_are_read_and_told_as_people_write_them() {
         for (text, seconds) in [("45s", 45), ("30m", 1800), ("1h30m", 5400), ("24h", 86_400)] {
-            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)));
             assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }
-        assert_eq!(duration("7d12h"), Ok(Duration::from_secs(648_000)));
+        assert_eq!(parse_duration("7d12h"), Ok(Duration::from_secs(648_000)));
         for wrong in ["", "0s", "30", "m", "1w", "-5m", "1.5h", "99999999999999999999h", "9999999h"]
         {
-            assert!(duration(wrong).is_err(), "{wrong}");
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -81,7 +81,7 @@ mod tests {
             (90_000, "25h"),
             (200_000, "2d"),
         ] {
-            assert_eq!(age(seconds), says, "{seconds}");
+            assert_eq!(format_age(seconds), says, "{seconds}");
         }
     }
 }

@@ -10,14 +10,14 @@ use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::document::{Content, document};
-use super::duration::{duration, format_duration};
+use super::diagnosis::said_by_policy;
+use super::duration::{format_duration, parse_duration};
 use super::place::PlaceArguments;
-use super::refusal::said_by_policy;
-use super::screen::{FormatArguments, without_controls};
-use super::status::Running;
-use super::visitor::Visitor;
-use super::{CommandError, block_on, print};
+use super::report::{FormatArguments, Report, View};
+use super::screen::without_controls;
+use super::session::UserSession;
+use super::status::PauseReport;
+use super::{CommandError, block_on};
 use crate::policy::api::{Pause, PauseSpec};
 
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub struct PauseArguments {
     #[arg(
         long = "for",
         value_name = "DURATION",
-        value_parser = duration,
+        value_parser = parse_duration,
         required_unless_present = "end",
         conflicts_with = "end"
     )]
@@ -53,13 +53,17 @@ pub struct PauseArguments {
 pub struct PauseBegun {
     /// The pause.
     #[serde(flatten)]
-    pause: Running,
+    pause: PauseReport,
     /// The output for people: the effect, and how to end the Pause.
     lines: Vec<String>,
 }
 
-impl Content for PauseBegun {
+impl Report for PauseBegun {
     const KIND: &'static str = "Paused";
+
+    fn text(&self, _: View) -> String {
+        text(&self.lines)
+    }
 }
 
 /// Pauses that were ended.
@@ -67,13 +71,17 @@ impl Content for PauseBegun {
 #[serde(rename_all = "camelCase")]
 pub struct PausesEnded {
     /// The ended Pauses. Empty if none was active.
-    pauses: Vec<Running>,
+    pauses: Vec<PauseReport>,
     /// The output for people.
     lines: Vec<String>,
 }
 
-impl Content for PausesEnded {
+impl Report for PausesEnded {
     const KIND: &'static str = "PauseEnded";
+
+    fn text(&self, _: View) -> String {
+        text(&self.lines)
+    }
 }
 
 pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
@@ -88,32 +96,26 @@ pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
 async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
     let PauseArguments { lasts, reason, end: _, output, place } = arguments;
     let output = output.output;
-    let visitor = Visitor::open(place).await?;
-    let api: Api<Pause> = Api::all(visitor.caller.client.clone());
-    let text = match lasts.zip(reason) {
+    let session = UserSession::open(place).await?;
+    let api: Api<Pause> = Api::all(session.caller.client.clone());
+    match lasts.zip(reason) {
         Some((lasts, reason)) => {
             let params = PostParams::default();
-            let made = api.create(&params, &new_pause(&visitor, &reason, lasts)).await;
-            let made = made.map_err(|error| refused(&visitor, error))?;
-            let begun = begun(made, lasts);
-            document(output, &begun)?.unwrap_or_else(|| text(&begun.lines))
+            let made = api.create(&params, &new_pause(&session, &reason, lasts)).await;
+            let made = made.map_err(|error| refused(&session, error))?;
+            begun(made, lasts).print(output)
         }
-        None => {
-            let over = ended(&visitor, &api).await?;
-            document(output, &over)?.unwrap_or_else(|| text(&over.lines))
-        }
-    };
-    print(&text)?;
-    Ok(ExitCode::SUCCESS)
+        None => ended(&session, &api).await?.print(output),
+    }
 }
 
 /// The Pause object. Its end is computed with the API server's clock.
-fn new_pause(visitor: &Visitor, reason: &str, lasts: Duration) -> Pause {
+fn new_pause(session: &UserSession, reason: &str, lasts: Duration) -> Pause {
     let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
-    let until = visitor.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
+    let until = session.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
     let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
     let spec = PauseSpec {
-        by: visitor.me.name.clone(),
+        by: session.me.name.clone(),
         reason: reason.to_owned(),
         expiration_time: Time(until),
     };
@@ -125,8 +127,8 @@ fn new_pause(visitor: &Visitor, reason: &str, lasts: Duration) -> Pause {
 
 /// The user must see that enforcement is disabled and how to enable it.
 fn begun(pause: Pause, lasts: Duration) -> PauseBegun {
-    let pause = Running::from_pause(pause);
-    let Running { name, by, reason, until } = &pause;
+    let pause = PauseReport::from_pause(pause);
+    let PauseReport { name, by, reason, until } = &pause;
     let lines = vec![
         format!(
             "PAUSED: belay denies nothing in the whole cluster until {until} ({})",
@@ -145,9 +147,9 @@ fn text(lines: &[String]) -> String {
     lines.iter().map(|line| without_controls(line) + "\n").collect()
 }
 
-async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<PausesEnded, CommandError> {
-    let all: Vec<Pause> = visitor.all().await?;
-    let running = in_force(&all, visitor.now());
+async fn ended(session: &UserSession, api: &Api<Pause>) -> Result<PausesEnded, CommandError> {
+    let all: Vec<Pause> = session.list_all().await?;
+    let running = in_force(&all, session.now());
     let mut lines = Vec::new();
     for pause in &running {
         let name = pause.metadata.name.as_deref().unwrap_or_default();
@@ -155,7 +157,7 @@ async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<PausesEnded, Comma
             Ok(_) => {}
             // Another user has ended it.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(add_ended(&lines, refused(visitor, error))),
+            Err(error) => return Err(add_ended(&lines, refused(session, error))),
         }
         lines.push(format!("ended: pause {name} by {}", pause.spec.by));
     }
@@ -165,7 +167,7 @@ async fn ended(visitor: &Visitor, api: &Api<Pause>) -> Result<PausesEnded, Comma
     };
     lines.push(last.to_owned());
     Ok(PausesEnded {
-        pauses: running.into_iter().cloned().map(Running::from_pause).collect(),
+        pauses: running.into_iter().cloned().map(PauseReport::from_pause).collect(),
         lines,
     })
 }
@@ -185,7 +187,7 @@ fn in_force(all: &[Pause], now: Timestamp) -> Vec<&Pause> {
 }
 
 /// Converts an error of the API server.
-fn refused(visitor: &Visitor, error: kube::Error) -> CommandError {
+fn refused(session: &UserSession, error: kube::Error) -> CommandError {
     let said = match &error {
         kube::Error::Api(status) if status.code == 403 => {
             said_by_policy(&status.message).map(str::to_owned)
@@ -196,14 +198,14 @@ fn refused(visitor: &Visitor, error: kube::Error) -> CommandError {
         // This message is from the validation in the API server.
         Some(said) if said.contains("the RBAC verb pause") => CommandError::Refused(format!(
             "{said}; next: ask an administrator to grant it to {}",
-            visitor.me.name
+            session.me.name
         )),
         Some(said) => CommandError::Refused(said),
         None => match &error {
             kube::Error::Api(status) if status.code == 403 => {
                 CommandError::Refused(format!("you may not: {}", status.message))
             }
-            _ => visitor.unread::<Pause>(error.into()),
+            _ => session.own_kind_error::<Pause>(error.into()),
         },
     }
 }
@@ -211,7 +213,8 @@ fn refused(visitor: &Visitor, error: kube::Error) -> CommandError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::screen::Format;
+    use crate::command::report::Format;
+    use crate::command::screen::Screen;
 
     fn pause(name: &str, expires: i64) -> Pause {
         let spec = PauseSpec {
@@ -225,14 +228,15 @@ mod tests {
     #[test]
     fn a_pause_says_loudly_what_it_does_and_how_it_ends() {
         let begun = begun(pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
-        let text = text(&begun.lines);
+        let render =
+            |format| begun.render(format, View { screen: Screen::pipe(), all: false }).unwrap();
+        let text = render(Format::Table);
         let first = "PAUSED: until 2027-01-15T08:00:00Z (30m) belay refuses nothing, in the whole \
                      cluster";
         assert_eq!(text.lines().next(), Some(first));
         assert!(text.contains("\npause pause-x by alice: INC-1234 [2J\n"), "{text}");
         assert!(text.ends_with("kubectl belay pause --end\n"), "{text}");
-        let json = document(Format::Json, &begun).unwrap().unwrap();
-        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&render(Format::Json)).unwrap();
         let said = |field: &str| json[field].clone();
         assert_eq!((said("kind"), said("name")), ("Paused".into(), "pause-x".into()));
         assert_eq!((said("by"), said("until")), ("alice".into(), "2027-01-15T08:00:00Z".into()));

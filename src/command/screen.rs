@@ -5,55 +5,10 @@ use std::cell::Cell as Slot;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
 use terminal_size::Width;
 use unicode_width::UnicodeWidthStr as _;
 
 pub use crate::objects::without_controls;
-
-/// The options that say how an answer is written.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct OutputArguments {
-    /// The output format
-    #[arg(
-        short,
-        long,
-        value_name = "table|json|yaml",
-        default_value = "table",
-        ignore_case = true
-    )]
-    pub output: Format,
-
-    /// Print long lists completely
-    #[arg(long)]
-    pub all: bool,
-}
-
-/// The same for an answer that has no long lists.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct FormatArguments {
-    /// How the answer is written
-    #[arg(
-        short,
-        long,
-        value_name = "table|json|yaml",
-        default_value = "table",
-        ignore_case = true
-    )]
-    pub output: Format,
-}
-
-/// How an answer is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    #[value(alias = "text")]
-    Table,
-    /// One JSON document, versioned
-    Json,
-    /// The same as YAML
-    Yaml,
-}
 
 /// What colour would say. It is never the only sign of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

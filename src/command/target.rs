@@ -1,17 +1,16 @@
-//! What the commands of people share: the object that is meant, as kubectl
-//! would take it.
+//! The object of a command: the words that name it, and the object itself.
 
 use clap::Args;
 use serde_json::Value;
 
 use super::CommandError;
 use super::document::Object;
+use super::object_words::parse_object;
 use super::place::{self, FromArguments, PlaceArguments};
-use super::visitor::Visitor;
+use super::session::UserSession;
 use crate::cluster::{Place, Snapshot, Unread, World};
 use crate::decide::{Live, Situation};
-use crate::objects::{ApiError, KindId, KindInfo, KindNames, ObjectRef, full_name, is_namespace};
-use crate::policy::api::GROUP;
+use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, full_name};
 
 #[derive(Debug, Args)]
 pub struct TargetArguments {
@@ -28,79 +27,87 @@ pub struct TargetArguments {
     pub(super) place: PlaceArguments,
 }
 
-/// Who asks, with an object in mind.
-pub struct Session {
-    pub visitor: Visitor,
+/// The object of a command, and the user who asks about it.
+pub struct TargetObject {
+    pub session: UserSession,
     /// Its kind.
     pub info: KindInfo,
-    /// Its namespace, name and plural.
-    pub target: ObjectRef,
+    /// Which object it is.
+    pub object_ref: ObjectRef,
     /// It, as it is now.
-    pub object: Value,
+    pub json: Value,
 }
 
 impl TargetArguments {
-    /// Connects, and reads the object.
-    pub async fn open(self) -> Result<Session, CommandError> {
-        self.open_in(&FromArguments::default()).await
+    /// Connects to the cluster, and reads the object.
+    pub async fn read(self) -> Result<TargetObject, CommandError> {
+        self.read_from(&FromArguments::default()).await
     }
 
-    /// The same, in files where some are named.
-    pub async fn open_in(self, from: &FromArguments) -> Result<Session, CommandError> {
+    /// The same, from files where some are named.
+    pub async fn read_from(self, from: &FromArguments) -> Result<TargetObject, CommandError> {
         let Self { target, namespace, place } = self;
-        let (word, name) = words(&target)?;
-        let (visitor, names, nobody) = match from.archive(&place)? {
+        let (word, name) =
+            parse_object(&target).map_err(|error| CommandError::Usage(error.to_string()))?;
+        let (session, names, nobody) = match from.archive(&place)? {
             Some(archive) => {
                 let names = archive.names().clone();
-                (Visitor::of_files(archive, &place).await?, names, UNSERVED_IN_FILES)
+                (UserSession::of_files(archive, &place).await?, names, UNSERVED_IN_FILES)
             }
             None => {
-                let (visitor, names) = Visitor::open_with_names(place).await?;
-                (visitor, names, UNSERVED)
+                let (session, names) = UserSession::open_with_names(place).await?;
+                (session, names, UNSERVED)
             }
         };
-        let Visitor { caller, me, .. } = &visitor;
         let info = names
             .find(word)
             .cloned()
             .ok_or_else(|| CommandError::Remote(unserved(&names, word, nobody)))?;
         let namespace = match info.namespaced {
-            true => namespace.unwrap_or_else(|| caller.namespace.clone()),
+            true => namespace.unwrap_or_else(|| session.caller.namespace.clone()),
             false => String::new(),
         };
-        let target = ObjectRef::of_kind(&info, &namespace, name);
-        let read = caller.object(&info, &target.namespace, name).await;
-        let what = target.quoted();
-        let place = match target.namespace.as_str() {
-            "" => String::new(),
-            namespace => format!(" in namespace {namespace}"),
-        };
-        let read = read.map_err(|why| {
-            let next = match why {
-                ApiError::Forbidden(_) => format!(
-                    "; next: have an administrator bind the RBAC verb get on {}{place} to {}",
-                    info.full_name(),
-                    me.name
-                ),
-                // Nobody converts it, perhaps; what is known of it without that
-                // says what keeps it.
-                _ => {
-                    let place = match target.namespace.as_str() {
-                        "" => " -A".to_owned(),
-                        namespace => format!(" -n {namespace}"),
-                    };
-                    format!("; next: if it is Terminating, kubectl belay stuck{place} says why")
-                }
-            };
-            CommandError::Remote(format!("cannot read {what}{place}: {why}{next}"))
-        })?;
-        let object = read.ok_or_else(|| {
+        let object_ref = ObjectRef::of_kind(&info, &namespace, name);
+        let read = session.caller.object(&info, &namespace, name).await;
+        let read = read.map_err(|why| unread(&session, &object_ref, &why))?;
+        let json = read.ok_or_else(|| {
             // Nothing is missed more often at night than the namespace.
             let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
-            CommandError::Remote(format!("there is no {what}{place}{next}"))
+            CommandError::Remote(format!("there is no {}{next}", placed(&object_ref)))
         })?;
-        Ok(Session { visitor, info, target, object })
+        Ok(TargetObject { session, info, object_ref, json })
     }
+}
+
+/// An object, with the namespace that it is in.
+fn placed(object: &ObjectRef) -> String {
+    match object.namespace.as_str() {
+        "" => object.quoted(),
+        namespace => format!("{} in namespace {namespace}", object.quoted()),
+    }
+}
+
+/// Why the object could not be read, and what next.
+fn unread(session: &UserSession, object: &ObjectRef, why: &ApiError) -> CommandError {
+    let next = match (why, object.namespace.as_str()) {
+        (ApiError::Forbidden(_), namespace) => {
+            let place = match namespace {
+                "" => String::new(),
+                namespace => format!(" in namespace {namespace}"),
+            };
+            format!(
+                "have an administrator bind the RBAC verb get on {}{place} to {}",
+                full_name(&object.group, &object.resource),
+                session.me.name
+            )
+        }
+        // Perhaps its conversion webhook does not answer. Its metadata tells why it stays.
+        (_, "") => "if it is Terminating, kubectl belay stuck -A says why".to_owned(),
+        (_, namespace) => {
+            format!("if it is Terminating, kubectl belay stuck -n {namespace} says why")
+        }
+    };
+    CommandError::Remote(format!("cannot read {}: {why}; next: {next}", placed(object)))
 }
 
 /// Why nobody knows what there is of a group.
@@ -127,29 +134,11 @@ pub fn unserved(names: &KindNames, kind: &str, nobody: &str) -> String {
     format!("{nobody} \"{kind}\"{silent}; {next}")
 }
 
-/// `TYPE/NAME`, or two words.
-fn words(target: &[String]) -> Result<(&str, &str), CommandError> {
-    let pair = match target {
-        [one] => one.split_once('/'),
-        [kind, name] => Some((kind.as_str(), name.as_str())),
-        _ => None,
-    };
-    let sound = |(kind, name): &(&str, &str)| {
-        ![kind, name].iter().any(|word| word.is_empty() || word.contains('/'))
-    };
-    pair.filter(sound).ok_or_else(|| {
-        CommandError::Usage(format!(
-            "\"{}\" names no object; expected TYPE/NAME or TYPE NAME, such as pvc/data",
-            target.join(" ")
-        ))
-    })
-}
-
 /// Why what is protected is not known, and what next.
-pub fn unprotected(session: &Session, snapshot: &Snapshot) -> String {
+pub fn unprotected(session: &UserSession, snapshot: &Snapshot) -> String {
     if !snapshot.is_installed() {
         // Whoever has taken belay out may have left objects under its hold.
-        let next = match session.visitor.asks_files() {
+        let next = match session.asks_files() {
             true => {
                 "the files have nothing of belay.dev in them; next: name a file with the \
                      policies, too: --from FILE,POLICIES"
@@ -167,15 +156,8 @@ pub fn unprotected(session: &Session, snapshot: &Snapshot) -> String {
         "cannot read what is protected: {}; next: have an administrator bind the RBAC verbs get \
          and list on every resource of belay.dev to {}",
         unread.collect::<Vec<_>>().join("; "),
-        session.visitor.me.name
+        session.me.name
     )
-}
-
-/// Why it is not known who has approved what; none: it was read.
-pub fn approvals_unread(snapshot: &Snapshot) -> Option<ApiError> {
-    let approvals = format!("deletionapprovals.{GROUP}");
-    let unread = snapshot.unread().into_iter().find(|unread| unread.resource == approvals);
-    unread.map(|unread| unread.why.clone())
 }
 
 /// What is known of a world now, with nothing read live.
@@ -183,44 +165,47 @@ pub fn situation(world: &World) -> Situation<'_> {
     Situation::new(&world.graph, &world.policies, Live::Graph, world.clock.now().as_second())
 }
 
-impl Session {
-    /// What people have written, read with this person's rights.
-    pub async fn rules(&self) -> Result<Snapshot, CommandError> {
-        let snapshot = self.visitor.rules().await?;
-        // One's own Namespace can often be read where a list of all cannot.
-        if !self.target.namespace.is_empty() {
-            let kinds = &snapshot.context.world.read().graph.kinds.clone();
-            if let Some(kind) = kinds.find("", "Namespace") {
-                // If not, the verdict says that its labels are not known.
-                let _ = snapshot.look_up(kind, "", &self.target.namespace).await;
-            }
-        }
-        let place = self.place(&snapshot.context.world.read());
-        if let Some((kind, ..)) = place {
-            snapshot.put(kind, &self.object);
-        }
+/// Adds an object to a snapshot, with its Namespace, and returns its place there; none: its kind
+/// is not served any more.
+pub async fn add_object(
+    snapshot: &Snapshot,
+    object_ref: &ObjectRef,
+    json: &Value,
+) -> Option<Place> {
+    let ObjectRef { group, resource, namespace, name } = object_ref;
+    let (kind, namespaces) = {
+        let kinds = &snapshot.context.world.read().graph.kinds;
+        (kinds.find_resource(group, resource), kinds.find("", "Namespace"))
+    };
+    // A user can often read their own Namespace, but not list all of them. If it can't be read,
+    // the verdict reports that its labels are unknown.
+    if let Some(kind) = namespaces.filter(|_| !namespace.is_empty()) {
+        let _ = snapshot.look_up(kind, "", namespace).await;
+    }
+    let kind = kind?;
+    snapshot.put(kind, json);
+    Some((kind, namespace.clone(), name.clone()))
+}
+
+impl TargetObject {
+    /// belay's own objects, read with the rights of the user, and the object among them.
+    pub async fn read_rules(&self) -> Result<Snapshot, CommandError> {
+        let snapshot = self.session.read_rules().await?;
+        add_object(&snapshot, &self.object_ref, &self.json).await;
         Ok(snapshot)
     }
 
-    /// Where the object stands in what a snapshot knows. Whoever asks may hold
-    /// a read guard already, and a second one taken under it would wait for a
-    /// writer that waits for the first: so the guard is the caller's.
+    /// The place of the object in a snapshot. The caller holds the guard of the world: a second
+    /// one would wait for a writer that waits for the first.
     pub fn place(&self, world: &World) -> Option<Place> {
-        let kind: KindId =
-            world.graph.kinds.find_resource(&self.info.group, &self.info.resource)?;
-        Some((kind, self.target.namespace.clone(), self.target.name.clone()))
-    }
-
-    /// The namespace in which this person may look, if not everywhere: that of
-    /// the object, or the one that it is.
-    pub fn near(&self) -> &str {
-        let is_namespace = is_namespace(&self.info.group, &self.target.resource);
-        if is_namespace { &self.target.name } else { &self.target.namespace }
+        let ObjectRef { group, resource, namespace, name } = &self.object_ref;
+        let kind = world.graph.kinds.find_resource(group, resource)?;
+        Some((kind, namespace.clone(), name.clone()))
     }
 
     /// It, as documents name it.
-    pub fn named(&self) -> Object {
-        let ObjectRef { namespace, name, .. } = &self.target;
+    pub fn document(&self) -> Object {
+        let ObjectRef { namespace, name, .. } = &self.object_ref;
         Object::of_kind(&self.info, namespace, name).with_uid(self.uid())
     }
 
@@ -230,44 +215,12 @@ impl Session {
     }
 
     /// Since when it is Terminating.
-    pub fn terminating(&self) -> Option<&str> {
+    pub fn terminating_since(&self) -> Option<&str> {
         self.text("/metadata/deletionTimestamp")
     }
 
-    /// Its finalizers.
-    pub fn finalizers(&self) -> impl Iterator<Item = &str> {
-        let list = self.object.pointer("/metadata/finalizers").and_then(Value::as_array);
-        list.into_iter().flatten().filter_map(Value::as_str)
-    }
-
     fn text(&self, pointer: &str) -> Option<&str> {
-        self.object.pointer(pointer).and_then(Value::as_str)
-    }
-}
-
-/// Who may approve the end of an object: the words that finish "it takes …".
-pub fn right_to_approve(target: &ObjectRef) -> String {
-    let place = asked_in(target).map_or_else(String::new, |place| format!(" in namespace {place}"));
-    let kind = full_name(&target.group, &target.resource);
-    format!("the RBAC verb approve-deletion on {kind}{place}")
-}
-
-/// The same for what lives in it and goes with it as well.
-pub fn right_to_approve_content(target: &ObjectRef) -> String {
-    let place = asked_in(target)
-        .map_or_else(|| "everywhere".to_owned(), |place| format!("in namespace {place}"));
-    format!("the RBAC verb approve-deletion on every resource (*) of every API group (*) {place}")
-}
-
-/// The namespace in which somebody has to have the right; none: in the whole
-/// cluster.
-pub fn asked_in(target: &ObjectRef) -> Option<&str> {
-    let ObjectRef { resource, group, namespace, name, .. } = target;
-    match (resource.as_str(), group.as_str(), namespace.as_str()) {
-        // Whoever may delete a Namespace is asked inside of it.
-        ("namespaces", "", _) => Some(name),
-        (_, _, "") => None,
-        (_, _, namespace) => Some(namespace),
+        self.json.pointer(pointer).and_then(Value::as_str)
     }
 }
 
@@ -275,40 +228,6 @@ pub fn asked_in(target: &ObjectRef) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::cluster::Clock;
-
-    #[test]
-    fn an_object_is_one_word_or_two() {
-        let read = |words_of: &[&str]| {
-            let owned: Vec<String> = words_of.iter().map(ToString::to_string).collect();
-            words(&owned).map(|(kind, name)| format!("{kind} {name}")).map_err(|e| e.to_string())
-        };
-        assert_eq!(read(&["pvc/data"]).as_deref(), Ok("pvc data"));
-        assert_eq!(read(&["deployments.apps", "web"]).as_deref(), Ok("deployments.apps web"));
-        for wrong in [&["pvc"][..], &["pvc/"], &["/data"], &["pvc/a/b"], &["pvc/a", "b"]] {
-            let error = read(wrong).unwrap_err();
-            assert!(error.contains("names no object"), "{error}");
-        }
-    }
-
-    #[test]
-    fn who_may_approve_is_asked_where_the_api_server_asks() {
-        let target = |resource: &str, group: &str, namespace: &str| {
-            ObjectRef::new((group, resource), namespace, "x")
-        };
-        for ((resource, group, namespace), says) in [
-            (("configmaps", "", "shop"), "configmaps in namespace shop"),
-            (("deployments", "apps", "shop"), "deployments.apps in namespace shop"),
-            (("namespaces", "", ""), "namespaces in namespace x"),
-            (("persistentvolumes", "", ""), "persistentvolumes"),
-        ] {
-            let right = right_to_approve(&target(resource, group, namespace));
-            assert_eq!(right, format!("the RBAC verb approve-deletion on {says}"));
-            // With its content it takes more, and in the same place.
-            let place = says.split_once(' ').map_or("everywhere", |(_, place)| place);
-            let right = right_to_approve_content(&target(resource, group, namespace));
-            assert!(right.ends_with(&format!("every API group (*) {place}")), "{right}");
-        }
-    }
 
     #[test]
     fn whoever_mistypes_a_kind_is_told_the_nearest() {

@@ -10,7 +10,7 @@ use crate::graph::{
     Certainty, DeletionRequest, Edges, Excuse, Graph, NewUse, OpenEdge, Outcome, Progress,
     Propagation, Requirement, Selector, Strength, fates,
 };
-use crate::objects::{ApiError, Object, Text};
+use crate::objects::{ApiError, Object, ObjectRef, Text};
 use crate::policy::{Approval, Approvals, Policy, PolicySet};
 use crate::relations::Catalogue;
 
@@ -565,10 +565,7 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
             name: n.to_string(),
             own_uid: n.to_string(),
             approver: "ann".to_owned(),
-            group: String::new(),
-            resource: "configmaps".to_owned(),
-            namespace: "shop".to_owned(),
-            object: "y".to_owned(),
+            object: ObjectRef::new(("", "configmaps"), "shop", "y"),
             uid: crate::objects::Uid::new("u"),
             content: true,
             exempts: Vec::new(),
@@ -637,10 +634,7 @@ fn approval(n: usize, object: &str, uid: &str, content: bool) -> Approval {
         name: n.to_string(),
         own_uid: n.to_string(),
         approver: format!("ann-{}", n % 7),
-        group: String::new(),
-        resource: "configmaps".to_owned(),
-        namespace: "shop".to_owned(),
-        object: object.to_owned(),
+        object: ObjectRef::new(("", "configmaps"), "shop", object),
         uid: crate::objects::Uid::new(uid),
         content,
         exempts: Vec::new(),

@@ -198,11 +198,9 @@ impl Item<'_> {
     /// The object by kind and name; by its resource if the kind is unknown.
     pub(super) fn object_name(&self) -> ObjectName {
         let kind = if self.kind_name.is_empty() { self.facts.resource } else { self.kind_name };
-        ObjectName {
-            kind: kind.to_owned(),
-            namespace: self.facts.namespace.to_owned(),
-            name: self.facts.name.to_owned(),
-        }
+        let ObjectFacts { group, resource, namespace, name, .. } = self.facts;
+        let object = ObjectRef::new((group, resource), namespace, name);
+        ObjectName { kind: kind.to_owned(), object }
     }
 }
 
@@ -213,9 +211,7 @@ pub(super) fn is_waiting_finalizer(finalizer: &str) -> bool {
 
 /// An object of a graph by kind and name.
 pub(crate) fn object_name(node: Node<'_>) -> ObjectName {
-    ObjectName {
-        kind: node.info().kind.clone(),
-        namespace: node.namespace().to_owned(),
-        name: node.name().to_owned(),
-    }
+    let info = node.info();
+    let object = ObjectRef::of_kind(info, node.namespace(), node.name());
+    ObjectName { kind: info.kind.clone(), object }
 }

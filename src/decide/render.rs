@@ -198,8 +198,8 @@ fn list(blocker: &Blocker) -> String {
 pub(crate) fn describe_cause(cause: &Cause) -> String {
     match cause {
         Cause::User { root, through: None, path } => format!("{root} ({})", one_line_name(path)),
-        Cause::User { root, through: Some(ObjectName { kind, name, .. }), path } => {
-            let [kind, name, path] = [kind, name, path].map(|text| one_line_name(text));
+        Cause::User { root, through: Some(ObjectName { kind, object }), path } => {
+            let [kind, name, path] = [kind, &object.name, path].map(|text| one_line_name(text));
             format!("{root} ({kind} {name}, {path})")
         }
         Cause::Content { object, why: ContentReason::Anything } => object.to_string(),

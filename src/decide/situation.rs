@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::graph::{Graph, Node, StepLimit};
-use crate::objects::{ApiError, KindId, full_name};
+use crate::objects::{ApiError, KindId, ObjectRef, full_name};
 use crate::policy::{AppliedPolicy, NamespaceLabels, ObjectFacts, PolicySet};
 
 /// Everything that belay knows at the time of a decision.
@@ -35,16 +35,7 @@ pub enum Live<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LiveRead {
     /// One object, by name.
-    Object {
-        /// API group.
-        group: String,
-        /// Plural name.
-        resource: String,
-        /// Namespace; empty for a cluster-scoped object.
-        namespace: String,
-        /// Name.
-        name: String,
-    },
+    Object(ObjectRef),
     /// The objects of a kind.
     List {
         /// API group.
@@ -61,7 +52,8 @@ pub enum LiveRead {
 impl LiveRead {
     /// The plural name of the kind with its group.
     pub fn kind_name(&self) -> String {
-        let (Self::Object { group, resource, .. } | Self::List { group, resource, .. }) = self;
+        let (Self::Object(ObjectRef { group, resource, .. }) | Self::List { group, resource, .. }) =
+            self;
         full_name(group, resource)
     }
 }
@@ -207,12 +199,7 @@ impl<'a> Situation<'a> {
     /// The read of one object.
     pub(crate) fn object_read(&self, kind: KindId, namespace: &str, name: &str) -> LiveRead {
         let info = self.graph.kinds.info(kind);
-        LiveRead::Object {
-            group: info.group.clone(),
-            resource: info.resource.clone(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
+        LiveRead::Object(ObjectRef::of_kind(info, namespace, name))
     }
 
     /// The read of the objects of a kind.

@@ -331,7 +331,7 @@ fn read(read: &LiveRead) -> String {
         format!("{resource}{dot}{group}")
     };
     match read {
-        LiveRead::Object { group, resource, namespace, name } => {
+        LiveRead::Object(crate::objects::ObjectRef { group, resource, namespace, name }) => {
             format!("get {} {namespace}/{name}", dotted(group, resource))
         }
         LiveRead::List { group, resource, namespace, first } => {
@@ -366,10 +366,7 @@ fn prepare(row: &Row) -> Prepared {
             name: format!("yes-{n}"),
             own_uid: n.to_string(),
             approver: yes.by.clone(),
-            group: info.group.clone(),
-            resource: info.resource.clone(),
-            namespace: namespace.to_owned(),
-            object: name.to_owned(),
+            object: crate::objects::ObjectRef::of_kind(info, namespace, name),
             uid: crate::objects::Uid::new(&named),
             content: yes.scope == Scope::Content,
             exempts: yes.exempts.iter().cloned().map(Source::Policy).collect(),

@@ -15,7 +15,7 @@ use super::{
     is_hold_unsafe_on_kind,
 };
 use crate::graph::{MOST_LIST_ENTRIES, Node, OwnerClaim, Propagation, User};
-use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, Uid, is_hold};
+use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, ObjectRef, Text, Uid, is_hold};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts};
 
@@ -391,9 +391,9 @@ fn judge_owner_removal<'a>(
         OwnerState::Absent => {
             let kind = claim.kind.filter(|_| !still_kept && !by_control_plane);
             if let Some(kind) = kind {
-                let kind = situation.graph.kinds.info(kind).kind.clone();
-                let (namespace, name) = (claim.namespace.to_owned(), claim.name.to_owned());
-                refuse(judgement, ObjectName { kind, namespace, name });
+                let info = situation.graph.kinds.info(kind);
+                let object = ObjectRef::of_kind(info, claim.namespace, claim.name);
+                refuse(judgement, ObjectName { kind: info.kind.clone(), object });
             }
             return;
         }

@@ -93,17 +93,15 @@ impl Reason {
 pub struct ObjectName {
     /// Its kind.
     pub kind: String,
-    /// Its namespace; empty for a cluster-scoped object.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+    /// Which object it is; without a resource if only the kind is known.
+    pub object: ObjectRef,
 }
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let slash = if self.namespace.is_empty() { "" } else { "/" };
-        let [kind, namespace, name] =
-            [&self.kind, &self.namespace, &self.name].map(|n| one_line_name(n));
+        let ObjectRef { namespace, name, .. } = &self.object;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        let [kind, namespace, name] = [&self.kind, namespace, name].map(|n| one_line_name(n));
         write!(f, "{kind} {namespace}{slash}{name}")
     }
 }

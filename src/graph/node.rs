@@ -6,7 +6,7 @@ use super::node_id::NodeId;
 use super::slot::{MOST_OWNER_LEVELS, NodeData, OwnerClaim, Progress, Slot};
 use super::steps::StepLimit;
 use super::store::Graph;
-use crate::objects::{HoldAge, KindId, KindInfo, PackedList, PackedMap, Uid};
+use crate::objects::{HoldAge, KindId, KindInfo, ObjectRef, PackedList, PackedMap, Uid};
 
 /// A live object in the graph.
 #[derive(Clone, Copy)]
@@ -203,6 +203,12 @@ impl Graph {
     /// The live object at these coordinates.
     pub fn object(&self, kind: KindId, namespace: &str, name: &str) -> Option<Node<'_>> {
         self.get(self.find(kind, namespace, name)?)
+    }
+
+    /// The live object that a reference names.
+    pub fn object_of(&self, reference: &ObjectRef) -> Option<Node<'_>> {
+        let kind = self.kinds.find_resource(&reference.group, &reference.resource)?;
+        self.object(kind, &reference.namespace, &reference.name)
     }
 
     /// The live object that a node of this or another graph is.

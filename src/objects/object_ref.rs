@@ -1,6 +1,7 @@
 //! References to objects.
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use super::kinds::{KindInfo, full_name, is_namespace};
@@ -46,6 +47,14 @@ impl ObjectRef {
         Self { kind: kind.to_owned(), ..self }
     }
 
+    /// Reads what `Display` writes.
+    pub fn parse_display(text: &str) -> Self {
+        let (resource, place) = text.split_once(' ').unwrap_or(("", text));
+        let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+        let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+        Self::new((group, resource), namespace, name)
+    }
+
     /// Whether it is a Namespace.
     pub fn is_namespace(&self) -> bool {
         is_namespace(&self.group, &self.resource)
@@ -55,6 +64,16 @@ impl ObjectRef {
     /// cluster-scoped object.
     pub fn own_namespace(&self) -> &str {
         if self.is_namespace() { &self.name } else { &self.namespace }
+    }
+
+    /// Whether it is of this group and resource.
+    pub fn is_of(&self, (group, resource): (&str, &str)) -> bool {
+        self.group == group && self.resource == resource
+    }
+
+    /// `persistentvolumeclaims/data`, where its namespace is clear.
+    pub fn short(&self) -> String {
+        format!("{}/{}", full_name(&self.group, &self.resource), self.name)
     }
 
     /// `persistentvolumeclaim "data"` or `deployment.apps "web"`, as kubectl prints it. With
@@ -109,9 +128,29 @@ impl Hash for ObjectRef {
     }
 }
 
+/// As statuses name it: `deployments.apps shop/web`. [`ObjectRef::parse_display`] reads it.
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, group, namespace, name, .. } = self;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        write!(f, "{} {namespace}{slash}{name}", full_name(group, resource))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_status_names_is_read_back() {
+        for (object, text) in [
+            (ObjectRef::new(("apps", "deployments"), "shop", "web"), "deployments.apps shop/web"),
+            (ObjectRef::new(("", "nodes"), "", "n-1"), "nodes n-1"),
+        ] {
+            assert_eq!(object.to_string(), text);
+            assert_eq!(ObjectRef::parse_display(text), object);
+        }
+    }
 
     #[test]
     fn what_people_copy_is_one_word_to_a_shell() {

@@ -4,7 +4,7 @@
 use super::api::{DeletionApproval, Scope};
 use super::compiled::{ApprovalTerms, Policy, Source};
 use super::identities::account;
-use crate::objects::{KeyedMap, Uid};
+use crate::objects::{KeyedMap, ObjectRef, Uid};
 
 /// How far the creation of an approval may be ahead of the clock of belay.
 const SKEW_SECONDS: i64 = 300;
@@ -52,14 +52,8 @@ pub struct Approval {
     pub own_uid: String,
     /// The user who approved.
     pub approver: String,
-    /// For what.
-    pub group: String,
-    /// For what.
-    pub resource: String,
-    /// For what.
-    pub namespace: String,
-    /// For what.
-    pub object: String,
+    /// The approved object.
+    pub object: ObjectRef,
     /// The uid of the approved object.
     pub uid: Uid,
     /// Whether it also covers the content and the dependents.
@@ -89,10 +83,7 @@ impl Approval {
             name: approval.metadata.name.clone().unwrap_or_default(),
             own_uid: approval.metadata.uid.clone().unwrap_or_default(),
             approver: spec.approver.clone(),
-            group: target.group.clone(),
-            resource: target.resource.clone(),
-            namespace: target.namespace.clone(),
-            object: target.name.clone(),
+            object: target.object_ref(),
             uid: Uid::new(&target.uid),
             content: spec.scope == Scope::Content,
             exempts: spec.exempts.iter().cloned().map(Source::Policy).collect(),
@@ -111,20 +102,16 @@ impl Approval {
     /// one namespace could approve objects in another one.
     pub fn names(&self, identity: &Identity<'_>) -> bool {
         self.uid == identity.uid
-            && self.group == identity.group
-            && self.resource == identity.resource
-            && self.namespace == identity.namespace
-            && self.object == identity.name
+            && self.object.is_of((identity.group, identity.resource))
+            && self.object.namespace == identity.namespace
+            && self.object.name == identity.name
     }
 
     /// Whether its content may be in this namespace: the API server checked the right to
     /// approve only in the namespace of the target. For a cluster-scoped object other
     /// than a Namespace it checked the right in the whole cluster.
     pub fn reaches(&self, namespace: &str) -> bool {
-        let checked = match (self.group.as_str(), self.resource.as_str()) {
-            ("", "namespaces") => &self.object,
-            _ => &self.namespace,
-        };
+        let checked = self.object.own_namespace();
         checked.is_empty() || checked == namespace
     }
 
@@ -145,7 +132,8 @@ impl Approval {
     }
 }
 
-/// The identity of an object, with its uid.
+/// The identity of an object, with its uid. It borrows, because a decision looks up every object
+/// on its way, and an [`ObjectRef`] would copy the strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity<'a> {
     /// API group.

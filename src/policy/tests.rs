@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::api::DeletionPolicySpec;
 use super::*;
 use crate::graph::{Edges, Graph, Progress};
-use crate::objects::{Object, Uid};
+use crate::objects::{Object, ObjectRef, Uid};
 use crate::relations::Catalogue;
 use serde::Deserialize as _;
 
@@ -132,10 +132,7 @@ fn an_object_without_a_uid_is_named_by_no_approval() {
         name: "a".into(),
         own_uid: "1".into(),
         approver: "bob".into(),
-        group: String::new(),
-        resource: "configmaps".into(),
-        namespace: "shop".into(),
-        object: "x".into(),
+        object: ObjectRef::new(("", "configmaps"), "shop", "x"),
         uid: Uid::NONE,
         content: false,
         exempts: Vec::new(),

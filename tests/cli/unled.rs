@@ -84,7 +84,7 @@ fn a_hold_is_counted_where_nobody_leads_and_what_is_named_lets_go() {
 
     kubectl(plane, &["delete", "pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
     let free = first(&told(plane.kubeconfig(), &ns, "HeldByBelay"), "HeldByBelay");
-    assert_eq!(free["says"], "belay holds it, and may let go: nothing needs it", "{free}");
+    assert_eq!(free["says"], "belay holds it, and can release it: nothing needs it", "{free}");
     assert!(free["evidence"].as_array().unwrap().contains(&unled.into()), "{free}");
     // What is named to be typed helps, with nobody who leads.
     let next = free["next"].as_str().unwrap();
@@ -102,7 +102,7 @@ fn who_may_read_neither_policies_nor_users_is_told_that_it_was_not_counted() {
     held(&ns);
     let reader = user(&ns, &format!("reader-{ns}"), "get,list");
     let held = first(&told(&reader, &ns, "HeldByBelay"), "HeldByBelay");
-    assert_eq!(held["says"], "belay holds it; for whom could not be found out", "{held}");
+    assert_eq!(held["says"], "belay holds it; what needs it could not be determined", "{held}");
     assert_eq!(held["next"], format!("kubectl belay why configmaps/settings -n {ns}"));
     // Nor may this one read the Lease, so nothing is said of who leads.
     assert_eq!(held["evidence"].as_array().map(Vec::len), Some(0), "{held}");

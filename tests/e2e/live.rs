@@ -98,12 +98,7 @@ fn administrator() -> (&'static ControlPlane, Side) {
 }
 
 fn object(resource: &str, namespace: &str, name: &str) -> LiveRead {
-    LiveRead::Object {
-        group: String::new(),
-        resource: resource.to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    }
+    LiveRead::Object(ObjectRef::new(("", resource), namespace, name))
 }
 
 fn list(group: &str, resource: &str, namespace: &str, first: bool) -> LiveRead {
@@ -188,12 +183,7 @@ fn a_kind_that_is_not_installed_has_no_objects() {
     // Known, and not by the version that is served.
     let old = Kinds::custom("live.io", "v1", "Gadget", "gadgets", false);
     side.context.world.write().graph.kinds.learn(old);
-    let one = LiveRead::Object {
-        group: "live.io".to_owned(),
-        resource: "gadgets".to_owned(),
-        namespace: String::new(),
-        name: "g".to_owned(),
-    };
+    let one = LiveRead::Object(ObjectRef::new(("live.io", "gadgets"), "", "g"));
     for read in [gadgets(), one.clone()] {
         assert_eq!(side.read(read), Err(words.clone()));
     }

@@ -102,7 +102,7 @@ fn pod() -> Value {
 fn pods(read: LiveRead) -> Option<Result<Vec<Value>, ApiError>> {
     Some(Ok(match &read {
         LiveRead::List { resource, .. } if resource == "pods" => vec![pod()],
-        LiveRead::Object { resource, .. } if resource == "configmaps" => vec![data()],
+        LiveRead::Object(object) if object.resource == "configmaps" => vec![data()],
         _ => Vec::new(),
     }))
 }

@@ -55,7 +55,7 @@ impl Activity {
             }
             policy.recent.push(Recent {
                 time: Time(entry.time),
-                target: shortened(target_text(&entry.target), MAX_TEXT_BYTES),
+                target: shortened(entry.target.to_string(), MAX_TEXT_BYTES),
                 verdict: entry.decision.as_str().to_owned(),
                 user: shortened(entry.user.clone(), MAX_TEXT_BYTES),
                 message: shortened(entry.message.clone(), MAX_TEXT_BYTES),
@@ -163,13 +163,6 @@ fn add(one: LastDay, other: LastDay) -> LastDay {
 
 fn hour(time: Timestamp) -> i64 {
     time.as_second().div_euclid(3600)
-}
-
-/// The object as the status of a policy names it: `configmaps shop/settings`.
-pub fn target_text(target: &ObjectRef) -> String {
-    let ObjectRef { resource, group, namespace, name, .. } = target;
-    let slash = if namespace.is_empty() { "" } else { "/" };
-    format!("{} {namespace}{slash}{name}", full_name(group, resource))
 }
 
 #[cfg(test)]

@@ -144,7 +144,8 @@ pub(super) mod tests {
     }
 
     fn blocker(outcome: Decision, reason: Reason, policy: &str, target: &ObjectRef) -> Blocker {
-        let pod = ObjectName { kind: "Pod".into(), namespace: "shop".into(), name: "web".into() };
+        let pod =
+            ObjectName { kind: "Pod".into(), object: ObjectRef::new(("", "pods"), "shop", "web") };
         let cause = match reason {
             Reason::InUse => Cause::User { root: pod, through: None, path: "spec".into() },
             _ => Cause::Always,

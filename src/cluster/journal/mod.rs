@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
-pub(crate) use activity::{Activity, target_text};
+pub(crate) use activity::Activity;
 pub(crate) use entry::Entry;
 pub(super) use entry::to_the_second;
 

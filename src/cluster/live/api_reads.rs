@@ -15,7 +15,7 @@ use super::memory::{Account, ReadMemory, Share};
 use super::queue::ReadGroup;
 use crate::decide::LiveRead;
 use crate::graph::Graph;
-use crate::objects::{ApiError, KindId, KindInfo, Kinds, Unreadable};
+use crate::objects::{ApiError, KindId, KindInfo, Kinds, ObjectRef, Unreadable};
 use crate::relations::Catalogue;
 
 /// What an object takes beside its JSON.
@@ -146,9 +146,8 @@ struct ObjectsRead {
 /// Group and plural name of what is read.
 pub fn coordinates(read: &LiveRead) -> (&str, &str) {
     match read {
-        LiveRead::Object { group, resource, .. } | LiveRead::List { group, resource, .. } => {
-            (group, resource)
-        }
+        LiveRead::Object(ObjectRef { group, resource, .. })
+        | LiveRead::List { group, resource, .. } => (group, resource),
     }
 }
 
@@ -172,7 +171,7 @@ impl ApiReads<'_> {
     ) -> Result<Found, ApiError> {
         let outcome = match (known, read) {
             (None, _) => Err(ApiError::NotFound.into()),
-            (Some(known), LiveRead::Object { namespace, name, .. }) => {
+            (Some(known), LiveRead::Object(ObjectRef { namespace, name, .. })) => {
                 self.object(known, namespace, name).await
             }
             (Some(known), LiveRead::List { .. }) if !known.lists => Ok(Found::default()),

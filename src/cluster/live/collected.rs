@@ -51,7 +51,7 @@ fn apply(
         let Err(unreadable) = take(graph, catalogue, kind, json, None) else { continue };
         match read {
             LiveRead::List { .. } => drop(graph.set_unreadable(kind, &unreadable)),
-            LiveRead::Object { .. } => {
+            LiveRead::Object(_) => {
                 return Err(ApiError::Unreadable(unreadable.to_string()));
             }
         }

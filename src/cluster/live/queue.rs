@@ -223,12 +223,7 @@ mod tests {
     use crate::webhook::{Parsed, parse_review};
 
     fn read(name: &str) -> LiveRead {
-        LiveRead::Object {
-            group: String::new(),
-            resource: "pods".to_owned(),
-            namespace: "a".to_owned(),
-            name: name.to_owned(),
-        }
+        LiveRead::Object(crate::objects::ObjectRef::new(("", "pods"), "a", name))
     }
 
     fn of(namespace: &str) -> ReadGroup {

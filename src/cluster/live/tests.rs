@@ -91,12 +91,7 @@ fn of(namespace: &str) -> ReadGroup {
 }
 
 fn pod(name: &str) -> LiveRead {
-    LiveRead::Object {
-        group: String::new(),
-        resource: "pods".to_owned(),
-        namespace: "a".to_owned(),
-        name: name.to_owned(),
-    }
+    LiveRead::Object(crate::objects::ObjectRef::new(("", "pods"), "a", name))
 }
 
 fn list(group: &str, resource: &str, first: bool) -> LiveRead {

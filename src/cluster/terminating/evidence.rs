@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::list_reader::{ListReader, name};
 use super::services::DeadConversion;
 use super::webhooks::{Places, Webhook};
-use super::{AT_ONCE, Found, Survey};
+use super::{AT_ONCE, Survey, TerminatingObject};
 use crate::cluster::feed::{Snapshot, Unread};
 use crate::objects::ApiError;
 
@@ -45,7 +45,7 @@ pub struct Evidence {
     /// Kinds whose conversion webhook does not answer.
     pub conversions: Vec<DeadConversion>,
     /// Events by uid of their object, newest first.
-    pub said: HashMap<String, Vec<Said>>,
+    pub events: HashMap<String, Vec<ObjectEvent>>,
     /// The Pods that use a claim, by its namespace and name.
     pub users: HashMap<(String, String), Vec<String>>,
     /// The failed reads.
@@ -80,7 +80,7 @@ pub struct Workload {
 
 /// A reported Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct ObjectEvent {
     /// The reporting component.
     pub by: String,
     pub reason: String,
@@ -91,7 +91,7 @@ pub struct Said {
 /// are read, which takes a request each.
 pub async fn evidence(
     snapshot: &Snapshot,
-    found: &[&Found],
+    found: &[&TerminatingObject],
     survey: &Survey,
     asked: usize,
 ) -> Evidence {
@@ -108,21 +108,21 @@ pub async fn evidence(
     evidence.more_groups =
         reader.info("apiextensions.k8s.io", "customresourcedefinitions", "").is_none();
     evidence.of_files = snapshot.held.is_some();
-    let pods = found.iter().any(|found| found.is(("", "pods")));
-    let (broken, workloads, nodes, webhooks, conversions, said, users) = tokio::join!(
+    let pods = found.iter().any(|found| found.object_ref.is_of(("", "pods")));
+    let (broken, workloads, nodes, webhooks, conversions, events, users) = tokio::join!(
         reader.broken(),
         reader.workloads(),
         async { if pods { reader.nodes().await } else { None } },
         reader.webhooks(found),
         reader.conversions(),
-        reader.said(found.get(..asked).unwrap_or(found), survey),
+        reader.events(found.get(..asked).unwrap_or(found), survey),
         reader.users(found),
     );
     (evidence.workloads, evidence.more_workloads) = workloads;
     (evidence.broken, evidence.nodes) = (broken, nodes);
     evidence.more_webhooks = webhooks.is_none();
     (evidence.webhooks, evidence.places) = webhooks.unwrap_or_default();
-    (evidence.conversions, evidence.said, evidence.users) = (conversions, said, users);
+    (evidence.conversions, evidence.events, evidence.users) = (conversions, events, users);
     evidence.unread = reader.unread.into_inner();
     evidence.unread.sort();
     evidence.unread.dedup();
@@ -157,22 +157,28 @@ impl ListReader<'_> {
     }
 
     /// The Events about the objects and about their blocking dependents.
-    async fn said(&self, found: &[&Found], survey: &Survey) -> HashMap<String, Vec<Said>> {
+    async fn events(
+        &self,
+        found: &[&TerminatingObject],
+        survey: &Survey,
+    ) -> HashMap<String, Vec<ObjectEvent>> {
         let mut asked: Vec<(String, String)> = Vec::new();
         for found in found {
-            asked.push((found.namespace.clone(), found.uid.clone()));
+            asked.push((found.object_ref.namespace.clone(), found.uid.clone()));
             let dependents = survey.dependents.get(&found.uid).into_iter().flatten();
-            asked.extend(dependents.take(3).map(|d| (d.namespace.clone(), d.uid.clone())));
+            asked.extend(
+                dependents.take(3).map(|d| (d.object_ref.namespace.clone(), d.uid.clone())),
+            );
         }
         let reads = asked.into_iter().map(|(namespace, uid)| async move {
-            let said = self.events(&namespace, &uid).await;
-            (uid, said)
+            let events = self.events_of(&namespace, &uid).await;
+            (uid, events)
         });
         let reads = futures_util::stream::iter(reads).buffer_unordered(AT_ONCE);
-        reads.filter(|(_, said)| std::future::ready(!said.is_empty())).collect().await
+        reads.filter(|(_, events)| std::future::ready(!events.is_empty())).collect().await
     }
 
-    async fn events(&self, namespace: &str, uid: &str) -> Vec<Said> {
+    async fn events_of(&self, namespace: &str, uid: &str) -> Vec<ObjectEvent> {
         // Events of what has no namespace are in this one.
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         if self.info("", "events", namespace).is_none() {
@@ -195,7 +201,7 @@ impl ListReader<'_> {
         let said = events.into_iter().take(20).map(|event| {
             let source = event.source.and_then(|source| source.component);
             let reported = event.reporting_component.filter(|by| !by.is_empty());
-            Said {
+            ObjectEvent {
                 by: reported.or(source).unwrap_or_default(),
                 reason: event.reason.unwrap_or_default(),
                 message: event.message.unwrap_or_default(),
@@ -204,9 +210,11 @@ impl ListReader<'_> {
         said.collect()
     }
 
-    async fn users(&self, found: &[&Found]) -> HashMap<(String, String), Vec<String>> {
-        let claims = found.iter().filter(|found| found.is(("", "persistentvolumeclaims")));
-        let namespaces: BTreeSet<&str> = claims.map(|found| found.namespace.as_str()).collect();
+    async fn users(&self, found: &[&TerminatingObject]) -> HashMap<(String, String), Vec<String>> {
+        let claims =
+            found.iter().filter(|found| found.object_ref.is_of(("", "persistentvolumeclaims")));
+        let namespaces: BTreeSet<&str> =
+            claims.map(|found| found.object_ref.namespace.as_str()).collect();
         let mut users: HashMap<(String, String), Vec<String>> = HashMap::new();
         for namespace in namespaces {
             for pod in self.all("", "pods", namespace).await.unwrap_or_default() {

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 #[cfg(test)]
 pub use self::evidence::BrokenApi;
-pub use self::evidence::{Evidence, Said, Workload, evidence};
+pub use self::evidence::{Evidence, ObjectEvent, Workload, evidence};
 pub use self::services::DeadConversion;
 #[cfg(test)]
 pub use self::webhooks::Rule;
@@ -31,13 +31,11 @@ const AT_ONCE: usize = 8;
 
 /// An object that is Terminating.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct TerminatingObject {
     /// Its kind.
     pub info: KindInfo,
-    /// Its namespace; empty for a cluster-scoped object.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+    /// Which object it is.
+    pub object_ref: ObjectRef,
     /// Its uid.
     pub uid: String,
     /// Since when it should be deleted. For a Pod, that is after its grace period.
@@ -48,45 +46,22 @@ pub struct Found {
     pub unread: Option<ApiError>,
 }
 
-impl Found {
-    /// Whether it is of a kind, by its group and plural.
-    pub fn is(&self, (group, resource): (&str, &str)) -> bool {
-        self.info.group == group && self.info.resource == resource
-    }
-
-    /// What names it.
-    pub fn object_ref(&self) -> ObjectRef {
-        ObjectRef::of_kind(&self.info, &self.namespace, &self.name)
-    }
-}
-
 /// An object that a foreground deletion of its owner waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependent {
-    /// Its kind.
-    pub info: KindInfo,
-    /// Its namespace; empty for a cluster-scoped object.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+    /// Which object it is.
+    pub object_ref: ObjectRef,
     /// Its uid.
     pub uid: String,
     /// Whether it is Terminating itself.
     pub terminating: bool,
 }
 
-impl Dependent {
-    /// What names it.
-    pub fn object_ref(&self) -> ObjectRef {
-        ObjectRef::of_kind(&self.info, &self.namespace, &self.name)
-    }
-}
-
 /// The Terminating objects and their blocking dependents.
 #[derive(Debug, Default)]
 pub struct Survey {
     /// Terminating objects, oldest first.
-    pub found: Vec<Found>,
+    pub objects: Vec<TerminatingObject>,
     /// What blocks the end of its owner, by the uid of that.
     pub dependents: HashMap<String, Vec<Dependent>>,
     /// The kinds of which not all could be read.
@@ -135,13 +110,16 @@ pub async fn survey(snapshot: &Snapshot, namespace: &str, report_progress: Progr
     }
     survey.unread.sort();
     survey.unread.dedup();
-    survey.found.sort_by(|a, b| {
-        let place = |found: &Found| (found.since, found.namespace.clone(), found.name.clone());
-        place(a).cmp(&place(b))
+    survey.objects.sort_by(|a, b| {
+        let order = |object: &TerminatingObject| {
+            let ObjectRef { namespace, name, .. } = &object.object_ref;
+            (object.since, namespace.clone(), name.clone())
+        };
+        order(a).cmp(&order(b))
     });
     // The same object may be served by several groups.
     let mut seen = std::collections::HashSet::new();
-    survey.found.retain(|found| seen.insert(found.uid.clone()));
+    survey.objects.retain(|found| seen.insert(found.uid.clone()));
     survey
 }
 
@@ -164,13 +142,13 @@ fn kinds(snapshot: &Snapshot, namespace: &str) -> Vec<KindInfo> {
 /// What one kind adds.
 #[derive(Debug, Default)]
 struct Part {
-    found: Vec<Found>,
+    objects: Vec<TerminatingObject>,
     dependents: Vec<(String, Dependent)>,
 }
 
 impl Survey {
     fn add(&mut self, part: Part) {
-        self.found.extend(part.found);
+        self.objects.extend(part.objects);
         for (owner, dependent) in part.dependents {
             self.dependents.entry(owner).or_default().push(dependent);
         }
@@ -208,12 +186,11 @@ impl Part {
         let object: Object<'_> = serde_json::from_str(json)?;
         let metadata = &object.metadata;
         let text = |text: &str| text.to_owned();
+        let object_ref = ObjectRef::of_kind(info, &metadata.namespace, &metadata.name);
         for reference in &metadata.owner_references {
             if reference.block_owner_deletion == Some(true) {
                 let dependent = Dependent {
-                    info: info.clone(),
-                    namespace: text(&metadata.namespace),
-                    name: text(&metadata.name),
+                    object_ref: object_ref.clone(),
                     uid: text(&metadata.uid),
                     terminating: object.is_terminating(),
                 };
@@ -221,10 +198,9 @@ impl Part {
             }
         }
         if let Some(deleted) = object.deleted() {
-            self.found.push(Found {
+            self.objects.push(TerminatingObject {
                 info: info.clone(),
-                namespace: text(&metadata.namespace),
-                name: text(&metadata.name),
+                object_ref,
                 uid: text(&metadata.uid),
                 since: Timestamp::from_second(deleted).unwrap_or(Timestamp::MIN),
                 object: serde_json::from_str(json)?,
@@ -253,8 +229,9 @@ async fn kind(
 
 /// Reads the whole object instead of its metadata. A deleted or forbidden object stays as
 /// it was; a forbidden one is recorded.
-pub async fn read_whole(snapshot: &Snapshot, found: &mut Found) {
-    let Found { info, namespace, name, uid, .. } = &*found;
+pub async fn read_whole(snapshot: &Snapshot, found: &mut TerminatingObject) {
+    let TerminatingObject { info, object_ref, uid, .. } = &*found;
+    let ObjectRef { namespace, name, .. } = object_ref;
     let read = api::object(&snapshot.context.client, info, namespace, name, Detail::Whole).await;
     match read.map(|json| json.and_then(|json| read_shallow(&json).ok())) {
         Ok(Some(read)) if read.pointer("/metadata/uid").and_then(Value::as_str) == Some(uid) => {
@@ -293,11 +270,11 @@ mod tests {
         part.take(&info, &reference("")).unwrap();
         let mut survey = Survey::default();
         survey.add(part);
-        let [found] = &survey.found[..] else { panic!("{survey:?}") };
-        assert_eq!((found.name.as_str(), found.uid.as_str()), ("a", "u-a"));
+        let [found] = &survey.objects[..] else { panic!("{survey:?}") };
+        assert_eq!((found.object_ref.name.as_str(), found.uid.as_str()), ("a", "u-a"));
         assert_eq!(found.since.to_string(), "2026-01-01T00:00:00Z");
         assert_eq!(found.object["metadata"]["finalizers"][0], "x.dev/y");
         let [dependent] = &survey.dependents["u-a"][..] else { panic!("{survey:?}") };
-        assert_eq!((dependent.name.as_str(), dependent.terminating), ("b", false));
+        assert_eq!((dependent.object_ref.name.as_str(), dependent.terminating), ("b", false));
     }
 }

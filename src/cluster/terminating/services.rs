@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::list_reader::{ListReader, name};
 use super::webhooks::{At, Places, Service, Silence, Webhook};
-use super::{AT_ONCE, Found};
+use super::{AT_ONCE, TerminatingObject};
 use crate::cluster::api;
 use crate::cluster::api::Detail;
 use crate::cluster::feed::Unread;
@@ -25,7 +25,10 @@ pub struct DeadConversion {
 impl ListReader<'_> {
     /// Returns the webhooks, and the labels of Namespaces if a matching webhook selects
     /// by them; `None` if not all webhooks could be read.
-    pub(super) async fn webhooks(&self, found: &[&Found]) -> Option<(Vec<Webhook>, Places)> {
+    pub(super) async fn webhooks(
+        &self,
+        found: &[&TerminatingObject],
+    ) -> Option<(Vec<Webhook>, Places)> {
         const GROUP: &str = "admissionregistration.k8s.io";
         let (validating, mutating) = tokio::join!(
             self.all(GROUP, "validatingwebhookconfigurations", ""),

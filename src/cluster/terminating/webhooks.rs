@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::Found;
+use super::TerminatingObject;
 use crate::objects::KindInfo;
 use crate::policy::Labels;
 use crate::policy::api::LabelSelector;
@@ -21,8 +21,6 @@ pub struct Silence {
     /// As text.
     pub why: String,
 }
-
-const NAMESPACES: (&str, &str) = ("", "namespaces");
 
 /// The labels of Namespaces, by their names.
 pub type Places = HashMap<String, Value>;
@@ -141,15 +139,15 @@ impl Webhook {
 
     /// Whether no client can remove a finalizer from this object, because the webhook
     /// does not answer.
-    pub fn keeps(&self, found: &Found, places: &Places) -> bool {
+    pub fn keeps(&self, found: &TerminatingObject, places: &Places) -> bool {
         self.fails && self.silence.is_some() && self.is_asked(found, places)
     }
 
     /// Whether it is called for the removal of a finalizer of this object. A Namespace
     /// with unknown labels may match.
-    pub fn is_asked(&self, found: &Found, places: &Places) -> bool {
+    pub fn is_asked(&self, found: &TerminatingObject, places: &Places) -> bool {
         let own = found.object.pointer("/metadata/labels");
-        let place = match (found.namespace.as_str(), found.is(NAMESPACES)) {
+        let place = match (found.object_ref.namespace.as_str(), found.object_ref.is_namespace()) {
             ("", true) => Some(own),
             ("", false) => None,
             (name, _) => places.get(name).map(Some),
@@ -180,12 +178,12 @@ impl Rule {
 
 /// The subresources for the removal of finalizers: the object itself, and `finalize` for
 /// the spec of a Namespace.
-fn writes(found: &Found) -> impl Iterator<Item = &'static str> {
+fn writes(found: &TerminatingObject) -> impl Iterator<Item = &'static str> {
     let has = |pointer: &str| {
         let list = found.object.pointer(pointer).and_then(Value::as_array);
         list.is_some_and(|list| !list.is_empty())
     };
-    let content = found.is(NAMESPACES) && has("/spec/finalizers");
+    let content = found.object_ref.is_namespace() && has("/spec/finalizers");
     let itself = has("/metadata/finalizers").then_some("");
     itself.into_iter().chain(content.then_some("finalize"))
 }
@@ -195,15 +193,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::objects::Kinds;
+    use crate::objects::{Kinds, ObjectRef};
 
-    fn found(resource: &str, object: Value) -> Found {
+    fn found(resource: &str, object: Value) -> TerminatingObject {
         let text = |pointer: &str| {
             object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
-        Found {
-            namespace: text("/metadata/namespace"),
-            name: text("/metadata/name"),
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        TerminatingObject {
+            object_ref: ObjectRef::new(("", resource), &namespace, &name),
             uid: String::new(),
             since: jiff::Timestamp::MIN,
             info: Kinds::custom("", "v1", "Any", resource, true),
@@ -212,7 +210,7 @@ mod tests {
         }
     }
 
-    fn settings() -> Found {
+    fn settings() -> TerminatingObject {
         found(
             "configmaps",
             json!({"metadata": {"namespace": "shop", "finalizers": ["x.dev/y"],

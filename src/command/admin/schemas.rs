@@ -3,7 +3,8 @@
 use clap::Args;
 use serde_json::{Map, Value};
 
-use crate::command::document::{Kind, List, kind};
+use crate::command::document::List;
+use crate::command::report::{Kind, kind};
 use crate::command::{
     CommandError, approvals, approve, denials, inspect, pause, policy_tests, print, release,
     status, stuck, why,
@@ -43,18 +44,18 @@ fn kinds() -> Vec<Kind> {
     vec![
         kind::<inspect::Impact>(),
         kind::<inspect::UsedBy>(),
-        kind::<why::Report>(),
-        kind::<stuck::Report>(),
+        kind::<why::WhyReport>(),
+        kind::<stuck::StuckReport>(),
         kind::<approve::Approved>(),
-        kind::<List<approvals::Given>>(),
+        kind::<List<approvals::ApprovalReport>>(),
         kind::<denials::Denials>(),
-        kind::<status::Report>(),
-        kind::<status::Plan>(),
+        kind::<status::StatusReport>(),
+        kind::<status::PlanReport>(),
         kind::<pause::PauseBegun>(),
         kind::<pause::PausesEnded>(),
         kind::<release::Released>(),
         kind::<release::ReleasedAll>(),
-        kind::<policy_tests::Report>(),
+        kind::<policy_tests::TestReport>(),
         kind::<super::selftest::Tested>(),
     ]
 }

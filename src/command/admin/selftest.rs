@@ -12,8 +12,7 @@ use tokio::time::Instant;
 use crate::cluster::Caller;
 use crate::cluster::selftest::{Answer, Probe};
 use crate::command::access::AccessArguments;
-use crate::command::document::{Content, document};
-use crate::command::screen::{Format, FormatArguments};
+use crate::command::report::{Format, FormatArguments, Report, View};
 use crate::command::{CommandError, block_on, print};
 use crate::policy::exempt_namespaces;
 
@@ -67,6 +66,8 @@ pub struct Tested {
     /// The error and the next step. Absent if the test passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     says: Option<String>,
+    #[serde(skip)]
+    exit_code: u8,
 }
 
 /// One stage.
@@ -86,8 +87,17 @@ struct Stage {
     says: String,
 }
 
-impl Content for Tested {
+impl Report for Tested {
     const KIND: &'static str = "Selftest";
+
+    fn text(&self, _: View) -> String {
+        // A person reads each stage as soon as it has ended.
+        String::new()
+    }
+
+    fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
 }
 
 pub fn run(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
@@ -187,13 +197,13 @@ impl Test {
         });
         match self.format {
             Format::Table => print(&line(stage, what, came_to)),
-            Format::Json | Format::Yaml => Ok(()),
+            _ => Ok(()),
         }
     }
 
     /// The whole of it. For programs a no is an answer.
     fn told(&self, result: Result<(), CommandError>) -> Result<ExitCode, CommandError> {
-        let (code, says) = match &result {
+        let (exit_code, says) = match &result {
             Ok(()) => (0, None),
             Err(error) => (error.exit_code(), Some(error.to_string())),
         };
@@ -202,10 +212,11 @@ impl Test {
             passed: result.is_ok(),
             stages: self.stages.borrow().clone(),
             says,
+            exit_code,
         };
-        match document(self.format, &tested)? {
-            Some(document) => print(&document).map(|()| ExitCode::from(code)),
-            None => result.map(|()| ExitCode::SUCCESS),
+        match self.format {
+            Format::Table => result.map(|()| ExitCode::SUCCESS),
+            format => tested.print(format),
         }
     }
 

@@ -13,16 +13,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::outcome::Outcome;
-use super::document::{self, Content, document};
-use super::duration::{duration, format_duration};
-use super::refusal::{denies, said_by_policy};
-use super::screen::FormatArguments;
-use super::target::{
-    Session, TargetArguments, right_to_approve, right_to_approve_content, situation,
+use super::diagnosis::{
+    denies, holding_policies, right_to_approve, said_by_policy, verdict_on_delete,
 };
-use super::{CommandError, block_on, print};
+use super::document::Object;
+use super::duration::{format_duration, parse_duration};
+use super::report::{FormatArguments, Report, View};
+use super::target::{TargetArguments, TargetObject, situation};
+use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
-use crate::hold::keeping_policies;
 use crate::objects::ApiError;
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
 use crate::policy::{ObjectFacts, Policy};
@@ -45,7 +44,7 @@ pub struct ApproveArguments {
 
     /// How long the approval is valid, for example 45s, 30m or 1h30m [default: 30m, or
     /// less if a policy allows less]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     lasts: Option<Duration>,
 
     #[command(flatten)]
@@ -59,7 +58,7 @@ pub struct Approved {
     /// The name of the approval.
     name: String,
     /// The object that may be deleted. The approval does not apply to a re-created object.
-    object: document::Object,
+    object: Object,
     /// The approver.
     approver: String,
     /// The reason that the approver gave.
@@ -74,8 +73,17 @@ pub struct Approved {
     lines: Vec<String>,
 }
 
-impl Content for Approved {
+impl Report for Approved {
     const KIND: &'static str = "Approved";
+
+    fn text(&self, _: View) -> String {
+        self.lines.join("\n") + "\n"
+    }
+
+    /// 1 if the approval does not count.
+    fn exit_code(&self) -> u8 {
+        u8::from(!self.counts)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -97,17 +105,17 @@ pub fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
 
 async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
     let ApproveArguments { target, reason, scope, lasts, output } = arguments;
-    let session = target.open().await?;
+    let target = target.read().await?;
     let content = scope == ScopeArgument::Content;
     // Nobody is locked out because policies cannot be read: the API server
     // checks an approval by itself.
-    let (snapshot, unread) = match session.rules().await {
+    let (snapshot, unread) = match target.read_rules().await {
         Ok(snapshot) if snapshot.context.world.read().loaded => (Some(snapshot), None),
         Ok(snapshot) => (None, snapshot.unread().into_iter().next().map(|unread| unread.why)),
         Err(error) => (None, Some(ApiError::Other(error.to_string()))),
     };
     let policies = match &snapshot {
-        Some(snapshot) => refusing(&session, snapshot, content).await,
+        Some(snapshot) => policies_to_satisfy(&target, snapshot, content).await,
         None => Vec::new(),
     };
     let shortest = policies.iter().min_by_key(|policy| policy.approval.longest_seconds);
@@ -115,7 +123,7 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     let most = most.map(Duration::from_secs);
     let asked = lasts.unwrap_or(USUAL);
     let lasts = most.map_or(asked, |most| asked.min(most));
-    let created = create(&session, &reason, content, lasts).await?;
+    let created = create(&target, &reason, content, lasts).await?;
 
     let name = created.metadata.name.clone().unwrap_or_default();
     let until = created.spec.expiration_time.0;
@@ -123,9 +131,9 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     let reason = created.spec.reason.clone();
     if let Some(snapshot) = &snapshot {
         snapshot.approve(created);
-        outcome = Outcome::of(&session, snapshot, &policies, content).await;
+        outcome = Outcome::new(&target, snapshot, &policies, content).await;
     }
-    let subject = arguments_of(&session);
+    let subject = target.object_ref.arguments();
     let subject = if outcome.passes { subject + " may be deleted" } else { subject + "," };
     let mut first = format!("approved: {subject} until {until} ({})", format_duration(lasts));
     if let Some(policy) = shortest.filter(|_| lasts < asked) {
@@ -141,7 +149,7 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     };
     let second = format!(
         "approval {name} by {}, for {what}; made again under its name it is another object",
-        session.visitor.me.name
+        target.session.me.name
     );
     let mut says = vec![first, second];
     if let Some(why) = unread {
@@ -154,47 +162,40 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     says.extend(more);
     let approved = Approved {
         name,
-        object: session.named(),
-        approver: session.visitor.me.name.clone(),
+        object: target.document(),
+        approver: target.session.me.name.clone(),
         reason,
         scope: if content { Scope::Content } else { Scope::Object },
         until: until.to_string(),
         counts,
         lines: says,
     };
-    print(&match document(output.output, &approved)? {
-        Some(document) => document,
-        None => approved.lines.join("\n") + "\n",
-    })?;
-    Ok(if counts { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-fn arguments_of(session: &Session) -> String {
-    session.target.arguments()
+    approved.print(output.output)
 }
 
 /// The policies of which the approval is to satisfy the terms: those of the
 /// object; and with its content those of what would go along.
-async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<Policy> {
+async fn policies_to_satisfy(
+    target: &TargetObject,
+    snapshot: &Snapshot,
+    content: bool,
+) -> Vec<Policy> {
     let mut sources = Vec::new();
     if content {
-        snapshot.objects(session.near()).await;
-        if let Ok(verdict) = super::why::verdict(session, snapshot).await {
+        if let Ok(verdict) = verdict_on_delete(target, snapshot).await {
             let along = verdict.blockers.into_iter().filter(|blocker| blocker.is_content);
             sources.extend(along.flat_map(|blocker| blocker.policies));
         }
     }
     let world = snapshot.context.world.read();
-    let Some((kind, namespace, name)) = session.place(&world) else { return Vec::new() };
-    let situation = situation(&world);
-    if let Some(node) = world.graph.object(kind, &namespace, &name) {
-        let applied = situation.policies_of(ObjectFacts::of_node(node));
+    if let Some(node) = world.graph.object_of(&target.object_ref) {
+        let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
         let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
         sources.extend(enforcing.map(|applied| applied.policy.source.clone()));
         // A pause lets people delete; what is held by then is held on.
-        if session.terminating().is_some() {
-            let keeping = keeping_policies(&situation, ObjectFacts::of_node(node));
-            sources.extend(keeping.iter().map(|applied| applied.policy.source.clone()));
+        if target.terminating_since().is_some() {
+            let holding = holding_policies(&world, &target.object_ref);
+            sources.extend(holding.into_iter().map(|policy| policy.source.clone()));
         }
     }
     let policies = world.policies.iter().filter(|policy| sources.contains(&policy.source));
@@ -202,58 +203,44 @@ async fn refusing(session: &Session, snapshot: &Snapshot, content: bool) -> Vec<
 }
 
 async fn create(
-    session: &Session,
+    target: &TargetObject,
     reason: &str,
     content: bool,
     lasts: Duration,
 ) -> Result<DeletionApproval, CommandError> {
-    let target = &session.target;
+    let object = &target.object_ref;
     let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
-    let until = session.visitor.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
+    let until = target.session.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
     let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
     let spec = DeletionApprovalSpec {
-        target_ref: TargetRef {
-            group: target.group.clone(),
-            resource: target.resource.clone(),
-            namespace: target.namespace.clone(),
-            name: target.name.clone(),
-            uid: session.uid().to_owned(),
-        },
-        approver: session.visitor.me.name.clone(),
+        target_ref: TargetRef::new(object, target.uid()),
+        approver: target.session.me.name.clone(),
         reason: reason.to_owned(),
         expiration_time: Time(until),
         scope: if content { Scope::Content } else { Scope::Object },
         exempts: Vec::new(),
     };
     let mut approval = DeletionApproval::new("", spec);
-    let generate_name = Some(beginning(&format!("{}-{}", target.resource, target.name)));
+    let generate_name = Some(name_prefix(&format!("{}-{}", object.resource, object.name)));
     approval.metadata = ObjectMeta { generate_name, ..ObjectMeta::default() };
-    let api: Api<DeletionApproval> = Api::all(session.visitor.caller.client.clone());
+    let api: Api<DeletionApproval> = Api::all(target.session.caller.client.clone());
     let created = api.create(&PostParams::default(), &approval).await;
-    created.map_err(|error| refused(session, content, error))
+    created.map_err(|error| refused(target, content, error))
 }
 
 /// The beginning of a name, readable and sound whatever the object is called.
-fn beginning(text: &str) -> String {
+fn name_prefix(text: &str) -> String {
     let sound = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
     let text: String = text.chars().map(sound).take(48).collect();
     format!("{}-", text.trim_matches('-'))
 }
 
-/// The right that it takes to approve this.
-fn right(session: &Session, content: bool) -> String {
-    match content {
-        true => right_to_approve_content(&session.target),
-        false => right_to_approve(&session.target),
-    }
-}
-
 /// What the API server says, with what next.
-fn refused(session: &Session, content: bool, error: kube::Error) -> CommandError {
+fn refused(target: &TargetObject, content: bool, error: kube::Error) -> CommandError {
     match error {
         kube::Error::Api(status) => {
-            let right = right(session, content);
-            match refusal_of(status.code, &status.message, &session.visitor.me.name, &right) {
+            let right = right_to_approve(&target.object_ref, content);
+            match refusal_of(status.code, &status.message, &target.session.me.name, &right) {
                 Some(says) => CommandError::Refused(says),
                 None => {
                     CommandError::Remote(format!("cannot create the approval: {}", status.message))
@@ -305,9 +292,9 @@ mod tests {
 
     #[test]
     fn the_name_of_an_approval_is_sound_whatever_the_object_is_called() {
-        assert_eq!(beginning("configmaps-settings"), "configmaps-settings-");
-        assert_eq!(beginning("clusterroles-system:node.x"), "clusterroles-system-node-x-");
-        assert!(beginning(&"a".repeat(300)).len() < 60);
+        assert_eq!(name_prefix("configmaps-settings"), "configmaps-settings-");
+        assert_eq!(name_prefix("clusterroles-system:node.x"), "clusterroles-system-node-x-");
+        assert!(name_prefix(&"a".repeat(300)).len() < 60);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! What an approval has changed, and what is missing still.
 
-use super::{arguments_of, right};
 use crate::cluster::Snapshot;
-use crate::command::target::{Session, approvals_unread, situation};
-use crate::command::why;
-use crate::decide::{
-    Blocker, Decision, Item, RequiredApprovals, Verdict, required_approvals, sentence,
+use crate::command::diagnosis::{
+    approve_command, consent_to, finalizers_of, right_to_approve, unread_approvals,
+    verdict_on_delete,
 };
+use crate::command::target::TargetObject;
+use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, sentence};
 use crate::objects::{FOREGROUND, Object, ObjectRef, split_api_version};
 use crate::policy::{Policy, service_account};
 
@@ -28,31 +28,26 @@ impl Default for Outcome {
 }
 
 impl Outcome {
-    pub async fn of(
-        session: &Session,
+    pub async fn new(
+        target: &TargetObject,
         snapshot: &Snapshot,
         policies: &[Policy],
         content: bool,
     ) -> Self {
-        let typed = arguments_of(session);
-        let verdict = verdict(session, snapshot).await;
+        let typed = target.object_ref.arguments();
+        let me = &target.session.me.name;
+        let verdict = verdict(target, snapshot).await;
         let along = verdict.as_ref().filter(|_| !content).and_then(along);
-        let others = approvals_unread(snapshot);
+        let others = unread_approvals(snapshot);
         let (mut counts, mut enough, mut says) = (true, true, Vec::new());
-        match consented(session, snapshot, policies) {
+        match consented(target, snapshot, policies) {
             None if verdict.as_ref().and_then(refusal).is_some() => {}
             None => says.push("no policy protects it now: it needs no approval".to_owned()),
             Some(consent) => {
-                counts = consent.people.contains(&session.visitor.me.name);
+                counts = consent.people.contains(me);
                 enough = consent.people.len() >= consent.terms.required;
-                let right = right(session, content);
-                says.push(missing(
-                    &session.visitor.me.name,
-                    policies,
-                    &consent,
-                    others.is_none(),
-                    &right,
-                ));
+                let right = right_to_approve(&target.object_ref, content);
+                says.push(missing(me, policies, &consent, others.is_none(), &right));
             }
         }
         let others = others.filter(|_| !enough);
@@ -63,14 +58,12 @@ impl Outcome {
             false => "it cannot be deleted by this",
         };
         if let Some(refusal) = along {
-            says.push(format!(
-                "{stands}: {refusal}; next: kubectl belay approve {typed} --reason \"…\" --scope \
-                 content"
-            ));
+            let next = approve_command(&target.object_ref, true);
+            says.push(format!("{stands}: {refusal}; next: {next}"));
         } else if let Some(refusal) = verdict.as_ref().filter(|_| enough).and_then(refusal) {
             says.push(format!("{stands}: {refusal}; next: kubectl belay why {typed}"));
         }
-        if let Some(why) = given_up(session, snapshot).await {
+        if let Some(why) = why_collector_gave_up(target, snapshot).await {
             says.push(format!(
                 "{why}, and the garbage collector was refused and tries again ever later; now \
                  delete it: kubectl delete {typed}"
@@ -82,12 +75,11 @@ impl Outcome {
 
 /// The verdict on a DELETE, now that it is approved; none: it was sent already,
 /// or that cannot be found out.
-async fn verdict(session: &Session, snapshot: &Snapshot) -> Option<Verdict> {
-    if session.terminating().is_some() {
+async fn verdict(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> {
+    if target.terminating_since().is_some() {
         return None;
     }
-    snapshot.objects(session.near()).await;
-    why::verdict(session, snapshot).await.ok()
+    verdict_on_delete(target, snapshot).await.ok()
 }
 
 /// What a DELETE would take along that an approval of the object alone does not
@@ -109,16 +101,12 @@ fn refusing_of(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<St
 
 /// Who has approved by now, against what is asked for.
 fn consented(
-    session: &Session,
+    target: &TargetObject,
     snapshot: &Snapshot,
     policies: &[Policy],
 ) -> Option<RequiredApprovals> {
     let world = snapshot.context.world.read();
-    let (kind, namespace, name) = session.place(&world)?;
-    let situation = situation(&world);
-    let node = world.graph.object(kind, &namespace, &name)?;
-    let policies: Vec<&Policy> = policies.iter().collect();
-    required_approvals(&situation, &Item::of_node(&situation, node), &policies)
+    consent_to(&world, &target.object_ref, &policies.iter().collect::<Vec<_>>())
 }
 
 /// How many are missing, and who they may be; `known`: it could be read who has
@@ -169,8 +157,8 @@ fn missing(
 
 /// Why a collector that was refused does not come again: somebody has to send
 /// the DELETE.
-async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
-    let text = session.object.to_string();
+async fn why_collector_gave_up(target: &TargetObject, snapshot: &Snapshot) -> Option<String> {
+    let text = target.json.to_string();
     let object: Object<'_> = serde_json::from_str(&text).ok()?;
     if object.is_terminating() || object.metadata.owner_references.is_empty() {
         return None;
@@ -182,17 +170,15 @@ async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
             let kinds = &snapshot.context.world.read().graph.kinds;
             kinds.info(kinds.find(group, &reference.kind)?).clone()
         };
-        let place = if info.namespaced { session.target.namespace.as_str() } else { "" };
+        let place = if info.namespaced { target.object_ref.namespace.as_str() } else { "" };
         let name = reference.name.as_str();
-        let owner = session.visitor.caller.object(&info, place, name).await.ok()?;
+        let owner = target.session.caller.object(&info, place, name).await.ok()?;
         let text = |pointer: &str| owner.as_ref()?.pointer(pointer)?.as_str();
-        let foreground = owner.as_ref().and_then(|owner| owner.pointer("/metadata/finalizers"));
-        let foreground = foreground.and_then(|list| list.as_array()).into_iter().flatten();
+        let in_foreground =
+            owner.as_ref().is_some_and(|owner| finalizers_of(owner).contains(&FOREGROUND));
         if text("/metadata/uid") != Some(reference.uid.as_str()) {
             said = Some(format!("its owner {} {name} is gone", reference.kind));
-        } else if text("/metadata/deletionTimestamp").is_some()
-            && foreground.filter_map(|f| f.as_str()).any(|f| f == FOREGROUND)
-        {
+        } else if text("/metadata/deletionTimestamp").is_some() && in_foreground {
             said = Some(format!(
                 "its owner {} {name} is being deleted and waits for it",
                 reference.kind
@@ -202,8 +188,8 @@ async fn given_up(session: &Session, snapshot: &Snapshot) -> Option<String> {
         }
     }
     // The approval may have let the collector through.
-    let ObjectRef { namespace, name, .. } = &session.target;
-    let left = session.visitor.caller.object(&session.info, namespace, name).await.ok()?;
+    let ObjectRef { namespace, name, .. } = &target.object_ref;
+    let left = target.session.caller.object(&target.info, namespace, name).await.ok()?;
     left.and(said)
 }
 

@@ -14,13 +14,13 @@ use kube::api::{Api, ListParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::document::{Content, NotRead, Object, document};
-use super::duration::{age, duration};
+use super::document::{NotRead, Object};
+use super::duration::{format_age, parse_duration};
 use super::place::{NearArguments, PlaceArguments};
-use super::screen::{Field, OutputArguments, Progress, Screen, Table, Tone, cut};
-use super::visitor::Visitor;
-use super::{CommandError, block_on, print};
-use crate::cluster::journal::target_text;
+use super::report::{OutputArguments, Report, View};
+use super::screen::{Field, Progress, Tone};
+use super::session::UserSession;
+use super::{CommandError, block_on};
 use crate::cluster::list_all;
 use crate::objects::{ApiError, Kinds, ObjectRef, split_api_version};
 use crate::policy::api::DeletionPolicy;
@@ -47,7 +47,7 @@ pub struct DenialsArguments {
     would: bool,
 
     /// How far back to search. A policy keeps the ten most recent verdicts of a day
-    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
     since: Duration,
 
     #[command(flatten)]
@@ -63,26 +63,25 @@ pub fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
 
 async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
     let DenialsArguments { near, would, since, output, place } = arguments;
-    let visitor = Visitor::open(place).await?;
+    let session = UserSession::open(place).await?;
     let progress = Progress::begin();
     progress.say(|| "reading policies and Events".to_owned());
     let (policies, events) =
-        tokio::join!(visitor.all::<DeletionPolicy>(), all_events(&visitor.caller.client));
-    let (policies, now) = (policies?, visitor.now());
+        tokio::join!(session.list_all::<DeletionPolicy>(), all_events(&session.caller.client));
+    let (policies, now) = (policies?, session.now());
     let (events, not_read) = match events {
         Ok(events) => (events, Vec::new()),
         Err(error) => (Vec::new(), vec![not_read(&error)]),
     };
     let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
-    let asked = Asked { would, since: now.saturating_sub(since).unwrap_or(Timestamp::MIN) };
+    let asked = DenialFilter::new(would, now, since);
     let mut items = items(&policies, &events, asked);
     if let Some(namespace) = &near.namespace {
         items.retain(|item| item.is_in(namespace));
     }
-    let said = Denials { items, policies: sums(&policies), not_read };
+    let denials = Denials { items, policies: policy_counts(&policies), not_read, would };
     drop(progress);
-    print(&said.rendered(output, would, Screen::stdout(), now)?)?;
-    Ok(said.exit_code(would))
+    denials.print(output)
 }
 
 fn not_read(error: &ApiError) -> NotRead {
@@ -112,7 +111,7 @@ async fn events(
 
 /// The denials of one object in the last day, newest first, from policies and Events, and
 /// whether all could be read.
-pub async fn lately(
+pub async fn recent_denials(
     client: &kube::Client,
     mut policies: Vec<DeletionPolicy>,
     target: &ObjectRef,
@@ -123,19 +122,30 @@ pub async fn lately(
         Ok(events) => (events, None),
         Err(error) => (Vec::new(), Some(not_read(&error))),
     };
-    let target = target_text(target);
+    let target = target.to_string();
     for status in policies.iter_mut().filter_map(|policy| policy.status.as_mut()) {
         status.recent.retain(|recent| recent.target == target);
     }
-    let since = now.saturating_sub(DAY).unwrap_or(Timestamp::MIN);
-    (items(&policies, &events, Asked { would: false, since }), unread)
+    (items(&policies, &events, DenialFilter::new(false, now, DAY)), unread)
 }
 
 /// Which are asked for.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct DenialFilter {
     would: bool,
     since: Timestamp,
+    now: Timestamp,
+}
+
+impl DenialFilter {
+    fn new(would: bool, now: Timestamp, longest: SignedDuration) -> Self {
+        Self { would, now, since: now.saturating_sub(longest).unwrap_or(Timestamp::MIN) }
+    }
+
+    /// How many seconds ago this time was.
+    fn ago(self, time: Timestamp) -> i64 {
+        self.now.as_second().saturating_sub(time.as_second())
+    }
 }
 
 /// One thing that was refused, or would have been.
@@ -145,6 +155,9 @@ pub struct Denial {
     /// The time of the last request.
     #[schemars(with = "String")]
     time: Timestamp,
+    /// How many seconds ago that was.
+    #[serde(skip)]
+    ago: i64,
     /// The target of the request.
     object: Object,
     /// The same, as the status of a policy has it.
@@ -167,7 +180,7 @@ pub struct Denial {
 /// The verdicts of one policy in a day.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Sum {
+struct PolicyCounts {
     /// The name.
     name: String,
     /// The number of refused requests.
@@ -185,13 +198,16 @@ pub struct Denials {
     /// The requests that belay refused or would have refused, newest first.
     items: Vec<Denial>,
     /// The counts of the last 24 hours in the whole cluster, for each policy with a count.
-    policies: Vec<Sum>,
+    policies: Vec<PolicyCounts>,
     /// Failed reads. The list may be incomplete.
     not_read: Vec<NotRead>,
+    /// Whether it is about what went through.
+    #[serde(skip)]
+    would: bool,
 }
 
 /// The matching denials, newest first.
-fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Denial> {
+fn items(policies: &[DeletionPolicy], events: &[Event], asked: DenialFilter) -> Vec<Denial> {
     let kinds = Kinds::default();
     let mut items: Vec<Denial> = Vec::new();
     for policy in policies {
@@ -216,6 +232,7 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
                 Some(item) => item.policies.push(name.clone()),
                 None => items.push(Denial {
                     time: recent.time.0,
+                    ago: asked.ago(recent.time.0),
                     object: of_status(&recent.target, &kinds),
                     target: recent.target.clone(),
                     verdict: recent.verdict.clone(),
@@ -230,7 +247,7 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
     // Events exist only for denied requests. They add denials of the label and older
     // ones.
     let refused = events.iter().filter(|event| !asked.would && is_denial(event));
-    let told: Vec<Denial> = refused.filter_map(|event| of_event(event, &kinds)).collect();
+    let told: Vec<Denial> = refused.filter_map(|event| of_event(event, &kinds, asked)).collect();
     for denial in told.into_iter().filter(|denial| denial.time >= asked.since) {
         let same = |item: &&mut Denial| {
             let apart = item.time.as_second().abs_diff(denial.time.as_second());
@@ -252,27 +269,18 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: Asked) -> Vec<Den
     items
 }
 
-/// Parses the target in the status of a policy, such as `deployments.apps shop/web`.
+/// The object that the status of a policy names.
 fn of_status(target: &str, kinds: &Kinds) -> Object {
-    let (resource, place) = target.split_once(' ').unwrap_or(("", target));
-    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
-    let (namespace, name) = place.split_once('/').unwrap_or(("", place));
-    let target = ObjectRef::new((group, resource), namespace, name);
-    Object::of(&target, kinds)
-}
-
-/// The resource without its group, and the namespace.
-fn parts(target: &str) -> (&str, &str) {
-    let (resource, place) = target.split_once(' ').unwrap_or(("", target));
-    (resource.split('.').next().unwrap_or_default(), place)
+    Object::of(&ObjectRef::parse_display(target), kinds)
 }
 
 /// Whether a status and an Event are about the same object. If the message of an Event
 /// does not contain the plural, the kind is compared, because most plurals begin with it.
 fn is_same(status: &str, event: &str) -> bool {
-    let ((plural, place), (kind, other)) = (parts(status), parts(event));
-    let stem = kind.strip_suffix('y').unwrap_or(kind);
-    place == other && plural.starts_with(stem)
+    let [status, event] = [status, event].map(ObjectRef::parse_display);
+    let stem = event.resource.strip_suffix('y').unwrap_or(&event.resource);
+    (&status.namespace, &status.name) == (&event.namespace, &event.name)
+        && status.resource.starts_with(stem)
 }
 
 fn is_denial(event: &Event) -> bool {
@@ -280,7 +288,7 @@ fn is_denial(event: &Event) -> bool {
         && event.reporting_component.as_deref() == Some("belay")
 }
 
-fn of_event(event: &Event, kinds: &Kinds) -> Option<Denial> {
+fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Option<Denial> {
     let involved = &event.involved_object;
     let time = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref())?.0;
     let message = event.message.clone().unwrap_or_default();
@@ -291,8 +299,7 @@ fn of_event(event: &Event, kinds: &Kinds) -> Option<Denial> {
     let plural =
         message.split_once(' ').filter(|(_, rest)| rest.starts_with(&format!("\"{name}\"")));
     let resource = plural.map_or(kind.to_lowercase(), |(plural, _)| plural.to_owned());
-    let slash = if namespace.is_empty() { "" } else { "/" };
-    let target = format!("{resource} {namespace}{slash}{name}");
+    let target = ObjectRef::new(("", &resource), &namespace, &name).to_string();
     let group = split_api_version(involved.api_version.as_deref().unwrap_or_default()).0;
     let object = match (kinds.find(group, &kind), plural) {
         (Some(known), _) => Object::of_kind(kinds.info(known), &namespace, &name),
@@ -301,6 +308,7 @@ fn of_event(event: &Event, kinds: &Kinds) -> Option<Denial> {
     };
     Some(Denial {
         time,
+        ago: asked.ago(time),
         object: object.with_uid(&text(&involved.uid)),
         target,
         verdict: "Deny".to_owned(),
@@ -311,11 +319,11 @@ fn of_event(event: &Event, kinds: &Kinds) -> Option<Denial> {
     })
 }
 
-fn sums(policies: &[DeletionPolicy]) -> Vec<Sum> {
+fn policy_counts(policies: &[DeletionPolicy]) -> Vec<PolicyCounts> {
     let sums = policies.iter().filter_map(|policy| {
         let day = policy.status.as_ref()?.last_24h;
         let name = policy.metadata.name.clone()?;
-        let sum = Sum {
+        let sum = PolicyCounts {
             name,
             denied_last_24h: day.denied,
             would_deny_last_24h: day.would_deny,
@@ -326,60 +334,48 @@ fn sums(policies: &[DeletionPolicy]) -> Vec<Sum> {
     sums.collect()
 }
 
-impl Content for Denials {
+impl Report for Denials {
     const KIND: &'static str = "DenialList";
-}
-
-impl Denials {
-    /// Whether everything was read. Allowed requests have no Events.
-    fn is_certain(&self, would: bool) -> bool {
-        would || self.not_read.is_empty()
-    }
 
     /// 1 if something was refused, 3 if that is not known, 0 if nothing was.
-    fn exit_code(&self, would: bool) -> ExitCode {
-        ExitCode::from(match (self.items.is_empty(), self.is_certain(would)) {
+    fn exit_code(&self) -> u8 {
+        match (self.items.is_empty(), self.is_certain()) {
             (false, _) => 1,
             (true, false) => 3,
             (true, true) => 0,
-        })
+        }
     }
 
-    fn rendered(
-        &self,
-        output: OutputArguments,
-        would: bool,
-        screen: Screen,
-        now: Timestamp,
-    ) -> Result<String, CommandError> {
-        if let Some(text) = document(output.output, self)? {
-            return Ok(text);
-        }
+    fn text(&self, view: View) -> String {
         let mut text = String::new();
         if self.items.is_empty() {
-            text.push_str(match (would, self.is_certain(would)) {
+            text.push_str(match (self.would, self.is_certain()) {
                 (true, _) => "no allowed request would have been denied\n",
                 (false, true) => "no denials\n",
                 (false, false) => "no denials found, but some reads failed\n",
             });
         } else {
-            let mut table = Table::new(&["AGE", "VERDICT", "OBJECT", "USER", "MESSAGE"]);
-            let (shown, more) = cut(&self.items, SHOWN, output.all);
-            shown.iter().for_each(|item| table.row(item.row(now)));
-            text.push_str(&table.text(screen));
-            text.extend(more.map(|more| more + "\n"));
+            let heading = ["AGE", "VERDICT", "OBJECT", "USER", "MESSAGE"];
+            let list = (&*self.items, SHOWN);
+            text.push_str(&view.table(&heading, list, |table, item| table.row(item.row())));
         }
-        for Sum { name, denied_last_24h, would_deny_last_24h, held_last_24h } in &self.policies {
+        for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in
+            &self.policies
+        {
             let line = format!(
                 "policy {name}, whole cluster, last 24h: {denied_last_24h} denied, \
                  {would_deny_last_24h} would be denied, {held_last_24h} held"
             );
-            text.push_str(&screen.paragraph(0, &line));
+            text.push_str(&view.screen.paragraph(0, &line));
         }
-        for NotRead { resource, why } in &self.not_read {
-            text.push_str(&screen.paragraph(0, &format!("not read: {resource}: {why}")));
-        }
-        Ok(text)
+        text + &view.not_read(&self.not_read)
+    }
+}
+
+impl Denials {
+    /// Whether all was read. Events tell of nothing that went through.
+    fn is_certain(&self) -> bool {
+        self.would || self.not_read.is_empty()
     }
 }
 
@@ -392,13 +388,13 @@ impl Denial {
     }
 
     /// In one line, below the object that it is about.
-    pub fn said(&self, now: Timestamp) -> String {
-        let ago = age(now.as_second().saturating_sub(self.time.as_second()));
+    pub fn line(&self) -> String {
+        let ago = format_age(self.ago);
         let by = self.subject.as_ref().map_or_else(String::new, |user| format!(", {user}"));
         format!("{ago} ago{by}: {}", self.message)
     }
 
-    fn row(&self, now: Timestamp) -> [Field; 5] {
+    fn row(&self) -> [Field; 5] {
         let (tone, verdict) = match self.verdict.as_str() {
             "Deny" => (Tone::Bad, "denied".to_owned()),
             other => (Tone::Doubtful, other.to_lowercase()),
@@ -406,7 +402,7 @@ impl Denial {
         let times = self.count.filter(|count| *count > 1);
         let times = times.map_or(String::new(), |count| format!(" ({count} times)"));
         [
-            age(now.as_second().saturating_sub(self.time.as_second())).into(),
+            format_age(self.ago).into(),
             Field::toned(tone, verdict),
             self.target.as_str().into(),
             self.subject.as_deref().unwrap_or("-").into(),

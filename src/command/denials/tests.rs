@@ -1,7 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::command::screen::Format;
+use crate::command::report::Format;
+use crate::command::screen::Screen;
+
+const PIPE: View = View { screen: Screen::pipe(), all: false };
 
 fn at(second: i64) -> String {
     Timestamp::from_second(second).unwrap().to_string()
@@ -33,8 +36,9 @@ fn event(second: i64, name: &str, kind: &str, count: i32) -> Event {
     .unwrap()
 }
 
-fn asked(would: bool, since: i64) -> Asked {
-    Asked { would, since: Timestamp::from_second(since).unwrap() }
+fn asked(would: bool, since: i64) -> DenialFilter {
+    let time = |second| Timestamp::from_second(second).unwrap();
+    DenialFilter { would, since: time(since), now: time(5120) }
 }
 
 fn told(items: &[Denial]) -> Vec<(i64, &str, String)> {
@@ -98,33 +102,32 @@ fn the_table_has_the_sums_of_each_policy() {
     let policies = [policy("kept", &[(5000, "configmaps shop/a", "Deny")])];
     let said = Denials {
         items: items(&policies, &[event(5001, "a", "Warning", 2)], asked(false, 0)),
-        policies: sums(&policies),
+        policies: policy_counts(&policies),
         not_read: vec![NotRead { resource: "events".to_owned(), why: "forbidden".to_owned() }],
+        would: false,
     };
-    let now = Timestamp::from_second(5120).unwrap();
-    let output = OutputArguments { output: Format::Table, all: false };
     assert_eq!(
-        said.rendered(output, false, Screen::pipe(), now).unwrap(),
+        said.render(Format::Table, PIPE).unwrap(),
         "AGE   VERDICT   OBJECT              USER      MESSAGE\n\
          2m    denied    configmaps shop/a   alice   configmaps shop/a is protected (2 times)\n\
          policy kept, whole cluster, last 24h: 12 denied, 3 would be denied, 0 held\n\
          not read: events: forbidden\n"
     );
-    let code = |said: &Denials, would| format!("{:?}", said.exit_code(would));
-    let is = |code: u8| format!("{:?}", ExitCode::from(code));
-    assert_eq!(code(&said, false), is(1));
-    let blind = Denials { items: Vec::new(), ..said };
-    assert_eq!((code(&blind, false), code(&blind, true)), (is(3), is(0)));
-    let text = blind.rendered(output, false, Screen::pipe(), now).unwrap();
+    assert_eq!(said.exit_code(), 1);
+    let mut blind = Denials { items: Vec::new(), would: true, ..said };
+    assert_eq!(blind.exit_code(), 0);
+    blind.would = false;
+    assert_eq!(blind.exit_code(), 3);
+    let text = blind.text(PIPE);
     assert!(text.starts_with("no denials found, but some reads failed\n"), "{text}");
     let said = Denials { items: items(&policies, &[], asked(false, 0)), ..blind };
-    let nothing = Denials { items: Vec::new(), policies: Vec::new(), not_read: Vec::new() };
-    assert_eq!(code(&nothing, false), is(0));
-    let text = |would| nothing.rendered(output, would, Screen::pipe(), now).unwrap();
+    let nothing =
+        |would| Denials { items: Vec::new(), policies: Vec::new(), not_read: Vec::new(), would };
+    assert_eq!(nothing(false).exit_code(), 0);
+    let text = |would| nothing(would).text(PIPE);
     assert_eq!(text(false), "nothing was refused\n");
     assert_eq!(text(true), "no allowed request would have been denied\n");
-    let output = OutputArguments { output: Format::Json, all: false };
-    let json = said.rendered(output, false, Screen::pipe(), now).unwrap();
+    let json = said.render(Format::Json, PIPE).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["kind"], "DenialList");
     assert_eq!(json["items"][0]["time"], "1970-01-01T01:23:20Z");

@@ -52,14 +52,11 @@ impl Object {
         Self { kind, ..Self::bare(target) }
     }
 
-    /// The one that messages name so. A name says no group: the plural and the
-    /// group are said if a graph has one such object and no other.
-    pub fn named(graph: &Graph, ObjectName { kind, namespace, name }: &ObjectName) -> Self {
-        let kinds = graph.kinds.iter().filter(|(_, info)| info.kind == *kind);
-        let mut found = kinds.filter(|(id, _)| graph.object(*id, namespace, name).is_some());
-        match (found.next(), found.next()) {
-            (Some((_, info)), None) => Self::of_kind(info, namespace, name),
-            _ => Self::of_unknown(kind, namespace, name),
+    /// The one that messages name so.
+    pub fn named(ObjectName { kind, object }: &ObjectName) -> Self {
+        match object.resource.as_str() {
+            "" => Self::of_unknown(kind, &object.namespace, &object.name),
+            _ => Self { kind: kind.clone(), ..Self::bare(object) },
         }
     }
 
@@ -110,11 +107,15 @@ mod tests {
             json!({"group": "example.com", "resource": "gizmos", "namespace": "shop",
                 "name": "web", "typed": "gizmos.example.com/web -n shop"})
         );
-        let named =
-            ObjectName { kind: "Gizmo".into(), namespace: String::new(), name: "web".into() };
+        let named = |group, resource| {
+            let object = ObjectRef::new((group, resource), "", "web");
+            said(&Object::named(&ObjectName { kind: "Gizmo".into(), object }))
+        };
+        assert_eq!(named("", ""), json!({"kind": "Gizmo", "name": "web", "typed": "gizmo/web"}));
         assert_eq!(
-            said(&Object::named(&Graph::new(Kinds::default()), &named)),
-            json!({"kind": "Gizmo", "name": "web", "typed": "gizmo/web"})
+            named("example.com", "gizmos"),
+            json!({"group": "example.com", "kind": "Gizmo", "resource": "gizmos", "name": "web",
+                "typed": "gizmos.example.com/web"})
         );
     }
 }

@@ -13,8 +13,8 @@ use crate::command::CommandError;
 use crate::command::document::NotRead;
 use crate::command::files::{self, File, read_nonempty};
 use crate::command::screen::Progress;
+use crate::command::session::UserSession;
 use crate::command::target::{self, SILENT, UNSERVED, UNSERVED_IN_FILES};
-use crate::command::visitor::Visitor;
 use crate::graph::{Graph, NodeId};
 use crate::objects::{ApiError, KindId, KindInfo, KindNames};
 use crate::policy::{Identities, PolicySet};
@@ -159,10 +159,10 @@ async fn of_cluster(
     mentions: bool,
 ) -> Result<Inspection, CommandError> {
     let WhereArguments { namespace, place, .. } = place;
-    let (visitor, names) = Visitor::open_with_names(place).await?;
-    let own = namespace.unwrap_or_else(|| visitor.caller.namespace.clone());
+    let (session, names) = UserSession::open_with_names(place).await?;
+    let own = namespace.unwrap_or_else(|| session.caller.namespace.clone());
     let resolved = query.resolved(&names, &own, UNSERVED)?;
-    let snapshot = visitor.rules().await?;
+    let snapshot = session.read_rules().await?;
     let (rules, rules_not_read) = rules(&snapshot);
     let progress = Progress::begin();
     let reach = SearchScope { namespaces: namespaces(&resolved), mentions };
@@ -218,7 +218,7 @@ async fn of_cluster(
         missing,
         unseen: unseen.into_iter().map(|(typed, _)| typed).collect(),
         not_read,
-        person: Some((visitor.caller, visitor.me)),
+        person: Some((session.caller, session.me)),
         in_namespace: around.in_namespace,
         stale: snapshot.stale,
     })

@@ -8,6 +8,7 @@ use clap::{ArgAction, Args};
 use super::change::Change;
 use crate::command::CommandError;
 use crate::command::files::{Manifest, read_manifests, read_nonempty, stdin_once};
+use crate::command::object_words::{ObjectWords, parse_object, parse_objects};
 use crate::command::place::{self, FromArguments, PlaceArguments};
 use crate::command::selector;
 use crate::command::target::unserved;
@@ -60,20 +61,13 @@ pub struct SetArguments {
 /// The targets of a command line, before kinds are resolved.
 #[derive(Default)]
 pub struct Query {
-    wanted: Vec<KindAndName>,
+    wanted: Vec<ObjectWords>,
     manifests: Vec<Manifest>,
     change: Option<Change>,
     selector: Vec<Requirement>,
     everywhere: bool,
     /// Whether a missing object counts if other objects reference it.
     absent: bool,
-}
-
-/// A kind, with or without a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct KindAndName {
-    kind: String,
-    name: Option<String>,
 }
 
 /// Objects of one kind.
@@ -114,7 +108,7 @@ impl SetArguments {
                         manifests with -f, or two states of them with --removed";
             return Err(usage(text.to_owned()));
         }
-        let wanted = parse_targets(&self.targets, selected);
+        let wanted = parse_objects(&self.targets, selected);
         let wanted = wanted.map_err(|error| usage(error.to_string()))?;
         if self.all_namespaces && wanted.iter().any(|wanted| wanted.name.is_some()) {
             let text = "an object has one namespace; name it with -n, or leave out its name, or -A";
@@ -131,65 +125,14 @@ impl SetArguments {
     }
 }
 
-/// What is wrong with the targets of a command line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum TargetError {
-    #[error("\"{0}\" names no object; expected TYPE/NAME or TYPE NAME, such as pvc/data")]
-    NoObject(String),
-    #[error("\"{0}\" is a kind, and no object of it is named; name one, or select some with -l")]
-    OnlyKind(String),
-    #[error("-l selects by labels; leave out the names, or -l")]
-    NamedAndSelected,
-}
-
-/// Reads the targets of a command line.
-fn parse_targets(targets: &[String], selected: bool) -> Result<Vec<KindAndName>, TargetError> {
-    let no_object = |word: &str| TargetError::NoObject(word.to_owned());
-    let one = |kind: &str, name: &str| KindAndName { kind: kind.into(), name: Some(name.into()) };
-    if targets.iter().any(|word| word.contains('/')) {
-        if selected {
-            return Err(TargetError::NamedAndSelected);
-        }
-        let pair = |word: &String| match word.split_once('/') {
-            Some((kind, name)) if !kind.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(one(kind, name))
-            }
-            _ => Err(no_object(word)),
-        };
-        return targets.iter().map(pair).collect();
-    }
-    let Some((kinds, names)) = targets.split_first() else { return Ok(Vec::new()) };
-    let kinds: Vec<&str> = kinds.split(',').collect();
-    if kinds.iter().any(|kind| kind.is_empty()) || names.iter().any(String::is_empty) {
-        return Err(no_object(&targets.join(" ")));
-    }
-    match (names.is_empty(), selected) {
-        (true, true) => Ok(kinds
-            .into_iter()
-            .map(|kind| KindAndName { kind: kind.into(), name: None })
-            .collect()),
-        (true, false) => Err(TargetError::OnlyKind(targets.join(" "))),
-        (false, true) => Err(TargetError::NamedAndSelected),
-        (false, false) => {
-            let of = |kind: &str| names.iter().map(|name| one(kind, name)).collect::<Vec<_>>();
-            Ok(kinds.into_iter().flat_map(of).collect())
-        }
-    }
-}
-
 impl Query {
     /// One object, for `used-by`. `absent`: whether to find a missing object that others
     /// reference. A dump of Pods shows the users of a Secret without containing it.
     pub fn one(target: &[String], absent: bool) -> Result<Self, CommandError> {
-        let wanted = parse_targets(target, false);
-        let wanted = wanted.map_err(|error| CommandError::Usage(error.to_string()))?;
-        match wanted.len() {
-            1 => Ok(Self { wanted, absent, ..Self::default() }),
-            _ => Err(CommandError::Usage(format!(
-                "\"{}\" is no single object; expected TYPE/NAME or TYPE NAME, such as pvc/data",
-                target.join(" ")
-            ))),
-        }
+        let parsed = parse_object(target);
+        let (kind, name) = parsed.map_err(|error| CommandError::Usage(error.to_string()))?;
+        let wanted = ObjectWords { kind: kind.to_owned(), name: Some(name.to_owned()) };
+        Ok(Self { wanted: vec![wanted], absent, ..Self::default() })
     }
 
     /// The change of manifests that is asked about, if one is.
@@ -206,7 +149,7 @@ impl Query {
         nobody: &str,
     ) -> Result<Vec<SelectorTarget>, CommandError> {
         let mut resolved = Vec::new();
-        for KindAndName { kind, name } in &self.wanted {
+        for ObjectWords { kind, name } in &self.wanted {
             let info = names
                 .find(kind)
                 .ok_or_else(|| CommandError::Remote(unserved(names, kind, nobody)))?;
@@ -338,37 +281,6 @@ mod tests {
     use super::*;
     use crate::objects::Kinds;
 
-    fn read(line: &str, selected: bool) -> Result<String, TargetError> {
-        let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let wanted = parse_targets(&owned, selected)?;
-        let shown = wanted.iter().map(|KindAndName { kind, name }| match name {
-            Some(name) => format!("{kind}/{name}"),
-            None => kind.clone(),
-        });
-        Ok(shown.collect::<Vec<_>>().join(" "))
-    }
-
-    #[test]
-    fn objects_are_named_as_kubectl_names_them() {
-        for (line, meant) in [
-            ("pvc/data", "pvc/data"),
-            ("pvc data", "pvc/data"),
-            ("pvc a b", "pvc/a pvc/b"),
-            ("pvc,svc a", "pvc/a svc/a"),
-            ("deploy.apps/web ns/shop", "deploy.apps/web ns/shop"),
-        ] {
-            assert_eq!(read(line, false).as_deref(), Ok(meant), "{line}");
-        }
-        assert_eq!(read("pods,svc", true).as_deref(), Ok("pods svc"));
-        for wrong in ["pvc/", "/data", "pvc/a/b", "pvc/a b", "pvc, a"] {
-            let said = read(wrong, false).unwrap_err().to_string();
-            assert!(said.contains("names no object; expected"), "{wrong}: {said}");
-        }
-        assert!(read("pvc", false).unwrap_err().to_string().contains("no object of it is named"));
-        assert!(read("pvc data", true).unwrap_err().to_string().contains("leave out the names"));
-        assert!(read("pvc/data", true).unwrap_err().to_string().contains("leave out the names"));
-    }
-
     /// The kind, the name and perhaps the namespace of each.
     fn read_manifests(lines: &[&str]) -> Query {
         let manifest = |line: &&str| {
@@ -404,7 +316,7 @@ mod tests {
         let names = KindNames::of_kinds(&Kinds::default(), &[]);
         let places = |line: &str| {
             let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-            let wanted = parse_targets(&owned, false).unwrap();
+            let wanted = parse_objects(&owned, false).unwrap();
             let query = Query { wanted, ..Query::default() };
             let resolved = query.resolved(&names, "shop", "no kind").unwrap();
             namespaces(&resolved).map(|places| places.into_iter().collect::<Vec<_>>().join(" "))

@@ -10,9 +10,10 @@ use serde::Serialize;
 use super::inspection::{self, Inspection};
 use super::targets::{Query, WhereArguments};
 use super::tree::{Branch, draw};
-use crate::command::document::{Content, NotRead, Object, document};
-use crate::command::screen::{OutputArguments, Screen, Tone};
-use crate::command::{CommandError, block_on, print};
+use crate::command::document::{NotRead, Object};
+use crate::command::report::{OutputArguments, Report, View};
+use crate::command::screen::{Screen, Tone};
+use crate::command::{CommandError, block_on};
 use crate::graph::{
     DeletionRequest, Excuse, Graph, NodeId, Progress, Propagation, Strength, fates,
 };
@@ -66,6 +67,11 @@ pub struct UsedBy {
     count_cascaded: usize,
     /// Failed reads. The list may be incomplete.
     not_read: Vec<NotRead>,
+    /// The same as a person reads it.
+    #[serde(skip)]
+    tree: Branch,
+    #[serde(skip)]
+    exit_code: u8,
 }
 
 /// One use.
@@ -110,10 +116,10 @@ async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
     let Some(target) = inspection.targets.first().copied() else {
         return Ok(ExitCode::from(3));
     };
-    let mut root = walk.root(target);
+    let tree = walk.root(target);
     let needed = walk.uses.iter().any(|one| one.means == "needs" && one.depth == 1);
     let unknown = !inspection.not_read.is_empty();
-    let said = UsedBy {
+    let report = UsedBy {
         object: Object::at(&inspection.graph, target),
         present: inspection.unseen.is_empty().then(|| inspection.graph.get(target).is_some()),
         reverse,
@@ -121,16 +127,14 @@ async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
         weaker: walk.weaker,
         count_cascaded: count_cascaded(&inspection.graph, target),
         not_read: inspection.not_read.clone(),
+        tree,
+        exit_code: match (reverse, needed, unknown) {
+            (true, ..) | (false, false, false) => 0,
+            (false, true, _) => 1,
+            (false, false, true) => 3,
+        },
     };
-    print(&match document(output.output, &said)? {
-        Some(document) => document,
-        None => said.text(&mut root, Screen::stdout(), output.all),
-    })?;
-    Ok(ExitCode::from(match (reverse, needed, unknown) {
-        (true, ..) | (false, false, false) => 0,
-        (false, true, _) => 1,
-        (false, false, true) => 3,
-    }))
+    report.print(output)
 }
 
 /// A walk along the edges, away from the target.
@@ -304,12 +308,15 @@ fn meaning(strength: Strength, excuse: Excuse, finished: bool) -> &'static str {
     }
 }
 
-impl Content for UsedBy {
+impl Report for UsedBy {
     const KIND: &'static str = "UsedBy";
-}
 
-impl UsedBy {
-    fn text(&self, root: &mut Branch, screen: Screen, all: bool) -> String {
+    fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
+
+    fn text(&self, View { screen, all }: View) -> String {
+        let mut root = self.tree.clone();
         root.sort();
         let direct = root.below.len();
         root.sign = match (self.reverse, direct) {
@@ -321,7 +328,7 @@ impl UsedBy {
         if self.present == Some(false) {
             root.note = "not there".to_owned();
         }
-        let mut text = draw(std::slice::from_ref(root), screen, all);
+        let mut text = draw(&[root], screen, all);
         if self.weaker > 0 {
             let ones = if self.weaker == 1 { "one" } else { "ones" };
             let more = format!("{} weaker {ones} (mentions, optional, ended)", self.weaker);
@@ -334,7 +341,9 @@ impl UsedBy {
         }
         text
     }
+}
 
+impl UsedBy {
     /// An object without users can still have content.
     fn cascaded_text(&self, screen: Screen) -> String {
         if self.reverse || self.count_cascaded == 0 {

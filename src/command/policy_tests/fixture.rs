@@ -11,11 +11,9 @@ use super::test_file::{KIND, Test};
 use crate::command::files::{
     Content, Document, File, FileError, World, inline, parse_all, read_texts, short_names,
 };
-use crate::objects::{KindInfo, KindNames};
+use crate::command::object_words::parse_type_and_name;
+use crate::objects::{KindInfo, KindNames, ObjectRef};
 use crate::policy::api::GROUP;
-
-/// Group, plural, namespace and name.
-type Key = (String, String, String, String);
 
 /// A test, ready to be asked.
 pub struct Fixture {
@@ -23,7 +21,7 @@ pub struct Fixture {
     /// The names of kinds.
     names: KindNames,
     /// The whole objects.
-    bodies: BTreeMap<Key, Value>,
+    bodies: BTreeMap<ObjectRef, Value>,
 }
 
 impl Fixture {
@@ -57,8 +55,7 @@ impl Fixture {
                 object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
             };
             let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-            let key = (info.group.clone(), info.resource.clone(), namespace, name);
-            bodies.insert(key, object.clone());
+            bodies.insert(ObjectRef::of_kind(info, &namespace, &name), object.clone());
         })?;
         let names = KindNames::of_kinds(&world.graph.kinds, &taught);
         Ok(Self { world, names, bodies })
@@ -70,10 +67,7 @@ impl Fixture {
         target: &str,
         place: Option<&str>,
     ) -> Result<(&KindInfo, &Value), CaseError> {
-        let pair = target
-            .split_once('/')
-            .filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
-        let Some((word, name)) = pair else {
+        let Some((word, name)) = parse_type_and_name(target) else {
             return Err(CaseError::NoTarget(target.to_owned()));
         };
         let info = self.names.find(word).ok_or_else(|| {
@@ -81,16 +75,13 @@ impl Fixture {
             CaseError::UnknownWord { word: word.to_owned(), near }
         })?;
         let namespace = if info.namespaced { place.unwrap_or("default") } else { "" };
-        let key = |namespace: &str| {
-            (info.group.clone(), info.resource.clone(), namespace.to_owned(), name.to_owned())
-        };
-        self.bodies.get(&key(namespace)).map(|body| (info, body)).ok_or_else(|| {
-            let same = |key: &&Key| {
-                (&key.0, &key.1, key.3.as_str()) == (&info.group, &info.resource, name)
+        let wanted = ObjectRef::of_kind(info, namespace, name);
+        self.bodies.get(&wanted).map(|body| (info, body)).ok_or_else(|| {
+            let is_same = |other: &&ObjectRef| {
+                ObjectRef { namespace: other.namespace.clone(), ..wanted.clone() } == **other
             };
-            let other = self.bodies.keys().find(same).map(|(.., place, _)| place.clone());
-            let object = format!("{}/{name}", info.full_name());
-            CaseError::NoObject { object, namespace: namespace.to_owned(), other }
+            let other = self.bodies.keys().find(is_same).map(|other| other.namespace.clone());
+            CaseError::NoObject { object: wanted.short(), namespace: namespace.to_owned(), other }
         })
     }
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Report, TestResult};
+use super::report::{TestReport, TestResult};
 
 /// The whole document.
-pub fn document(report: &Report) -> String {
+pub fn document(report: &TestReport) -> String {
     let cases = report.passed + report.failed;
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"belay\" \

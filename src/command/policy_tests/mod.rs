@@ -26,16 +26,15 @@ mod tests;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use self::fixture::Fixture;
-pub use self::report::Report;
+pub use self::report::TestReport;
 use self::report::TestResult;
 use self::test_file::Test;
-use super::document::document;
+use super::CommandError;
 use super::files::{File, FileError, read_texts, stdin_once};
-use super::screen::{Format, Screen};
-use super::{CommandError, print};
+use super::report::{Format, Report, View};
 
 #[derive(Debug, Args)]
 #[command(
@@ -58,22 +57,10 @@ pub struct TestArguments {
         long,
         value_name = "table|json|yaml|junit",
         default_value = "table",
-        ignore_case = true
+        ignore_case = true,
+        value_parser = Format::usual_or(Some(Format::Junit))
     )]
-    output: Output,
-}
-
-/// How the answer is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people
-    Table,
-    /// One JSON document, versioned
-    Json,
-    /// The same as YAML
-    Yaml,
-    /// For CI systems: JUnit XML
-    Junit,
+    output: Format,
 }
 
 /// Runs all tests and prints the report.
@@ -88,13 +75,24 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode, CommandError> {
             shown(tests)
         )));
     }
-    print(&match output {
-        Output::Table => report.text(Screen::stdout()),
-        Output::Junit => junit::document(&report),
-        Output::Json => document(Format::Json, &report)?.unwrap_or_default(),
-        Output::Yaml => document(Format::Yaml, &report)?.unwrap_or_default(),
-    })?;
-    Ok(ExitCode::from(u8::from(report.failed > 0)))
+    report.print(*output)
+}
+
+impl Report for TestReport {
+    const KIND: &'static str = "PolicyTestReport";
+
+    fn text(&self, view: View) -> String {
+        self.table(view.screen)
+    }
+
+    fn junit(&self) -> Option<String> {
+        Some(junit::document(self))
+    }
+
+    /// 1 if a case failed.
+    fn exit_code(&self) -> u8 {
+        u8::from(self.failed > 0)
+    }
 }
 
 /// The policies of the command line. If --policies is given, it must contain one.
@@ -114,7 +112,7 @@ fn shown(paths: &[PathBuf]) -> String {
 }
 
 /// Runs all tests in these files.
-fn tried(files: &[File], policies: &[File]) -> Result<Report, FileError> {
+fn tried(files: &[File], policies: &[File]) -> Result<TestReport, FileError> {
     let now = jiff::Timestamp::now().as_second();
     let mut tests = Vec::new();
     for file in files {
@@ -122,7 +120,7 @@ fn tried(files: &[File], policies: &[File]) -> Result<Report, FileError> {
             tests.push(try_one(&test, policies, now)?);
         }
     }
-    Ok(Report::new(tests))
+    Ok(TestReport::new(tests))
 }
 
 fn try_one(test: &Test, policies: &[File], now: i64) -> Result<TestResult, FileError> {

@@ -6,13 +6,13 @@ use serde::Serialize;
 use super::expect::Mismatch;
 use super::outcome::Outcome;
 use super::test_file::Case;
-use crate::command::document::{Content, ReportedVerdict};
+use crate::command::document::ReportedVerdict;
 use crate::command::screen::{Field, Screen, Table, Tone};
 
 /// The report.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct TestReport {
     /// The number of passed cases.
     pub passed: usize,
     /// The number of failed cases.
@@ -97,11 +97,7 @@ impl CaseResult {
     }
 }
 
-impl Content for Report {
-    const KIND: &'static str = "PolicyTestReport";
-}
-
-impl Report {
+impl TestReport {
     /// The sum of these.
     pub fn new(tests: Vec<TestResult>) -> Self {
         let cases = || tests.iter().flat_map(|test| &test.cases);
@@ -111,7 +107,7 @@ impl Report {
 
     /// For a person: a line a case, the reasons below those that failed, and
     /// the sum.
-    pub fn text(&self, screen: Screen) -> String {
+    pub fn table(&self, screen: Screen) -> String {
         let mut table = Table::new(&["RESULT", "TEST", "VERDICT", "CASE"]);
         for TestResult { name, file, cases } in &self.tests {
             for case in cases {

@@ -67,7 +67,7 @@ fn file(text: &str) -> File {
     File { name: "t.yaml".into(), text: text.to_owned() }
 }
 
-fn report(cases: &str) -> Report {
+fn report(cases: &str) -> TestReport {
     tried(&[file(&format!("{HEAD}{WORLD}cases:\n{cases}"))], &[]).unwrap()
 }
 

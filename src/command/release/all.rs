@@ -9,12 +9,11 @@ use crate::cluster::uninstall::{
     Event, HeldObject, Reason, Uninstall, UninstallError, UninstallOptions, UninstallReport,
     count_by_kind, holds,
 };
-use crate::command::document::document;
+use crate::command::CommandError;
 use crate::command::place::PlaceArguments;
-use crate::command::screen::Format;
+use crate::command::report::{Format, Report};
+use crate::command::session::UserSession;
 use crate::command::timing::TimingArguments;
-use crate::command::visitor::Visitor;
-use crate::command::{CommandError, print};
 use crate::telemetry::{LogFormat, init_logs};
 
 /// So many objects are named in the end; all were named in the log.
@@ -27,14 +26,14 @@ pub async fn release(
     output: Format,
 ) -> Result<ExitCode, CommandError> {
     init_logs(LogFormat::Auto);
-    let visitor = Visitor::open(place).await?;
-    let settings = Settings { timing: timing.read(), ..visitor.settings() };
+    let session = UserSession::open(place).await?;
+    let settings = Settings { timing: timing.read(), ..session.settings() };
     let steps = RefCell::new(Vec::new());
     let uninstall = Uninstall {
-        client: visitor.caller.client.clone(),
+        client: session.caller.client.clone(),
         settings: settings.clone(),
-        identities: visitor.identities(),
-        clock: visitor.clock(),
+        identities: session.identities(),
+        clock: session.clock(),
         options,
         report: &|event| record(event, &steps),
     };
@@ -52,16 +51,13 @@ pub async fn release(
         (false, true) => {
             (0, format!("{}; nothing of belay's is left on any object\n", report.tally))
         }
-        (false, false) => (1, rest(&report, &visitor.me.name)),
+        (false, false) => (1, rest(&report, &session.me.name)),
     };
-    let said = ReleasedAll::new(&report, options.dry_run, steps.take(), &text);
-    match document(output, &said)? {
-        Some(document) => print(&document)?,
-        // Nobody is to miss that something is left.
-        None if code == 1 => return Err(CommandError::Refused(text)),
-        None => print(&text)?,
+    // The user must notice that something is left.
+    if output == Format::Table && code == 1 {
+        return Err(CommandError::Refused(text));
     }
-    Ok(ExitCode::from(code))
+    ReleasedAll::new(&report, options.dry_run, steps.take(), &text, code).print(output)
 }
 
 /// Why it was not begun, or broke off, and what next.

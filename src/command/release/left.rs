@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cluster::uninstall::{HeldObject, Reason, Tally, UninstallReport};
-use crate::command::document::{Content, NotRead, Object};
-use crate::command::hold_state::cause_text;
+use crate::command::diagnosis::cause_text;
+use crate::command::document::{NotRead, Object};
+use crate::command::report::{Report, View};
 use crate::objects::Kinds;
 
 /// What came of everything.
@@ -31,10 +32,20 @@ pub struct ReleasedAll {
     steps: Vec<String>,
     /// The output for people, with the next step.
     lines: Vec<String>,
+    #[serde(skip)]
+    exit_code: u8,
 }
 
-impl Content for ReleasedAll {
+impl Report for ReleasedAll {
     const KIND: &'static str = "ReleasedAll";
+
+    fn text(&self, _: View) -> String {
+        self.lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
 }
 
 /// An object that has its hold still.
@@ -90,7 +101,13 @@ impl From<&Reason> for Cause {
 
 impl ReleasedAll {
     /// Of what came of it, and of what is said of that.
-    pub fn new(report: &UninstallReport, dry_run: bool, steps: Vec<String>, text: &str) -> Self {
+    pub fn new(
+        report: &UninstallReport,
+        dry_run: bool,
+        steps: Vec<String>,
+        text: &str,
+        exit_code: u8,
+    ) -> Self {
         let UninstallReport { tally, left, unread } = report;
         let Tally { released, let_go, abandoned } = tally;
         // Whoever is not among these is named by its plural.
@@ -107,6 +124,7 @@ impl ReleasedAll {
             not_read: not_read.collect(),
             steps,
             lines: text.lines().map(str::to_owned).collect(),
+            exit_code,
         }
     }
 }
@@ -156,8 +174,8 @@ pub fn because(reason: &Reason) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::document::document;
-    use crate::command::screen::Format;
+    use crate::command::report::Format;
+    use crate::command::screen::Screen;
     use crate::decide;
     use crate::objects::ObjectRef;
 
@@ -171,8 +189,9 @@ mod tests {
             left: vec![left(Reason::InUse(vec![user])), left(Reason::Late)],
             unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
-        let said = ReleasedAll::new(&report, false, vec!["deleted: x".to_owned()], "a\n- b");
-        let json = document(Format::Json, &said).unwrap().unwrap();
+        let said = ReleasedAll::new(&report, false, vec!["deleted: x".to_owned()], "a\n- b", 1);
+        let view = View { screen: Screen::pipe(), all: false };
+        let json = said.render(Format::Json, view).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&json["kind"], &json["released"]), (&"ReleasedAll".into(), &3.into()));
         let first = &json["left"][0];

@@ -14,7 +14,7 @@ use clap::Args;
 pub use self::left::ReleasedAll;
 pub use self::said::Released;
 use super::place::{self, PlaceArguments};
-use super::screen::FormatArguments;
+use super::report::FormatArguments;
 use super::target::TargetArguments;
 use super::timing::TimingArguments;
 use super::{CommandError, block_on};

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::command::document::{Content, Object, document};
-use crate::command::screen::Format;
-use crate::command::{CommandError, print};
+use crate::command::CommandError;
+use crate::command::document::Object;
+use crate::command::report::{Format, Report, View};
 
 /// What came of it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -29,8 +29,20 @@ pub struct Released {
     lines: Vec<String>,
 }
 
-impl Content for Released {
+impl Report for Released {
     const KIND: &'static str = "Released";
+
+    fn text(&self, _: View) -> String {
+        self.lines.join("\n") + "\n"
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self.state {
+            State::Gone | State::Released => 0,
+            State::Held | State::NotHeld => 1,
+            State::Unknown => 3,
+        }
+    }
 }
 
 /// What has become of an object.
@@ -90,26 +102,13 @@ impl Answer {
     pub fn told(self, object: Object, format: Format) -> Result<ExitCode, CommandError> {
         let Self { state, waits_for, finalizers, acted_as, lines } = self;
         let released = Released { object, state, waits_for, finalizers, acted_as, lines };
-        if let Some(document) = document(format, &released)? {
-            print(&document)?;
-            return Ok(state.exit_code());
+        match (format, state) {
+            (Format::Table, State::Held | State::NotHeld) => {
+                Err(CommandError::Refused(released.lines.join("\n")))
+            }
+            (Format::Table, State::Unknown) => Err(CommandError::Remote(released.lines.join("\n"))),
+            _ => released.print(format),
         }
-        let text = released.lines.join("\n");
-        match state {
-            State::Gone | State::Released => print(&(text + "\n")).map(|()| state.exit_code()),
-            State::Held | State::NotHeld => Err(CommandError::Refused(text)),
-            State::Unknown => Err(CommandError::Remote(text)),
-        }
-    }
-}
-
-impl State {
-    fn exit_code(self) -> ExitCode {
-        ExitCode::from(match self {
-            Self::Gone | Self::Released => 0,
-            Self::Held | Self::NotHeld => 1,
-            Self::Unknown => 3,
-        })
     }
 }
 

@@ -12,14 +12,14 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::Api;
 
-pub use self::plan::Report as Plan;
+pub use self::plan::PlanReport;
 use self::report::{Expiry, PolicyStatus, WebhookConfiguration};
-pub use self::report::{Leader, LeaderState, Report, Running};
+pub use self::report::{Leader, LeaderState, PauseReport, StatusReport};
 use super::document::{NotRead, Object};
 use super::place::PlaceArguments;
-use super::screen::{OutputArguments, Screen};
-use super::visitor::Visitor;
-use super::{CommandError, block_on, print};
+use super::report::{OutputArguments, Report};
+use super::session::UserSession;
+use super::{CommandError, block_on};
 use crate::certs;
 use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 use crate::policy::api::{DeletionPolicy, Pause};
@@ -48,14 +48,14 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     if plan.plan {
         return plan::run(plan, place, output).await;
     }
-    let visitor = Visitor::open(place).await?;
+    let session = UserSession::open(place).await?;
     let (policies, pauses, leader, (configurations, authorities)) = tokio::join!(
-        visitor.all::<DeletionPolicy>(),
-        visitor.all::<Pause>(),
-        visitor.leader(),
-        configurations(&visitor),
+        session.list_all::<DeletionPolicy>(),
+        session.list_all::<Pause>(),
+        session.leader(),
+        configurations(&session),
     );
-    let now = visitor.now();
+    let now = session.now();
     let mut not_read = Vec::new();
     if let Err(error) = &leader {
         let resource = "leases.coordination.k8s.io".to_owned();
@@ -75,25 +75,24 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     let configurations = configurations.collect();
     let served =
         leader.as_ref().ok().and_then(Option::as_ref).and_then(|led| led.certificate_until);
-    let report = Report {
+    let report = StatusReport {
         policies: policies?.iter().map(PolicyStatus::new).collect(),
         leader: Leader::from_lease(&leader),
-        pauses: pauses.into_iter().filter_map(|pause| Running::in_force(pause, now)).collect(),
+        pauses: pauses.into_iter().filter_map(|pause| PauseReport::in_force(pause, now)).collect(),
         configurations,
         certificate: served.map(|until| Expiry::new(until, now)),
         authority: Expiry::soonest(authorities, now),
         not_read,
     };
-    print(&report.rendered(output, Screen::stdout())?)?;
-    Ok(report.exit_code())
+    report.print(output)
 }
 
 /// Reads the webhook configurations and the expiry of their CA certificates.
 async fn configurations(
-    visitor: &Visitor,
+    session: &UserSession,
 ) -> (Vec<Result<WebhookConfiguration, NotRead>>, Vec<i64>) {
-    let client = &visitor.caller.client;
-    let (_, name) = &visitor.installation;
+    let client = &session.caller.client;
+    let (_, name) = &session.installation;
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let (validating, mutating) = tokio::join!(validating.get_opt(name), mutating.get_opt(name));

@@ -1,16 +1,14 @@
 //! The report of `status`, as data and as a table.
 
-use std::process::ExitCode;
-
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cluster::election::LeaderInfo;
-use crate::command::CommandError;
-use crate::command::document::{Content, NotRead, Object, document};
-use crate::command::duration::age;
-use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
+use crate::command::document::{NotRead, Object};
+use crate::command::duration::format_age;
+use crate::command::report::{Report, View};
+use crate::command::screen::{Field, Screen, Table, Tone};
 use crate::policy::api::{
     Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, Pause, Protect,
 };
@@ -172,7 +170,7 @@ impl Leader {
 
 /// A pause that is in force.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Running {
+pub struct PauseReport {
     /// The name.
     pub name: String,
     /// The user who created it.
@@ -184,7 +182,7 @@ pub struct Running {
     pub until: Timestamp,
 }
 
-impl Running {
+impl PauseReport {
     pub fn in_force(pause: Pause, now: Timestamp) -> Option<Self> {
         let until = pause.spec.expiration_time.0;
         (now < until).then(|| Self::from_pause(pause))
@@ -238,7 +236,8 @@ impl Expiry {
     fn line(&self, what: &str) -> (Tone, String) {
         let Self { until, left } = self;
         let tone = if self.is_soon() { Tone::Bad } else { Tone::Plain };
-        let left = if *left < 0 { "EXPIRED".to_owned() } else { format!("{} left", age(*left)) };
+        let left =
+            if *left < 0 { "EXPIRED".to_owned() } else { format!("{} left", format_age(*left)) };
         (tone, format!("certificates: {what} expires {until} ({left})"))
     }
 }
@@ -246,13 +245,13 @@ impl Expiry {
 /// The report.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct StatusReport {
     /// The policies.
     pub policies: Vec<PolicyStatus>,
     /// The leader.
     pub leader: Leader,
     /// The active Pauses. During a Pause belay refuses nothing.
-    pub pauses: Vec<Running>,
+    pub pauses: Vec<PauseReport>,
     /// The webhook configurations.
     pub configurations: Vec<WebhookConfiguration>,
     /// The certificate that the leader serves; absent if unknown.
@@ -266,20 +265,11 @@ pub struct Report {
     pub not_read: Vec<NotRead>,
 }
 
-impl Content for Report {
+impl Report for StatusReport {
     const KIND: &'static str = "Status";
-}
 
-impl Report {
-    pub fn rendered(
-        &self,
-        output: OutputArguments,
-        screen: Screen,
-    ) -> Result<String, CommandError> {
-        Ok(document(output.output, self)?.unwrap_or_else(|| self.text(output.all, screen)))
-    }
-
-    fn text(&self, all: bool, screen: Screen) -> String {
+    fn text(&self, view: View) -> String {
+        let screen = view.screen;
         let mut text = String::new();
         for (tone, line) in self.lines() {
             for line in screen.lines(0, &line) {
@@ -292,18 +282,28 @@ impl Report {
             );
         } else {
             let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED", "PROTECTS"];
-            let mut table = Table::new(&heading);
-            let (shown, more) = cut(&self.policies, SHOWN, all);
-            shown.iter().for_each(|policy| policy.row(&mut table, screen));
-            text.push_str(&table.text(screen));
-            text.extend(more.map(|more| more + "\n"));
+            let row = |table: &mut Table, policy: &PolicyStatus| policy.row(table, screen);
+            text.push_str(&view.table(&heading, (&self.policies, SHOWN), row));
         }
-        for NotRead { resource, why } in &self.not_read {
-            text.push_str(&screen.paragraph(0, &format!("not read: {resource}: {why}")));
-        }
-        text
+        text + &view.not_read(&self.not_read)
     }
 
+    /// 1 if something is not as it should be, 3 if that could not be read.
+    fn exit_code(&self) -> u8 {
+        let wrong = self.leader.state == LeaderState::Nobody
+            || !self.pauses.is_empty()
+            || self.configurations.iter().any(|configuration| !configuration.present)
+            || self.policies.iter().any(|policy| policy.wrong)
+            || self.certificate.iter().chain(&self.authority).any(CertificateExpiry::is_soon);
+        match (wrong, self.not_read.is_empty()) {
+            (true, _) => 1,
+            (false, false) => 3,
+            (false, true) => 0,
+        }
+    }
+}
+
+impl StatusReport {
     /// How belay itself is.
     fn lines(&self) -> Vec<(Tone, String)> {
         let mut lines = vec![match &self.leader {
@@ -329,7 +329,7 @@ impl Report {
             (None, LeaderState::Nobody | LeaderState::Unknown) => None,
         });
         lines.extend(self.authority.as_ref().map(|end| end.line("the CA certificate")));
-        for Running { name, by, reason, until } in &self.pauses {
+        for PauseReport { name, by, reason, until } in &self.pauses {
             let says = format!(
                 "PAUSED: belay denies nothing until {until}: pause {name} by {by}: {reason}. To end \
                  it: kubectl belay pause --end"
@@ -337,20 +337,6 @@ impl Report {
             lines.push((Tone::Bad, says));
         }
         lines
-    }
-
-    /// 1 if something is not as it should be, 3 if that could not be read.
-    pub fn exit_code(&self) -> ExitCode {
-        let wrong = self.leader.state == LeaderState::Nobody
-            || !self.pauses.is_empty()
-            || self.configurations.iter().any(|configuration| !configuration.present)
-            || self.policies.iter().any(|policy| policy.wrong)
-            || self.certificate.iter().chain(&self.authority).any(Expiry::is_soon);
-        ExitCode::from(match (wrong, self.not_read.is_empty()) {
-            (true, _) => 1,
-            (false, false) => 3,
-            (false, true) => 0,
-        })
     }
 }
 
@@ -392,7 +378,7 @@ impl PolicyStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::screen::Format;
+    use crate::command::report::Format;
     use serde_json::{Value, json};
 
     fn policy(conditions: &Value, observed: i64) -> PolicyStatus {
@@ -418,14 +404,14 @@ mod tests {
         policy(&json!([condition("Ready", "True", "Registered", "it is asked")]), 2)
     }
 
-    fn report(policies: Vec<PolicyStatus>) -> Report {
+    fn report(policies: Vec<PolicyStatus>) -> StatusReport {
         let led = LeaderInfo { replica: "belay-0".to_owned(), certificate_until: None };
         let object = Object {
             kind: "ValidatingWebhookConfiguration".to_owned(),
             name: "belay".to_owned(),
             ..Object::default()
         };
-        Report {
+        StatusReport {
             policies,
             leader: Leader::from_lease(&Ok::<_, ()>(Some(led))),
             pauses: Vec::new(),
@@ -436,15 +422,14 @@ mod tests {
         }
     }
 
-    fn text(report: &Report) -> String {
-        let output = OutputArguments { output: Format::Table, all: false };
-        report.rendered(output, Screen::pipe()).unwrap()
+    const PIPE: View = View { screen: Screen::pipe(), all: false };
+
+    fn text(report: &StatusReport) -> String {
+        report.render(Format::Table, PIPE).unwrap()
     }
 
-    fn code(report: &Report) -> u8 {
-        let is =
-            |code| format!("{:?}", ExitCode::from(code)) == format!("{:?}", report.exit_code());
-        [0, 1, 3].into_iter().find(|code| is(*code)).unwrap()
+    fn code(report: &StatusReport) -> u8 {
+        report.exit_code()
     }
 
     #[test]
@@ -550,20 +535,19 @@ mod tests {
 
     #[test]
     fn a_pause_is_loud_while_it_is_in_force() {
-        let pause = |expires: i64| -> Option<Running> {
+        let pause = |expires: i64| -> Option<PauseReport> {
             let until = Timestamp::from_second(expires).unwrap().to_string();
             let pause = serde_json::from_value(json!({"apiVersion": "belay.dev/v1alpha1",
                 "kind": "Pause", "metadata": {"name": "p"},
                 "spec": {"by": "alice", "reason": "INC-1", "expirationTime": until}}));
-            Running::in_force(pause.unwrap(), Timestamp::from_second(1000).unwrap())
+            PauseReport::in_force(pause.unwrap(), Timestamp::from_second(1000).unwrap())
         };
         assert!(pause(1000).is_none());
         let mut report = report(vec![well()]);
         report.pauses.extend(pause(1060));
         assert!(text(&report).contains("PAUSED: until 1970-01-01T00:17:40Z nothing is refused"));
-        let output = OutputArguments { output: Format::Json, all: false };
         let json: Value =
-            serde_json::from_str(&report.rendered(output, Screen::pipe()).unwrap()).unwrap();
+            serde_json::from_str(&report.render(Format::Json, PIPE).unwrap()).unwrap();
         assert_eq!(json["kind"], "Status");
         assert_eq!(json["leader"], json!({"state": "Replica", "name": "belay-0"}));
         assert_eq!(json["policies"][0]["protects"][1], "whileUsed");

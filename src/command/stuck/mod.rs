@@ -1,15 +1,9 @@
 //! `belay stuck`: everything that has been Terminating for too long, and why.
 //! It changes nothing, and needs no belay in the cluster.
 
-mod cause;
-mod finalizer;
-mod finding;
-mod namespace;
-mod refused;
 mod report;
 #[cfg(test)]
 mod tests;
-mod text;
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -19,18 +13,18 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::cause::{Hold, Known, findings};
-pub use self::finding::{Cause, Finding};
-pub use self::report::Report;
-use self::report::Stuck;
-use super::duration::{duration, format_duration};
-use super::hold_state::HoldState;
+use self::report::StuckObject;
+pub use self::report::StuckReport;
+use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes};
+use super::duration::{format_duration, parse_duration};
 use super::place::{FromArguments, PlaceArguments, ScopeArguments};
-use super::screen::{Format, OutputArguments, Progress, Screen};
-use super::visitor::Visitor;
-use super::{CommandError, block_on, print};
+use super::report::{Format, OutputArguments, Report};
+use super::screen::Progress;
+use super::session::UserSession;
+use super::target::add_object;
+use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
-use crate::cluster::terminating::{Found, evidence, read_whole, survey};
+use crate::cluster::terminating::{TerminatingObject, evidence, read_whole, survey};
 use crate::objects::is_hold;
 
 /// So many objects are read, and holds counted, at once.
@@ -53,7 +47,7 @@ pub struct StuckArguments {
     from: FromArguments,
 
     /// Leave out objects that have been Terminating for less time
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
     longer_than: Duration,
 
     #[command(flatten)]
@@ -69,110 +63,99 @@ pub fn run(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
 
 async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     let StuckArguments { scope, from, longer_than, output, place } = arguments;
-    let visitor = match from.archive(&place)? {
-        Some(archive) => Visitor::of_files(archive, &place).await?,
-        None => Visitor::open(place).await?,
+    let session = match from.archive(&place)? {
+        Some(archive) => UserSession::of_files(archive, &place).await?,
+        None => UserSession::open(place).await?,
     };
-    let namespace = scope.namespace(&visitor.caller, &from);
-    let snapshot = visitor.rules().await?;
+    let namespace = scope.namespace(&session.caller, &from);
+    let snapshot = session.read_rules().await?;
     let progress = Progress::begin();
     let survey = survey(&snapshot, &namespace, &|done, all, objects| {
         progress.say(|| format!("reading kind {done} of {all} … {objects} objects"));
     })
     .await;
-    let now = visitor.now();
+    let now = session.now();
     let longest = SignedDuration::try_from(longer_than).unwrap_or(SignedDuration::MAX);
     let before = now.saturating_sub(longest).unwrap_or(Timestamp::MIN);
-    let late = survey.found.iter().filter(|found| found.since <= before).cloned();
+    let late = survey.objects.iter().filter(|object| object.since <= before).cloned();
     let snapshot = &snapshot;
-    let read = late.map(|mut found| async move {
-        if says_more(&found) {
-            read_whole(snapshot, &mut found).await;
+    let read = late.map(|mut object| async move {
+        if needs_whole(&object) {
+            read_whole(snapshot, &mut object).await;
         }
-        found
+        object
     });
-    let late: Vec<Found> = futures_util::stream::iter(read).buffered(AT_ONCE).collect().await;
+    let late: Vec<TerminatingObject> =
+        futures_util::stream::iter(read).buffered(AT_ONCE).collect().await;
     progress.say(|| format!("asking why {} objects do not go", late.len()));
     // What a program reads leaves nothing out.
     let all = output.all || output.output != Format::Table;
     let most = |few: usize| if all { usize::MAX } else { few };
-    let found: Vec<&Found> = late.iter().collect();
+    let all_late: Vec<&TerminatingObject> = late.iter().collect();
     let (evidence, holds) = tokio::join!(
-        evidence(snapshot, &found, &survey, most(ASKED)),
-        holds(&visitor, snapshot, &late, most(COUNTED)),
+        evidence(snapshot, &all_late, &survey, most(ASKED)),
+        count_holds(&session, snapshot, &late, most(COUNTED)),
     );
-    let items = late.iter().map(|found| {
-        let hold = holds.get(&found.uid).cloned().unwrap_or_default();
-        Stuck::new(found, findings(found, &survey, &evidence, &hold), now)
+    let items = late.iter().map(|object| {
+        let hold = holds.get(&object.uid).cloned().unwrap_or_default();
+        StuckObject::new(object, find_causes(object, &survey, &evidence, &hold), now)
     });
-    let report = Report {
+    let report = StuckReport {
         items: items.collect(),
         not_read: survey.unread.iter().cloned().map(Into::into).collect(),
         evidence_not_read: evidence.unread.iter().cloned().map(Into::into).collect(),
-        of_files: visitor.asks_files(),
+        of_files: session.asks_files(),
         place: namespace,
         longer_than: format_duration(longer_than),
     };
     drop(progress);
-    print(&report.rendered(output, Screen::stdout())?)?;
-    Ok(report.exit_code())
+    report.print(output)
 }
 
-/// Whether more than its metadata says why it stays.
-fn says_more(found: &Found) -> bool {
+/// Whether its metadata alone does not tell why an object stays.
+fn needs_whole(object: &TerminatingObject) -> bool {
     let kinds = [
         "namespaces",
         "pods",
         "persistentvolumes",
         "customresourcedefinitions.apiextensions.k8s.io",
     ];
-    kinds.contains(&found.info.full_name().as_str()) || is_held(found)
+    kinds.contains(&object.info.full_name().as_str()) || is_held(object)
 }
 
-fn is_held(found: &Found) -> bool {
-    text::texts(found.object.pointer("/metadata/finalizers")).into_iter().any(is_hold)
+fn is_held(object: &TerminatingObject) -> bool {
+    finalizers_of(&object.object).into_iter().any(is_hold)
 }
 
-/// For whom belay holds what it holds.
-async fn holds(
-    visitor: &Visitor,
+/// What belay's holds on these objects wait for, by uid. At most so many are counted.
+async fn count_holds(
+    session: &UserSession,
     snapshot: &Snapshot,
-    late: &[Found],
+    late: &[TerminatingObject],
     most: usize,
 ) -> HashMap<String, Hold> {
-    let held: Vec<&Found> = late.iter().filter(|found| is_held(found)).collect();
+    let held: Vec<&TerminatingObject> = late.iter().filter(|object| is_held(object)).collect();
     if held.is_empty() {
         return HashMap::new();
     }
     // A dump may leave belay out that its cluster has.
-    let installed = snapshot.is_installed() || visitor.asks_files();
-    // Whoever may not read the Lease is told nothing about it.
-    let unled = installed && matches!(visitor.leader().await, Ok(None));
+    let installed = snapshot.is_installed() || session.asks_files();
+    // A user who may not read the Lease learns nothing about the leader.
+    let unled = installed && matches!(session.leader().await, Ok(None));
     // Without the policies nothing would seem to be protected.
     let counts = installed && snapshot.context.world.read().loaded;
-    let holds = held.into_iter().enumerate().map(|(index, found)| async move {
-        let waits = match (counts, index < most) {
-            (true, true) => waits(snapshot, found).await,
-            (true, false) => Known::NotAsked,
-            (false, _) => Known::Unknown,
+    let holds = held.into_iter().enumerate().map(|(index, held)| async move {
+        let state = match counts && index < most {
+            true => count_hold(snapshot, held).await,
+            false => None,
         };
-        (found.uid.clone(), Hold { waits, installed, unled })
+        let is_left_out = counts && index >= most;
+        (held.uid.clone(), Hold { state, is_left_out, installed, unled })
     });
     futures_util::stream::iter(holds).buffer_unordered(AT_ONCE).collect().await
 }
 
-async fn waits(snapshot: &Snapshot, found: &Found) -> Known {
-    let (kind, near) = {
-        let kinds = &snapshot.context.world.read().graph.kinds;
-        let kind = kinds.find_resource(&found.info.group, &found.info.resource);
-        (kind, kinds.find("", "Namespace"))
-    };
-    let Some(kind) = kind else { return Known::Unknown };
-    if let Some(near) = near.filter(|_| !found.namespace.is_empty()) {
-        // If it cannot be read, the count says that its labels are not known.
-        let _ = snapshot.look_up(near, "", &found.namespace).await;
-    }
-    snapshot.put(kind, &found.object);
-    let place = (kind, found.namespace.clone(), found.name.clone());
-    Known::of(HoldState::of(snapshot, &place, &found.object).await)
+async fn count_hold(snapshot: &Snapshot, held: &TerminatingObject) -> Option<HoldState> {
+    let place = add_object(snapshot, &held.object_ref, &held.object).await?;
+    Some(HoldState::count(snapshot, &place, &held.object).await)
 }

@@ -1,19 +1,17 @@
 //! What `belay stuck` says, as data and as a table.
 
-use std::process::ExitCode;
-
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::finding::{Cause, Finding};
-use crate::cluster::terminating::Found;
-use crate::command::CommandError;
-use crate::command::document::{Content, NotRead, Object, document};
-use crate::command::duration::age;
+use crate::cluster::terminating::TerminatingObject;
+use crate::command::diagnosis::{Cause, Finding};
+use crate::command::document::{NotRead, Object};
+use crate::command::duration::format_age;
 use crate::command::place::OF_FILES;
-use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut, without_controls};
-use crate::objects::full_name;
+use crate::command::report::{Report, View};
+use crate::command::screen::{Field, Table, Tone, cut, without_controls};
+use crate::objects::{ObjectRef, full_name};
 
 /// So many objects are shown, unless all are asked for.
 const SHOWN: usize = 20;
@@ -24,7 +22,7 @@ const REASONS: usize = 3;
 /// An object that does not go.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Stuck {
+pub struct StuckObject {
     /// The object.
     object: Object,
     /// The time of the DELETE.
@@ -35,18 +33,18 @@ pub struct Stuck {
     seconds: i64,
 }
 
-impl Stuck {
-    pub fn new(found: &Found, causes: Vec<Finding>, now: Timestamp) -> Self {
+impl StuckObject {
+    pub fn new(stuck: &TerminatingObject, causes: Vec<Finding>, now: Timestamp) -> Self {
+        let ObjectRef { namespace, name, .. } = &stuck.object_ref;
         Self {
-            object: Object::of_kind(&found.info, &found.namespace, &found.name)
-                .with_uid(&found.uid),
-            since: found.since.to_string(),
+            object: Object::of_kind(&stuck.info, namespace, name).with_uid(&stuck.uid),
+            since: stuck.since.to_string(),
             causes,
-            seconds: now.as_second().saturating_sub(found.since.as_second()),
+            seconds: now.as_second().saturating_sub(stuck.since.as_second()),
         }
     }
 
-    fn row(&self, table: &mut Table, screen: Screen, all: bool) {
+    fn row(&self, table: &mut Table, View { screen, all }: View) {
         let Object { group, resource, namespace, name, .. } = &self.object;
         let resource = full_name(group, resource);
         let cause = self.causes.first().map_or(Cause::Unknown, |finding| finding.cause);
@@ -58,8 +56,8 @@ impl Stuck {
         table.row([
             Field::from(format!("{resource}/{name}")),
             namespace.as_str().into(),
-            age(self.seconds).into(),
-            Field::toned(tone, cause.words()),
+            format_age(self.seconds).into(),
+            Field::toned(tone, cause.as_str()),
         ]);
         let (causes, more) = cut(&self.causes, REASONS, all);
         for Finding { says, evidence, next, .. } in causes {
@@ -79,9 +77,9 @@ impl Stuck {
 /// Everything that is said.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct StuckReport {
     /// All stuck objects.
-    pub items: Vec<Stuck>,
+    pub items: Vec<StuckObject>,
     /// Failed reads. The list may be incomplete.
     pub not_read: Vec<NotRead>,
     /// Failed reads of evidence for the causes.
@@ -95,20 +93,10 @@ pub struct Report {
     pub longer_than: String,
 }
 
-impl Content for Report {
+impl Report for StuckReport {
     const KIND: &'static str = "StuckList";
-}
 
-impl Report {
-    pub fn rendered(
-        &self,
-        output: OutputArguments,
-        screen: Screen,
-    ) -> Result<String, CommandError> {
-        Ok(document(output.output, self)?.unwrap_or_else(|| self.text(output.all, screen)))
-    }
-
-    fn text(&self, all: bool, screen: Screen) -> String {
+    fn text(&self, view: View) -> String {
         let mut text = String::new();
         if self.items.is_empty() {
             let place = match self.place.as_str() {
@@ -120,16 +108,11 @@ impl Report {
             let longer_than = &self.longer_than;
             text = format!("{found} {place} has been Terminating for longer than {longer_than}\n");
         } else {
-            let mut table = Table::new(&["OBJECT", "NAMESPACE", "FOR", "CAUSE"]);
-            let (shown, more) = cut(&self.items, SHOWN, all);
-            shown.iter().for_each(|stuck| stuck.row(&mut table, screen, all));
-            text.push_str(&table.text(screen));
-            text.extend(more.map(|more| more + "\n"));
+            let heading = ["OBJECT", "NAMESPACE", "FOR", "CAUSE"];
+            let row = |table: &mut Table, stuck: &StuckObject| stuck.row(table, view);
+            text.push_str(&view.table(&heading, (&self.items, SHOWN), row));
         }
-        for NotRead { resource, why } in &self.not_read {
-            let line = format!("not read: {resource}: {why}");
-            text.push_str(&screen.paragraph(0, &line));
-        }
+        text.push_str(&view.not_read(&self.not_read));
         // Whoever may read one namespace meets many of these, and each says the
         // same.
         let told = |unread: &&NotRead| !self.not_read.iter().any(|n| n.resource == unread.resource);
@@ -137,20 +120,20 @@ impl Report {
         let more: Vec<&str> = more.collect();
         if !more.is_empty() {
             let line = format!("not read, and might say more: {}", more.join(", "));
-            text.push_str(&screen.paragraph(0, &line));
+            text.push_str(&view.screen.paragraph(0, &line));
         }
         if self.of_files && !self.items.is_empty() {
-            text.push_str(&screen.paragraph(0, OF_FILES));
+            text.push_str(&view.screen.paragraph(0, OF_FILES));
         }
         text
     }
 
     /// 1 if something is stuck, 3 if that is not known, 0 if nothing is.
-    pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match (self.items.is_empty(), self.not_read.is_empty()) {
+    fn exit_code(&self) -> u8 {
+        match (self.items.is_empty(), self.not_read.is_empty()) {
             (false, _) => 1,
             (true, false) => 3,
             (true, true) => 0,
-        })
+        }
     }
 }

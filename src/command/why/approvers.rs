@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 
-use super::rbac::{MASTERS, Rbac, Right, Who, both, read};
+use super::rbac::{Grantee, MASTERS, Rbac, Right, both, read};
 use crate::cluster::Caller;
 use crate::command::document::NotRead;
 use crate::command::screen::without_controls;
-use crate::command::target::{Session, asked_in};
-use crate::command::visitor::Visitor;
+use crate::command::session::UserSession;
 use crate::decide::{Decision, Verdict};
 use crate::objects::ObjectRef;
 use crate::policy::api::GROUP;
@@ -20,7 +19,7 @@ const NAMED: usize = 8;
 
 /// One approval that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
+pub struct NeededApproval {
     /// The object that it names.
     pub object: ObjectRef,
     /// Whether it covers what goes along, too.
@@ -28,7 +27,7 @@ pub struct Need {
 }
 
 /// The approvals that let a request pass: those that its refusal names.
-pub fn needs(verdict: &Verdict) -> Vec<Need> {
+pub fn needs(verdict: &Verdict) -> Vec<NeededApproval> {
     if !matches!(verdict.decision, Decision::Deny | Decision::Hold) {
         return Vec::new();
     }
@@ -40,7 +39,7 @@ pub fn needs(verdict: &Verdict) -> Vec<Need> {
     for blocker in deciding() {
         let of_target = blocker.is_content || blocker.object == verdict.target;
         let object = if of_target { &verdict.target } else { &blocker.object };
-        let need = Need { object: object.clone(), content: of_target && content };
+        let need = NeededApproval { object: object.clone(), content: of_target && content };
         if !needs.contains(&need) {
             needs.push(need);
         }
@@ -52,11 +51,11 @@ pub fn needs(verdict: &Verdict) -> Vec<Need> {
 const CREATE: Right<'_> =
     Right { verb: "create", group: GROUP, resource: "deletionapprovals", name: "", namespace: "" };
 
-impl Need {
+impl NeededApproval {
     /// What the check of approvals in the API server asks for.
     fn rights(&self) -> impl Iterator<Item = Right<'_>> {
         let ObjectRef { resource, group, name, .. } = &self.object;
-        let (verb, namespace) = ("approve-deletion", asked_in(&self.object).unwrap_or_default());
+        let (verb, namespace) = ("approve-deletion", self.object.own_namespace());
         let of_object = Right { verb, group, resource, name, namespace };
         let of_all = Right { verb, group: "*", resource: "*", name: "", namespace };
         [of_object].into_iter().chain(self.content.then_some(of_all))
@@ -80,19 +79,23 @@ pub struct Approvers {
 impl Approvers {
     /// Finds out who may give these approvals. A service account counts if it
     /// is one of `accounts`, written `namespace/name`.
-    pub async fn of(session: &Session, needs: &[Need], accounts: &[String]) -> Option<Self> {
-        let Visitor { caller, me, .. } = &session.visitor;
+    pub async fn of(
+        session: &UserSession,
+        needs: &[NeededApproval],
+        accounts: &[String],
+    ) -> Option<Self> {
+        let UserSession { caller, me, .. } = session;
         // Files do not say who asks, and seldom what RBAC says.
-        if needs.is_empty() || session.visitor.asks_files() {
+        if needs.is_empty() || session.asks_files() {
             return None;
         }
-        let rights: Vec<Right<'_>> = needs.iter().flat_map(Need::rights).collect();
+        let rights: Vec<Right<'_>> = needs.iter().flat_map(NeededApproval::rights).collect();
         let places: BTreeSet<&str> = rights.iter().map(|right| right.namespace).collect();
         let ((rbac, unread), you) =
             tokio::join!(read(&caller.client, &places), may(caller, &rights));
-        let counts = match Who::user(&me.name) {
-            Who::Account(name) => accounts.contains(&name),
-            Who::User(_) | Who::Group(_) => true,
+        let counts = match Grantee::user(&me.name) {
+            Grantee::Account(name) => accounts.contains(&name),
+            Grantee::User(_) | Grantee::Group(_) => true,
         };
         let you = if counts { you } else { Some(false) };
         let (named, unsure) = approvers(&rbac, &rights, accounts);
@@ -140,8 +143,8 @@ fn approvers(rbac: &Rbac, rights: &[Right<'_>], accounts: &[String]) -> (Vec<Str
     let granted = rights.iter().map(|right| rbac.granted(right));
     let approving = granted.reduce(|all, more| both(&all, &more)).unwrap_or_default();
     let certain = both(&approving, &rbac.granted(&CREATE));
-    let named = |set: &BTreeSet<Who>| -> Vec<String> {
-        set.iter().filter(|who| who.counts(accounts)).map(Who::to_string).collect()
+    let named = |set: &BTreeSet<Grantee>| -> Vec<String> {
+        set.iter().filter(|who| who.counts(accounts)).map(Grantee::to_string).collect()
     };
     (named(&certain), named(&(&approving - &certain)))
 }
@@ -291,7 +294,10 @@ mod tests {
             cluster_roles: objects(&[both, one]),
             ..Rbac::default()
         };
-        let need = Need { object: ObjectRef::new(("", "namespaces"), "", "shop"), content: true };
+        let need = NeededApproval {
+            object: ObjectRef::new(("", "namespaces"), "", "shop"),
+            content: true,
+        };
         let rights: Vec<Right<'_>> = need.rights().collect();
         assert_eq!((rights.len(), rights[1].namespace), (2, "shop"));
         let (named, unsure) = approvers(&rbac, &rights, &["ops/ci".to_owned()]);

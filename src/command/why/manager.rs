@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// How one tool marks what it manages.
-struct Sign {
+struct ManagerMark {
     /// Where in the metadata: `labels` or `annotations`.
     place: &'static str,
     /// The mark, whose value is a name.
@@ -16,13 +16,13 @@ struct Sign {
 }
 
 #[rustfmt::skip]
-const SIGNS: &[Sign] = &[
-    Sign { place: "annotations", key: "meta.helm.sh/release-name", namespace: "meta.helm.sh/release-namespace", what: "Helm release" },
-    Sign { place: "labels", key: "helm.toolkit.fluxcd.io/name", namespace: "helm.toolkit.fluxcd.io/namespace", what: "Flux HelmRelease" },
-    Sign { place: "labels", key: "kustomize.toolkit.fluxcd.io/name", namespace: "kustomize.toolkit.fluxcd.io/namespace", what: "Flux Kustomization" },
-    Sign { place: "annotations", key: "argocd.argoproj.io/tracking-id", namespace: "", what: "Argo CD application" },
-    Sign { place: "labels", key: "argocd.argoproj.io/instance", namespace: "", what: "Argo CD application" },
-    Sign { place: "labels", key: "olm.owner", namespace: "olm.owner.namespace", what: "OLM operator" },
+const MARKS: &[ManagerMark] = &[
+    ManagerMark { place: "annotations", key: "meta.helm.sh/release-name", namespace: "meta.helm.sh/release-namespace", what: "Helm release" },
+    ManagerMark { place: "labels", key: "helm.toolkit.fluxcd.io/name", namespace: "helm.toolkit.fluxcd.io/namespace", what: "Flux HelmRelease" },
+    ManagerMark { place: "labels", key: "kustomize.toolkit.fluxcd.io/name", namespace: "kustomize.toolkit.fluxcd.io/namespace", what: "Flux Kustomization" },
+    ManagerMark { place: "annotations", key: "argocd.argoproj.io/tracking-id", namespace: "", what: "Argo CD application" },
+    ManagerMark { place: "labels", key: "argocd.argoproj.io/instance", namespace: "", what: "Argo CD application" },
+    ManagerMark { place: "labels", key: "olm.owner", namespace: "olm.owner.namespace", what: "OLM operator" },
 ];
 
 /// The label by which tools of any kind say their name.
@@ -35,7 +35,7 @@ pub fn managers(object: &Value) -> Vec<String> {
     let mut all: Vec<String> = owners(metadata).collect();
     let by = text("labels", MANAGED_BY);
     let mut is_told = by.is_empty();
-    for Sign { place, key, namespace, what } in SIGNS {
+    for ManagerMark { place, key, namespace, what } in MARKS {
         // A tracking id has the application before the object.
         let name = text(place, key).split(':').next().unwrap_or_default();
         if name.is_empty() {

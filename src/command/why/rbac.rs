@@ -33,14 +33,14 @@ pub struct Right<'a> {
 
 /// Somebody whom RBAC names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum Grantee {
     User(String),
     Group(String),
     /// A service account, as `namespace/name`.
     Account(String),
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Grantee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(name) => f.write_str(name),
@@ -50,7 +50,7 @@ impl fmt::Display for Who {
     }
 }
 
-impl Who {
+impl Grantee {
     fn of(subject: &Subject) -> Option<Self> {
         let name = &subject.name;
         let namespace = subject.namespace.as_deref().unwrap_or_default();
@@ -92,7 +92,7 @@ pub struct Rbac {
 
 impl Rbac {
     /// Whom it gives a right by name.
-    pub fn granted(&self, right: &Right<'_>) -> BTreeSet<Who> {
+    pub fn granted(&self, right: &Right<'_>) -> BTreeSet<Grantee> {
         let everywhere = self.cluster_bindings.iter().map(|b| ("", &b.role_ref, &b.subjects));
         let here = |binding: &&RoleBinding| {
             let namespace = binding.metadata.namespace.as_deref();
@@ -103,7 +103,10 @@ impl Rbac {
         let granting = everywhere
             .chain(here)
             .filter(|(place, role, _)| self.rules(role, place).iter().any(|r| grants(r, right)));
-        granting.flat_map(|(.., subjects)| subjects.iter().flatten()).filter_map(Who::of).collect()
+        granting
+            .flat_map(|(.., subjects)| subjects.iter().flatten())
+            .filter_map(Grantee::of)
+            .collect()
     }
 
     /// The rules of a role. Of one that is aggregated from others the control
@@ -137,9 +140,10 @@ fn grants(rule: &PolicyRule, right: &Right<'_>) -> bool {
 }
 
 /// Those who are in both: where everybody is, everybody is.
-pub fn both(one: &BTreeSet<Who>, other: &BTreeSet<Who>) -> BTreeSet<Who> {
-    let everybody = Who::Group(EVERYBODY.to_owned());
-    let within = |who: &Who, set: &BTreeSet<Who>| set.contains(who) || set.contains(&everybody);
+pub fn both(one: &BTreeSet<Grantee>, other: &BTreeSet<Grantee>) -> BTreeSet<Grantee> {
+    let everybody = Grantee::Group(EVERYBODY.to_owned());
+    let within =
+        |who: &Grantee, set: &BTreeSet<Grantee>| set.contains(who) || set.contains(&everybody);
     let here = one.iter().filter(|who| within(who, other));
     here.chain(other.iter().filter(|who| within(who, one))).cloned().collect()
 }

@@ -1,5 +1,5 @@
-//! What of it changes by itself: what stands against the end of an object and
-//! goes anyway, and what runs out.
+//! What changes automatically: the blockers of an object that are deleted or end anyway, and the
+//! approvals and pauses that expire.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::cluster::World;
 use crate::decide::{Blocker, Cause, Decision, ObjectName, Verdict};
 
 /// Sentences about what is known to change; of everything else nothing.
-pub fn by_itself(world: &World, verdict: &Verdict) -> Vec<String> {
+pub fn automatic_changes(world: &World, verdict: &Verdict) -> Vec<String> {
     let mut says = Vec::new();
     let deciding = verdict.blockers.iter().filter(|b| b.outcome == verdict.decision);
     for blocker in deciding.filter(|b| matches!(b.outcome, Decision::Deny | Decision::Hold)) {
@@ -27,40 +27,28 @@ pub fn by_itself(world: &World, verdict: &Verdict) -> Vec<String> {
     told
 }
 
-/// How a cause ends with nobody doing anything more.
+/// How a cause ends without any further action.
 fn ends(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
     let object = blocker.object.quoted();
     match cause {
-        Cause::User { root, .. } if is_going(world, root) => Some(format!(
+        Cause::User { root, .. } if is_terminating(world, root) => Some(format!(
             "{root} is Terminating: once it is gone it does not need {object} any more"
         )),
         // A Job that has ended uses nothing, and neither do its Pods.
-        Cause::User { root, .. } if is_job(world, root) => {
+        Cause::User { root, .. } if root.object.is_of(("batch", "jobs")) => {
             Some(format!("once {root} has ended it does not need {object} any more"))
         }
         Cause::Content { object: named, .. } | Cause::Exists(named) | Cause::Dependent(named) => {
             let says = "is Terminating: once it is gone it is in nobody's way";
-            is_going(world, named).then(|| format!("{named} {says}"))
+            is_terminating(world, named).then(|| format!("{named} {says}"))
         }
         _ => None,
     }
 }
 
-/// Whether all objects that this may be are Terminating. A name says no group,
-/// so there may be several.
-fn is_going(world: &World, ObjectName { kind, namespace, name }: &ObjectName) -> bool {
-    let graph = &world.graph;
-    let kinds = graph.kinds.iter().filter(|(_, info)| info.kind == *kind);
-    let nodes = kinds.filter_map(|(id, _)| graph.object(id, namespace, name));
-    let going: Vec<bool> = nodes.map(|node| node.is_terminating()).collect();
-    !going.is_empty() && going.iter().all(|going| *going)
-}
-
-/// Whether this is a Job of Kubernetes' own: others may be called so, too.
-fn is_job(world: &World, ObjectName { kind, namespace, name }: &ObjectName) -> bool {
-    let graph = &world.graph;
-    let job = graph.kinds.find("batch", "Job").filter(|_| kind == "Job");
-    job.is_some_and(|job| graph.object(job, namespace, name).is_some())
+/// Whether an object is Terminating.
+fn is_terminating(world: &World, ObjectName { object, .. }: &ObjectName) -> bool {
+    world.graph.object_of(object).is_some_and(|node| node.is_terminating())
 }
 
 /// Until when an approval is good.
@@ -82,7 +70,7 @@ mod tests {
     use super::*;
     use crate::decide::Reason;
     use crate::graph::{Edges, Progress};
-    use crate::objects::{Object, ObjectRef};
+    use crate::objects::{Kinds, Object, ObjectRef};
     use crate::policy::{Pause, Source};
 
     fn target() -> ObjectRef {
@@ -90,11 +78,10 @@ mod tests {
     }
 
     fn user(kind: &str) -> Cause {
-        let root = ObjectName {
-            kind: kind.to_owned(),
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
-        };
+        let kinds = Kinds::default();
+        let found = ["", "apps", "batch"].into_iter().find_map(|group| kinds.find(group, kind));
+        let object = ObjectRef::of_kind(kinds.info(found.unwrap()), "shop", "web");
+        let root = ObjectName { kind: kind.to_owned(), object };
         Cause::User { root, through: None, path: "spec".to_owned() }
     }
 
@@ -122,22 +109,25 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_by_itself_is_said_and_nothing_else() {
+    fn what_goes_automatic_changes_is_said_and_nothing_else() {
         let living = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u"}}"#;
         let going = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u",
             "deletionTimestamp": "2026-01-01T00:00:00Z"}}"#;
         let lives = world("", "Pod", living);
-        assert_eq!(by_itself(&lives, &refused(vec![user("Pod"), user("Job")])), [""; 0]);
+        assert_eq!(automatic_changes(&lives, &refused(vec![user("Pod")])), [""; 0]);
         let goes = world("", "Pod", going);
-        assert_eq!(by_itself(&goes, &refused(vec![user("Deployment"), Cause::Always])), [""; 0]);
         assert_eq!(
-            by_itself(&goes, &refused(vec![user("Pod"), user("Pod")])),
+            automatic_changes(&goes, &refused(vec![user("Deployment"), Cause::Always])),
+            [""; 0]
+        );
+        assert_eq!(
+            automatic_changes(&goes, &refused(vec![user("Pod"), user("Pod")])),
             [
                 "Pod shop/web is Terminating: once it is gone it does not need secrets \"key\" any more"
             ]
         );
         assert_eq!(
-            by_itself(&world("batch", "Job", living), &refused(vec![user("Job")])),
+            automatic_changes(&world("batch", "Job", living), &refused(vec![user("Job")])),
             ["once Job shop/web has ended it does not need secrets \"key\" any more"]
         );
     }
@@ -150,8 +140,8 @@ mod tests {
         world.policies.pauses = vec![pause];
         let mut noted = refused(vec![Cause::Always]);
         noted.decision = Decision::Audit;
-        let said = by_itself(&world, &noted).join("\n");
+        let said = automatic_changes(&world, &noted).join("\n");
         assert!(said.starts_with("the pause by bob ends at ") && said.ends_with("refused"));
-        assert_eq!(by_itself(&World::default(), &noted), [""; 0]);
+        assert_eq!(automatic_changes(&World::default(), &noted), [""; 0]);
     }
 }

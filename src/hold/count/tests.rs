@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::decide::Live;
 use crate::graph::Graph;
-use crate::objects::{ApiError, HOLD, Uid, Unreadable, split_api_version};
+use crate::objects::{ApiError, HOLD, ObjectRef, Uid, Unreadable, split_api_version};
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet, Source};
 use crate::relations::Catalogue;
 
@@ -121,8 +121,8 @@ impl World {
     /// Carries these reads out: they find whatever was given.
     fn read(&mut self, reads: Vec<LiveRead>) {
         for read in reads {
-            let (LiveRead::List { group, resource, .. } | LiveRead::Object { group, resource, .. }) =
-                &read;
+            let (LiveRead::List { group, resource, .. }
+            | LiveRead::Object(ObjectRef { group, resource, .. })) = &read;
             let kind = self.reads.graph.kinds.find_resource(group, resource).unwrap();
             self.reads.graph.set_complete(kind, true);
             self.reads.done.insert(read, Ok(()));
@@ -258,10 +258,7 @@ fn approval(approver: &str) -> Approval {
         name: "yes".into(),
         own_uid: "1".into(),
         approver: approver.into(),
-        group: String::new(),
-        resource: "secrets".into(),
-        namespace: "a".into(),
-        object: "s".into(),
+        object: ObjectRef::new(("", "secrets"), "a", "s"),
         uid: Uid::new("s"),
         content: true,
         exempts: vec![Source::Policy("p".into())],
@@ -354,8 +351,7 @@ fn h20_a_dependent_whose_delete_is_refused_counts() {
     // With an approval of it the collector deletes it.
     let mut world = always();
     let of_pod = Approval {
-        resource: "pods".into(),
-        object: "p".into(),
+        object: ObjectRef::new(("", "pods"), "a", "p"),
         uid: Uid::new("p"),
         ..approval("bob")
     };
@@ -445,7 +441,7 @@ fn a_newcomer_waits_unless_something_older_owns_it() {
     json_patch::merge(&mut made, &owned("Database", "d"));
     let mut world = World::while_used().found(&[made]);
     let read = world.wants();
-    assert!(matches!(&read[..], [LiveRead::Object { resource, .. }] if resource == "databases"));
+    assert!(matches!(&read[..], [LiveRead::Object(read)] if read.resource == "databases"));
     world.read(read.clone());
     assert_eq!(world.count(), UNUSED, "it is gone");
     world.reads.done.insert(read[0].clone(), Err(ApiError::Other("500".into())));
@@ -511,5 +507,5 @@ fn an_owner_that_no_list_has_is_asked_for() {
     json_patch::merge(&mut made, &owned("ReplicaSet", "r"));
     let world = World::while_used().found(&[made]);
     let read = world.wants();
-    assert!(matches!(&read[..], [LiveRead::Object { name, .. }] if name == "r"), "{read:?}");
+    assert!(matches!(&read[..], [LiveRead::Object(read)] if read.name == "r"), "{read:?}");
 }

@@ -205,7 +205,7 @@ impl Deadlock {
     fn read(&self, state: &State, read: &LiveRead) -> Vec<Value> {
         let resource = manifests::resource(read);
         let named = |name: &str| match read {
-            LiveRead::Object { name: wanted, .. } => wanted == name,
+            LiveRead::Object(wanted) => wanted.name == *name,
             LiveRead::List { .. } => true,
         };
         let things = (0..self.things.len())

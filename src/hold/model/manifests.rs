@@ -10,7 +10,7 @@ use crate::graph::{Graph, Strength};
 use crate::hold::count::count_without;
 use crate::hold::excuses::Excuse;
 use crate::hold::{Count, as_released};
-use crate::objects::{KindId, Kinds, split_api_version};
+use crate::objects::{KindId, Kinds, ObjectRef, split_api_version};
 use crate::policy::{Policy, PolicySet};
 use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
 
@@ -83,7 +83,7 @@ fn feed(catalogue: &Catalogue, graph: &mut Graph, manifest: &Value) -> KindId {
 /// The resource that a read is about.
 pub(super) fn resource(read: &LiveRead) -> &str {
     match read {
-        LiveRead::Object { resource, .. } | LiveRead::List { resource, .. } => resource,
+        LiveRead::Object(ObjectRef { resource, .. }) | LiveRead::List { resource, .. } => resource,
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn count(
     let mut reads = LiveReads { graph: Graph::new(kinds()), done: carried_out };
     for read in done {
         let group = match read {
-            LiveRead::Object { group, .. } | LiveRead::List { group, .. } => group,
+            LiveRead::Object(ObjectRef { group, .. }) | LiveRead::List { group, .. } => group,
         };
         let kind = reads.graph.kinds.find_resource(group, resource(read)).unwrap();
         reads.graph.set_complete(kind, true);

@@ -6,6 +6,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::objects::ObjectRef;
+
 /// The approval of one user to delete one object, with a reason and an expiry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
@@ -67,6 +69,19 @@ pub struct TargetRef {
     /// `metadata.uid`.
     #[schemars(length(min = 1, max = 128))]
     pub uid: String,
+}
+
+impl TargetRef {
+    /// The object under this identity.
+    pub fn new(object: &ObjectRef, uid: &str) -> Self {
+        let ObjectRef { group, resource, namespace, name } = object.clone();
+        Self { group, resource, namespace, name, uid: uid.to_owned() }
+    }
+
+    /// The object, whatever its identity.
+    pub fn object_ref(&self) -> ObjectRef {
+        ObjectRef::new((&self.group, &self.resource), &self.namespace, &self.name)
+    }
 }
 
 /// The scope of an approval.

@@ -185,7 +185,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     let admin = plane.kubeconfig();
     let kept = release(admin, &["--timeout=30"]);
     assert_eq!(kept.code, 1, "{kept:?}");
-    let says = format!("it waits for Pod {ns}/user (spec.containers[0]");
+    let says = format!("belay holds it for: Pod {ns}/user (spec.containers[0]");
     assert!(kept.stderr.contains(&says), "{kept:?}");
     let end = ["delete", "pod", "user", "-n", &ns, "--grace-period=0", "--force"];
     plane.kubectl(&end).unwrap().success().unwrap();

@@ -174,12 +174,14 @@ fn a_hold_that_is_stripped_by_hand_is_released() {
     release.push("--timeout=1".to_owned());
     let waits = alice.belay(&release);
     assert_eq!(waits.code, 1, "{waits:?}");
-    let says = format!("waits for Pod {ns}/user (spec.containers[0].envFrom[0].configMapRef.name)");
+    let says = format!(
+        "belay holds it for: Pod {ns}/user (spec.containers[0].envFrom[0].configMapRef.name)"
+    );
     assert!(waits.stderr.contains(&says), "{waits:?}");
     let why = alice.belay(&["why", "configmap", "settings", "-n", &ns]);
     assert_eq!(why.code, 1, "{why:?}");
     assert!(why.stdout.contains("is Terminating since "), "{why:?}");
-    assert!(why.stdout.contains(&says.replace("waits for", "the hold waits for:")), "{why:?}");
+    assert!(why.stdout.contains(&says), "{why:?}");
 
     // The other way that the refusal names.
     alice.approves_what_is_named(&refusal);

@@ -4,9 +4,9 @@
 //! Names from a cluster or manifest may contain any character. In prose, special
 //! characters are escaped; in code, the fence is longer than any run of backticks.
 
-use super::blocker::BlockerReport;
 use super::report::{Destroyed, Impact};
 use super::text::{Line, cascade, reason, reasons, summary, tree, unread, what, you_may};
+use crate::command::document::BlockerReport;
 use crate::command::screen::{Screen, cut};
 use crate::objects::without_controls;
 

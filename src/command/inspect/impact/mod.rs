@@ -1,6 +1,5 @@
 //! `kubectl belay impact`: shows the effects of a deletion.
 
-mod blocker;
 mod markdown;
 mod outcome;
 mod report;
@@ -15,10 +14,9 @@ use super::change::Change;
 use super::inspection::{self, Inspection};
 use super::targets::SetArguments;
 use super::verdict::verdict;
-use crate::command::document::{ReportedVerdict, document};
-use crate::command::screen::{Format, Screen};
-use crate::command::target::asked_in;
-use crate::command::{CommandError, block_on, print};
+use crate::command::document::ReportedVerdict;
+use crate::command::report::{Format, OutputArguments, Report, View};
+use crate::command::{CommandError, block_on};
 use crate::decide::Verdict;
 use crate::graph::Propagation;
 
@@ -41,26 +39,14 @@ pub struct ImpactArguments {
         long,
         value_name = "table|json|yaml|markdown",
         default_value = "table",
-        ignore_case = true
+        ignore_case = true,
+        value_parser = Format::usual_or(Some(Format::Markdown))
     )]
-    output: Form,
+    output: Format,
 
     /// Leave nothing out of long lists
     #[arg(long)]
     all: bool,
-}
-
-/// How the answer is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people
-    Table,
-    /// One JSON document, versioned
-    Json,
-    /// The same as YAML
-    Yaml,
-    /// For a comment on a pull request
-    Markdown,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -103,15 +89,23 @@ async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
         (ReportedVerdict::Deny, Some(verdict)) => may_approve(&inspection, verdict).await,
         _ => None,
     };
-    let of = |format| document(format, &impact);
-    let written = match output {
-        Form::Table => None,
-        Form::Json => of(Format::Json)?,
-        Form::Yaml => of(Format::Yaml)?,
-        Form::Markdown => Some(markdown::markdown(&impact, all)),
-    };
-    print(&written.unwrap_or_else(|| text::text(&impact, Screen::stdout(), all)))?;
-    Ok(ExitCode::from(impact.verdict.code()))
+    impact.print(OutputArguments { output, all })
+}
+
+impl Report for Impact {
+    const KIND: &'static str = "Impact";
+
+    fn text(&self, View { screen, all }: View) -> String {
+        text::text(self, screen, all)
+    }
+
+    fn markdown(&self, all: bool) -> Option<String> {
+        Some(markdown::markdown(self, all))
+    }
+
+    fn exit_code(&self) -> u8 {
+        self.verdict.code()
+    }
 }
 
 /// Whether the caller may approve the denied deletion; `None` for files.
@@ -119,7 +113,7 @@ async fn may_approve(inspection: &Inspection, verdict: &Verdict) -> Option<bool>
     let (caller, _) = inspection.person.as_ref()?;
     let blocker = verdict.blockers.first()?;
     let covered = if blocker.is_content { &verdict.target } else { &blocker.object };
-    let place = asked_in(covered).unwrap_or_default();
+    let place = covered.own_namespace();
     let (kind, name) = match blocker.is_content {
         true => (("*", "*"), ""),
         false => ((covered.group.as_str(), covered.resource.as_str()), covered.name.as_str()),

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::blocker::BlockerReport;
 use super::outcome::{Broken, Outcomes};
-use crate::command::document::{Content, NotRead, Object, ReportedVerdict};
+use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict};
 use crate::command::inspect::backing::{Key, SNAPSHOTS, bytes, shown};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
-use crate::decide::{Verdict, remedies};
+use crate::decide::{Blocker, Verdict, remedies, sentence};
 use crate::graph::{Certainty, NodeId, Outcome, Propagation};
 use crate::objects::KindInfo;
 
@@ -144,10 +143,6 @@ pub struct Via {
     pub field_path: String,
 }
 
-impl Content for Impact {
-    const KIND: &'static str = "Impact";
-}
-
 impl Impact {
     /// Of everything that is known.
     pub fn new(inspection: &Inspection, verdict: Option<&Verdict>, cascade: Propagation) -> Self {
@@ -220,7 +215,9 @@ impl Impact {
             _ => (None, Vec::new()),
         };
         let blockers = verdict.into_iter().flat_map(|verdict| {
-            let report = |blocker| BlockerReport::new(verdict, blocker, &targets, &graph.kinds);
+            let report = |blocker| {
+                BlockerReport::new(blocker, said(verdict, blocker, &targets), &graph.kinds)
+            };
             verdict.blockers.iter().map(report).collect::<Vec<_>>()
         });
         let blockers: Vec<BlockerReport> = blockers.collect();
@@ -385,4 +382,19 @@ fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destroyed>
         (b.what, &a.by.namespace, &a.by.name).cmp(&(a.what, &b.by.namespace, &b.by.name))
     });
     destroyed
+}
+
+/// A reason in words. Admission has one target, and tells what goes along with
+/// it; of a set each object is told by itself.
+fn said(verdict: &Verdict, blocker: &Blocker, targets: &[Object]) -> String {
+    let object = &blocker.object;
+    let is = |target: &Object| {
+        (&target.group, &target.resource, &target.namespace, &target.name)
+            == (&object.group, &object.resource, &object.namespace, &object.name)
+    };
+    match targets {
+        [_] => sentence(&verdict.target, blocker),
+        all if all.iter().any(is) => sentence(object, blocker),
+        _ => format!("{}, and would go along", sentence(object, blocker)),
+    }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::blocker::BlockerReport;
 use super::report::{Affected, Count, Impact, Summary};
-use crate::command::document::{NotRead, Object, ReportedVerdict};
+use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict};
 use crate::command::inspect::tree::{Branch, draw};
 use crate::command::screen::{Screen, Tone, cut};
 use crate::graph::NodeId;

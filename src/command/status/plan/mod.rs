@@ -17,17 +17,18 @@ use clap::Args;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-pub use self::report::Report;
+pub use self::report::PlanReport;
 use self::tally::Tally;
 use crate::cluster::World;
 use crate::cluster::feed::plan::{policies, targets};
+use crate::command::CommandError;
 use crate::command::document::NotRead;
 use crate::command::files::{self, read_nonempty, stdin_once};
 use crate::command::place::PlaceArguments;
-use crate::command::screen::{OutputArguments, Progress, Screen};
+use crate::command::report::{OutputArguments, Report};
+use crate::command::screen::Progress;
+use crate::command::session::UserSession;
 use crate::command::target::SILENT;
-use crate::command::visitor::Visitor;
-use crate::command::{CommandError, print};
 use crate::decide::{Live, Situation};
 use crate::graph::Graph;
 use crate::objects::{KindId, KindInfo, Object};
@@ -70,8 +71,7 @@ pub async fn run(
             of_files(rules, &files, &from, &place.installation()?.0)?
         }
     };
-    print(&report.rendered(output, Screen::stdout())?)?;
-    Ok(report.exit_code())
+    report.print(output)
 }
 
 /// The time of a plan: a pause lets go of nothing, and approvals are no part of
@@ -82,10 +82,13 @@ fn situation<'w>(graph: &'w Graph, policies: &'w PolicySet) -> Situation<'w> {
     Situation::new(graph, policies, Live::Graph, WHENEVER)
 }
 
-async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report, CommandError> {
+async fn of_cluster(
+    rules: files::Rules,
+    place: PlaceArguments,
+) -> Result<PlanReport, CommandError> {
     let files::Rules { specs, policies: written, relations } = rules;
-    let visitor = Visitor::open(place).await?;
-    let snapshot = visitor.planned(written, &relations).await?;
+    let session = UserSession::open(place).await?;
+    let snapshot = session.plan_rules(written, &relations).await?;
     let (places, named): (Option<KindId>, BTreeSet<KindId>) = {
         let world = snapshot.context.world.read();
         let named = policies(&world).flat_map(|policy| targets(&world, policy)).collect();
@@ -129,7 +132,7 @@ async fn of_cluster(rules: files::Rules, place: PlaceArguments) -> Result<Report
     let not_read = not_read.map(|(resource, why)| NotRead { resource, why });
     let world = snapshot.context.world.read();
     let known = (&world.policies, &world.graph.kinds);
-    Ok(Report::new(&specs, known, &tally, &snapshot.stale, not_read.collect()))
+    Ok(PlanReport::new(&specs, known, &tally, &snapshot.stale, not_read.collect()))
 }
 
 fn of_files(
@@ -137,7 +140,7 @@ fn of_files(
     policies: &[files::File],
     from: &[PathBuf],
     namespace: &str,
-) -> Result<Report, CommandError> {
+) -> Result<PlanReport, CommandError> {
     let mut seen: Vec<(KindInfo, Value)> = Vec::new();
     let see = &mut |info: &KindInfo, object: &Value| {
         seen.push((info.clone(), json!({"metadata": object.get("metadata")})));
@@ -153,5 +156,5 @@ fn of_files(
         }
     }
     let stale = HashSet::new();
-    Ok(Report::new(&rules.specs, (&policies, &graph.kinds), &tally, &stale, Vec::new()))
+    Ok(PlanReport::new(&rules.specs, (&policies, &graph.kinds), &tally, &stale, Vec::new()))
 }

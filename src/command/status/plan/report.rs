@@ -1,15 +1,14 @@
 //! The report of `status --plan`, as data and as a table.
 
 use std::collections::HashSet;
-use std::process::ExitCode;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::tally::{Counted, KindTally, Tally};
-use crate::command::CommandError;
-use crate::command::document::{Content, NotRead, document};
-use crate::command::screen::{Field, OutputArguments, Screen, Table, Tone, cut};
+use crate::command::document::NotRead;
+use crate::command::report::{Report, View};
+use crate::command::screen::{Field, Table, Tone, cut};
 use crate::command::serve::DEFAULT_BACKFILL;
 use crate::command::status::report::{SHOWN, modes};
 use crate::objects::Kinds;
@@ -22,7 +21,7 @@ const KINDS: usize = 8;
 /// The report.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct PlanReport {
     /// The policies in the files.
     policies: Vec<PolicyPlan>,
     /// Failed reads. If there are any, the counts are lower bounds.
@@ -71,11 +70,34 @@ struct NotHeld {
     objects: usize,
 }
 
-impl Content for Report {
+impl Report for PlanReport {
     const KIND: &'static str = "StatusPlan";
+
+    fn text(&self, view: View) -> String {
+        let heading = ["POLICY", "ACTION", "PROTECTED", "HELD", "PROTECTS"];
+        let row = |table: &mut Table, policy: &PolicyPlan| policy.row(table, view);
+        let mut text = view.table(&heading, (&self.policies, SHOWN), row);
+        for unread in &self.not_read {
+            let says = format!("{}: the counts are lower bounds", unread.line());
+            text.push_str(&view.screen.paragraph(0, &says));
+        }
+        text
+    }
+
+    /// 1 if something would not be as it should be, 3 if something could not be
+    /// read.
+    fn exit_code(&self) -> u8 {
+        let wrong =
+            |policy: &PolicyPlan| !policy.unknown_kinds.is_empty() || !policy.notes.is_empty();
+        match (self.policies.iter().any(wrong), self.not_read.is_empty()) {
+            (true, _) => 1,
+            (false, false) => 3,
+            (false, true) => 0,
+        }
+    }
 }
 
-impl Report {
+impl PlanReport {
     /// `stale`: the groups whose kinds are incomplete.
     pub fn new(
         specs: &[(String, DeletionPolicySpec)],
@@ -102,43 +124,6 @@ impl Report {
             .collect();
         plans.sort_by(|a, b| a.name.cmp(&b.name));
         Self { policies: plans, not_read }
-    }
-
-    pub fn rendered(
-        &self,
-        output: OutputArguments,
-        screen: Screen,
-    ) -> Result<String, CommandError> {
-        Ok(document(output.output, self)?.unwrap_or_else(|| self.text(output.all, screen)))
-    }
-
-    fn text(&self, all: bool, screen: Screen) -> String {
-        let mut table = Table::new(&["POLICY", "ACTION", "PROTECTED", "HELD", "PROTECTS"]);
-        let (shown, more) = cut(&self.policies, SHOWN, all);
-        shown.iter().for_each(|policy| policy.row(&mut table, screen, all));
-        let mut text = table.text(screen);
-        text.extend(more.map(|more| more + "\n"));
-        for NotRead { resource, why } in &self.not_read {
-            let says = format!("not read: {resource}: {why}: the counts are lower bounds");
-            text.push_str(&screen.paragraph(0, &says));
-        }
-        text
-    }
-
-    /// 1 if something would not be as it should be, 3 if something could not be
-    /// read.
-    pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.code())
-    }
-
-    fn code(&self) -> u8 {
-        let wrong =
-            |policy: &PolicyPlan| !policy.unknown_kinds.is_empty() || !policy.notes.is_empty();
-        match (self.policies.iter().any(wrong), self.not_read.is_empty()) {
-            (true, _) => 1,
-            (false, false) => 3,
-            (false, true) => 0,
-        }
     }
 }
 
@@ -175,7 +160,7 @@ impl PolicyPlan {
         }
     }
 
-    fn row(&self, table: &mut Table, screen: Screen, all: bool) {
+    fn row(&self, table: &mut Table, View { screen, all }: View) {
         table.row([
             Field::toned(Tone::Strong, self.name.as_str()),
             format!("{:?}", self.action).into(),
@@ -222,7 +207,7 @@ mod tests {
     fn code(policy: PolicyPlan, not_read: usize) -> u8 {
         let unread = || NotRead { resource: "secrets".into(), why: "no".into() };
         let not_read = std::iter::repeat_with(unread).take(not_read).collect();
-        Report { policies: vec![policy], not_read }.code()
+        PlanReport { policies: vec![policy], not_read }.exit_code()
     }
 
     #[test]
@@ -248,7 +233,7 @@ mod tests {
         let unknown = |stale: &[&str]| {
             let stale = stale.iter().map(|group| (*group).to_owned()).collect();
             let known = (&policies, &Kinds::default());
-            Report::new(&specs, known, &Tally::default(), &stale, Vec::new()).policies[0]
+            PlanReport::new(&specs, known, &Tally::default(), &stale, Vec::new()).policies[0]
                 .unknown_kinds
                 .clone()
         };

@@ -4,38 +4,32 @@
 mod tests;
 mod text;
 
-use std::process::ExitCode;
-
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::approvers::{Approvers, Need, needs};
+use super::approvers::{Approvers, NeededApproval, needs};
 use super::manager::{last_writer, managers};
-use super::resolves::by_itself;
+use super::resolves::automatic_changes;
 use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
-use crate::command::denials::{Denial, lately};
-use crate::command::document::{Content, NotRead, Object, ReportedVerdict, policy_name};
-use crate::command::hold_state::cause_text;
+use crate::command::denials::{Denial, recent_denials};
+use crate::command::diagnosis::{
+    approve_command, cause_text, consent_to, holding_policies, right_to_approve, unread_approvals,
+};
+use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict, policy_name};
+use crate::command::report::{Report, View};
 use crate::command::status::{Leader, LeaderState};
-use crate::command::target::{
-    Session, approvals_unread, right_to_approve, right_to_approve_content, situation,
-};
+use crate::command::target::{TargetObject, situation};
 use crate::decide::{
-    Blocker, Cause, Decision, Item, Verdict, ineffective_approvals, policy_names, remedies,
-    required_approvals, sentence,
+    Blocker, Cause, Decision, Item, Verdict, ineffective_approvals, remedies, sentence,
 };
-use crate::graph::{Graph, Node};
-use crate::hold::keeping_policies;
-use crate::objects::ObjectRef;
 use crate::policy::api::Action;
 use crate::policy::{ApprovalTerms, ObjectFacts, Policy};
 
 /// Everything that is said.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct WhyReport {
     /// The object.
     object: Object,
     /// You, the subject of the request. Absent for files. (A `user` is an object that uses this
@@ -74,7 +68,7 @@ pub struct Report {
     /// The policies that exempt you.
     exempted: Vec<String>,
     /// The policies that protect the object.
-    policies: Vec<Protecting>,
+    policies: Vec<ProtectingPolicy>,
     /// What keeps the Terminating object. Absent if it is not Terminating.
     #[serde(skip_serializing_if = "Option::is_none")]
     terminating: Option<Terminating>,
@@ -95,8 +89,6 @@ pub struct Report {
     approvers: Option<Approvers>,
     #[serde(skip)]
     named: String,
-    #[serde(skip)]
-    now: Timestamp,
     /// Whether files were asked in the place of a cluster.
     #[serde(skip)]
     of_files: bool,
@@ -105,7 +97,7 @@ pub struct Report {
 /// A policy of the object.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Protecting {
+struct ProtectingPolicy {
     /// The name.
     name: String,
     /// The action of the policy.
@@ -120,30 +112,20 @@ struct Protecting {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Why {
-    /// The verdict for this blocker.
-    verdict: ReportedVerdict,
-    /// The reason of the refusal, as in `status.reason` of the API server's answer.
-    reason: &'static str,
-    /// The protected object: this one, or one that would be deleted with it.
-    object: Object,
-    /// The message.
-    says: String,
-    /// The policies that decide.
-    policies: Vec<String>,
+    #[serde(flatten)]
+    blocker: BlockerReport,
     /// The causes.
-    causes: Vec<Because>,
+    causes: Vec<CauseReport>,
     /// The number of omitted causes.
     more: usize,
     /// The required approval.
     approval: Approval,
-    #[serde(skip)]
-    by: String,
 }
 
 /// What makes a policy refuse.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Because {
+struct CauseReport {
     /// The message.
     says: String,
     /// The user, by the owner that the policy means, or by the topmost owner. Absent if the
@@ -175,16 +157,31 @@ struct Approval {
     known: bool,
 }
 
-impl Content for Report {
+impl Report for WhyReport {
     const KIND: &'static str = "Why";
+
+    fn text(&self, view: View) -> String {
+        text::text(self, view.all)
+    }
+
+    /// 0 if it can be deleted, 1 if not, 3 if that is not known.
+    fn exit_code(&self) -> u8 {
+        match (self.deletable, &self.terminating, self.verdict) {
+            (true, ..) => 0,
+            (false, None, ReportedVerdict::Unknown) => 3,
+            (false, Some(terminating), _) if terminating.is_unsure() => 3,
+            (false, ..) => 1,
+        }
+    }
 }
 
-impl Report {
-    pub async fn new(session: &Session, snapshot: &Snapshot, verdict: &Verdict) -> Self {
-        // Whoever may not read the Lease is told nothing about it.
-        let leader = Leader::from_lease(&session.visitor.leader().await);
+impl WhyReport {
+    pub async fn new(target: &TargetObject, snapshot: &Snapshot, verdict: &Verdict) -> Self {
+        let session = &target.session;
+        // A user who may not read the Lease learns nothing about the leader.
+        let leader = Leader::from_lease(&session.leader().await);
         let unled = leader.state == LeaderState::Nobody;
-        let terminating = Terminating::of(session, snapshot, unled).await;
+        let terminating = Terminating::of(target, snapshot, unled).await;
         let passes = matches!(verdict.decision, Decision::Allow | Decision::Audit | Decision::Warn);
         let deletable = match &terminating {
             Some(terminating) => terminating.goes(),
@@ -192,11 +189,11 @@ impl Report {
         };
         let hold = terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
         let held = hold.is_some_and(|hold| !hold.free);
-        let now = session.visitor.now();
-        let (client, written) = (&session.visitor.caller.client, snapshot.written());
-        let (needs, accounts) = asked(session, &snapshot.context.world.read(), verdict, held);
+        let now = session.now();
+        let (client, written) = (&session.caller.client, snapshot.written());
+        let (needs, accounts) = asked(target, &snapshot.context.world.read(), verdict, held);
         let ((refused, events), approvers) = tokio::join!(
-            lately(client, written, &session.target, session.uid(), now),
+            recent_denials(client, written, &target.object_ref, target.uid(), now),
             Approvers::of(session, &needs, &accounts),
         );
         let events = events.or_else(|| snapshot.not_held("", "events").map(Into::into));
@@ -207,12 +204,12 @@ impl Report {
         evidence_not_read.sort_by(|one, other| one.resource.cmp(&other.resource));
         evidence_not_read.dedup_by(|one, other| one.resource == other.resource);
         evidence_not_read.retain(|one| !not_read.iter().any(|told| told.resource == one.resource));
-        let known = approvals_unread(snapshot).is_none();
+        let known = unread_approvals(snapshot).is_none();
         let world = snapshot.context.world.read();
         let blockers = verdict.blockers.iter().map(|b| Why::of(&world, verdict, b, known));
         Self {
-            object: session.named(),
-            subject: session.visitor.me.name.clone(),
+            object: target.document(),
+            subject: session.me.name.clone(),
             deletable,
             verdict: if verdict.is_unknown() {
                 ReportedVerdict::Unknown
@@ -222,40 +219,29 @@ impl Report {
             blockers: blockers.collect(),
             more: verdict.more,
             way_out: way_out(verdict),
-            approval: letting_go(session, &world, known).filter(|_| held),
+            approval: approval_of_hold(target, &world, known).filter(|_| held),
             may_approve: approvers.as_ref().and_then(Approvers::names),
             may_approve_if_creating: approvers.iter().flat_map(|all| all.unsure.clone()).collect(),
             you_may: approvers.as_ref().and_then(|approvers| approvers.you),
-            by_itself: by_itself(&world, verdict),
+            by_itself: automatic_changes(&world, verdict),
             approvals: verdict.overrides.approvals.clone(),
             uncounted: match held {
-                true => holding_uncounted(session, &world),
+                true => uncounted_of_hold(target, &world),
                 false => verdict.ineffective_approvals.iter().map(ToString::to_string).collect(),
             },
             exempted: verdict.overrides.exempted.iter().map(ToString::to_string).collect(),
-            policies: protecting(session, &world),
+            policies: protecting(target, &world),
             terminating,
-            managed_by: managers(&session.object),
-            written_by: last_writer(&session.object),
+            managed_by: managers(&target.json),
+            written_by: last_writer(&target.json),
             refused,
             not_read,
             evidence_not_read,
             leader,
             approvers,
-            named: session.target.quoted(),
-            now,
-            of_files: session.visitor.asks_files(),
+            named: target.object_ref.quoted(),
+            of_files: session.asks_files(),
         }
-    }
-
-    /// 0 if it can be deleted, 1 if not, 3 if that is not known.
-    pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match (self.deletable, &self.terminating, self.verdict) {
-            (true, ..) => 0,
-            (false, None, ReportedVerdict::Unknown) => 3,
-            (false, Some(terminating), _) if terminating.is_unsure() => 3,
-            (false, ..) => 1,
-        })
     }
 }
 
@@ -263,39 +249,31 @@ impl Why {
     fn of(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
         // With its content an approval of the target covers what goes along.
         let covered = if blocker.is_content { &verdict.target } else { &blocker.object };
-        let scope = if blocker.is_content { " --scope content" } else { "" };
         Self {
-            verdict: blocker.outcome.into(),
-            reason: blocker.reason.as_str(),
-            object: Object::of(&blocker.object, &world.graph.kinds),
-            says: sentence(&verdict.target, blocker),
-            policies: blocker.policies.iter().map(policy_name).collect(),
-            causes: blocker.causes.iter().map(|cause| Because::of(&world.graph, cause)).collect(),
+            blocker: BlockerReport::new(
+                blocker,
+                sentence(&verdict.target, blocker),
+                &world.graph.kinds,
+            ),
+            causes: blocker.causes.iter().map(CauseReport::of).collect(),
             more: blocker.more,
             approval: Approval {
                 required: blocker.people,
                 given: given(world, blocker),
-                right: match blocker.is_content {
-                    true => right_to_approve_content(covered),
-                    false => right_to_approve(covered),
-                },
-                command: format!(
-                    "kubectl belay approve {} --reason \"…\"{scope}",
-                    covered.arguments()
-                ),
+                right: right_to_approve(covered, blocker.is_content),
+                command: approve_command(covered, blocker.is_content),
                 known,
             },
-            by: policy_names(blocker),
         }
     }
 }
 
-impl Because {
-    fn of(graph: &Graph, because: &Cause) -> Self {
+impl CauseReport {
+    fn of(because: &Cause) -> Self {
         let (user, through, field_path) = match because {
             Cause::User { root, through, path } => (
-                Some(Object::named(graph, root)),
-                through.as_ref().map(|through| Object::named(graph, through)),
+                Some(Object::named(root)),
+                through.as_ref().map(|through| Object::named(through)),
                 Some(path.clone()).filter(|path| !path.is_empty()),
             ),
             _ => (None, None, None),
@@ -306,15 +284,7 @@ impl Because {
 
 /// Who has approved what a blocker says, so far.
 fn given(world: &World, blocker: &Blocker) -> Vec<String> {
-    let ObjectRef { group, resource, namespace, name, .. } = &blocker.object;
-    let node = world
-        .graph
-        .kinds
-        .find_resource(group, resource)
-        .and_then(|kind| world.graph.object(kind, namespace, name));
-    let Some(node) = node else { return Vec::new() };
-    let situation = situation(world);
-    required_approvals(&situation, &Item::of_node(&situation, node), &saying(world, blocker))
+    consent_to(world, &blocker.object, &saying(world, blocker))
         .map_or_else(Vec::new, |consent| consent.people)
 }
 
@@ -333,15 +303,15 @@ fn way_out(verdict: &Verdict) -> Option<String> {
 /// The approvals that would help, and the service accounts whose yes counts for
 /// all of them.
 fn asked(
-    session: &Session,
+    target: &TargetObject,
     world: &World,
     verdict: &Verdict,
     held: bool,
-) -> (Vec<Need>, Vec<String>) {
+) -> (Vec<NeededApproval>, Vec<String>) {
     let (needs, policies) = match held {
         true => {
-            let need = Need { object: session.target.clone(), content: false };
-            (vec![need], holding(session, world))
+            let need = NeededApproval { object: target.object_ref.clone(), content: false };
+            (vec![need], holding_policies(world, &target.object_ref))
         }
         false => {
             let deciding = verdict.blockers.iter().filter(|b| b.outcome == verdict.decision);
@@ -352,47 +322,33 @@ fn asked(
     (needs, terms.map_or_else(Vec::new, |terms| terms.accounts))
 }
 
-/// The object, as it is known.
-fn node<'w>(session: &Session, world: &'w World) -> Option<Node<'w>> {
-    let (kind, namespace, name) = session.place(world)?;
-    world.graph.object(kind, &namespace, &name)
-}
-
-/// The policies by which it is held.
-fn holding<'w>(session: &Session, world: &'w World) -> Vec<&'w Policy> {
-    let Some(node) = node(session, world) else { return Vec::new() };
-    let applied = keeping_policies(&situation(world), ObjectFacts::of_node(node));
-    applied.iter().map(|applied| applied.policy).collect()
-}
-
 /// The approvals of a held object that do not count.
-fn holding_uncounted(session: &Session, world: &World) -> Vec<String> {
-    let Some(node) = node(session, world) else { return Vec::new() };
-    let (situation, policies) = (situation(world), holding(session, world));
+fn uncounted_of_hold(target: &TargetObject, world: &World) -> Vec<String> {
+    let Some(node) = world.graph.object_of(&target.object_ref) else { return Vec::new() };
+    let (situation, policies) = (situation(world), holding_policies(world, &target.object_ref));
     let found = ineffective_approvals(&situation, &Item::of_node(&situation, node), &policies);
     found.iter().map(ToString::to_string).collect()
 }
 
 /// What it takes to have belay let go of a held object all the same.
-fn letting_go(session: &Session, world: &World, known: bool) -> Option<Approval> {
-    let (situation, node) = (situation(world), node(session, world)?);
-    let policies = holding(session, world);
-    let consent = required_approvals(&situation, &Item::of_node(&situation, node), &policies)?;
+fn approval_of_hold(target: &TargetObject, world: &World, known: bool) -> Option<Approval> {
+    let policies = holding_policies(world, &target.object_ref);
+    let consent = consent_to(world, &target.object_ref, &policies)?;
     Some(Approval {
         required: consent.terms.required,
         given: consent.people,
-        right: right_to_approve(&session.target),
-        command: format!("kubectl belay approve {} --reason \"…\"", session.target.arguments()),
+        right: right_to_approve(&target.object_ref, false),
+        command: approve_command(&target.object_ref, false),
         known,
     })
 }
 
 /// The policies of the object, each with what it protects against: of some
 /// ways a plain DELETE says nothing.
-fn protecting(session: &Session, world: &World) -> Vec<Protecting> {
-    let Some(node) = node(session, world) else { return Vec::new() };
+fn protecting(target: &TargetObject, world: &World) -> Vec<ProtectingPolicy> {
+    let Some(node) = world.graph.object_of(&target.object_ref) else { return Vec::new() };
     let applied = situation(world).policies_of(ObjectFacts::of_node(node));
-    let told = applied.iter().map(|applied| Protecting {
+    let told = applied.iter().map(|applied| ProtectingPolicy {
         name: policy_name(&applied.policy.source),
         action: applied.action,
         protects: applied.policy.modes.names(),

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::{Approval, Protecting, Report};
-use crate::command::document::ReportedVerdict;
+use super::{Approval, ProtectingPolicy, WhyReport};
+use crate::command::document::{BlockerReport, ReportedVerdict};
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
@@ -12,97 +12,96 @@ use crate::command::status::LeaderState;
 /// So many refusals are told.
 const REFUSALS: usize = 3;
 
-impl Report {
-    /// In sentences; `all`: with nothing left out.
-    pub fn text(&self, all: bool) -> String {
-        let Self { named, subject, .. } = self;
-        let by = if subject.is_empty() { String::new() } else { format!(" by {subject}") };
-        // Writing into a String cannot fail.
-        let mut text = String::new();
-        let _ = match (&self.terminating, self.verdict) {
-            (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
-            (None, ReportedVerdict::Deny) => writeln!(text, "{named} cannot be deleted now{by}:"),
-            (None, ReportedVerdict::Unknown) => {
-                writeln!(text, "whether {named} can be deleted{by} is not known:")
-            }
-            (None, ReportedVerdict::Hold) => {
-                writeln!(text, "{named} can be deleted{by}, and stays Terminating for now:")
-            }
-            (None, ReportedVerdict::Allow) => writeln!(text, "{named} can be deleted now{by}"),
-            (None, _) => writeln!(text, "{named} can be deleted now{by}; what belay notes:"),
-        };
-        let mut told = BTreeSet::new();
-        for why in &self.blockers {
-            let _ = writeln!(text, "- {}; {} ({})", why.says, why.by, why.reason);
-            // What one approval covers is approved once.
-            let approve = why.approval.text();
-            if told.insert(approve.clone()) {
-                text.push_str(&approve);
-            }
+/// In sentences; `all`: with nothing left out.
+pub fn text(report: &WhyReport, all: bool) -> String {
+    let WhyReport { named, subject, .. } = report;
+    let by = if subject.is_empty() { String::new() } else { format!(" by {subject}") };
+    // Writing into a String cannot fail.
+    let mut text = String::new();
+    let _ = match (&report.terminating, report.verdict) {
+        (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
+        (None, ReportedVerdict::Deny) => writeln!(text, "{named} cannot be deleted now{by}:"),
+        (None, ReportedVerdict::Unknown) => {
+            writeln!(text, "whether {named} can be deleted{by} is not known:")
         }
-        if self.more > 0 {
-            let _ = writeln!(text, "- and {} more reasons", self.more);
+        (None, ReportedVerdict::Hold) => {
+            writeln!(text, "{named} can be deleted{by}, and stays Terminating for now:")
         }
-        text.extend(self.approval.as_ref().map(Approval::text));
-        if let Some(way_out) = &self.way_out {
-            let _ = writeln!(text, "way out: {way_out}");
+        (None, ReportedVerdict::Allow) => writeln!(text, "{named} can be deleted now{by}"),
+        (None, _) => writeln!(text, "{named} can be deleted now{by}; what belay notes:"),
+    };
+    let mut told = BTreeSet::new();
+    for why in &report.blockers {
+        let BlockerReport { says, by, reason, .. } = &why.blocker;
+        let _ = writeln!(text, "- {says}; {by} ({reason})");
+        // What one approval covers is approved once.
+        let approve = why.approval.text();
+        if told.insert(approve.clone()) {
+            text.push_str(&approve);
         }
-        for said in &self.by_itself {
-            let _ = writeln!(text, "by itself: {}", without_controls(said));
-        }
-        text.extend(self.approvers.as_ref().map(|approvers| approvers.text(all)));
-        if !self.approvals.is_empty() {
-            let _ = writeln!(text, "approved by {}", self.approvals.join(", "));
-        }
-        for says in &self.uncounted {
-            let _ = writeln!(text, "{}", without_controls(says));
-        }
-        if !self.exempted.is_empty() {
-            let _ = writeln!(text, "{subject} is exempt by {}", self.exempted.join(", "));
-        }
-        if self.policies.is_empty() {
-            let _ = writeln!(text, "no policy protects it");
-        } else {
-            let said: Vec<String> = self.policies.iter().map(Protecting::said).collect();
-            let _ = writeln!(text, "protected by: {}", said.join("; "));
-        }
-        let managed = match (self.managed_by.as_slice(), &self.written_by) {
-            ([], Some(last)) => format!("nobody who says so; last written by {last}"),
-            (all, _) => all.join("; "),
-        };
-        if !managed.is_empty() {
-            let _ = writeln!(text, "managed by: {}", without_controls(&managed));
-        }
-        let (shown, more) = cut(&self.refused, REFUSALS, all);
-        for denial in shown {
-            let _ = writeln!(text, "refused {}", without_controls(&denial.said(self.now)));
-        }
-        text.extend(more.map(|more| format!("refused before that: {more}\n")));
-        // What is not read for the same reason takes one line.
-        for alike in self.not_read.chunk_by(|one, next| one.why == next.why) {
-            let names: Vec<&str> = alike.iter().map(|unread| unread.resource.as_str()).collect();
-            let why = alike.first().map_or("", |unread| unread.why.as_str());
-            let _ = writeln!(text, "not read: {}: {why}", names.join(", "));
-        }
-        if !self.evidence_not_read.is_empty() {
-            let names = self.evidence_not_read.iter().map(|unread| unread.resource.as_str());
-            let names = names.collect::<Vec<_>>().join(", ");
-            let _ = writeln!(text, "not read, and might say more: {names}");
-        }
-        if self.leader.state == LeaderState::Nobody {
-            text.push_str(
-                "nobody leads belay: if it is down, the API server refuses every delete of a kind \
-                 that a policy names; next: see that its Pods run\n",
-            );
-        }
-        if self.of_files {
-            let _ = writeln!(text, "{OF_FILES}");
-        }
-        text
     }
+    if report.more > 0 {
+        let _ = writeln!(text, "- and {} more reasons", report.more);
+    }
+    text.extend(report.approval.as_ref().map(Approval::text));
+    if let Some(way_out) = &report.way_out {
+        let _ = writeln!(text, "way out: {way_out}");
+    }
+    for said in &report.by_itself {
+        let _ = writeln!(text, "by itself: {}", without_controls(said));
+    }
+    text.extend(report.approvers.as_ref().map(|approvers| approvers.text(all)));
+    if !report.approvals.is_empty() {
+        let _ = writeln!(text, "approved by {}", report.approvals.join(", "));
+    }
+    for says in &report.uncounted {
+        let _ = writeln!(text, "{}", without_controls(says));
+    }
+    if !report.exempted.is_empty() {
+        let _ = writeln!(text, "{subject} is exempt by {}", report.exempted.join(", "));
+    }
+    if report.policies.is_empty() {
+        let _ = writeln!(text, "no policy protects it");
+    } else {
+        let said: Vec<String> = report.policies.iter().map(ProtectingPolicy::said).collect();
+        let _ = writeln!(text, "protected by: {}", said.join("; "));
+    }
+    let managed = match (report.managed_by.as_slice(), &report.written_by) {
+        ([], Some(last)) => format!("nobody who says so; last written by {last}"),
+        (all, _) => all.join("; "),
+    };
+    if !managed.is_empty() {
+        let _ = writeln!(text, "managed by: {}", without_controls(&managed));
+    }
+    let (shown, more) = cut(&report.refused, REFUSALS, all);
+    for denial in shown {
+        let _ = writeln!(text, "refused {}", without_controls(&denial.line()));
+    }
+    text.extend(more.map(|more| format!("refused before that: {more}\n")));
+    // What is not read for the same reason takes one line.
+    for alike in report.not_read.chunk_by(|one, next| one.why == next.why) {
+        let names: Vec<&str> = alike.iter().map(|unread| unread.resource.as_str()).collect();
+        let why = alike.first().map_or("", |unread| unread.why.as_str());
+        let _ = writeln!(text, "not read: {}: {why}", names.join(", "));
+    }
+    if !report.evidence_not_read.is_empty() {
+        let names = report.evidence_not_read.iter().map(|unread| unread.resource.as_str());
+        let names = names.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "not read, and might say more: {names}");
+    }
+    if report.leader.state == LeaderState::Nobody {
+        text.push_str(
+            "nobody leads belay: if it is down, the API server refuses every delete of a kind \
+             that a policy names; next: see that its Pods run\n",
+        );
+    }
+    if report.of_files {
+        let _ = writeln!(text, "{OF_FILES}");
+    }
+    text
 }
 
-impl Protecting {
+impl ProtectingPolicy {
     fn said(&self) -> String {
         format!("{} ({}, action {:?})", self.named, self.protects.join(", "), self.action)
     }

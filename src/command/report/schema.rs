@@ -5,7 +5,7 @@ use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-use super::{Content, VERSION};
+use super::{Report, VERSION};
 
 /// One kind of documents.
 pub struct Kind {
@@ -16,7 +16,7 @@ pub struct Kind {
 }
 
 /// The kind of which this is the content.
-pub fn kind<T: Content>() -> Kind {
+pub fn kind<T: Report>() -> Kind {
     // What is printed is meant, and not what could be read: a field that may be
     // left out is none that has to be there.
     let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();

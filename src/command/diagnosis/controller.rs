@@ -1,8 +1,8 @@
-//! Finalizers of others: whether whoever takes one off is still there.
+//! The finalizers of other controllers: whether the controller still runs.
 
+use super::finalizers::{by_hand, is_tool, writer};
 use super::finding::{Cause, Finding};
-use crate::cluster::terminating::{Evidence, Found, Silence, Workload};
-use crate::command::finalizers::{by_hand, is_tool, writer};
+use crate::cluster::terminating::{Evidence, Silence, TerminatingObject, Workload};
 
 /// What runs outside of what workloads show.
 const SYSTEM: &[&str] = &[
@@ -16,12 +16,17 @@ const SYSTEM: &[&str] = &[
 ];
 
 /// What is known of a finalizer that belongs to somebody else.
-pub fn foreign(finalizer: &str, index: usize, found: &Found, evidence: &Evidence) -> Finding {
+pub fn foreign_finalizer(
+    finalizer: &str,
+    index: usize,
+    found: &TerminatingObject,
+    evidence: &Evidence,
+) -> Finding {
     let manager = writer(finalizer, &found.object);
     let by = manager.as_deref().map_or_else(String::new, |who| format!(", put there by {who}"));
     let owner = manager.as_deref().filter(|who| !is_tool(who));
     let name = format!("the finalizer {finalizer}{by}");
-    let object = found.object_ref().arguments();
+    let object = found.object_ref.arguments();
     let off = by_hand(finalizer, index, &object);
     let gone = format!("if its owner is gone for good, and its work is done: {off}");
     let api = Api::of(finalizer, evidence);
@@ -56,18 +61,18 @@ pub fn foreign(finalizer: &str, index: usize, found: &Found, evidence: &Evidence
         Some(one) if one.ready > 0 => {
             let says = format!("{name}, has not been taken off, though its owner seems to run");
             let next = format!("kubectl logs {}/{} -n {}", one.kind, one.name, one.namespace);
-            Finding::new(Cause::Owner, says, next).shown(told)
+            Finding::new(Cause::Owner, says, next).with(told)
         }
         Some(one) => {
             let says = format!("{name}: its owner does not run");
             let next = format!("kubectl describe {}/{} -n {}", one.kind, one.name, one.namespace);
-            Finding::new(Cause::OwnerDown, says, next).shown(told)
+            Finding::new(Cause::OwnerDown, says, next).with(told)
         }
         // Who was seen is there; that nobody is only a whole look proves.
         None if evidence.more_workloads => {
             let says = format!("{name}: whether its owner runs is not known");
             Finding::new(Cause::Unknown, says, gone)
-                .shown([unread()].into_iter().chain(manifest()).chain(api.says()))
+                .with([unread()].into_iter().chain(manifest()).chain(api.says()))
         }
         None => {
             let none = match owner {
@@ -86,7 +91,7 @@ pub fn foreign(finalizer: &str, index: usize, found: &Found, evidence: &Evidence
                 false => (Cause::Unknown, "who takes it off is not known"),
             };
             Finding::new(cause, format!("{name}: {seems}"), gone)
-                .shown(told.into_iter().chain(none).chain(api.says()))
+                .with(told.into_iter().chain(none).chain(api.says()))
         }
     }
 }

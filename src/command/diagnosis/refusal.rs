@@ -1,4 +1,4 @@
-//! How a refusal at admission reads, whoever it is that refuses.
+//! The messages by which the API server reports that admission refused a write.
 
 /// What a ValidatingAdmissionPolicy said. The words before it differ from those
 /// of a webhook by an article.
@@ -11,8 +11,12 @@ pub fn denies(message: &str) -> bool {
     message.contains("denied the request") || said_by_policy(message).is_some()
 }
 
-/// Whether the API server says that a webhook which has to be asked did not
-/// answer.
+/// Whether the API server reports that a webhook did not answer that it has to ask.
 pub fn is_unasked(message: &str) -> bool {
     ["failed calling webhook", "failed to call webhook"].iter().any(|sign| message.contains(sign))
+}
+
+/// Whether a write was refused, by an answer or for want of one.
+pub fn is_refusal(message: &str) -> bool {
+    denies(message) || is_unasked(message)
 }

@@ -1,19 +1,13 @@
-//! Who refuses, or may refuse, what would let an object go.
+//! Which webhooks and policies refuse, or may refuse, the writes that end an object.
 
+use super::finalizers::{by_hand, finalizers_of};
 use super::finding::{Cause, Finding};
-use super::text::{named, texts};
-use crate::cluster::terminating::{At, Evidence, Found, Said, Survey, Webhook};
-use crate::command::finalizers::by_hand;
-use crate::command::refusal::{denies, is_unasked};
+use super::refusal::is_refusal;
+use crate::cluster::terminating::{At, Evidence, ObjectEvent, Survey, TerminatingObject, Webhook};
 use crate::objects::{FOREGROUND, ObjectRef};
 
 /// So many webhooks are named that may refuse something.
 const NAMED: usize = 5;
-
-/// Whether somebody was refused.
-pub fn is_refusal(message: &str) -> bool {
-    denies(message) || is_unasked(message)
-}
 
 /// What to do about the webhook that a refusal names; none: it names none that
 /// is there.
@@ -29,37 +23,37 @@ pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
 
 /// Who is refused what would let the object go.
 pub fn refusals(
-    found: &Found,
+    found: &TerminatingObject,
     survey: &Survey,
     evidence: &Evidence,
     finalizers: &[&str],
 ) -> Vec<Finding> {
-    let next = |said: &[&Said], target: ObjectRef| {
+    let next = |said: &[&ObjectEvent], target: &ObjectRef| {
         let webhook = said.iter().find_map(|said| ask_who_refuses(&said.message, evidence));
         webhook.unwrap_or_else(|| format!("kubectl describe {}", target.arguments()))
     };
     let mut findings = Vec::new();
-    let refused = |said: &&Said| {
+    let refused = |said: &&ObjectEvent| {
         is_refusal(&said.message) || (said.by == "belay" && said.reason == "FinalizerGuarded")
     };
-    let own = evidence.said.get(&found.uid).into_iter().flatten();
-    let own: Vec<&Said> = own.filter(refused).take(3).collect();
+    let own = evidence.events.get(&found.uid).into_iter().flatten();
+    let own: Vec<&ObjectEvent> = own.filter(refused).take(3).collect();
     if !own.is_empty() {
         let says = "whoever works on its end was refused";
-        let finding = Finding::new(Cause::Refused, says, next(&own, found.object_ref()));
-        findings.push(finding.shown(own.into_iter().map(told)));
+        let finding = Finding::new(Cause::Refused, says, next(&own, &found.object_ref));
+        findings.push(finding.with(own.into_iter().map(told)));
     }
     let waits = finalizers.contains(&FOREGROUND);
     for dependent in survey.dependents.get(&found.uid).into_iter().flatten().filter(|_| waits) {
-        let said = evidence.said.get(&dependent.uid).into_iter().flatten();
+        let said = evidence.events.get(&dependent.uid).into_iter().flatten();
         // What belay says of a living object is that a DELETE was refused.
-        let of_belay = |said: &&Said| said.by == "belay" && !dependent.terminating;
+        let of_belay = |said: &&ObjectEvent| said.by == "belay" && !dependent.terminating;
         let said = said.filter(|said| refused(said) || of_belay(said));
-        let said: Vec<&Said> = said.take(3).collect();
+        let said: Vec<&ObjectEvent> = said.take(3).collect();
         if !said.is_empty() {
-            let says = format!("the deletion of {} was refused", named(dependent));
-            let finding = Finding::new(Cause::Refused, says, next(&said, dependent.object_ref()));
-            findings.push(finding.shown(said.into_iter().map(told)));
+            let says = format!("the deletion of {} was refused", dependent.object_ref.short());
+            let finding = Finding::new(Cause::Refused, says, next(&said, &dependent.object_ref));
+            findings.push(finding.with(said.into_iter().map(told)));
         }
     }
     for webhook in evidence.webhooks.iter().filter(|webhook| webhook.keeps(found, &evidence.places))
@@ -76,20 +70,24 @@ pub fn refusals(
         let why = webhook.silence.iter().map(|silence| silence.why.clone());
         let conditions = webhook.conditions.then(|| CONDITIONS.to_owned());
         let finding = Finding::new(Cause::Refused, says, next);
-        findings.push(finding.shown(why.chain(conditions)));
+        findings.push(finding.with(why.chain(conditions)));
     }
     findings
 }
 
 const CONDITIONS: &str = "it is asked where its matchConditions are met";
 
-fn told(said: &Said) -> String {
+fn told(said: &ObjectEvent) -> String {
     format!("Event {} by {}: {}", said.reason, said.by, said.message)
 }
 
 /// Where nothing that was found explains that a finalizer stays: the webhooks
 /// that may refuse that it is taken off, without anybody having said so.
-pub fn perhaps(found: &Found, evidence: &Evidence, findings: &[Finding]) -> Option<Finding> {
+pub fn perhaps(
+    found: &TerminatingObject,
+    evidence: &Evidence,
+    findings: &[Finding],
+) -> Option<Finding> {
     // What takes a finalizer off by hand is asked about, too.
     let open = |cause| matches!(cause, Cause::Owner | Cause::OwnerGone | Cause::Unknown);
     if findings.iter().any(|finding| !open(finding.cause)) {
@@ -115,10 +113,10 @@ pub fn perhaps(found: &Found, evidence: &Evidence, findings: &[Finding]) -> Opti
         "before a finalizer is taken off the API server asks {who}; whether that is refused is not \
          known"
     );
-    let finalizers = texts(found.object.pointer("/metadata/finalizers"));
+    let finalizers = finalizers_of(&found.object);
     let next = match finalizers.first() {
         Some(first) => {
-            let dry = format!("{} --dry-run=server", found.object_ref().arguments());
+            let dry = format!("{} --dry-run=server", found.object_ref.arguments());
             format!("see whether it is, with nothing changed: {}", by_hand(first, 0, &dry))
         }
         None => {
@@ -128,7 +126,7 @@ pub fn perhaps(found: &Found, evidence: &Evidence, findings: &[Finding]) -> Opti
     };
     let shown = asked.into_iter().take(NAMED).map(stands);
     let more = (more > 0).then(|| format!("and {more} more"));
-    Some(Finding::new(Cause::Unknown, says, next).shown(shown.chain(more)))
+    Some(Finding::new(Cause::Unknown, says, next).with(shown.chain(more)))
 }
 
 /// Where a webhook is, and what follows if it is not there.

@@ -1,4 +1,4 @@
-//! A reason why an object stays, as it is told.
+//! One reason why an object stays.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -35,7 +35,7 @@ pub enum Cause {
 
 impl Cause {
     /// In the words of a table.
-    pub fn words(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused at admission",
             Self::BrokenApi => "an API does not answer",
@@ -77,7 +77,7 @@ impl Finding {
     }
 
     /// What shows it.
-    pub fn shown(mut self, evidence: impl IntoIterator<Item = String>) -> Self {
+    pub fn with(mut self, evidence: impl IntoIterator<Item = String>) -> Self {
         self.evidence.extend(evidence);
         self
     }

@@ -1,12 +1,12 @@
-//! What a Namespace says of what keeps it.
+//! Why a Namespace stays, by its conditions.
 
 use serde_json::Value;
 
+use super::admission::ask_who_refuses;
+use super::finalizers::strings_at;
 use super::finding::{Cause, Finding};
-use super::refused::{ask_who_refuses, is_refusal};
-use super::text::{texts, way_out};
-use crate::cluster::terminating::{Evidence, Found, Survey};
-use crate::command::refusal::said_by_policy;
+use super::refusal::{is_refusal, said_by_policy};
+use crate::cluster::terminating::{DeadConversion, Evidence, Survey, TerminatingObject};
 
 /// The message of a condition that is True.
 pub fn message(object: &Value, kind: &str) -> Option<String> {
@@ -15,8 +15,21 @@ pub fn message(object: &Value, kind: &str) -> Option<String> {
     found.get("message")?.as_str().map(str::to_owned)
 }
 
+/// What helps when the conversion webhook of a kind does not answer.
+pub fn repair_conversion(dead: &DeadConversion) -> String {
+    format!(
+        "bring the webhook back; what it is: kubectl get crd {} -o jsonpath={{.spec.conversion}}",
+        dead.definition
+    )
+}
+
 /// Why a Namespace stays.
-pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence) -> Vec<Finding> {
+pub fn why_namespace_stays(
+    found: &TerminatingObject,
+    survey: &Survey,
+    evidence: &Evidence,
+) -> Vec<Finding> {
+    let name = &found.object_ref.name;
     let said = |kind: &str| message(&found.object, kind);
     let mut findings = Vec::new();
     let blind = said("NamespaceDeletionDiscoveryFailure")
@@ -30,27 +43,27 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence) -> Vec<Find
     }
     let left = [said("NamespaceContentRemaining"), said("NamespaceFinalizersRemaining")];
     let left: Vec<String> = left.into_iter().flatten().collect();
-    let inside = || survey.found.iter().filter(|other| other.namespace == found.name);
+    let inside = || survey.objects.iter().filter(|other| other.object_ref.namespace == *name);
     if !left.is_empty() || inside().next().is_some() {
         let more = inside().count().saturating_sub(3);
         let more = (more > 0).then(|| format!("and {more} more are Terminating"));
         let inside: Vec<String> =
-            inside().take(3).map(|other| other.object_ref().arguments()).collect();
+            inside().take(3).map(|other| other.object_ref.arguments()).collect();
         let says = "the namespace controller waits for what is left in it";
         let next = match inside.first() {
             Some(first) => format!("kubectl belay why {first}"),
-            None => format!("kubectl belay stuck -n {}", found.name),
+            None => format!("kubectl belay stuck -n {name}"),
         };
         let inside = inside.iter().map(|other| format!("{other} is Terminating itself"));
         let failed = failed.filter(|_| findings.is_empty());
         findings.push(
             Finding::new(Cause::Content, says, next)
-                .shown(failed.into_iter().chain(left).chain(inside).chain(more)),
+                .with(failed.into_iter().chain(left).chain(inside).chain(more)),
         );
     } else if let Some(message) = failed.filter(|_| findings.is_empty()) {
         let says = "the namespace controller could not delete what is in it";
-        let next = format!("kubectl describe namespace {}", found.name);
-        findings.push(Finding::new(Cause::Content, says, next).shown([message]));
+        let next = format!("kubectl describe namespace {name}");
+        findings.push(Finding::new(Cause::Content, says, next).with([message]));
     }
     findings.extend(foreign(found));
     // What could not be read may say it all.
@@ -72,14 +85,14 @@ pub fn findings(found: &Found, survey: &Survey, evidence: &Evidence) -> Vec<Find
 }
 
 /// Finalizers of the content that are not the namespace controller's.
-fn foreign(found: &Found) -> Option<Finding> {
-    let names = texts(found.object.pointer("/spec/finalizers"));
+fn foreign(found: &TerminatingObject) -> Option<Finding> {
+    let names = strings_at(&found.object, "/spec/finalizers");
     let names: Vec<&str> = names.into_iter().filter(|name| *name != "kubernetes").collect();
     let says = format!("spec.finalizers has {}, of which belay knows nothing", names.join(", "));
     let next = format!(
         "see that whoever put it there runs; what is set: kubectl get namespace {} -o \
          jsonpath={{.spec.finalizers}}",
-        found.name
+        found.object_ref.name
     );
     (!names.is_empty()).then(|| Finding::new(Cause::Owner, says, next))
 }
@@ -96,7 +109,7 @@ fn blinded(message: String, evidence: &Evidence) -> Finding {
         None => "kubectl get apiservices".to_owned(),
     };
     let broken = broken.take(5).map(|api| format!("apiservice/{}: {}", api.name, api.why));
-    Finding::new(Cause::BrokenApi, says, next).shown([message].into_iter().chain(broken))
+    Finding::new(Cause::BrokenApi, says, next).with([message].into_iter().chain(broken))
 }
 
 /// What is in it could not be listed or deleted, for a reason that has a name.
@@ -119,15 +132,15 @@ fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
             }
         };
         let next = ask_who_refuses(message, evidence).unwrap_or_else(|| next.to_owned());
-        Finding::new(Cause::Refused, says, next).shown([message.to_owned()])
+        Finding::new(Cause::Refused, says, next).with([message.to_owned()])
     })
 }
 
 /// A kind that nobody can read.
 fn unconverted(says: &str, message: Option<&str>, evidence: &Evidence) -> Finding {
     let dead = evidence.conversions.iter();
-    let next = dead.clone().next().map_or_else(|| "kubectl get crd".to_owned(), way_out);
+    let next = dead.clone().next().map_or_else(|| "kubectl get crd".to_owned(), repair_conversion);
     let dead = dead.take(5).map(|dead| format!("crd/{}: {}", dead.definition, dead.silence.why));
     let shown = message.map(str::to_owned).into_iter().chain(dead);
-    Finding::new(Cause::ConversionWebhook, says, next).shown(shown)
+    Finding::new(Cause::ConversionWebhook, says, next).with(shown)
 }

@@ -1,5 +1,4 @@
-//! Who asks, and where: what the commands share that look at a cluster, or at
-//! files in the place of one.
+//! The session of a user with a cluster, or with files instead of one.
 
 use std::fmt::Debug;
 use std::time::Instant;
@@ -25,8 +24,8 @@ use crate::policy::{Identities, Policy};
 use crate::relations::CustomRelation;
 use crate::timing::Timing;
 
-/// Who asks, and where.
-pub struct Visitor {
+/// A user who asks, and the cluster or the files that are asked.
+pub struct UserSession {
     pub caller: Caller,
     /// Who that is to the API server; of files nobody in particular.
     pub me: Me,
@@ -40,11 +39,11 @@ pub struct Visitor {
     held: Option<Held>,
 }
 
-impl Visitor {
-    /// Connects.
+impl UserSession {
+    /// Connects to the cluster.
     pub async fn open(place: PlaceArguments) -> Result<Self, CommandError> {
         let installation = place.installation()?;
-        Self::meet(place.connect().await?, installation).await
+        Self::connect(place.connect().await?, installation).await
     }
 
     /// The same, with every word for a kind that is served.
@@ -52,8 +51,9 @@ impl Visitor {
         let installation = place.installation()?;
         let caller = place.connect().await?;
         let client = caller.client.clone();
-        let (visitor, names) = tokio::join!(Self::meet(caller, installation), read_names(&client));
-        Ok((visitor?, names.map_err(no_kinds)?))
+        let (session, names) =
+            tokio::join!(Self::connect(caller, installation), read_names(&client));
+        Ok((session?, names.map_err(no_kinds)?))
     }
 
     /// Opens files.
@@ -67,7 +67,7 @@ impl Visitor {
         Ok(Self { caller, me, installation, account, opened: Instant::now(), held })
     }
 
-    async fn meet(caller: Caller, installation: (String, String)) -> Result<Self, CommandError> {
+    async fn connect(caller: Caller, installation: (String, String)) -> Result<Self, CommandError> {
         let (namespace, name) = &installation;
         let (me, account) =
             tokio::join!(caller.who_am_i(), account(&caller.client, namespace, name));
@@ -81,8 +81,8 @@ impl Visitor {
         Ok(Self { caller, me, installation, account, opened: Instant::now(), held: None })
     }
 
-    /// Whether files stand in the place of a cluster: then nobody in particular
-    /// asks, and nobody says who leads and who may do what.
+    /// Whether files are asked instead of a cluster. Files do not say who asks, who is the leader
+    /// and who may do what.
     pub fn asks_files(&self) -> bool {
         self.held.is_some()
     }
@@ -125,16 +125,15 @@ impl Visitor {
         Clock::from_server(self.now())
     }
 
-    /// Which kinds there are, and what people have written, read with the
-    /// rights of whoever asks.
-    pub async fn rules(&self) -> Result<Snapshot, CommandError> {
+    /// The kinds that are served, and belay's own objects, read with the rights of the user.
+    pub async fn read_rules(&self) -> Result<Snapshot, CommandError> {
         let client = self.caller.client.clone();
         let snapshot = Snapshot::read_rules(client, self.settings(), self.identities()).await;
         self.dated(snapshot)
     }
 
-    /// The same as if these were what people have written.
-    pub async fn planned(
+    /// The same as if these were the policies and the relations.
+    pub async fn plan_rules(
         &self,
         policies: Vec<Policy>,
         relations: &[CustomRelation],
@@ -156,13 +155,13 @@ impl Visitor {
 
     /// All objects of a kind of belay's own. Those that can't be read are named on standard
     /// error.
-    pub async fn all<K>(&self) -> Result<Vec<K>, CommandError>
+    pub async fn list_all<K>(&self) -> Result<Vec<K>, CommandError>
     where
         K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
         let api: Api<K> = Api::all(self.caller.client.clone());
         let listed = list_all(api, ListParams::default()).await;
-        let Listed { objects, unreadable } = listed.map_err(|why| self.unread::<K>(why))?;
+        let Listed { objects, unreadable } = listed.map_err(|why| self.own_kind_error::<K>(why))?;
         if !unreadable.is_empty() {
             let names = Screen::pipe().clean(&unreadable.join(", "));
             eprintln!("left out, because they can't be read: {} {names}", K::plural(&()));
@@ -170,9 +169,11 @@ impl Visitor {
         Ok(objects)
     }
 
-    /// Why objects of a kind of belay's own could not be read or written, and
-    /// what next.
-    pub fn unread<K: kube::Resource<DynamicType = ()>>(&self, error: ApiError) -> CommandError {
+    /// The error of a read or write of belay's own objects of a kind.
+    pub fn own_kind_error<K: kube::Resource<DynamicType = ()>>(
+        &self,
+        error: ApiError,
+    ) -> CommandError {
         let kind = format!("{}.{}", K::plural(&()), K::group(&()));
         match error {
             ApiError::NotFound => CommandError::Remote(format!(
@@ -188,7 +189,7 @@ impl Visitor {
         }
     }
 
-    /// Who leads belay now, and what it serves.
+    /// The leader, if there is one.
     pub async fn leader(&self) -> Result<Option<LeaderInfo>, ApiError> {
         if self.asks_files() {
             return Err(ApiError::Other("files do not say it".to_owned()));

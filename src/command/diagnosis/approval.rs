@@ -1,0 +1,79 @@
+//! What an approval of an object takes: who may give it, which policies ask for it, and who has
+//! given it.
+
+use crate::cluster::{Snapshot, World};
+use crate::command::target::situation;
+use crate::decide::{Item, RequiredApprovals, required_approvals};
+use crate::hold::keeping_policies;
+use crate::objects::{ApiError, ObjectRef, full_name};
+use crate::policy::api::GROUP;
+use crate::policy::{ObjectFacts, Policy};
+
+/// The right to approve the deletion of an object; with its content: of what is in it and deleted
+/// as well.
+pub fn right_to_approve(target: &ObjectRef, content: bool) -> String {
+    let kind = match content {
+        true => "every resource (*) of every API group (*)".to_owned(),
+        false => full_name(&target.group, &target.resource),
+    };
+    let place = match (target.own_namespace(), content) {
+        ("", true) => " everywhere".to_owned(),
+        ("", false) => String::new(),
+        (namespace, _) => format!(" in namespace {namespace}"),
+    };
+    format!("the RBAC verb approve-deletion on {kind}{place}")
+}
+
+/// The command that approves the deletion of an object; with its content or without.
+pub fn approve_command(target: &ObjectRef, content: bool) -> String {
+    let scope = if content { " --scope content" } else { "" };
+    format!("kubectl belay approve {} --reason \"…\"{scope}", target.arguments())
+}
+
+/// Why the approvals could not be read; none: they were.
+pub fn unread_approvals(snapshot: &Snapshot) -> Option<ApiError> {
+    let approvals = format!("deletionapprovals.{GROUP}");
+    let unread = snapshot.unread().into_iter().find(|unread| unread.resource == approvals);
+    unread.map(|unread| unread.why.clone())
+}
+
+/// The policies by which an object is held.
+pub fn holding_policies<'w>(world: &'w World, object: &ObjectRef) -> Vec<&'w Policy> {
+    let Some(node) = world.graph.object_of(object) else { return Vec::new() };
+    let applied = keeping_policies(&situation(world), ObjectFacts::of_node(node));
+    applied.iter().map(|applied| applied.policy).collect()
+}
+
+/// What these policies ask for together, and who has approved the deletion of an object so far;
+/// none: they ask for nothing.
+pub fn consent_to(
+    world: &World,
+    object: &ObjectRef,
+    policies: &[&Policy],
+) -> Option<RequiredApprovals> {
+    let (situation, node) = (situation(world), world.graph.object_of(object)?);
+    required_approvals(&situation, &Item::of_node(&situation, node), policies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_approve_is_asked_where_the_api_server_asks() {
+        for ((resource, group, namespace), says) in [
+            (("configmaps", "", "shop"), "configmaps in namespace shop"),
+            (("deployments", "apps", "shop"), "deployments.apps in namespace shop"),
+            (("namespaces", "", ""), "namespaces in namespace x"),
+            (("persistentvolumes", "", ""), "persistentvolumes"),
+        ] {
+            let target = ObjectRef::new((group, resource), namespace, "x");
+            let right = right_to_approve(&target, false);
+            assert_eq!(right, format!("the RBAC verb approve-deletion on {says}"));
+            // With its content it takes more, and in the same place.
+            let place = says.split_once(' ').map_or("everywhere", |(_, place)| place);
+            let right = right_to_approve(&target, true);
+            assert!(right.ends_with(&format!("every API group (*) {place}")), "{right}");
+        }
+    }
+}

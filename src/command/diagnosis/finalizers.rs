@@ -1,0 +1,171 @@
+//! Finalizers: who added them, who removes them, and how a person removes one whose controller
+//! is gone for good.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::objects::{HOLD, ObjectRef, is_hold, shell_word};
+
+/// Who takes off the finalizers that are known.
+const KNOWN: &[(&str, &str)] = &[
+    (HOLD, "belay, when nothing needs the object any more"),
+    ("kubernetes", "the namespace controller, when nothing is left in it"),
+    ("foregroundDeletion", "the garbage collector, when the dependents that block are gone"),
+    ("orphan", "the garbage collector, when its dependents have no reference to it any more"),
+    ("kubernetes.io/pvc-protection", "the PVC protection controller, when no Pod uses it"),
+    ("kubernetes.io/pv-protection", "the PV protection controller, when no claim is bound to it"),
+    ("kubernetes.io/vac-protection", "the protection controller, when no volume uses it"),
+    ("batch.kubernetes.io/job-tracking", "the Job controller, when the Pod is counted"),
+    (
+        "service.kubernetes.io/load-balancer-cleanup",
+        "the service controller, when the load balancer is gone",
+    ),
+    ("customresourcecleanup.apiextensions.k8s.io", "the API server, when its objects are gone"),
+    (
+        "resource.kubernetes.io/delete-protection",
+        "the resource claim controller, when nothing uses it",
+    ),
+];
+
+/// Who takes a finalizer off that is Kubernetes' own or belay's.
+pub fn known(name: &str) -> Option<&'static str> {
+    // Whatever name the hold has, belay takes it off.
+    let name = if is_hold(name) { HOLD } else { name };
+    KNOWN.iter().find(|(known, _)| *known == name).map(|(_, who)| *who)
+}
+
+/// The field manager that put a finalizer there.
+pub fn writer(finalizer: &str, object: &Value) -> Option<String> {
+    let managers = object.pointer("/metadata/managedFields")?.as_array()?;
+    let key = format!("v:\"{finalizer}\"");
+    let wrote = |entry: &&Value| {
+        let fields = entry.pointer("/fieldsV1/f:metadata/f:finalizers");
+        fields.is_some_and(|fields| fields.get(&key).is_some())
+    };
+    managers.iter().find(wrote)?.get("manager")?.as_str().map(str::to_owned)
+}
+
+/// The strings of the list at a pointer.
+pub fn strings_at<'v>(object: &'v Value, pointer: &str) -> Vec<&'v str> {
+    let list = object.pointer(pointer).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// The finalizers of an object, in their order.
+pub fn finalizers_of(object: &Value) -> Vec<&str> {
+    strings_at(object, "/metadata/finalizers")
+}
+
+/// One finalizer.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Keeper {
+    /// The name.
+    pub name: String,
+    /// Whether it is belay's.
+    pub ours: bool,
+    /// The controller that removes it, and when.
+    pub removed_by: String,
+    /// The command to remove the finalizer by hand if its controller no longer exists. Absent
+    /// if it must not be removed by hand. It tests what it removes, so it removes nothing else
+    /// if the list has changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_hand: Option<String>,
+}
+
+impl Keeper {
+    /// All finalizers that keep an object: its own and, of a Namespace, those of its content.
+    pub fn all(object: &Value, reference: &ObjectRef) -> Vec<Self> {
+        let own = finalizers_of(object).into_iter().enumerate().map(|(index, name)| {
+            let keeper = Self::new(name, object);
+            // No person removes what Kubernetes or belay removes.
+            let is_foreign = known(name).is_none();
+            let by_hand = is_foreign.then(|| by_hand(name, index, &reference.arguments()));
+            Self { by_hand, ..keeper }
+        });
+        let content = match reference.is_namespace() {
+            true => strings_at(object, "/spec/finalizers"),
+            false => Vec::new(),
+        };
+        own.chain(content.into_iter().map(|name| Self::new(name, object))).collect()
+    }
+
+    fn new(name: &str, object: &Value) -> Self {
+        // A person's tool writes what it is told, and removes nothing by itself.
+        let writer = writer(name, object).filter(|writer| !is_tool(writer));
+        let removed_by = match (known(name), writer) {
+            (Some(who), _) => who.to_owned(),
+            (None, Some(writer)) => format!("whoever {writer} is: it put it there"),
+            (None, None) => "its own controller, which belay does not know".to_owned(),
+        };
+        Self { name: name.to_owned(), ours: is_hold(name), removed_by, by_hand: None }
+    }
+}
+
+/// The command that takes off the finalizer at this place of the list. It tests
+/// what it removes, so it hits nothing else when the list has changed.
+pub fn by_hand(finalizer: &str, index: usize, arguments: &str) -> String {
+    let path = format!("/metadata/finalizers/{index}");
+    let patch = json!([{"op": "test", "path": path, "value": finalizer},
+                       {"op": "remove", "path": path}]);
+    format!("kubectl patch {arguments} --type=json -p {}", shell_word(&patch.to_string()))
+}
+
+/// Who writes manifests of people, and has nothing to do with what is in them;
+/// and names that say nothing.
+const TOOLS: &[&str] = &[
+    "kubectl",
+    "helm",
+    "argocd",
+    "kustomize-controller",
+    "helm-controller",
+    "terraform",
+    "pulumi",
+    "manager",
+    "operator",
+    "controller",
+    "before-first-apply",
+    "unknown",
+    "python",
+    "curl",
+    "node-fetch",
+    "go-http-client",
+    "openapi-generator",
+];
+
+/// Whether a field manager is one of those.
+pub fn is_tool(manager: &str) -> bool {
+    let manager = manager.to_lowercase();
+    TOOLS.iter().any(|tool| {
+        manager.strip_prefix(tool).is_some_and(|rest| {
+            let ends = ["manager", "operator", "controller", "node-fetch"].contains(tool);
+            rest.is_empty() || (!ends && !rest.starts_with(|c: char| c.is_alphanumeric()))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_a_finalizer_off_is_known_or_told_by_who_put_it_there() {
+        let names = [HOLD, "kubernetes.io/pvc-protection", "db.example.com/drop", "x.dev/y"];
+        let object = json!({"metadata": {"finalizers": names, "managedFields": [
+            {"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
+            {"manager": "db-operator", "fieldsV1":
+                {"f:metadata": {"f:finalizers": {".": {}, "v:\"db.example.com/drop\"": {}}}}},
+        ]}});
+        let all = Keeper::all(&object, &ObjectRef::new(("", "configmaps"), "b", "a"));
+        let [hold, claims, drop, foreign] = &all[..] else { panic!("{all:?}") };
+        assert!(hold.ours && hold.removed_by.starts_with("belay, "));
+        assert!(claims.removed_by.contains("no Pod uses it"));
+        assert_eq!(drop.removed_by, "whoever db-operator is: it put it there");
+        assert!(foreign.removed_by.contains("does not know"));
+        assert_eq!((&hold.by_hand, &claims.by_hand), (&None, &None));
+        let command = foreign.by_hand.as_deref().unwrap();
+        assert!(command.starts_with("kubectl patch configmaps/a -n b --type=json -p '[{"));
+        assert!(command.contains("/metadata/finalizers/3") && command.contains("x.dev/y"));
+    }
+}

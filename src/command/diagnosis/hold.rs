@@ -1,0 +1,137 @@
+//! belay's hold on an object: what it waits for, and who removes it.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::finding::{Cause, Finding};
+use crate::cluster::release::by_hand::look;
+use crate::cluster::{Place, Snapshot};
+use crate::decide::{self, describe_cause};
+use crate::hold::{Count, ReleaseReason};
+use crate::objects::ObjectRef;
+
+/// What a release waits for.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HoldState {
+    /// Whether nothing uses the object.
+    pub free: bool,
+    /// Whether belay releases holds on objects of the kind. If not, a user must.
+    pub released_by_belay: bool,
+    /// Whether `free` is certain.
+    pub known: bool,
+    /// The users, or what is unknown.
+    pub r#for: Vec<String>,
+}
+
+impl HoldState {
+    /// Counts who keeps an object.
+    pub async fn count(snapshot: &Snapshot, place: &Place, object: &Value) -> Self {
+        let count = look(&snapshot.context, &snapshot.reader, place, object).await;
+        let world = snapshot.context.world.read();
+        let info = world.graph.kinds.info(place.0);
+        Self::new(count, world.policies.releases_any(&info.group, &info.resource))
+    }
+
+    /// Of a hold of which it is unknown whether something needs the object.
+    pub fn unknown(why: &str) -> Self {
+        let r#for = vec![why.to_owned()];
+        Self { free: false, released_by_belay: true, known: false, r#for }
+    }
+
+    /// What a count found.
+    pub fn new(count: Count, released_by_belay: bool) -> Self {
+        let (free, known, r#for) = match count {
+            Count::Free(free) => (true, true, vec![why_free(free).to_owned()]),
+            Count::Kept(causes) => (false, true, causes.iter().map(cause_text).collect()),
+            Count::Unknown(why) => (false, false, vec![why.to_string()]),
+            Count::Read(_) => (false, false, vec!["not all of it has been read".to_owned()]),
+        };
+        Self { free, released_by_belay, known, r#for }
+    }
+
+    /// The command to run next.
+    pub fn next(&self, object: &ObjectRef) -> String {
+        let verb = if self.free { "release" } else { "why" };
+        format!("kubectl belay {verb} {}", object.arguments())
+    }
+}
+
+/// Every command describes a hold in this sentence.
+impl fmt::Display for HoldState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r#for = self.r#for.join(", ");
+        match self {
+            Self { free: true, released_by_belay: true, .. } => {
+                write!(f, "belay holds it, and can release it: {for}")
+            }
+            Self { free: true, .. } => write!(
+                f,
+                "belay holds it: {for}; belay releases no hold on this kind, which neither a \
+                 policy nor --labelled-kinds names"
+            ),
+            Self { known: true, .. } => write!(f, "belay holds it for: {for}"),
+            Self { .. } => {
+                write!(f, "belay holds it, and whether something needs it is unknown: {for}")
+            }
+        }
+    }
+}
+
+/// What is known of the hold on an object.
+#[derive(Debug, Clone, Default)]
+pub struct Hold {
+    /// What it waits for; none: that was not counted.
+    pub state: Option<HoldState>,
+    /// Whether it was not counted because there are many holds.
+    pub is_left_out: bool,
+    /// Whether belay's kinds are served.
+    pub installed: bool,
+    /// Whether belay has no leader.
+    pub unled: bool,
+}
+
+impl Hold {
+    /// Why the hold keeps this object.
+    pub fn finding(&self, object: &ObjectRef) -> Finding {
+        let why = || format!("kubectl belay why {}", object.arguments());
+        if !self.installed {
+            let says = "belay has left its hold on it, and is not installed any more";
+            return Finding::new(Cause::HeldByBelay, says, "belay release --all")
+                .with(["the API server does not serve the kinds of belay.dev".to_owned()]);
+        }
+        let (says, next) = match &self.state {
+            Some(state) => (state.to_string(), state.next(object)),
+            None if self.is_left_out => {
+                ("belay holds it; --all finds out what needs it".to_owned(), why())
+            }
+            None => ("belay holds it; what needs it could not be determined".to_owned(), why()),
+        };
+        let unled = self.unled.then(|| "nobody leads belay: see that its Pods run".to_owned());
+        Finding::new(Cause::HeldByBelay, says, next).with(unled)
+    }
+}
+
+/// Why a hold may go, in words.
+fn why_free(free: ReleaseReason) -> &'static str {
+    match free {
+        ReleaseReason::Approved => "enough people have approved",
+        ReleaseReason::Unprotected => "no policy protects it any more",
+        ReleaseReason::Unused => "nothing needs it",
+    }
+}
+
+/// A cause in words of its own.
+pub fn cause_text(because: &decide::Cause) -> String {
+    use decide::Cause;
+    match because {
+        Cause::Always => "it is always protected, until enough people have approved".to_owned(),
+        Cause::Unproved => "belay has not seen yet that nothing needs it".to_owned(),
+        Cause::WeakerProtection(named) => format!("{named} would be protected less"),
+        Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
+        other => describe_cause(other),
+    }
+}

@@ -1,0 +1,33 @@
+//! The diagnosis of one object: why its deletion is blocked or why it stays Terminating, who ends
+//! that, and what to do next. `why`, `stuck`, `release` and `approve` all describe an object
+//! through this module, so that they say the same about the same state.
+//!
+//! ```text
+//!  refusal ─┐              ┌► admission ─┐
+//!  finalizers ─► finding ─►├► controller ┼► causes: all reasons of one object
+//!  hold ────┘              └► namespace ─┘
+//!  approval: what an approval takes    verdict: the answer to a DELETE
+//! ```
+
+mod admission;
+mod approval;
+mod causes;
+mod controller;
+mod finalizers;
+mod finding;
+mod hold;
+mod namespace;
+mod refusal;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+pub use self::approval::{
+    approve_command, consent_to, holding_policies, right_to_approve, unread_approvals,
+};
+pub use self::causes::find_causes;
+pub use self::finalizers::{Keeper, finalizers_of};
+pub use self::finding::{Cause, Finding};
+pub use self::hold::{Hold, HoldState, cause_text};
+pub use self::refusal::{denies, is_unasked, said_by_policy};
+pub use self::verdict::verdict_on_delete;

@@ -1,0 +1,539 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::Unread;
+use crate::cluster::terminating::{
+    At, BrokenApi, DeadConversion, Dependent, Evidence, ObjectEvent, Rule, Silence, Survey,
+    TerminatingObject, Webhook, Workload,
+};
+use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef};
+
+fn info(group: &str, resource: &str, namespaced: bool) -> KindInfo {
+    Kinds::custom(group, "v1", "Any", resource, namespaced)
+}
+
+/// An object that should be gone since 100 seconds after 1970.
+fn found(info: KindInfo, object: Value) -> TerminatingObject {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    TerminatingObject {
+        object_ref: ObjectRef::of_kind(&info, namespace, name),
+        uid: text("/metadata/uid").to_owned(),
+        since: jiff::Timestamp::from_second(100).unwrap(),
+        info,
+        object,
+        unread: None,
+    }
+}
+
+/// A ConfigMap with one finalizer, put there by this manager.
+fn settings(finalizer: &str, manager: &str) -> TerminatingObject {
+    let object = json!({"metadata": {"name": "settings", "namespace": "shop", "uid": "u-1",
+        "finalizers": [finalizer], "managedFields": [{"manager": manager, "fieldsV1":
+            {"f:metadata": {"f:finalizers": {".": {}, format!("v:\"{finalizer}\""): {}}}}}]}});
+    found(info("", "configmaps", true), object)
+}
+
+fn workload(name: &str, image: &str, ready: i64) -> Workload {
+    Workload {
+        kind: "deploy",
+        namespace: "operators".to_owned(),
+        name: name.to_owned(),
+        images: vec![image.to_owned()],
+        ready,
+    }
+}
+
+fn evidence(workloads: &[Workload]) -> Evidence {
+    let groups = ["", "apps", "db.example.com"].map(str::to_owned);
+    Evidence { groups: groups.into(), workloads: workloads.to_vec(), ..Evidence::default() }
+}
+
+/// A Service that is not there.
+fn gone(why: &str) -> Silence {
+    Silence { gone: true, why: why.to_owned() }
+}
+
+/// A webhook behind a Service, which has to be asked about every ConfigMap.
+fn webhook(name: &str) -> Webhook {
+    Webhook {
+        configuration: "validatingwebhookconfiguration/guard".to_owned(),
+        name: name.to_owned(),
+        at: At::Service(("a".to_owned(), "b".to_owned())),
+        fails: true,
+        rules: vec![Rule {
+            namespaced: None,
+            groups: vec![String::new()],
+            resources: vec!["configmaps".to_owned()],
+            operations: vec!["UPDATE".to_owned()],
+        }],
+        ..Webhook::default()
+    }
+}
+
+fn of(found: &TerminatingObject, evidence: &Evidence) -> Finding {
+    let mut all = find_causes(found, &Survey::default(), evidence, &Hold::default());
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+fn words(finding: &Finding) -> String {
+    format!("{}; {}; {}", finding.says, finding.evidence.join("; "), finding.next)
+}
+
+#[test]
+fn an_owner_is_gone_when_nothing_of_its_name_runs() {
+    let stuck = settings("db.example.com/drop", "db-operator");
+    let gone = of(&stuck, &evidence(&[workload("web", "nginx", 1)]));
+    assert_eq!(gone.cause, Cause::OwnerGone);
+    assert_eq!(gone.finalizer.as_deref(), Some("db.example.com/drop"));
+    let says = words(&gone);
+    assert!(says.contains("put there by db-operator: its owner seems to be gone"), "{says}");
+    assert!(says.contains("is called db-operator or runs an image of that name"), "{says}");
+    assert!(says.contains("still served: db.example.com"), "{says}");
+    let command = "if its owner is gone for good, and its work is done: kubectl patch \
+                   configmaps/settings -n shop --type=json -p ";
+    assert!(gone.next.starts_with(command), "{says}");
+
+    // By its name, as a part of its name, or by its image.
+    for one in [
+        workload("db-operator", "x", 1),
+        workload("my-db-operator", "x", 1),
+        workload("db-operator-controller-manager", "x", 1),
+        workload("databases", "db-operator", 1),
+    ] {
+        let name = one.name.clone();
+        let there = of(&stuck, &evidence(&[one]));
+        assert_eq!(there.cause, Cause::Owner, "{name}");
+        assert_eq!(there.next, format!("kubectl logs deploy/{name} -n operators"));
+    }
+    let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
+    assert_eq!(down.cause, Cause::OwnerDown);
+    assert_eq!(down.evidence, ["deploy/db-operator -n operators has 0 ready Pods"]);
+    // Who may not see what runs is told no tales.
+    let unread = Evidence { more_workloads: true, ..evidence(&[]) };
+    assert_eq!(of(&stuck, &unread).cause, Cause::Unknown);
+}
+
+#[test]
+fn where_a_persons_tool_put_it_there_the_kinds_of_its_domain_say_who_is_gone() {
+    let gone = of(&settings("gone.example.test/drop", "kubectl-create"), &evidence(&[]));
+    assert_eq!(gone.cause, Cause::OwnerGone);
+    let says = words(&gone);
+    assert!(says.contains("kubectl-create says nothing about who takes it off"), "{says}");
+    assert!(says.contains("no API group of example.test is served"), "{says}");
+    // Another group of the same domain is served.
+    let served = of(&settings("finalizers.example.com/drop", "kubectl-create"), &evidence(&[]));
+    assert_eq!(served.cause, Cause::Unknown, "{served:?}");
+    // Somebody whose name has the domain in it runs.
+    let runs = evidence(&[workload("example-agent", "x", 1)]);
+    assert_eq!(of(&settings("gone.example.test/drop", "kubectl"), &runs).cause, Cause::Owner);
+    // What does not answer is not gone.
+    let stale = Evidence { stale: ["x.example.test".to_owned()].into(), ..evidence(&[]) };
+    let stale = of(&settings("gone.example.test/drop", "kubectl"), &stale);
+    assert_eq!(stale.cause, Cause::Unknown);
+    assert!(words(&stale).contains("the API of example.test does not answer"), "{stale:?}");
+    // A word of no domain, and the domain of Kubernetes itself.
+    for name in ["legacy", "external.k8s.io/x"] {
+        assert_eq!(of(&settings(name, "manager"), &evidence(&[])).cause, Cause::Unknown, "{name}");
+    }
+    let system = of(&settings("x.dev/y", "kube-controller-manager"), &evidence(&[]));
+    assert_eq!(system.cause, Cause::Owner);
+}
+
+#[test]
+fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
+    let stuck = settings("finalizers.example.com/drop", "kubectl-create");
+    let silent = |silence| Webhook { rules: Vec::new(), silence, ..webhook("v.db.example.com") };
+    let with = |webhook: Webhook| Evidence { webhooks: vec![webhook], ..evidence(&[]) };
+    // The kinds are left, and whoever was behind them is not.
+    let left = of(&stuck, &with(silent(Some(gone("there is no Service a/b")))));
+    assert_eq!(left.cause, Cause::OwnerGone);
+    let says = "the webhook v.db.example.com (validatingwebhookconfiguration/guard) does not answer: \
+                there is no Service a/b";
+    assert!(left.evidence.contains(&says.to_owned()), "{left:?}");
+    let conversion = DeadConversion {
+        definition: "things.example.com".to_owned(),
+        silence: gone("there is no Service a/c"),
+    };
+    let conversion = Evidence { conversions: vec![conversion], ..evidence(&[]) };
+    assert_eq!(of(&stuck, &conversion).cause, Cause::OwnerGone);
+    // One that is not ready will be again; one of another domain says nothing.
+    let late = Silence { gone: false, why: "no Pod behind it is ready".to_owned() };
+    assert_eq!(of(&stuck, &with(silent(Some(late)))).cause, Cause::Unknown);
+    let other = Webhook { name: "v.example.org".to_owned(), ..silent(Some(gone("x"))) };
+    assert_eq!(of(&stuck, &with(other)).cause, Cause::Unknown);
+    // Where one answers somebody is there, though nothing else is.
+    let bare = settings("gone.example.test/drop", "kubectl-create");
+    assert_eq!(of(&bare, &evidence(&[])).cause, Cause::OwnerGone);
+    let there = of(&bare, &with(Webhook { name: "v.example.test".to_owned(), ..silent(None) }));
+    assert_eq!(there.cause, Cause::Unknown, "{there:?}");
+    assert!(
+        words(&there).contains("known to be wrong with the webhook v.example.test"),
+        "{there:?}"
+    );
+}
+
+#[test]
+fn a_webhook_that_may_refuse_is_told_where_nothing_else_explains_it() {
+    let at = At::Host("guard.test:8443".to_owned());
+    let far = Webhook { at, ..webhook("guard.test") };
+    let near = webhook("near.test");
+    let with = |webhooks: &[&Webhook], workloads: &[Workload]| Evidence {
+        webhooks: webhooks.iter().map(|webhook| (*webhook).clone()).collect(),
+        ..evidence(workloads)
+    };
+    let runs = [workload("db-operator", "x", 1)];
+    let stuck = settings("db.example.com/drop", "db-operator");
+    let all =
+        |evidence: &Evidence| find_causes(&stuck, &Survey::default(), evidence, &Hold::default());
+    let found = all(&with(&[&near, &far], &runs));
+    let causes: Vec<Cause> = found.iter().map(|finding| finding.cause).collect();
+    assert_eq!(causes, [Cause::Owner, Cause::Unknown]);
+    let perhaps = &found[1];
+    assert!(perhaps.says.contains("asks 2 webhooks; whether that is refused"), "{perhaps:?}");
+    // The one of which nothing is known comes first.
+    assert_eq!(
+        perhaps.evidence,
+        [
+            "validatingwebhookconfiguration/guard: guard.test: it is at guard.test:8443, and whether \
+             it answers there nothing in the cluster shows; if it does not, everything is refused \
+             (failurePolicy Fail)",
+            "validatingwebhookconfiguration/guard: near.test: it is behind the Service a/b",
+        ]
+    );
+    let next = "see whether it is, with nothing changed: kubectl patch configmaps/settings -n shop \
+                --dry-run=server --type=json -p '";
+    assert!(perhaps.next.starts_with(next), "{perhaps:?}");
+    // Whoever would take it off by hand is asked about, too.
+    let unowned = all(&with(&[&far], &[]));
+    assert_eq!((unowned.len(), unowned[0].cause), (2, Cause::OwnerGone));
+    // What explains it says enough; so do belay's own webhooks, in Events.
+    assert_eq!(all(&with(&[&far], &[workload("db-operator", "x", 0)])).len(), 1);
+    let own = Webhook { name: "update.belay.dev".to_owned(), ..near.clone() };
+    assert_eq!(all(&with(&[&own], &runs)).len(), 1);
+    // One that is skipped when it is not there refuses nothing.
+    let skipped = Webhook { fails: false, silence: Some(gone("x")), ..near };
+    assert_eq!(all(&with(&[&skipped], &runs)).len(), 1);
+}
+
+#[test]
+fn our_hold_says_for_whom() {
+    let stuck = settings("belay.dev/hold", "belay");
+    let of = |state: Option<HoldState>, is_left_out, (installed, unled)| {
+        let hold = Hold { state, is_left_out, installed, unled };
+        let mut all = find_causes(&stuck, &Survey::default(), &Evidence::default(), &hold);
+        assert_eq!((all.len(), all[0].cause), (1, Cause::HeldByBelay));
+        words(&all.remove(0))
+    };
+    let waits = |free, says: &[&str]| HoldState {
+        free,
+        released_by_belay: true,
+        known: true,
+        r#for: says.iter().map(|says| (*says).to_owned()).collect(),
+    };
+    let counted = |state| of(Some(state), false, (true, false));
+    assert_eq!(
+        counted(waits(false, &["Deployment shop/web", "Pod shop/x"])),
+        "belay holds it for: Deployment shop/web, Pod shop/x; ; kubectl belay why \
+         configmaps/settings -n shop"
+    );
+    let nobody = HoldState { released_by_belay: false, ..waits(true, &["nothing needs it"]) };
+    let nobody = counted(nobody);
+    let says = "belay holds it: nothing needs it; belay releases no hold on this kind";
+    assert!(nobody.starts_with(says), "{nobody}");
+    assert!(nobody.ends_with("kubectl belay release configmaps/settings -n shop"), "{nobody}");
+    let free = of(Some(waits(true, &["nothing needs it"])), false, (true, true));
+    assert!(free.starts_with("belay holds it, and can release it: nothing needs it; "), "{free}");
+    assert!(free.contains("nobody leads belay"), "{free}");
+    assert!(free.ends_with("kubectl belay release configmaps/settings -n shop"), "{free}");
+    let unknown = of(None, false, (true, false));
+    assert!(unknown.contains("what needs it could not be determined"), "{unknown}");
+    let unsure = HoldState { known: false, ..waits(false, &["Pods may need it: you may not"]) };
+    let unsure = counted(unsure);
+    let says = "belay holds it, and whether something needs it is unknown: Pods may need it: you \
+                may not; ";
+    assert!(unsure.starts_with(says), "{unsure}");
+    let many = of(None, true, (true, false));
+    assert!(many.starts_with("belay holds it; --all finds out what needs it; "), "{many}");
+    let left = of(None, false, (false, false));
+    assert!(left.contains("is not installed any more"), "{left}");
+    assert!(left.ends_with("belay release --all"), "{left}");
+}
+
+fn namespace(conditions: &[(&str, &str)]) -> TerminatingObject {
+    let conditions: Vec<Value> = conditions
+        .iter()
+        .map(|(kind, says)| json!({"type": kind, "status": "True", "message": says}))
+        .chain([json!({"type": "NamespaceDeletionDiscoveryFailure", "status": "False",
+            "message": "All resources successfully discovered"})])
+        .collect();
+    let object = json!({"metadata": {"name": "shop", "uid": "u-ns"},
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"conditions": conditions}});
+    found(info("", "namespaces", false), object)
+}
+
+const REMAINING: (&str, &str) =
+    ("NamespaceContentRemaining", "Some resources are remaining: configmaps. has 1 instances");
+
+#[test]
+fn a_namespace_waits_for_what_is_left_in_it() {
+    let survey = Survey { objects: vec![settings("x.dev/y", "op")], ..Survey::default() };
+    let all = find_causes(&namespace(&[REMAINING]), &survey, &evidence(&[]), &Hold::default());
+    let [content] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(content.cause, Cause::Content);
+    assert_eq!(
+        content.evidence,
+        [REMAINING.1, "configmaps/settings -n shop is Terminating itself"]
+    );
+    assert_eq!(content.next, "kubectl belay why configmaps/settings -n shop");
+    // What is Terminating elsewhere is no content of it.
+    let mut other = settings("x.dev/y", "op");
+    other.object_ref.namespace = "elsewhere".to_owned();
+    let survey = Survey { objects: vec![other], ..Survey::default() };
+    let all = find_causes(&namespace(&[REMAINING]), &survey, &evidence(&[]), &Hold::default());
+    assert_eq!(all[0].evidence, [REMAINING.1]);
+    assert_eq!(all[0].next, "kubectl belay stuck -n shop");
+    let silent = of(&namespace(&[]), &evidence(&[]));
+    assert_eq!(silent.cause, Cause::Unknown);
+    // What nobody may read is not said to be silent.
+    let mut hidden = namespace(&[]);
+    hidden.object = json!({"metadata": {"name": "shop", "uid": "u-ns"}});
+    hidden.unread = Some(ApiError::Forbidden("pods is forbidden".to_owned()));
+    let hidden = of(&hidden, &evidence(&[]));
+    assert!(hidden.says.starts_with("only its metadata could be read"), "{hidden:?}");
+    assert_eq!(hidden.evidence, ["pods is forbidden"]);
+    // Somebody else's finalizer on the content.
+    let mut foreign = namespace(&[]);
+    foreign.object["spec"]["finalizers"] = json!(["x.dev/y"]);
+    let foreign = of(&foreign, &evidence(&[]));
+    assert_eq!(foreign.cause, Cause::Owner);
+    assert!(foreign.says.contains("spec.finalizers has x.dev/y"), "{foreign:?}");
+}
+
+#[test]
+fn a_namespace_says_which_api_does_not_answer() {
+    let said = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list \
+                of server APIs: things.test/v1: stale GroupVersion discovery";
+    let mut evidence = evidence(&[]);
+    evidence.broken.push(BrokenApi {
+        name: "v1.things.test".to_owned(),
+        group: "things.test".to_owned(),
+        why: "ServiceNotFound: service/gone in \"default\" is not present".to_owned(),
+    });
+    let stuck = namespace(&[("NamespaceDeletionDiscoveryFailure", said)]);
+    let broken = of(&stuck, &evidence);
+    assert_eq!(broken.cause, Cause::BrokenApi);
+    assert_eq!(broken.evidence[0], said);
+    assert!(broken.evidence[1].starts_with("apiservice/v1.things.test: ServiceNotFound"));
+    assert!(broken.next.ends_with("kubectl delete apiservice v1.things.test"), "{}", broken.next);
+}
+
+#[test]
+fn a_dead_conversion_webhook_is_told_of_its_namespace_and_of_its_kind() {
+    let said = "Failed to delete all resource types, 1 remaining: conversion webhook for \
+                things.test/v1, Kind=Thing failed: service \"nobody\" not found";
+    let mut evidence = evidence(&[]);
+    evidence.conversions.push(DeadConversion {
+        definition: "things.things.test".to_owned(),
+        silence: gone("there is no Service default/nobody"),
+    });
+    let dead = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &evidence);
+    assert_eq!(dead.cause, Cause::ConversionWebhook);
+    assert_eq!(dead.evidence, [said, "crd/things.things.test: there is no Service default/nobody"]);
+    assert!(dead.next.contains("kubectl get crd things.things.test"), "{}", dead.next);
+
+    // Before the namespace controller has said anything, too.
+    let mut silent = namespace(&[]);
+    silent.object["status"] = json!({"phase": "Terminating"});
+    let silent = of(&silent, &evidence);
+    assert_eq!((silent.cause, &silent.next), (Cause::ConversionWebhook, &dead.next));
+    assert_eq!(silent.evidence, dead.evidence[1..]);
+    // What it says later is about something else.
+    assert_eq!(of(&namespace(&[]), &evidence).cause, Cause::Unknown);
+
+    let definition = json!({"metadata": {"name": "things.things.test", "uid": "u-crd",
+        "finalizers": ["customresourcecleanup.apiextensions.k8s.io"]},
+        "spec": {"group": "things.test", "names": {"plural": "things"}}});
+    let definitions = info("apiextensions.k8s.io", "customresourcedefinitions", false);
+    let definition = found(definitions, definition);
+    let all = find_causes(&definition, &Survey::default(), &evidence, &Hold::default());
+    assert_eq!(all[0].cause, Cause::ConversionWebhook, "{all:?}");
+    assert_eq!(all[1].cause, Cause::Content);
+
+    // A definition whose objects are stuck names them.
+    evidence.conversions.clear();
+    let thing = json!({"metadata": {"name": "one", "namespace": "shop", "uid": "u-t"}});
+    let thing = found(info("things.test", "things", true), thing);
+    let survey = Survey { objects: vec![thing], ..Survey::default() };
+    let all = find_causes(&definition, &survey, &evidence, &Hold::default());
+    assert_eq!(all[0].evidence, ["things.things.test/one -n shop is Terminating itself"]);
+}
+
+fn dependent(name: &str, terminating: bool) -> Dependent {
+    Dependent {
+        object_ref: ObjectRef::new(("", "pods"), "shop", name),
+        uid: format!("u-{name}"),
+        terminating,
+    }
+}
+
+#[test]
+fn foreground_waits_for_children_and_says_who_refused_their_end() {
+    let stuck = settings("foregroundDeletion", "kube-apiserver");
+    let children = vec![dependent("web-0", true), dependent("web-1", false)];
+    let mut survey = Survey::default();
+    survey.dependents.insert("u-1".to_owned(), children);
+    let all = find_causes(&stuck, &survey, &evidence(&[]), &Hold::default());
+    let [waits] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(waits.cause, Cause::Foreground);
+    assert!(waits.says.ends_with("waits for pods/web-0 and 1 more to be gone"), "{}", waits.says);
+    assert_eq!(
+        waits.evidence,
+        ["pods/web-0 is Terminating itself", "pods/web-1 has not been deleted"]
+    );
+    let asks = "see who refuses its end: kubectl delete pods/web-1 -n shop --dry-run=server";
+    assert_eq!(waits.next, asks);
+    let mut evidence = evidence(&[]);
+    let said = |by: &str, message: &str| ObjectEvent {
+        by: by.to_owned(),
+        reason: "InUse".to_owned(),
+        message: message.to_owned(),
+    };
+    evidence.events.insert("u-web-1".to_owned(), vec![said("belay", "it is in use")]);
+    evidence.events.insert("u-web-0".to_owned(), vec![said("kubelet", "Killing")]);
+    let all = find_causes(&stuck, &survey, &evidence, &Hold::default());
+    assert_eq!((all.len(), all[0].cause), (2, Cause::Refused), "{all:?}");
+    assert_eq!(all[0].says, "the deletion of pods/web-1 was refused");
+    assert_eq!(all[0].evidence, ["Event InUse by belay: it is in use"]);
+
+    // A kind that could not be read may have the child.
+    let survey = Survey {
+        unread: vec![Unread {
+            resource: "secrets".to_owned(),
+            why: ApiError::Forbidden("forbidden".to_owned()),
+        }],
+        ..Survey::default()
+    };
+    let blind = find_causes(&stuck, &survey, &Evidence::default(), &Hold::default());
+    assert!(blind[0].evidence[0].starts_with("secrets could not be read"), "{blind:?}");
+}
+
+#[test]
+fn a_refusal_is_told_before_what_it_leads_to() {
+    let stuck = settings("db.example.com/drop", "db-operator");
+    let mut evidence = evidence(&[workload("db-operator", "x", 1)]);
+    evidence.events.insert(
+        "u-1".to_owned(),
+        vec![
+            ObjectEvent {
+                by: "db-operator".to_owned(),
+                reason: "Failed".to_owned(),
+                message: "admission webhook \"guard.test\" denied the request: no".to_owned(),
+            },
+            ObjectEvent {
+                by: "x".to_owned(),
+                reason: "Synced".to_owned(),
+                message: "fine".to_owned(),
+            },
+        ],
+    );
+    let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
+    assert_eq!(all.iter().map(|f| f.cause).collect::<Vec<_>>(), [Cause::Refused, Cause::Owner]);
+    assert_eq!(all[0].evidence.len(), 1, "{all:?}");
+    assert_eq!(all[0].next, "kubectl describe configmaps/settings -n shop");
+    // Where the webhook is known that said no, it is named.
+    evidence.webhooks = vec![webhook("guard.test")];
+    let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
+    let next = "ask whoever runs the webhook guard.test; what it is: kubectl get \
+                validatingwebhookconfiguration/guard -o yaml";
+    assert_eq!((all.len(), &all[0].next[..]), (2, next));
+
+    evidence.events.clear();
+    let rule = |operation: &str| Rule {
+        namespaced: None,
+        groups: vec![String::new()],
+        resources: vec!["configmaps/*".to_owned()],
+        operations: vec![operation.to_owned()],
+    };
+    for (operation, refuses) in [("UPDATE", true), ("CREATE", false)] {
+        evidence.webhooks = vec![Webhook {
+            silence: Some(gone("there is no Service a/b")),
+            rules: vec![rule(operation)],
+            conditions: true,
+            ..webhook("guard.test")
+        }];
+        let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
+        assert_eq!(all[0].cause == Cause::Refused, refuses, "{operation}");
+        if refuses {
+            let shown =
+                ["there is no Service a/b", "it is asked where its matchConditions are met"];
+            assert_eq!(all[0].evidence, shown);
+            let next = "kubectl delete validatingwebhookconfiguration/guard";
+            assert!(all[0].next.ends_with(next), "{}", all[0].next);
+        }
+    }
+    let said = "Failed to delete all resource types, 1 remaining: admission webhook \"x\" denied \
+                the request: kept";
+    let ns = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &Evidence::default());
+    assert_eq!((ns.cause, &ns.evidence[0][..]), (Cause::Refused, said));
+    assert!(ns.next.contains("validatingwebhookconfigurations"), "{}", ns.next);
+    // A policy that the API server itself decides by.
+    let said = "Failed to delete all resource types, 1 remaining: configmaps \"a\" is forbidden: \
+                ValidatingAdmissionPolicy 'keep' with binding 'keep' denied request: kept";
+    let ns = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &Evidence::default());
+    assert_eq!((ns.cause, &ns.evidence[0][..]), (Cause::Refused, said));
+    assert!(ns.next.contains("validatingadmissionpolicies"), "{}", ns.next);
+}
+
+#[test]
+fn a_pod_waits_for_its_node() {
+    let pod = json!({"metadata": {"name": "web-0", "namespace": "shop", "uid": "u-p"},
+        "spec": {"nodeName": "n1"}});
+    let pod = found(info("", "pods", true), pod);
+    let with = |nodes: Option<&[(&str, bool)]>| Evidence {
+        nodes: nodes
+            .map(|nodes| nodes.iter().map(|(n, ready)| ((*n).to_owned(), *ready)).collect()),
+        ..Evidence::default()
+    };
+    let gone = of(&pod, &with(Some(&[("n2", true)])));
+    assert_eq!((gone.cause, &gone.says[..]), (Cause::NodeGone, "its node n1 exists no more"));
+    assert!(gone.next.ends_with("kubectl delete pods/web-0 -n shop --grace-period=0 --force"));
+    let down = of(&pod, &with(Some(&[("n1", false)])));
+    assert_eq!(down.cause, Cause::NodeGone);
+    let slow = of(&pod, &with(Some(&[("n1", true)])));
+    assert_eq!((slow.cause, slow.next.contains("--force")), (Cause::Owner, false));
+    assert_eq!(of(&pod, &with(None)).cause, Cause::Unknown);
+}
+
+#[test]
+fn a_volume_in_use_names_its_users() {
+    let claim = json!({"metadata": {"name": "data", "namespace": "shop", "uid": "u-c",
+        "finalizers": ["kubernetes.io/pvc-protection"]}});
+    let claim = found(info("", "persistentvolumeclaims", true), claim);
+    let mut evidence = Evidence::default();
+    assert_eq!(of(&claim, &evidence).cause, Cause::Owner);
+    let pods = ["web-0", "web-1"].map(str::to_owned).to_vec();
+    evidence.users.insert(("shop".to_owned(), "data".to_owned()), pods);
+    let used = of(&claim, &evidence);
+    assert_eq!((used.cause, &used.says[..]), (Cause::InUse, "Pod web-0 uses it, and 1 more"));
+    let volume = |phase: &str| {
+        let volume = json!({"metadata": {"name": "pv", "uid": "u-v",
+            "finalizers": ["kubernetes.io/pv-protection"]}, "status": {"phase": phase},
+            "spec": {"claimRef": {"namespace": "shop", "name": "data"}}});
+        found(info("", "persistentvolumes", false), volume)
+    };
+    let bound = of(&volume("Bound"), &evidence);
+    assert_eq!(
+        (bound.cause, &bound.says[..]),
+        (Cause::InUse, "the claim shop/data is bound to it")
+    );
+    assert_eq!(of(&volume("Released"), &evidence).cause, Cause::Owner);
+}
+
+#[test]
+fn what_nothing_keeps_is_said_to_be_so() {
+    let bare = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u"}});
+    let finding = of(&found(info("", "configmaps", true), bare), &Evidence::default());
+    assert_eq!((finding.cause, &finding.says[..]), (Cause::Unknown, "no finalizer keeps it"));
+}

@@ -1,0 +1,52 @@
+//! The verdict on a plain DELETE by the user who asks.
+
+use std::time::{Duration, Instant};
+
+use crate::cluster::Snapshot;
+use crate::command::CommandError;
+use crate::command::target::TargetObject;
+use crate::decide::{
+    AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User, Verdict,
+};
+use crate::objects::Object;
+
+/// How long the live reads of a verdict may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Decides as the API server would ask, as a dry run. Nothing is sent.
+pub async fn verdict_on_delete(
+    target: &TargetObject,
+    snapshot: &Snapshot,
+) -> Result<Verdict, CommandError> {
+    snapshot.objects(target.object_ref.own_namespace()).await;
+    let text = target.json.to_string();
+    let object: Object<'_> = serde_json::from_str(&text)
+        .map_err(|_| CommandError::Remote("the API server's answer is no object".to_owned()))?;
+    let object_ref = &target.object_ref;
+    let me = &target.session.me;
+    let whole = serde_json::value::to_raw_value(&target.json).ok();
+    let review = Review {
+        uid: "".into(),
+        phase: AdmissionPhase::Validate,
+        operation: Operation::Delete,
+        resource: Resource {
+            group: object_ref.group.as_str().into(),
+            resource: object_ref.resource.as_str().into(),
+            subresource: "".into(),
+        },
+        name: object_ref.name.as_str().into(),
+        // A request about a Namespace has the Namespace's name as its namespace, too.
+        namespace: object_ref.own_namespace().into(),
+        user: User {
+            name: me.name.as_str().into(),
+            groups: me.groups.iter().map(|group| group.as_str().into()).collect(),
+        },
+        dry_run: true,
+        options: DeleteOptions::default(),
+        object: None,
+        old_object: Some(object),
+        details: ReviewDetails::read(whole.as_deref(), None),
+        labelled: false,
+    };
+    Ok(snapshot.decide(&review, Instant::now() + LIMIT).await)
+}

@@ -1,0 +1,41 @@
+//! What blocks a deletion.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{Object, ReportedVerdict, policy_name};
+use crate::decide::{Blocker, policy_names};
+use crate::objects::Kinds;
+
+/// One reason.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockerReport {
+    /// The verdict for this blocker.
+    pub verdict: ReportedVerdict,
+    /// The reason of the refusal, as in `status.reason` of the API server's answer.
+    pub reason: &'static str,
+    /// The protected object: the target, or an object that would be deleted with it.
+    pub object: Object,
+    /// The message.
+    pub says: String,
+    /// The policies that decide.
+    pub policies: Vec<String>,
+    /// The same in words.
+    #[serde(skip)]
+    pub by: String,
+}
+
+impl BlockerReport {
+    /// The report of a blocker, and what it says.
+    pub fn new(blocker: &Blocker, says: String, kinds: &Kinds) -> Self {
+        Self {
+            verdict: blocker.outcome.into(),
+            reason: blocker.reason.as_str(),
+            object: Object::of(&blocker.object, kinds),
+            says,
+            policies: blocker.policies.iter().map(policy_name).collect(),
+            by: policy_names(blocker),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The options by which a person chooses how a report is written.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+
+/// How a report is written. Not every command offers all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[value(alias = "text")]
+    Table,
+    /// One JSON document, versioned
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// For people who read it on a pull request
+    Markdown,
+    /// For what runs tests: JUnit's XML
+    Junit,
+}
+
+/// The formats that every command with `-o` offers.
+const USUAL: &[Format] = &[Format::Table, Format::Json, Format::Yaml];
+
+impl Format {
+    /// The parser of a command that offers the usual formats and this one.
+    pub fn usual_or(also: Option<Self>) -> impl TypedValueParser<Value = Self> {
+        let values = USUAL.iter().chain(&also).filter_map(Self::to_possible_value);
+        PossibleValuesParser::new(values).try_map(|name| Self::from_str(&name, true))
+    }
+}
+
+/// The options that say how an answer is written.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct OutputArguments {
+    /// How the answer is written
+    #[arg(
+        short,
+        long,
+        value_name = "table|json|yaml",
+        default_value = "table",
+        ignore_case = true,
+        value_parser = Format::usual_or(None)
+    )]
+    pub output: Format,
+
+    /// Leave nothing out of long lists
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// The same for an answer that has no long lists.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct FormatArguments {
+    /// How the answer is written
+    #[arg(
+        short,
+        long,
+        value_name = "table|json|yaml",
+        default_value = "table",
+        ignore_case = true,
+        value_parser = Format::usual_or(None)
+    )]
+    pub output: Format,
+}
+
+impl From<Format> for OutputArguments {
+    fn from(output: Format) -> Self {
+        Self { output, all: true }
+    }
+}

@@ -1,0 +1,192 @@
+//! Reports: what commands print. A person reads a table or sentences, a program reads one
+//! versioned document. Every command that has `-o` prints through this trait.
+
+mod format;
+mod schema;
+
+use std::process::ExitCode;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+pub use self::format::{Format, FormatArguments, OutputArguments};
+pub use self::schema::{Kind, kind};
+use super::document::NotRead;
+use super::screen::{Screen, Table, cut};
+use super::{CommandError, print};
+
+/// The version of all documents. Within a version, no field changes its meaning or is removed.
+const VERSION: &str = "belay.dev/v1alpha1";
+
+/// What a command prints.
+pub trait Report: Serialize + JsonSchema {
+    /// The kind of its document.
+    const KIND: &'static str;
+
+    /// For people.
+    fn text(&self, view: View) -> String;
+
+    /// As Markdown; none: its command does not offer it.
+    fn markdown(&self, _all: bool) -> Option<String> {
+        None
+    }
+
+    /// As JUnit's XML; none: its command does not offer it.
+    fn junit(&self) -> Option<String> {
+        None
+    }
+
+    /// The exit code of its command.
+    fn exit_code(&self) -> u8 {
+        0
+    }
+
+    /// The report in this format.
+    fn render(&self, format: Format, view: View) -> Result<String, CommandError> {
+        let document = Document { api_version: VERSION, kind: Self::KIND, report: self };
+        let failed = |error: String| CommandError::Output(std::io::Error::other(error));
+        let special = match format {
+            Format::Json => {
+                let text = serde_json::to_string_pretty(&document);
+                return text.map(|text| escape(&text) + "\n").map_err(|e| failed(e.to_string()));
+            }
+            Format::Yaml => {
+                let text = serde_saphyr::to_string(&document);
+                return text
+                    .map(|text| text.trim_end().to_owned() + "\n")
+                    .map_err(|e| failed(e.to_string()));
+            }
+            Format::Markdown => self.markdown(view.all),
+            Format::Junit => self.junit(),
+            Format::Table => None,
+        };
+        Ok(special.unwrap_or_else(|| self.text(view)))
+    }
+
+    /// Prints the report on standard output.
+    fn print(&self, output: impl Into<OutputArguments>) -> Result<ExitCode, CommandError> {
+        let OutputArguments { output, all } = output.into();
+        print(&self.render(output, View { screen: Screen::stdout(), all })?)?;
+        Ok(ExitCode::from(self.exit_code()))
+    }
+}
+
+/// A document has the head of an object of belay's API, but the API server does not store it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a, R: ?Sized> {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(flatten)]
+    report: &'a R,
+}
+
+/// JSON without the control characters that it allows and that a terminal may obey. They occur
+/// only in strings, where the escaped form means the same.
+fn escape(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c.is_control() && c != '\n' {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => text.push(c),
+        }
+    }
+    text
+}
+
+/// Where a report is shown to a person, and how much of it.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    /// What can be shown there.
+    pub screen: Screen,
+    /// Whether nothing is left out of long lists.
+    pub all: bool,
+}
+
+impl View {
+    /// A table of a list, which ends with the number of rows that are left out.
+    pub fn table<T>(
+        self,
+        heading: &[&'static str],
+        (items, limit): (&[T], usize),
+        add_row: impl Fn(&mut Table, &T),
+    ) -> String {
+        let mut table = Table::new(heading);
+        let (shown, more) = cut(items, limit, self.all);
+        shown.iter().for_each(|item| add_row(&mut table, item));
+        table.text(self.screen) + &more.map_or(String::new(), |more| more + "\n")
+    }
+
+    /// What could not be read, a line each.
+    pub fn not_read(self, not_read: &[NotRead]) -> String {
+        not_read.iter().map(|unread| self.screen.paragraph(0, &unread.line())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::document::List;
+    use serde_json::json;
+
+    const PIPE: View = View { screen: Screen::pipe(), all: false };
+
+    #[test]
+    fn programs_get_a_versioned_document() {
+        #[derive(Serialize, JsonSchema)]
+        struct Item {
+            name: &'static str,
+            says: &'static str,
+        }
+        impl Report for List<Item> {
+            const KIND: &'static str = "ThingList";
+
+            fn text(&self, _: View) -> String {
+                "things".to_owned()
+            }
+        }
+        let items = vec![Item { name: "yes", says: "a: b\nc" }, Item { name: "1", says: "# x" }];
+        let not_read =
+            vec![NotRead { resource: "secrets".to_owned(), why: "forbidden".to_owned() }];
+        let list = List { items, not_read };
+        let expected = json!({
+            "apiVersion": "belay.dev/v1alpha1",
+            "kind": "ThingList",
+            "items": [{"name": "yes", "says": "a: b\nc"}, {"name": "1", "says": "# x"}],
+            "notRead": [{"resource": "secrets", "why": "forbidden"}],
+        });
+        let text = list.render(Format::Json, PIPE).unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
+        let text = list.render(Format::Yaml, PIPE).unwrap();
+        assert!(text.starts_with("apiVersion: belay.dev/v1alpha1\nkind: ThingList\n"), "{text}");
+        assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), expected, "{text}");
+        for format in [Format::Table, Format::Markdown, Format::Junit] {
+            assert_eq!(list.render(format, PIPE).unwrap(), "things", "{format:?}");
+        }
+    }
+
+    #[test]
+    fn documents_have_no_control_characters_and_mean_what_was_written() {
+        #[derive(Serialize, JsonSchema)]
+        struct Quote {
+            text: String,
+        }
+        impl Report for Quote {
+            const KIND: &'static str = "Quote";
+
+            fn text(&self, _: View) -> String {
+                self.text.clone()
+            }
+        }
+        let text = "one\u{1b}[2J\u{9b}2J\u{7f}\r\ntwo\ttabs\n".to_owned();
+        for format in [Format::Json, Format::Yaml] {
+            let written = Quote { text: text.clone() }.render(format, PIPE).unwrap();
+            assert_eq!(Screen::pipe().clean(&written), written, "{written:?}");
+            let read: serde_json::Value = match format {
+                Format::Json => serde_json::from_str(&written).unwrap(),
+                _ => serde_saphyr::from_str(&written).unwrap(),
+            };
+            assert_eq!(read["text"], text.as_str(), "{written:?}");
+        }
+    }
+}
