@@ -23,9 +23,9 @@ pub mod policy;
 pub mod decide;
 
 // The steps of the cluster side as state machines without IO.
-pub mod hold;
+pub(crate) mod hold;
 
-pub mod lease;
+pub(crate) mod lease;
 
 // The intervals of the running program.
 pub mod timing;

@@ -35,7 +35,7 @@ pub enum CertError {
         source: std::io::Error,
     },
     /// A file is there, but does not hold what it should.
-    #[error("{path} holds no usable {what}: {detail}")]
+    #[error("{path} contains no usable {what}: {detail}")]
     Content {
         /// The file.
         path: PathBuf,
@@ -49,14 +49,14 @@ pub enum CertError {
     Versions(rustls::Error),
     /// A name that no client would ask for.
     #[error(
-        "\"{0}\" is no DNS name and no IP address; a certificate is for names such as belay.belay.svc or 127.0.0.1"
+        "\"{0}\" is not a DNS name or an IP address; use names such as belay.belay.svc or 127.0.0.1"
     )]
     Name(String),
     /// A life that is none, or longer than anybody will remember it.
-    #[error("a certificate cannot be made for {0} days; choose between 1 and {max}", max = make::MAX_DAYS)]
+    #[error("belay can't create a certificate for {0} days; choose between 1 and {max}", max = make::MAX_DAYS)]
     Days(u32),
     /// A certificate could not be made.
-    #[error("cannot make a certificate for {names}: {source}")]
+    #[error("can't create a certificate for {names}: {source}")]
     Make {
         /// The names it was for.
         names: String,

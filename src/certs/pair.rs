@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_what_was_read() {
+    fn errors_do_not_contain_the_text_of_the_file() {
         let (one, two) = (make(&names(), 1).unwrap(), make(&names(), 1).unwrap());
         let read = |certificate: &str, key: &str| {
             CertificateAndKey::read(certificate.as_bytes(), key.as_bytes()).err()

@@ -124,7 +124,7 @@ fn h06_too_many_finalizers_or_owners_are_refused_where_a_policy_protects() {
 }
 
 #[test]
-fn h68_owner_references_that_go_are_compared_and_read_within_bounds() {
+fn h68_removed_owner_references_are_compared_and_read_within_bounds() {
     let (mut graph, policies, reads): (Graph, _, _) = Default::default();
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
     graph.apply(kind, &config_map("no", 0, 0), Progress::Ordinary, Edges::default());
@@ -545,7 +545,7 @@ fn h06_the_work_of_a_foreground_deletion_grows_with_dependents_and_owners() {
 }
 
 #[test]
-fn h06_what_has_too_many_owners_is_not_said_to_keep_its_owner() {
+fn h06_an_object_with_too_many_owners_does_not_keep_its_owner() {
     let graph = families(1, 1_001);
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
     let target = graph.find(kind, "shop", "x").unwrap();

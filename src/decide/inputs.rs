@@ -79,7 +79,7 @@ fn inputs() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_input_of_a_decision_has_a_row_that_says_who_may_write_it() {
+fn every_input_of_a_decision_has_a_row_about_its_writers() {
     let page = include_str!("../../docs/THREATS.md");
     let (_, table) = page.split_once("## Who may write what a decision reads").unwrap();
     let table = table.split("\n## ").next().unwrap();

@@ -837,7 +837,7 @@ fn s17_what_the_cache_has_not_seen_is_found_live() {
 }
 
 #[test]
-fn s19_a_dry_run_says_the_truth_and_records_nothing() {
+fn s19_a_dry_run_has_the_real_verdict_and_records_nothing() {
     scenario(19);
 }
 

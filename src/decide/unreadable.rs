@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_confirmed_is_refused_and_a_refusal_stands() {
+    fn an_unconfirmed_verdict_denies_and_a_denial_stays() {
         let review = review(AdmissionPhase::Validate, "");
         for decision in [Decision::Allow, Decision::Audit, Decision::Warn, Decision::Hold] {
             let refused = decide_unconfirmed(&review, verdict(decision, 3));

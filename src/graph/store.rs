@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_is_remembered_until_the_last_dependent_went() {
+    fn a_deleted_owner_is_remembered_until_its_last_dependent_is_deleted() {
         let mut graph = Graph::default();
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
         let chain = [("a", None), ("b", Some("a")), ("c", Some("b")), ("d", Some("c"))];

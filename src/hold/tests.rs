@@ -156,7 +156,7 @@ fn a_look_during_a_pass_is_not_lost() {
 }
 
 #[test]
-fn a_write_that_is_always_refused_is_told_of() {
+fn a_write_that_always_fails_is_reported() {
     let mut object = target();
     let (mut release, _) = marking(&mut object);
     for at in 0..4 {
@@ -224,7 +224,7 @@ fn answers_to_the_removal_mean_what_they_say() {
 }
 
 #[test]
-fn after_a_lost_answer_the_object_says_what_came_of_it() {
+fn after_a_lost_answer_the_object_shows_the_result() {
     let mut object = target();
     let (release, _) = removing(&mut object);
     let mut ask = release.clone();
@@ -274,7 +274,7 @@ fn who_is_kept_is_looked_at_again_later_and_later() {
 }
 
 #[test]
-fn a_token_of_somebody_else_is_no_pass_of_ours() {
+fn a_token_of_another_replica_starts_no_pass() {
     let mut object = target();
     let (mut release, mark) = marking(&mut object);
     json_patch::patch(&mut object, &mark.patch()).unwrap();
@@ -284,7 +284,7 @@ fn a_token_of_somebody_else_is_no_pass_of_ours() {
 }
 
 #[test]
-fn what_goes_into_the_graph_is_the_object_without_its_hold() {
+fn the_graph_has_the_object_without_its_hold() {
     let released = as_released(&target());
     assert_eq!(released["metadata"]["finalizers"], json!(["x/y"]));
 }

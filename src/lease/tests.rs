@@ -192,7 +192,7 @@ fn who_stepped_down_is_replaced_at_once() {
 }
 
 #[test]
-fn a_lease_says_when_to_look_again() {
+fn a_lease_has_the_time_of_the_next_read() {
     let start = Timestamp::from_second(1_767_268_800).unwrap();
     let spec = next_spec(&Spec::default(), candidate("a"), start);
     assert_eq!(evaluate(&Spec::default(), candidate("a"), start), LeaseDecision::Acquire);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_name_is_one_that_nobody_else_answers_for() {
+    fn a_former_name_belongs_to_no_other_controller() {
         assert_eq!(parse_former_hold("example.com/hold"), Ok("example.com/hold".to_owned()));
         for wrong in [
             "",

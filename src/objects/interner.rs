@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h37_one_copy_each_and_what_nobody_holds_takes_few_bytes() {
+    fn h37_each_string_has_one_copy_and_unused_strings_are_dropped() {
         for length in [16, 1_000, 60_000] {
             let mut interner = Interner::default();
             let kept = interner.intern("kept");

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_mistypes_is_told_what_is_near() {
+    fn a_mistyped_kind_gets_the_nearest_names() {
         let names = KindNames::of_kinds(&Kinds::default(), &[]);
         for (word, near) in [
             ("deploymnet", &["deployments.apps"][..]),

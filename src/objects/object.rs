@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_of_a_hold_is_told_by_who_is_said_to_have_written_it() {
+    fn managed_fields_show_the_age_of_a_hold() {
         let age = |metadata: &str| {
             let json = format!(r#"{{"metadata":{metadata}}}"#);
             serde_json::from_str::<Object<'_>>(&json).unwrap().hold_age()

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn a_packed_list_or_map_has_the_same_items() {
         let mut interner = Interner::default();
         let list = PackedList::new(["a", "", "c"], &mut interner);
         assert_eq!(list.iter().collect::<Vec<_>>(), ["a", "", "c"]);

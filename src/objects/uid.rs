@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uuids_are_kept_and_other_texts_are_told_apart() {
+    fn uuids_are_kept_and_other_texts_are_distinguished() {
         let uuid = "6f0e9a3c-54f1-4d5f-8a86-0f6f2b2f6a11";
         assert_eq!(Uid::new(uuid).to_string(), uuid);
         let texts = [

@@ -1,4 +1,4 @@
-//! The relations that belay knows without being told.
+//! The built-in relations.
 
 use std::collections::BTreeSet;
 
@@ -409,7 +409,7 @@ pub const SCALED_DOWN: &[(&str, &str, &str, &[GroupKind])] = &[(
     &[("apps", "Deployment"), ("argoproj.io", "Rollout")],
 )];
 
-/// What says that a CRD is served.
+/// The condition of a served CRD.
 pub const ESTABLISHED: (&str, &str, &str) = (
     "apiextensions.k8s.io",
     "customresourcedefinitions",

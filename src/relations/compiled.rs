@@ -17,7 +17,7 @@ const MOST_VALUES: usize = 8 * MOST_REFERENCES;
 /// A place of this length counts as one more reference.
 const LONG_PLACE: usize = 256;
 
-/// What is read from the objects of one kind.
+/// The paths that are read from the objects of one kind.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Compiled {
     pub(super) tree: Tree,
@@ -32,7 +32,7 @@ pub(super) struct Compiled {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Tree {
     next: Vec<(Step, Tree)>,
-    /// What is made of a value that has been reached.
+    /// The use of the value at the end of a path.
     leaves: Vec<Leaf>,
 }
 

@@ -32,7 +32,7 @@ pub enum CustomTo {
         /// Where the namespace is; none: that of the object itself.
         namespace: Option<Path>,
     },
-    /// An object of a kind that the reference says.
+    /// An object of the kind in the reference.
     Typed {
         /// Where the group, or an apiVersion, is.
         group: Path,
@@ -54,7 +54,7 @@ pub enum CustomTo {
     },
 }
 
-/// What is wrong with a relation of a user's.
+/// An error in a Relation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CustomError {
     /// A path cannot be parsed.
@@ -62,7 +62,7 @@ pub enum CustomError {
     Path {
         /// Which field of the spec.
         field: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         source: PathError,
     },
     /// Two paths do not belong to one reference.
@@ -115,7 +115,7 @@ impl CustomRelation {
         std::iter::once((self.from.0.as_str(), self.from.1.as_str())).chain(to)
     }
 
-    /// Where the reference stands, and the paths from there.
+    /// The place of the reference, and the paths from there.
     fn place(&self) -> Result<(Path, Vec<Path>), CustomError> {
         let paths: Vec<(&'static str, &Path)> = match &self.to {
             CustomTo::Name { name, namespace, .. } => {

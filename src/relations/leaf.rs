@@ -1,4 +1,4 @@
-//! The end of a path: what stands there, and what it refers to.
+//! The value at the end of a path, and the object that it refers to.
 
 use serde_json::Value;
 

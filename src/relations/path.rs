@@ -1,4 +1,4 @@
-//! The path language: where in an object's JSON something stands.
+//! The path language: the place of a value in the JSON of an object.
 //!
 //! ```text
 //! spec.volumes[*].secret.secretName     fields, and each element of a list
@@ -87,7 +87,7 @@ impl Path {
         (part(&self.0[..shared]), part(&self.0[shared..]), part(&other.0[shared..]))
     }
 
-    /// The path up to its last list or map: what is left is fields.
+    /// The path up to its last list or map. The rest has only fields.
     pub fn without_fields(&self) -> Self {
         let fields = self.0.iter().rev().take_while(|s| matches!(s, Step::Field(_))).count();
         Self(self.0[..self.0.len() - fields].to_vec())
@@ -206,7 +206,7 @@ struct Parser {
     at: usize,
 }
 
-/// Where, and what was expected there.
+/// The place of an error, and the expected text.
 type Fault = (usize, &'static str);
 
 impl Parser {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_leads_where_it_says() {
+    fn every_step_leads_to_its_value() {
         let value = json!({
             "spec": {"volumes": [{"secret": {"secretName": "a"}}, {}, {"secret": {"secretName": "b"}}]},
             "metadata": {"annotations": {"a.b/c": "d"}},

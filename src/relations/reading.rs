@@ -17,7 +17,7 @@ pub(super) const ORDINALS: [&str; 3] = [
     "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
 ];
 
-/// What the object at hand says of itself, for every edge it has.
+/// The fields of the object that all its edges need.
 pub(super) struct Reading<'o> {
     object: &'o Value,
     namespace: &'o str,

@@ -165,7 +165,7 @@ fn rows_have_names_of_their_own() {
 }
 
 #[test]
-fn finished_pods_and_jobs_and_unserved_crds_are_told() {
+fn finished_pods_and_jobs_and_unserved_crds_are_recognized() {
     for (resource, manifest, expected) in [
         ("/pods", "{status: {phase: Succeeded}}", Progress::Finished),
         ("/pods", "{status: {phase: Failed}}", Progress::Finished),

@@ -79,7 +79,7 @@ impl Default for Metrics {
         let denied = Family::default();
         registry.register(
             "denials",
-            "What policies refused (action Deny), or would have (Hold, Warn, Audit)",
+            "Denials by policies (action Deny), and requests that they held or would deny (Hold, Warn, Audit)",
             denied.clone(),
         );
         let refused = Family::default();
@@ -97,19 +97,19 @@ impl Default for Metrics {
         let certificate_failures = Counter::default();
         registry.register(
             "certificate_reload_failures",
-            "Times that changed certificates were not usable and the last good ones were kept",
+            "How often changed certificates were unusable and the previous ones stayed in use",
             certificate_failures.clone(),
         );
         let files_loaded = Counter::default();
         registry.register(
             "files_loaded",
-            "Times that policies and objects were read from files",
+            "How often policies and objects were read from files",
             files_loaded.clone(),
         );
         let files_broken = Gauge::default();
         registry.register(
             "files_broken",
-            "Whether a file is broken, so that what was read last is in use (1) or not (0)",
+            "Whether a file is broken, so that the previous content stays in use (1), or not (0)",
             files_broken.clone(),
         );
         let cluster = ClusterMetrics::new(&mut registry);

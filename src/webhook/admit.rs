@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_by_an_approval_was_action_deny_and_what_nobody_minds_is_none() {
+    fn an_approved_request_has_action_deny_and_an_unopposed_one_none() {
         let mut verdict = Verdict::allow(ObjectRef::default());
         assert_eq!(action(&verdict), "None");
         verdict.overrides.approvals.push("yes".to_owned());

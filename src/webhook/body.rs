@@ -37,11 +37,11 @@ impl BadRequest {
     }
 }
 
-/// The room for bodies, which all requests share. A body takes none for its first
-/// bytes, and gives back what it took when its answer was sent. Small bodies have room
-/// of their own, and take it at once: by parts, each could wait for the others. A larger
-/// body moves to the other room when it has sent as much as a small one may have, and
-/// takes that as it arrives.
+/// The memory for bodies, which all requests share. The first bytes of a body need no
+/// reservation, and a body returns its memory after its answer. Small bodies have their
+/// own memory and reserve it at once, because in parts each could wait for the others. A
+/// larger body moves to the other memory when it exceeds the size of small ones, and
+/// reserves it as it arrives.
 #[derive(Clone)]
 pub struct BodyMemory {
     small: Budget,
@@ -50,13 +50,13 @@ pub struct BodyMemory {
     most_small: usize,
     /// One large body is parsed at a time.
     parsing: Arc<Semaphore>,
-    /// For the lists of all reviews that were parsed, in units.
+    /// The memory for the lists of parsed reviews, in units.
     lists: Arc<Semaphore>,
 }
 
-/// A number of bytes, and the senders that take from them. Where they are all
-/// taken, one body after the other takes what it needs beside them. While one
-/// waits for that, senders end that are silent.
+/// A number of bytes, and the senders that reserve them. If all are reserved, one body
+/// after the other may exceed the limit. While a body waits for this, belay ends silent
+/// senders.
 #[derive(Clone)]
 struct Budget {
     free: Arc<Semaphore>,
@@ -64,22 +64,22 @@ struct Budget {
     senders: ConnectionSlots,
 }
 
-/// The room that a body takes until this is dropped.
+/// The memory that a body reserves until this is dropped.
 pub type Reserved = Vec<OwnedSemaphorePermit>;
 
-/// A body that was read, and the room that it takes.
+/// A body, and the memory that it reserves.
 pub struct Body {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Their room.
+    /// The reserved memory.
     pub room: Reserved,
 }
 
-/// The first bytes of a body take no room. The number of connections bounds them, so no
-/// ordinary review waits for the bodies of others.
+/// The first bytes of a body need no reservation. The number of connections limits them,
+/// so no ordinary review waits for the bodies of others.
 const FREE: usize = 16 << 10;
 
-/// The room is counted in units of this many bytes.
+/// The unit of reservations in bytes.
 const UNIT: usize = 1 << 10;
 
 /// The lists of real objects take less than this in memory.
@@ -89,21 +89,21 @@ const ORDINARY_LISTS: usize = 16 << 10;
 /// sends a whole body at once.
 const PART: usize = 16 << 10;
 
-/// How long a sender may be silent while others wait for room.
+/// How long a sender may be silent while others wait for memory.
 const SILENT: Duration = Duration::from_millis(200);
 
-/// How often one that waits for room looks for silent senders.
+/// How often a waiting body checks for silent senders.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Budget {
-    /// For so many bytes, and bodies of at most so many.
+    /// A budget of this many bytes, for bodies of at most `most` bytes.
     fn new(bytes: usize, most: usize) -> Self {
         let units = (bytes.saturating_sub(most) / UNIT).min(Semaphore::MAX_PERMITS);
         let (free, turn) = (Arc::new(Semaphore::new(units)), Arc::new(Semaphore::new(1)));
         Self { free, turn, senders: ConnectionSlots::new(usize::MAX) }
     }
 
-    /// Waits for room for a step, or for all the rest. Says which it is.
+    /// Waits for memory for a step, or for the whole rest. Returns the number of bytes.
     async fn reserve(&self, step: usize, rest: usize) -> (Option<OwnedSemaphorePermit>, usize) {
         let units = u32::try_from(step.div_ceil(UNIT)).unwrap_or(u32::MAX);
         let mut free = pin!(self.free.clone().acquire_many_owned(units));
@@ -121,7 +121,7 @@ impl Budget {
 }
 
 impl BodyMemory {
-    /// The room that these limits give.
+    /// The memory by these limits.
     pub fn new(limits: &Limits) -> Self {
         Self {
             small: Budget::new(limits.small_bodies, limits.small),
@@ -133,13 +133,15 @@ impl BodyMemory {
         }
     }
 
-    /// The turn of a large body to be parsed. `None`: it has not come in this time.
+    /// Waits for the turn of a large body to be parsed; `None` if it did not come in this
+    /// time.
     pub async fn turn(&self, wait: Duration) -> Option<OwnedSemaphorePermit> {
         tokio::time::timeout(wait, self.parsing.clone().acquire_owned()).await.ok()?.ok()
     }
 
-    /// Room for the lists of a review that was parsed: entries of a few bytes take many
-    /// times their size. Ordinary lists need none. `None`: there is none in this time.
+    /// Reserves memory for the lists of a parsed review, because entries of a few bytes
+    /// take many times their size. Ordinary lists need none. `None` if there is no memory
+    /// in this time.
     pub async fn for_lists(&self, bytes: usize, wait: Duration) -> Option<Reserved> {
         if bytes <= ORDINARY_LISTS {
             return Some(Vec::new());
@@ -215,21 +217,21 @@ pub async fn read(
     }
 }
 
-/// A body of which a part has arrived.
+/// A partially received body.
 struct PartialBody<'a> {
     payload: &'a mut web::Payload,
     connection: Option<&'a Connection>,
     bytes: Vec<u8>,
-    /// The first part for which it takes room.
+    /// The first part that needs a reservation.
     first: usize,
-    /// Whether it waits for room, and not for its sender.
+    /// Whether it waits for memory, and not for its sender.
     waits: &'a Cell<bool>,
 }
 
 impl PartialBody<'_> {
-    /// Reads until it has so many bytes. Takes room for as much as has arrived,
-    /// again and again, and lets no more arrive than it has room for. `None`: it
-    /// was silent while others waited.
+    /// Reads until it has this many bytes. Reserves memory for the received bytes step by
+    /// step, and accepts no more bytes than reserved. `None` if it was silent while
+    /// others waited.
     async fn fill(
         &mut self,
         until: usize,
@@ -260,7 +262,7 @@ impl PartialBody<'_> {
         Ok(Some(taken))
     }
 
-    /// Lets so many more bytes arrive.
+    /// Accepts this many more bytes.
     fn allow(&mut self, bytes: usize) {
         self.bytes.reserve_exact(bytes);
         if let Some(connection) = self.connection {
@@ -268,7 +270,7 @@ impl PartialBody<'_> {
         }
     }
 
-    /// Reads until so many bytes have arrived. Says whether there may be more.
+    /// Reads until this many bytes have arrived. Returns whether there may be more.
     async fn receive(&mut self, until: usize) -> Result<bool, BadRequest> {
         while self.bytes.len() < until {
             let Some(chunk) = self.payload.next().await else { return Ok(false) };
@@ -285,7 +287,7 @@ impl PartialBody<'_> {
     }
 }
 
-/// The bytes of an answer, and what is kept until they are sent.
+/// The bytes of an answer, and data that is kept until they are sent.
 ///
 /// A refusal keeps the body that was not read. When a handler drops the rest of a
 /// chunked body, actix goes on reading it for as long as the sender pleases; while

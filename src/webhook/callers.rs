@@ -1,4 +1,4 @@
-//! Clients, as far as they are known before they send anything.
+//! The known addresses of callers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,32 +8,32 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// So many addresses are known: a cluster has a few API servers. Their handshakes share
-/// places and turns, and a Pod that once learned the path may have many addresses.
+/// The limit of known addresses. A cluster has a few API servers. A Pod that once learned
+/// the path may have many addresses.
 const MOST: usize = 8;
 
-/// An address that is not used for so long makes room for any other one.
+/// After this time without use, any other address may replace an address.
 const STALE: Duration = Duration::from_secs(600);
 
 /// Uses within this time count once.
 const SPAN: Duration = Duration::from_secs(10);
 
-/// Whose connection it is.
+/// The client of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Client {
-    /// The address of a caller that has shown that it knows the path.
+    /// A known address: its caller has shown that it knows the path.
     Known(IpAddr),
-    /// Another one, if it has an address.
+    /// An unknown address.
     Unknown(Option<IpAddr>),
 }
 
-/// When the callers of an address have shown that they know the path.
+/// The uses of the path by an address.
 #[derive(Debug, Clone, Copy)]
 struct Uses {
     last: Instant,
-    /// The begin of the last span that counts.
+    /// The start of the last counted span.
     span: Instant,
-    /// In how many spans.
+    /// The number of counted spans.
     spans: u64,
 }
 
@@ -50,7 +50,7 @@ impl Uses {
         }
     }
 
-    /// The least is the first to make room.
+    /// The rank of an address. The lowest is replaced first.
     fn rank(&self, now: Instant) -> (u64, Instant) {
         let is_stale = now - self.last >= STALE;
         (if is_stale { 0 } else { self.spans }, self.last)
@@ -80,7 +80,7 @@ impl Callers {
         known.insert(address, Uses::new(now));
     }
 
-    /// Whose connection comes from this address.
+    /// The client with this address.
     pub fn client(&self, address: Option<IpAddr>) -> Client {
         let address = address.map(|address| address.to_canonical());
         match address {

@@ -1,4 +1,4 @@
-//! What one connection may send, and its place among others.
+//! The limits of one connection, and its slot among others.
 //!
 //! actix collects a head of up to 128 KiB. Here a head has fewer bytes, and a handler
 //! says how many bytes of a body are read.
@@ -18,10 +18,9 @@ use super::slots::{CallerSlots, ConnectionSlot, EndRequest};
 /// The longest head. The API server's have less than 4 KiB.
 pub const HEAD: usize = 16 << 10;
 
-/// What one connection may send. [`super::timed::Timed`] and the handlers share it.
+/// The limits of one connection. [`super::timed::Timed`] and the handlers share them.
 pub struct Connection {
-    /// So many more bytes are read. The last read may take more, by what one
-    /// buffer holds.
+    /// How many more bytes belay reads. The last read may exceed this by one buffer.
     left: Cell<usize>,
     phase: Cell<Phase>,
     waiting: Cell<Option<Waker>>,
@@ -29,7 +28,7 @@ pub struct Connection {
     end: Arc<EndRequest>,
     /// Whether a part of an answer is not written yet.
     answering: Cell<bool>,
-    /// Whether the next request may come.
+    /// Whether another request may follow.
     requests: Cell<Requests>,
 }
 
@@ -37,25 +36,25 @@ pub struct Connection {
 /// together, also behind the one whose answer ends the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Requests {
-    /// It may.
+    /// Another request may follow.
     Open,
-    /// The last one was answered.
+    /// The last request was answered.
     Closed,
-    /// It has sent one behind the last one.
+    /// The client has sent a request after the last one.
     Broken,
 }
 
-/// The place of a connection among those that newer ones end.
+/// The slot of a connection, which a newer connection may take.
 struct CallerSlot {
     place: ConnectionSlot,
-    /// Where it may have one.
+    /// The slots that it may use.
     places: CallerSlots,
     state: CallerState,
     /// Its address, and where that is remembered once the caller is known.
     address: Option<(IpAddr, Callers)>,
 }
 
-/// What a connection does whose caller is known.
+/// The state of a connection with a known caller.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CallerState {
     /// It sends a request, or has sent none yet.
@@ -107,7 +106,8 @@ impl Connection {
         self.place.replace(Some(CallerSlot { place, places, state, address }));
     }
 
-    /// Its caller knows the path: only those end it now that send a request as well.
+    /// Its caller knows the path: from now on only connections that send a request as
+    /// well can end it.
     pub fn set_known_caller(&self) {
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.places.sending);
@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// Its review has arrived. Connections that only send no longer end it.
+    /// Its review has arrived: sending connections no longer end it.
     pub fn set_waiting(&self) {
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.places.asking);
@@ -135,7 +135,7 @@ impl Connection {
         }
     }
 
-    /// Its last answer was sent. Only newer ones that wait like it end it now.
+    /// Its last answer was sent. Only newer connections in the same state end it now.
     pub fn linger(&self) {
         if let Some(caller) = &mut *self.place.borrow_mut() {
             caller.place.enter(&caller.places.idle);
@@ -184,22 +184,22 @@ impl Connection {
         self.answering.get()
     }
 
-    /// Whether it has to end for a newer one. If it is later, it wakes.
+    /// Whether it has to end in favour of a newer connection. A later request wakes it.
     pub fn is_asked_to_end(&self, waker: &Waker) -> bool {
         self.end.is_asked(waker)
     }
 
-    /// How many more bytes are read now.
+    /// How many more bytes belay reads now.
     pub fn remaining_bytes(&self) -> usize {
         self.left.get()
     }
 
-    /// So many bytes have arrived.
+    /// Counts received bytes.
     pub fn count_received(&self, bytes: usize) {
         self.left.set(self.left.get().saturating_sub(bytes));
     }
 
-    /// Reads so many more bytes, of a body.
+    /// Allows this many more bytes of a body.
     pub fn allow(&self, bytes: usize) {
         let left = if self.phase.replace(Phase::Body) == Phase::Body { self.left.get() } else { 0 };
         self.left.set(left + bytes);

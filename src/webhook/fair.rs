@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_goes_to_the_next_group_and_past_those_who_wait_no_more() {
+    async fn a_free_slot_goes_to_the_next_group_that_still_waits() {
         let slots = FairSemaphore::<String>::new(Slots { all: 1, each: 1 });
         let first = slots.acquire("a").await;
         let wait = |group: &'static str| {

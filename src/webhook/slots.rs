@@ -1,5 +1,4 @@
-//! Handshakes that have not ended, and connections of callers that belay does
-//! not know yet.
+//! The limits of handshakes in progress and of connections.
 //!
 //! Any Pod can connect and send nothing. A real client ends its handshake and
 //! sends its request within milliseconds, so where too many are under way belay
@@ -24,43 +23,43 @@ use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::Instant;
 
-/// So many handshakes may be under way, in all threads together.
+/// The limit of handshakes in progress, in all threads.
 const HANDSHAKES: usize = 4096;
 
 /// So many may be of addresses whose callers have shown that they know the path.
 const KNOWN_HANDSHAKES: usize = 512;
 
-/// So many connections may send their first request, in all threads together.
+/// The limit of connections that send their first request, in all threads.
 const NEW: usize = 1024;
 
 /// So many may be of addresses whose callers have shown that they know the path.
 const KNOWN: usize = 512;
 
-/// So many connections may send a request to the path, in all threads together. Those
-/// that are idle or wait take no place here, so the newest of these is not soon the oldest.
+/// The limit of known connections that send a request, in all threads. Idle and waiting
+/// connections have their own limits, so that they don't age the sending ones.
 const SENDING: usize = 1024;
 
-/// So many connections may be idle, in all threads together. An API server has a few
-/// hundred.
+/// The limit of idle connections, in all threads. An API server has a few hundred.
 const IDLE: usize = 1536;
 
-/// So many connections may wait for an answer, in all threads together.
+/// The limit of connections that wait for an answer, in all threads.
 const ASKING: usize = 1024;
 
-/// So many connections there are at the most, in all threads together. The others
-/// end before it comes to that.
+/// The limit of all connections, in all threads. The other limits apply first.
 const CONNECTIONS: usize = HANDSHAKES + KNOWN_HANDSHAKES + NEW + KNOWN + SENDING + IDLE + ASKING;
 
-/// An API server begins fewer handshakes at once on one thread.
+/// The number of slots from which a client counts as having many. An API server begins
+/// fewer handshakes at once on one thread.
 const MOST_OF_ONE_CLIENT: usize = 32;
 
 /// For so long a handshake of an address that has [`MOST_OF_ONE_CLIENT`] keeps its place.
 const MIN_AGE: Duration = Duration::from_secs(2);
 
-/// So many connections may ask the probes.
+/// The limit of connections to the probes.
 const PROBES: usize = 64;
 
-/// A number of places, of which the newest future takes the oldest one's.
+/// A limited number of slots. If all are in use, a new future takes the slot of the
+/// oldest one.
 #[derive(Clone)]
 pub struct ConnectionSlots {
     taken: Arc<Mutex<Occupancy>>,
@@ -76,7 +75,7 @@ struct Occupancy {
     by_client: HashMap<Option<IpAddr>, BTreeSet<u64>>,
 }
 
-/// Who has a place.
+/// The holder of a slot.
 struct Holder {
     client: Option<IpAddr>,
     since: Instant,
@@ -119,23 +118,23 @@ impl Occupancy {
     }
 }
 
-/// The places that a connection may have, one at a time.
+/// The slots for the states of a connection. A connection is in one of them at a time.
 #[derive(Clone)]
 pub struct CallerSlots {
-    /// Of those whose callers have not shown that they know the path.
+    /// Connections of callers that have not shown that they know the path.
     pub new: ConnectionSlots,
-    /// Of those whose address is known, and that have sent no request.
+    /// Connections from known addresses that have sent no request.
     pub known: ConnectionSlots,
-    /// Of those that send a request.
+    /// Connections that send a request.
     pub sending: ConnectionSlots,
-    /// Of those that wait for an answer.
+    /// Connections that wait for an answer.
     pub asking: ConnectionSlots,
-    /// Of those that were answered, and send nothing.
+    /// Idle connections after an answer.
     pub idle: ConnectionSlots,
 }
 
 impl CallerSlots {
-    /// So many of each for one thread.
+    /// The slots for one thread.
     pub fn new(bounds: &Bounds) -> Self {
         let Bounds { new, known, sending, asking, idle, .. } = *bounds;
         let [new, known, sending, asking, idle] =
@@ -143,15 +142,15 @@ impl CallerSlots {
         Self { new, known, sending, asking, idle }
     }
 
-    /// So many of each for the probes, where `idle` has those that were answered. These
-    /// and the new ones are together fewer than the connections that belay accepts.
+    /// The slots for the probes, where `idle` has the answered connections. The slots of
+    /// `idle` and `new` together are fewer than the accepted connections.
     pub fn for_probes(most: usize) -> Self {
         let [new, known, sending, asking] = [most; 4].map(ConnectionSlots::new);
         Self { new, known, sending, asking, idle: ConnectionSlots::new(most.div_ceil(2)) }
     }
 }
 
-/// How a future ends for a newer one.
+/// How a future ends in favour of a newer one.
 enum EndAction {
     Abort(AbortHandle),
     Ask(Arc<EndRequest>),
@@ -166,8 +165,8 @@ impl EndAction {
     }
 }
 
-/// Asks a connection to end when it has nothing to read. Aborted, it would take a
-/// request with it that has arrived and was not read.
+/// Asks a connection to end when it has nothing to read. An abort would drop a request
+/// that has arrived but was not read.
 #[derive(Default)]
 pub struct EndRequest {
     asked: AtomicBool,
@@ -180,7 +179,7 @@ impl EndRequest {
         self.waker.wake();
     }
 
-    /// Whether the task was asked to end. If it is later, it wakes.
+    /// Whether the task was asked to end. A later request wakes the task.
     pub fn is_asked(&self, waker: &Waker) -> bool {
         self.waker.register(waker);
         self.asked.load(Ordering::Acquire)
@@ -192,7 +191,7 @@ impl EndRequest {
     }
 }
 
-/// The place of a future.
+/// The slot of a future.
 pub struct ConnectionSlot {
     taken: Arc<Mutex<Occupancy>>,
     number: u64,
@@ -200,12 +199,13 @@ pub struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// Takes the newest place here, and gives up the one that it had.
+    /// Takes a new slot here and releases the old one.
     pub fn enter(&mut self, places: &ConnectionSlots) {
         self.move_to(places, EndAction::Abort(self.handle.clone()));
     }
 
-    /// The same for a connection without a request. It is asked to end for a newer one.
+    /// The same for a connection without a request, which is asked to end in favour of a
+    /// newer one.
     pub fn enter_idle(&mut self, places: &ConnectionSlots, request: &Arc<EndRequest>) {
         self.move_to(places, EndAction::Ask(request.clone()));
     }
@@ -228,13 +228,13 @@ impl Drop for ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    /// So many.
+    /// A limited number of slots.
     pub fn new(most: usize) -> Self {
         Self { taken: Arc::default(), most }
     }
 
-    /// Gives a future a place, and drops the oldest one if there are too many.
-    /// `None`: it was dropped before its end.
+    /// Gives a future a slot, and drops the oldest future if there are too many. The
+    /// output is `None` if the future was dropped.
     pub fn occupy<F: Future>(
         &self,
         future: F,
@@ -255,7 +255,7 @@ impl ConnectionSlots {
         (place, async move { abortable.await.ok() })
     }
 
-    /// The number of a new place.
+    /// The number of a new slot.
     fn add(&self, client: Option<IpAddr>, end: EndAction) -> u64 {
         let mut taken = self.taken.lock();
         if taken.by_number.len() >= self.most
@@ -286,7 +286,7 @@ impl ConnectionSlots {
         true
     }
 
-    /// Ends those that have had their places for so long.
+    /// Ends the futures that have had their slots for this time.
     pub fn end_older_than(&self, age: Duration) {
         let mut taken = self.taken.lock();
         while let Some((number, oldest)) = taken.by_number.first_key_value()
@@ -297,7 +297,7 @@ impl ConnectionSlots {
         }
     }
 
-    /// The same as `take`, with the place until the future's end.
+    /// The same as `occupy`, with the slot until the end of the future.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = Option<F::Output>> + use<F> {
         self.run_for(None, future)
     }
@@ -316,7 +316,7 @@ impl ConnectionSlots {
     }
 }
 
-/// What each thread takes at the most, and the listener of the probes.
+/// The limits of each thread, and of the listener of the probes.
 #[derive(Clone, Copy)]
 pub struct Bounds {
     /// Connections. When there are more, the kernel lets new ones wait until one

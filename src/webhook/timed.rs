@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_does_not_read_is_not_waited_for() {
+    async fn a_client_that_does_not_read_ends() {
         let (_far, near) = duplex(4);
         let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(HEAD));
         let error = near.write_all(b"longer than the pipe").await.unwrap_err();

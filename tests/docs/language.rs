@@ -74,18 +74,11 @@ struct Exception {
     reason: &'static str,
 }
 
-const EXCEPTIONS: &[Exception] = &[
-    Exception {
-        path: "docs/json.md",
-        text: "`Nobody`:",
-        reason: "a value of the JSON documents, which does not change within a version",
-    },
-    Exception {
-        path: "examples/tests/claims.yaml",
-        text: "message: \"Way out:",
-        reason: "quotes the message of belay",
-    },
-];
+const EXCEPTIONS: &[Exception] = &[Exception {
+    path: "docs/json.md",
+    text: "`Nobody`:",
+    reason: "a value of the JSON documents, which does not change within a version",
+}];
 
 /// A phrase in a text, or a help line that is too long.
 struct Finding {

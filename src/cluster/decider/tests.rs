@@ -238,11 +238,7 @@ async fn a_read_that_fails_is_told() {
         .ask(|_| Some(Err(ApiError::Other("the moon is full".to_owned()))))
         .await;
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
-    assert!(
-        asked.said().contains("may need it: the moon is full; policy used"),
-        "{}",
-        asked.said()
-    );
+    assert!(asked.said().contains("may use it: the moon is full; policy used"), "{}", asked.said());
     assert_eq!(asked.rounds(), 1);
 }
 

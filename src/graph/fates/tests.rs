@@ -475,7 +475,7 @@ fn r8_options_then_finalizers_then_the_default_of_the_kind() {
 }
 
 #[test]
-fn users_break_where_what_they_need_goes() {
+fn users_break_when_a_needed_object_is_deleted() {
     let pod = |name: &str, more, optional| {
         let mut pod = meta(name, more);
         pod["spec"] = json!({"volumes": [{"secret": {"secretName": "tls", "optional": optional}}]});
@@ -547,7 +547,7 @@ fn r1_an_owner_made_again_is_another_object() {
 }
 
 #[test]
-fn a_walk_ends_at_its_limit_and_says_so_and_a_long_chain_is_no_stack() {
+fn a_walk_stops_at_its_limit_and_a_long_chain_needs_no_stack() {
     let chain: Vec<_> = (0..20_000)
         .map(|n| {
             let more = if n == 0 {

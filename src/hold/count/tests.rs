@@ -229,7 +229,7 @@ fn what_no_policy_protects_any_more_is_free_with_no_read() {
 
 /// Without the kind DeletionPolicy there seems to be no policy at all.
 #[test]
-fn policies_that_nobody_has_read_let_go_of_nothing() {
+fn unread_policies_release_nothing() {
     let mut world = World::new(json!([]));
     world.known_policies = false;
     assert_eq!(world.count(), Count::Unknown(UnknownUse::PoliciesUnread));
@@ -246,7 +246,7 @@ fn a_create_that_began_before_the_delete_is_no_newcomer_within_settle() {
 }
 
 #[test]
-fn always_keeps_until_a_person_says_yes() {
+fn always_keeps_the_object_until_it_is_approved() {
     let mut world = World::new(json!([{"protect": {"always": {}, "whileUsed": {}}}]));
     assert_eq!(world.count(), Count::Kept(vec![Cause::Always]));
     world.policies.approvals = Approvals::new([approval("bob")]);
@@ -286,7 +286,7 @@ fn h02_the_record_of_an_exemption_releases_no_hold() {
 }
 
 #[test]
-fn what_is_not_known_keeps() {
+fn an_unknown_user_keeps_the_object() {
     let place = json!({"matchLabels": {"env": "prod"}});
     let world = World::new(json!([{"protect": {"whileUsed": {}}, "place": place}]));
     assert_eq!(world.count(), Count::Unknown(UnknownUse::NamespaceLabels("a".to_owned())));

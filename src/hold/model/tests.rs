@@ -55,7 +55,7 @@ fn breaks(name: &str, race: Race, expected: Broken) {
 }
 
 #[test]
-fn s34_no_hold_goes_while_a_user_lives_with_two_leaders_and_lost_answers() {
+fn s34_two_leaders_with_lost_answers_remove_no_hold_while_a_user_exists() {
     assert!(check("Promise I, two leaders", one()).is_none());
 }
 
@@ -65,7 +65,7 @@ fn every_user_whose_write_began_before_the_delete_is_honoured() {
 }
 
 #[test]
-fn the_hold_goes_by_a_fresh_pass_however_long_a_leader_stands_still() {
+fn a_fresh_pass_removes_the_hold_after_any_stop_of_the_leader() {
     assert!(check("fresh, paused", fresh()).is_none());
 }
 
@@ -76,7 +76,7 @@ fn what_is_made_again_keeps_its_hold() {
 
 /// None of that is true because nothing happens.
 #[test]
-fn the_hold_does_go_and_more_than_one_way() {
+fn the_hold_is_removed_in_more_than_one_way() {
     for (name, race) in [("one", one()), ("two", two()), ("fresh", fresh()), ("again", again())] {
         assert!(reaches(&race, |state| state.target.is_none()), "{name}");
     }
@@ -127,7 +127,7 @@ fn without_the_token_a_paused_leader_overrules_a_newer_pass() {
 }
 
 #[test]
-fn without_the_two_seconds_a_paused_leader_lets_go_by_an_old_pass() {
+fn without_the_two_seconds_a_paused_leader_releases_by_an_old_pass() {
     breaks("without the two seconds", without(fresh(), |g| g.fresh = false), Broken::Stale);
 }
 

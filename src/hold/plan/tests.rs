@@ -40,7 +40,7 @@ fn take_off(index: usize) -> Plan {
 const SECRET: (&str, &str) = ("", "secrets");
 
 #[test]
-fn a_hold_comes_where_one_is_missing_and_goes_where_none_is_wanted() {
+fn missing_holds_are_added_and_unwanted_ones_removed() {
     let (bare, held) = (object(json!({})), object(json!({"finalizers": ["x/y", HOLD]})));
     let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
     let not = policies(&[json!({"protect": {"whileUsed": {}}, "action": "Audit"})]);
@@ -54,7 +54,7 @@ fn a_hold_comes_where_one_is_missing_and_goes_where_none_is_wanted() {
 }
 
 #[test]
-fn a_former_name_becomes_the_present_one_in_one_write_where_it_stands() {
+fn one_write_renames_a_former_hold_in_place() {
     set_former_hold_for_tests();
     let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
     let former = HoldEntry { index: 1, name: FORMER_HOLD_FOR_TESTS };

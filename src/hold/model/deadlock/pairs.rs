@@ -98,7 +98,7 @@ fn shows(secret: &str) -> Value {
 }
 
 #[test]
-fn an_endpointslice_goes_with_the_service_that_it_names() {
+fn an_endpointslice_is_deleted_with_the_service_that_it_names() {
     let service = Thing { held: true, ..thing("Service", "services", "v1", "web") };
     let slice = Thing {
         owners: vec![0],
@@ -112,7 +112,7 @@ fn an_endpointslice_goes_with_the_service_that_it_names() {
 }
 
 #[test]
-fn a_dependent_goes_with_the_owner_that_it_names() {
+fn a_dependent_is_released_with_the_owner_that_it_names() {
     let child = Thing { owners: vec![0], held: false, ..part("child", "parent") };
     let model = model(vec![part("parent", ""), child], &[(0, false)]);
     terminates("dependent and owner", &model);
@@ -159,7 +159,7 @@ fn a_volume_and_its_claim_both_go() {
 }
 
 #[test]
-fn what_is_held_and_names_each_other_goes_together() {
+fn held_objects_that_name_each_other_are_released_together() {
     let model = model(vec![part("x", "y"), part("y", "x")], &[(0, false), (1, false)]);
     terminates("two that name each other", &model);
     needs("two that name each other", &model, Excuse::Cycle);
@@ -182,7 +182,7 @@ fn an_operators_resource_gets_rid_of_the_secret_that_it_names_and_owns() {
 
 /// What one of a cycle owns goes when the cycle does, and keeps none of it.
 #[test]
-fn a_cycle_goes_with_what_its_members_own() {
+fn a_cycle_is_released_with_the_dependents_of_its_members() {
     let (x, y) = (part("x", "y"), part("y", "x"));
     let child = |owner, names| Thing { owners: vec![owner], held: false, ..part("z", names) };
     for (owner, names) in [(1, "x"), (1, "y"), (0, "y")] {
@@ -197,7 +197,7 @@ fn a_cycle_goes_with_what_its_members_own() {
 /// R5: a dependent with another owner stays and needs what it needs, so its
 /// use is no excuse; once that owner goes, too, all go.
 #[test]
-fn a_dependent_of_two_owners_goes_with_both_of_them() {
+fn a_dependent_of_two_owners_is_released_with_both() {
     let child = Thing { owners: vec![0, 1], held: false, ..part("child", "first") };
     let things = vec![part("first", ""), part("second", ""), child];
     terminates("two owners", &model(things.clone(), &[(0, false), (1, false)]));
@@ -238,7 +238,7 @@ fn h20_a_dependent_that_refuses_its_delete_keeps_the_owner_that_it_names() {
 
 /// R14: instances that are held back each other's CRD go with it.
 #[test]
-fn a_crd_goes_with_instances_that_name_each_other() {
+fn a_crd_is_released_with_instances_that_name_each_other() {
     let held = vec![part("x", "y"), part("y", "x")];
     let model = Deadlock { container: "parts", ..model(held, &[]) };
     terminates("a CRD", &model);
@@ -254,7 +254,7 @@ fn newcomers_made_for_ever_keep_nothing() {
 }
 
 #[test]
-fn a_namespace_goes_with_everything_that_is_held_in_it() {
+fn a_namespace_is_released_with_all_held_objects_in_it() {
     let things = vec![
         secret(),
         claim("c"),
