@@ -204,7 +204,7 @@ pub fn keeping_policies<'p>(
 
 fn protection<'p>(chain: OwnerReader<'p>, node: Node<'p>) -> Protection<'p> {
     let situation = chain.situation;
-    let applied = keeping_policies(&situation, ObjectFacts::of_node(node));
+    let applied = keeping_policies(situation, ObjectFacts::of_node(node));
     if applied.is_empty() {
         return Protection::Not(ReleaseReason::Unprotected);
     }

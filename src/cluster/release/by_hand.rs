@@ -37,9 +37,7 @@ pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Va
         gathered: None,
         lacks: None,
     };
-    confirm(&mut count, ROUNDS.into())
-        .await
-        .unwrap_or_else(|_| Count::Unknown(UnknownUse::TooManyRounds))
+    confirm(&mut count, ROUNDS.into()).await.unwrap_or(Count::Unknown(UnknownUse::TooManyRounds))
 }
 
 /// A count of who needs an object, with the rights of a person.
