@@ -42,9 +42,9 @@ fn what_is_quoted_is_what_belay_says() {
     for table in files("src/decide/tables", "yaml") {
         said.push_str(&std::fs::read_to_string(table).unwrap());
     }
-    // A string in Rust can continue on the next line, and escapes its quotes.
+    // A string in Rust can continue on the next line, and escapes its quotes. YAML doubles them.
     let lines = said.split("\\\n").map(str::trim_start).collect::<Vec<_>>();
-    let said = lines.concat().replace("\\\"", "\"");
+    let said = lines.concat().replace("\\\"", "\"").replace("''", "'");
     let blocks = page().blocks();
     let quoted = blocks.iter().filter(|block| block.language == "text");
     let quoted: Vec<&String> = quoted.flat_map(|block| &block.lines).collect();
