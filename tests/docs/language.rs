@@ -25,6 +25,7 @@ const COVERED: &[&str] = &[
     "tests/README.md",
     "tests/chart",
     "tests/docs",
+    HELP,
 ];
 
 /// The help of all commands, as an entry of [`COVERED`].
