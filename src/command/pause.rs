@@ -231,8 +231,8 @@ mod tests {
         let render =
             |format| begun.render(format, View { screen: Screen::pipe(), all: false }).unwrap();
         let text = render(Format::Table);
-        let first = "PAUSED: until 2027-01-15T08:00:00Z (30m) belay refuses nothing, in the whole \
-                     cluster";
+        let first =
+            "PAUSED: belay denies nothing in the whole cluster until 2027-01-15T08:00:00Z (30m)";
         assert_eq!(text.lines().next(), Some(first));
         assert!(text.contains("\npause pause-x by alice: INC-1234 [2J\n"), "{text}");
         assert!(text.ends_with("kubectl belay pause --end\n"), "{text}");

@@ -73,7 +73,7 @@ fn what_was_refused_before_a_time_is_left_out() {
     // It grows older, and for as long as it is asked for it is there.
     eventually("a time in which nothing was refused", LIMIT, || {
         let said = of("5s");
-        let nothing = said.stdout.starts_with("nothing was refused\n");
+        let nothing = said.stdout.starts_with("no denials\n");
         if said.code == 0 && nothing { Ok(()) } else { Err(format!("{said:?}").into()) }
     })
     .unwrap();

@@ -37,8 +37,8 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
         .unwrap();
     eventually("the words of the check", LIMIT, || {
         let refused = belay_as(&eve, &begin);
-        let says = "eve may not pause belay: it takes the RBAC verb pause on pauses.belay.dev; \
-                    next: ask somebody who has it";
+        let says = "eve may not pause belay: it takes the RBAC verb pause on pauses.belay.dev\n\
+                    hint: ask an administrator to grant it to";
         match refused.code == 1 && refused.stderr.contains(says) {
             true => Ok(()),
             false => Err(format!("{refused:?}").into()),
@@ -49,8 +49,11 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     kubectl(&plane, &["delete", "pauses", "--all"]);
     let begun = belay(&plane, &begin);
     assert_eq!(begun.code, 0, "{begun:?}");
-    assert!(begun.stdout.starts_with("PAUSED: until "), "{begun:?}");
-    assert!(begun.stdout.contains(" (10m) belay refuses nothing"), "{begun:?}");
+    assert!(
+        begun.stdout.starts_with("PAUSED: belay denies nothing in the whole cluster until "),
+        "{begun:?}"
+    );
+    assert!(begun.stdout.contains(" (10m)\n"), "{begun:?}");
     let stored = plane.api().list("pauses", "", "").unwrap();
     let [pause] = &stored[..] else { panic!("{stored:?}") };
     assert_eq!(pause["spec"]["reason"], "INC-1");
@@ -58,7 +61,9 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     // server begins to serve each new kind in its own time.
     eventually("the pause in the status", LIMIT, || {
         let status = belay(&plane, &["status"]);
-        match status.code == 1 && status.stdout.contains("PAUSED: until ") {
+        match status.code == 1
+            && status.stdout.contains("PAUSED: belay denies nothing in the whole cluster until ")
+        {
             true => Ok(()),
             false => Err(format!("{status:?}").into()),
         }
@@ -123,7 +128,10 @@ fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
     let described = kubectl(&plane, &["describe", "pause", name]);
     assert!(described.contains("nothing is refused in the whole cluster"), "{described}");
     let status = belay(&plane, &["status"]);
-    assert!(status.stdout.contains("PAUSED: until "), "{status:?}");
+    assert!(
+        status.stdout.contains("PAUSED: belay denies nothing in the whole cluster until "),
+        "{status:?}"
+    );
     // It is no denial itself.
     let denials = belay(&plane, &["denials"]).stdout;
     assert!(!denials.contains("has paused belay"), "{denials}");

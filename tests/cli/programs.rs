@@ -23,7 +23,7 @@ fn what_belay_does_not_hold_is_an_answer_and_no_error() {
     let text = belay(plane, &release);
     let line = said["lines"][0].as_str().unwrap();
     assert_eq!((text.code, text.stdout.as_str()), (1, ""), "{text:?}");
-    assert_eq!(text.stderr, format!("error: {line}\n"));
+    assert_eq!(text.stderr, format!("error: {}\n", line.replace("; next: ", "\nhint: ")));
 }
 
 #[test]

@@ -114,13 +114,13 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     let elsewhere = ["release", "--all", "--installation=ops/belay"];
     let refused = run(program(), stage.plane.kubeconfig(), &elsewhere, None).unwrap();
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.contains("next: --installation=belay/belay"), "{refused:?}");
+    assert!(refused.stderr.contains("hint: --installation=belay/belay"), "{refused:?}");
 
     // Nor for one that has no configurations while another belay lives.
     let elsewhere = ["release", "--all", "--installation=ops/guard"];
     let refused = run(program(), stage.plane.kubeconfig(), &elsewhere, None).unwrap();
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.contains("next: --installation=belay/belay"), "{refused:?}");
+    assert!(refused.stderr.contains("hint: --installation=belay/belay"), "{refused:?}");
     assert_eq!(stage.held().len(), 5);
 
     // What is in use keeps it waiting, and nothing else does.

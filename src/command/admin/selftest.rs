@@ -125,7 +125,7 @@ async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
         result = test.stages() => test.told(result),
         signal = interrupted() => {
             let left = if test.probe.take_away().await { "no objects remain" } else {
-                "its Event may be left, which the API server forgets by itself"
+                "its Event may remain and expires automatically"
             };
             Err(CommandError::Remote(format!("interrupted by {signal}; {left}")))
         }

@@ -232,7 +232,10 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     ("CASEname: '', ask: {delete: cm/a}, expect: {verdict: Deny}", "cases[0].name: it is empty"),
     ("CASEname: a, ask: {delete: cm/a}", "cases[0]: the field expect is missing"),
-    ("CASEname: a, ask: {delete: cm/a}, expect: {}", "cases[0].expect: the case expects nothing"),
+    (
+        "CASEname: a, ask: {delete: cm/a}, expect: {}",
+        "cases[0].expect: the case has no expectations",
+    ),
     (
         "CASEname: a, ask: {delete: cm/a}, expect: {verdct: Deny}",
         "cases[0].expect: there is no field verdct",
@@ -251,11 +254,11 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "CASEname: a, ask: {delete: cm/a}, expect: {blockers: []}",
-        "cases[0].expect: blockers names nobody",
+        "cases[0].expect: blockers is empty",
     ),
     (
         "CASEname: a, ask: {delete: cm/a}, expect: {held: true}",
-        "cases[0].expect: held is about what create",
+        "cases[0].expect: held applies to create",
     ),
     (
         "CASEname: a, ask: {}, expect: {verdict: Deny}",
@@ -292,10 +295,10 @@ const REFUSED: &[(&str, &str)] = &[
         "CASEname: a, ask: {finalize: cm/a}, expect: {verdict: Deny}",
         "only Namespaces are finalized",
     ),
-    ("CASEname: a, ask: {update: cm/a}, expect: {verdict: Deny}", "say what changes"),
+    ("CASEname: a, ask: {update: cm/a}, expect: {verdict: Deny}", "the case changes nothing"),
     (
         "CASEname: a, ask: {update: cm/a, patch: {}}, expect: {verdict: Deny}",
-        "nothing changes by this",
+        "the request changes nothing",
     ),
     (
         "CASEname: a, ask: {update: cm/a, strip: [x/y]}, expect: {verdict: Deny}",
@@ -352,7 +355,7 @@ fn cases_of_one_name_are_told_apart() {
     let case = "{name: a, ask: {delete: cm/a}, expect: {verdict: Deny}}";
     let text = format!("{HEAD}cases:\n- {case}\n- {case}\n");
     let said = tried(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
-    assert!(said.starts_with("t.yaml:6:10: cases[1].name: a case of this name stands"), "{said}");
+    assert!(said.starts_with("t.yaml:6:10: cases[1].name: another case has this name"), "{said}");
 }
 
 #[test]

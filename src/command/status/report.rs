@@ -439,7 +439,7 @@ mod tests {
             text(&report),
             "leader: belay-0\n\
              webhooks: validatingwebhookconfiguration/belay exists\n\
-             certificates: the serving certificate ends 1970-01-01T00:00:00Z (60d left)\n\
+             certificates: the serving certificate expires 1970-01-01T00:00:00Z (60d left)\n\
              POLICY   ACTION   READY   PROTECTED   HELD   DENIED         PROTECTS\n\
              kept     Warn     yes     40          38     3 (+2 would)   always, whileUsed\n  \
              unknown kinds: gadgets.test\n"
@@ -501,7 +501,7 @@ mod tests {
         assert_eq!(code(&report(vec![policy(&json!([]), 2)])), 1);
         let mut unled = report(vec![well()]);
         unled.leader = Leader::from_lease(&Ok::<_, ()>(None));
-        assert!(text(&unled).starts_with("leader: none; next: "));
+        assert!(text(&unled).starts_with("leader: none; check that "));
         assert_eq!(code(&unled), 1);
         let mut missing = report(vec![well()]);
         missing.configurations[0].present = false;
@@ -529,7 +529,11 @@ mod tests {
         }
         let mut silent = report(vec![well()]);
         silent.certificate = None;
-        assert!(text(&silent).contains("the leader does not say when"), "{}", text(&silent));
+        assert!(
+            text(&silent).contains("the expiry of the serving certificate is unknown"),
+            "{}",
+            text(&silent)
+        );
         assert_eq!(code(&silent), 0);
     }
 
@@ -545,7 +549,7 @@ mod tests {
         assert!(pause(1000).is_none());
         let mut report = report(vec![well()]);
         report.pauses.extend(pause(1060));
-        assert!(text(&report).contains("PAUSED: until 1970-01-01T00:17:40Z nothing is refused"));
+        assert!(text(&report).contains("PAUSED: belay denies nothing until 1970-01-01T00:17:40Z"));
         let json: Value =
             serde_json::from_str(&report.render(Format::Json, PIPE).unwrap()).unwrap();
         assert_eq!(json["kind"], "Status");

@@ -53,7 +53,7 @@ fn what_is_not_there_is_needed_all_the_same() {
     // Whoever can do without it does not need it.
     let weak = fed("used-by cm/colours -n shop --from -", PODS);
     assert_eq!(weak.code, 0, "{weak:?}");
-    assert!(weak.stdout.contains("nobody needs it  not there"), "{weak:?}");
+    assert!(weak.stdout.contains("no users  not there"), "{weak:?}");
     // What nobody names is a slip, and what is not there says of nothing that it
     // needs it.
     for line in ["used-by secret/other -n shop", "used-by secret/db-creds -n shop --reverse"] {

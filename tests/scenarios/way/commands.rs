@@ -35,8 +35,8 @@ fn who_may_not_approve_is_told_what_it_takes() {
     assert_eq!(
         refused.stderr,
         format!(
-            "belay: {name} may not approve-deletion of configmaps settings in namespace {ns}: it \
-             takes the RBAC verb approve-deletion; next: ask somebody who has it, or have an \
+            "error: {name} may not approve-deletion of configmaps settings in namespace {ns}: it \
+             takes the RBAC verb approve-deletion\nhint: ask somebody who has it, or have an \
              administrator bind the RBAC verb approve-deletion on configmaps in namespace {ns} to \
              {name}\n"
         )
@@ -214,7 +214,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     }
     let lost = release(admin, &[]);
     assert_eq!(lost.code, 3, "{lost:?}");
-    let next = "belay is not installed: the API server does not serve its kinds; next: belay admin \
+    let next = "belay is not installed: the API server does not serve its kinds\nhint: belay admin \
                 crds | kubectl apply -f -, and then the same again";
     assert!(lost.stderr.contains(next), "{lost:?}");
     let crds = std::process::Command::new(crate::program()).args(["admin", "crds"]).output();

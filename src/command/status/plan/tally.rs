@@ -154,8 +154,8 @@ mod tests {
             "namespaceSelector": {"matchLabels": {"tier": "prod"}}}]);
         for (spec, kind, metadata, held, why) in [
             (used.clone(), secret, shop.to_owned(), 1, ""),
-            (with("action", "Warn"), secret, shop.to_owned(), 0, "only warns"),
-            (with("action", "Audit"), secret, shop.to_owned(), 0, "only records"),
+            (with("action", "Warn"), secret, shop.to_owned(), 0, "action Warn"),
+            (with("action", "Audit"), secret, shop.to_owned(), 0, "action Audit"),
             (with("hold", "Never"), secret, shop.to_owned(), 0, "hold: Never"),
             (
                 json!({"targets": all, "protect": {"fromOrphaning": {}}}),
@@ -194,7 +194,7 @@ mod tests {
                 secret,
                 format!(r#"{shop}, "finalizers": ["belay.dev/hold"]"#),
                 0,
-                "only warns",
+                "action Warn",
             ),
             (
                 json!({"targets": place, "protect": {"whileUsed": {}}}),
