@@ -35,7 +35,7 @@ pub struct PolicyStatus {
     action: Action,
     /// The names of the enabled modes.
     protects: Vec<&'static str>,
-    /// Whether the API server sends requests about it to belay; absent if unknown.
+    /// Whether the API server sends requests about it to belay. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
     /// The number of protected objects.
@@ -254,7 +254,7 @@ pub struct StatusReport {
     pub pauses: Vec<PauseReport>,
     /// The webhook configurations.
     pub configurations: Vec<WebhookConfiguration>,
-    /// The certificate that the leader serves; absent if unknown.
+    /// The certificate that the leader serves. Absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Expiry>,
     /// The CA in the webhook configurations; of several, the first to expire. Absent if there
