@@ -30,7 +30,7 @@ async fn sweep_regularly(context: &Context) {
             tracing::warn!(
                 approval,
                 %error,
-                "an expired approval could not be taken away; it is tried again, and check that \
+                "cannot delete an expired approval; belay retries. Check that \
                  belay's account may get what it covers and delete deletionapprovals"
             );
         }
@@ -70,7 +70,7 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String
             }
         };
         match within(delete).await {
-            Ok(true) => tracing::info!(approval = approval.name, "expired approval taken away"),
+            Ok(true) => tracing::info!(approval = approval.name, "deleted an expired approval"),
             // Another client has deleted or replaced it.
             Ok(false) => {}
             Err(error) => drop(first.get_or_insert((approval.name, error))),

@@ -44,7 +44,7 @@ pub async fn run(context: Context) {
                 if backoff.is_first() {
                     tracing::warn!(
                         %error,
-                        "the Event about a pause was not written; it is tried again"
+                        "cannot write the Event about a pause; belay retries"
                     );
                 }
                 due = Instant::now() + backoff.next();
@@ -72,9 +72,9 @@ fn log(running: Option<&Pause>) {
             pause = pause.name,
             by = pause.by,
             until = pause.until(),
-            "PAUSED: nothing is refused in the whole cluster, and every policy only records"
+            "PAUSED: belay denies nothing in the whole cluster; policies only record"
         ),
-        None => tracing::warn!("no pause is in force any more: policies refuse again"),
+        None => tracing::warn!("the pause has ended; belay enforces its policies again"),
     }
 }
 
@@ -86,16 +86,15 @@ fn event(context: &Context, pause: &Pause, begins: bool, now: Timestamp) -> Even
             format!("{expires:x}"),
             "Paused",
             format!(
-                "{by} has paused belay: until {} nothing is refused in the whole cluster, and \
-                 every policy only records; To end the pause: kubectl belay pause --end",
+                "{by} has paused belay. belay denies nothing in the whole cluster until {}. To end the pause: kubectl belay pause --end",
                 pause.until()
             ),
         ),
         false => (
             "ended".to_owned(),
             "PauseEnded",
-            "belay enforces its policies again; what went through meanwhile: kubectl \
-             belay denials --would"
+            "belay enforces its policies again. To list the requests that it would have denied: \
+             kubectl belay denials --would"
                 .to_owned(),
         ),
     };

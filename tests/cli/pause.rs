@@ -126,7 +126,7 @@ fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
     let name = begun.stdout.lines().find_map(|line| line.strip_prefix("pause ")).unwrap();
     let name = name.split(' ').next().unwrap();
     let described = kubectl(&plane, &["describe", "pause", name]);
-    assert!(described.contains("nothing is refused in the whole cluster"), "{described}");
+    assert!(described.contains("belay denies nothing in the whole cluster"), "{described}");
     let status = belay(&plane, &["status"]);
     assert!(
         status.stdout.contains("PAUSED: belay denies nothing in the whole cluster until "),

@@ -97,7 +97,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     for replica in [0, 1] {
         assert!(world.belay.replicas[replica].sum("belay_failed_watches", &[]) > 0.5);
         let log = world.belay.replicas[replica].process.log();
-        let broken = |line: &str| line.contains("a watch is broken") && line.contains("\"things.");
+        let broken = |line: &str| line.contains("a watch has failed") && line.contains("\"things.");
         assert!(log.lines().any(broken), "{log}");
     }
 

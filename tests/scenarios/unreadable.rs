@@ -84,7 +84,7 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
     apply(plane, &ns, spec, "Forbidden", said);
     failed_watches(1.0);
-    logged(belay, &["a watch is broken", "\"secrets\"", "secrets is forbidden: "]).unwrap();
+    logged(belay, &["a watch has failed", "\"secrets\"", "secrets is forbidden: "]).unwrap();
 
     // Whether a Secret is in the Namespace cannot be known, so it stays.
     let denied = jane.delete(&[&format!("namespace/{ns}"), "--dry-run=server"]).failure().unwrap();

@@ -163,8 +163,7 @@ impl Follower for Driver<'_> {
     const NOT_WATCHED: &'static str = "the Secret with the certificate cannot be watched; what \
                                        was read last stays in use; check that belay's account \
                                        may get, list and watch it";
-    const NOT_CHANGED: &'static str =
-        "the certificate cannot be made or rotated; belay tries again";
+    const NOT_CHANGED: &'static str = "cannot create or rotate the certificate; belay retries";
 
     fn apply(&mut self, secret: Option<Secret>) {
         self.secret = secret;
@@ -188,7 +187,7 @@ impl Follower for Driver<'_> {
                 tracing::error!(
                     error,
                     secret = self.name,
-                    "the certificate in the Secret cannot be used; the last good one stays in use"
+                    "the certificate in the Secret is unusable; the last valid one stays in use"
                 );
             }
         }

@@ -44,7 +44,7 @@ pub async fn apply(
             // Another client has changed it: read it again.
             Err(Written::Meanwhile) if tries > 0 => tries -= 1,
             Err(Written::Meanwhile) => {
-                let why = ApiError::Other("somebody else keeps writing it".to_owned());
+                let why = ApiError::Other("another client keeps writing it".to_owned());
                 return Err(crd_error("write", crd_name(wanted), why));
             }
             Err(Written::Not(error)) => return Err(crd_error("write", crd_name(wanted), error)),

@@ -164,7 +164,7 @@ impl EffectiveRules {
                     if self.problems.get(name) != Some(&problems) {
                         tracing::warn!(
                             policy = name,
-                            "this policy cannot be used as it is written; its status says why, and what was in effective before stays"
+                            "this policy is invalid; see its status. The last valid version stays in force"
                         );
                         self.problems.insert(name.clone(), problems);
                     }
@@ -197,7 +197,11 @@ impl EffectiveRules {
                 }
                 Ok(_) => {}
                 Err(why) => {
-                    tracing::warn!(relation = name, why, "this Relation cannot be used");
+                    tracing::warn!(
+                        relation = name,
+                        why,
+                        "this Relation is invalid; the last valid version stays in force"
+                    );
                 }
             }
         }

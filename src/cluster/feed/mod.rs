@@ -104,7 +104,7 @@ impl Conditions {
         };
         conditions.written.set(true);
         conditions.loaded.explain("they have not been read yet");
-        conditions.synced.explain("the API server has not own_objects which kinds it serves");
+        conditions.synced.explain("the API server has not reported which kinds it serves");
         conditions
     }
 }

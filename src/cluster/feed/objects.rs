@@ -246,7 +246,7 @@ impl Sink for ObjectSink {
             tracing::warn!(
                 resource,
                 %error,
-                "a watch is broken; it is tried again"
+                "a watch has failed; belay retries"
             );
         }
         let forbidden = matches!(error, ApiError::Forbidden(_));

@@ -166,7 +166,7 @@ impl Feed {
         let rules = match Rules::load(&kinds, &relations, policies, self.identities.clone()) {
             Ok(rules) => rules,
             Err(error) => {
-                return tracing::error!(%error, "the rules cannot be compiled; the last good ones stay");
+                return tracing::error!(%error, "cannot compile the rules; the last valid ones stay in force");
             }
         };
         let mut world = self.context.world.write();

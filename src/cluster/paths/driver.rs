@@ -98,7 +98,7 @@ impl Follower for Driver {
                                        tokens stay in use; check that belay's account may list \
                                        and watch it";
     const NOT_CHANGED: &'static str =
-        "cannot write the Secret with the webhook path; belay tries again";
+        "cannot write the Secret with the webhook path; belay retries";
 
     fn apply(&mut self, secret: Option<Secret>) {
         let content = content::read(secret.as_ref());
