@@ -60,7 +60,7 @@ async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandErr
 /// Why an approval does not count for a policy of its object; none: it does,
 /// or the object could not be read.
 async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
-    let ObjectRef { group, resource, namespace, name } = &approval.object;
+    let ObjectRef { group, resource, namespace, name, .. } = &approval.object;
     let (kind, place) = {
         let world = snapshot.context.world.read();
         let kinds = &world.graph.kinds;

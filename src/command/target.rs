@@ -172,7 +172,7 @@ pub async fn add_object(
     object_ref: &ObjectRef,
     json: &Value,
 ) -> Option<Place> {
-    let ObjectRef { group, resource, namespace, name } = object_ref;
+    let ObjectRef { group, resource, namespace, name, .. } = object_ref;
     let (kind, namespaces) = {
         let kinds = &snapshot.context.world.read().graph.kinds;
         (kinds.find_resource(group, resource), kinds.find("", "Namespace"))
@@ -198,7 +198,7 @@ impl TargetObject {
     /// The place of the object in a snapshot. The caller holds the guard of the world: a second
     /// one would wait for a writer that waits for the first.
     pub fn place(&self, world: &World) -> Option<Place> {
-        let ObjectRef { group, resource, namespace, name } = &self.object_ref;
+        let ObjectRef { group, resource, namespace, name, .. } = &self.object_ref;
         let kind = world.graph.kinds.find_resource(group, resource)?;
         Some((kind, namespace.clone(), name.clone()))
     }

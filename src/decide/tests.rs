@@ -331,7 +331,9 @@ fn read(read: &LiveRead) -> String {
         format!("{resource}{dot}{group}")
     };
     match read {
-        LiveRead::Object(crate::objects::ObjectRef { group, resource, namespace, name }) => {
+        LiveRead::Object(crate::objects::ObjectRef {
+            group, resource, namespace, name, ..
+        }) => {
             format!("get {} {namespace}/{name}", dotted(group, resource))
         }
         LiveRead::List { group, resource, namespace, first } => {

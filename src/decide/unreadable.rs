@@ -73,7 +73,7 @@ pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
 /// A description of a read, with names as kubectl prints them.
 fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
     let (group, resource, namespace, name) = match read {
-        LiveRead::Object(ObjectRef { group, resource, namespace, name }) => {
+        LiveRead::Object(ObjectRef { group, resource, namespace, name, .. }) => {
             (group, resource, namespace, format!(" {name}"))
         }
         LiveRead::List { group, resource, namespace, .. } => {

@@ -32,7 +32,9 @@ mod tests;
 pub use count::{
     Count, PASS_STEPS, ReleaseReason, UnknownUse, as_released, count, keeping_policies,
 };
-pub use patch::{HoldRemoval, TOKEN, TargetState, TokenWrite};
+#[cfg(test)]
+pub use patch::TOKEN;
+pub use patch::{HoldRemoval, TargetState, TokenWrite};
 pub use plan::{Plan, Wanted, hold_want, plan, plan_patch, policies_wanting_hold, wants_hold};
 pub use protocol::{Answer, End, Input, Limits, Output, Waiting};
 pub use release::{ROUNDS, Release};

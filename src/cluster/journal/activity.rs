@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, shortened};
 use crate::decide::Decision;
-use crate::objects::{ObjectRef, full_name};
 use crate::policy::Source;
 use crate::policy::api::{LastDay, Recent};
 

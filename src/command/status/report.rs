@@ -294,7 +294,7 @@ impl Report for StatusReport {
             || !self.pauses.is_empty()
             || self.configurations.iter().any(|configuration| !configuration.present)
             || self.policies.iter().any(|policy| policy.wrong)
-            || self.certificate.iter().chain(&self.authority).any(CertificateExpiry::is_soon);
+            || self.certificate.iter().chain(&self.authority).any(Expiry::is_soon);
         match (wrong, self.not_read.is_empty()) {
             (true, _) => 1,
             (false, false) => 3,

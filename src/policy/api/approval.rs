@@ -74,7 +74,7 @@ pub struct TargetRef {
 impl TargetRef {
     /// The object under this identity.
     pub fn new(object: &ObjectRef, uid: &str) -> Self {
-        let ObjectRef { group, resource, namespace, name } = object.clone();
+        let ObjectRef { group, resource, namespace, name, .. } = object.clone();
         Self { group, resource, namespace, name, uid: uid.to_owned() }
     }
 
