@@ -416,7 +416,7 @@ async fn h03_an_object_that_does_not_exist_is_read_before_anything_that_uses_it(
     };
     let asked = unknown().ask(failed).await;
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
-    assert!(asked.said().contains("objects of kind ConfigMap: the moon is full"));
+    assert!(asked.said().contains("belay can't read the object: the moon is full"));
     assert!(!asked.said().contains("a/p"), "{}", asked.said());
 }
 

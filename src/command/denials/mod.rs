@@ -274,8 +274,8 @@ fn of_status(target: &str, kinds: &Kinds) -> Object {
     Object::of(&ObjectRef::parse_display(target), kinds)
 }
 
-/// Whether a status and an Event are about the same object. If the message of an Event
-/// does not contain the plural, the kind is compared, because most plurals begin with it.
+/// Whether a status and an Event are about the same object. An Event has the
+/// kind and no plural, so an unknown kind is compared with the start of the plural.
 fn is_same(status: &str, event: &str) -> bool {
     let [status, event] = [status, event].map(ObjectRef::parse_display);
     let stem = event.resource.strip_suffix('y').unwrap_or(&event.resource);
@@ -295,22 +295,24 @@ fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Option<Denial>
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (kind, namespace) = (text(&involved.kind), text(&involved.namespace));
     let name = text(&involved.name);
-    // A message that begins with the object contains its plural, as the status does.
-    let plural =
-        message.split_once(' ').filter(|(_, rest)| rest.starts_with(&format!("\"{name}\"")));
-    let resource = plural.map_or(kind.to_lowercase(), |(plural, _)| plural.to_owned());
-    let target = ObjectRef::new(("", &resource), &namespace, &name).to_string();
     let group = split_api_version(involved.api_version.as_deref().unwrap_or_default()).0;
-    let object = match (kinds.find(group, &kind), plural) {
-        (Some(known), _) => Object::of_kind(kinds.info(known), &namespace, &name),
-        (None, Some(_)) => Object { kind, ..of_status(&target, kinds) },
-        (None, None) => Object::of_unknown(&kind, &namespace, &name),
+    let (target, object) = match kinds.find(group, &kind).map(|kind| kinds.info(kind)) {
+        Some(info) => {
+            (ObjectRef::of_kind(info, &namespace, &name), Object::of_kind(info, &namespace, &name))
+        }
+        // The plural is unknown. kubectl and belay accept the kind in lower case as well.
+        None => {
+            let target = ObjectRef::new((group, &kind.to_lowercase()), &namespace, &name);
+            let (group, typed) = (group.to_owned(), target.arguments());
+            let object = Object::of_unknown(&kind, &namespace, &name);
+            (target, Object { group, typed, ..object })
+        }
     };
     Some(Denial {
         time,
         ago: asked.ago(time),
         object: object.with_uid(&text(&involved.uid)),
-        target,
+        target: target.to_string(),
         verdict: "Deny".to_owned(),
         subject: None,
         policies: Vec::new(),
