@@ -108,7 +108,7 @@ fn the_table_has_the_sums_of_each_policy() {
     };
     assert_eq!(
         said.render(Format::Table, PIPE).unwrap(),
-        "AGE   VERDICT   OBJECT              USER      MESSAGE\n\
+        "AGE   VERDICT   OBJECT              USER    MESSAGE\n\
          2m    denied    configmaps shop/a   alice   configmaps shop/a is protected (2 times)\n\
          policy kept, whole cluster, last 24h: 12 denied, 3 would be denied, 0 held\n\
          not read: events: forbidden\n"
