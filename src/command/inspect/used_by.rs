@@ -64,7 +64,8 @@ pub struct UsedBy {
     weaker: usize,
     /// The number of objects that would be deleted with it: its content and its dependents.
     /// They are not users.
-    count_cascaded: usize,
+    #[serde(rename = "goesAlong")]
+    cascaded: usize,
     /// Failed reads. The list may be incomplete.
     not_read: Vec<NotRead>,
     /// The same as a person reads it.
@@ -125,7 +126,7 @@ async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
         reverse,
         uses: walk.uses,
         weaker: walk.weaker,
-        count_cascaded: count_cascaded(&inspection.graph, target),
+        cascaded: count_cascaded(&inspection.graph, target),
         not_read: inspection.not_read.clone(),
         tree,
         exit_code: match (reverse, needed, unknown) {
@@ -346,16 +347,16 @@ impl Report for UsedBy {
 impl UsedBy {
     /// An object without users can still have content.
     fn cascaded_text(&self, screen: Screen) -> String {
-        if self.reverse || self.count_cascaded == 0 {
+        if self.reverse || self.cascaded == 0 {
             return String::new();
         }
-        let objects = if self.count_cascaded == 1 { "object" } else { "objects" };
+        let objects = if self.cascaded == 1 { "object" } else { "objects" };
         let least = if self.not_read.is_empty() { "" } else { "at least " };
-        let Self { object, count_cascaded, .. } = self;
+        let Self { object, cascaded, .. } = self;
         let next = format!("kubectl belay impact {}", object.label(""));
         screen.paragraph(
             0,
-            &format!("{least}{count_cascaded} {objects} would go with it; next: {next}"),
+            &format!("{least}{cascaded} {objects} would be deleted as well; next: {next}"),
         )
     }
 }

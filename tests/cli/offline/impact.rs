@@ -76,7 +76,7 @@ fn a_kind_that_nobody_knows_leaves_the_rest_of_a_manifest_its_answer() {
     let said = fed("impact -f - --from .", &format!("{colours}{MONITOR}"));
     // Nobody can tell of all that is named whether it may go.
     assert_eq!((said.code, said.stderr.as_str()), (3, ""), "{said:?}");
-    assert!(said.stdout.starts_with("DELETE configmap/colours -n shop   UNKNOWN   some of it"));
+    assert!(said.stdout.starts_with("DELETE configmap/colours -n shop   UNKNOWN   some targets"));
     let says = "not read    servicemonitor.monitoring.coreos.com/web -n shop (neither Kubernetes \
         nor the files have a kind \"ServiceMonitor\"; kubectl api-resources lists the kinds): the \
         counts are lower bounds\n";

@@ -54,7 +54,7 @@ fn that_nothing_is_removed_is_one_sentence_and_takes_no_cluster() {
     // The same in other words: -n says the namespace that one of them says.
     let old = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n";
     let other = fed("impact --removed - ../change/new -n shop --from ../change/new", old);
-    assert_eq!((other.code, other.stdout.as_str()), (0, "nothing is removed\n"), "{other:?}");
+    assert_eq!((other.code, other.stdout.as_str()), (0, "no objects are removed\n"), "{other:?}");
     let elsewhere = fed("impact --removed - ../change/new -n test --from ../change/new", old);
     assert!(elsewhere.stdout.starts_with("DELETE deployment/web -n shop   "), "{elsewhere:?}");
 }
