@@ -195,12 +195,14 @@ fn judge_owner_changes<'a>(
     if old.metadata.owner_references == new.metadata.owner_references {
         return;
     }
-    let by_control_plane = situation.policies.identities.is_control_plane(&review.user.name);
+    let identities = &situation.policies.identities;
+    let by_control_plane = identities.is_control_plane(&review.user.name);
+    let by_collector = identities.is_garbage_collector(&review.user.name);
     let [had, has] = [old, new].map(|object| object.metadata.owner_references.len());
     if had.max(has) > MOST_LIST_ENTRIES {
         // The garbage collector only removes references that keep nothing.
-        if !by_control_plane || has >= had {
-            judge_many_owner_changes(judgement, target, by_control_plane);
+        if !by_collector || has >= had {
+            judge_many_owner_changes(judgement, target, by_collector);
         }
         return;
     }
@@ -226,9 +228,10 @@ fn judge_owner_changes<'a>(
     let keeping = after.iter().filter(|claim| matches!(of(claim), OwnerState::Solid(_)));
     let keeping: Vec<_> = keeping.collect();
     let kept = !keeping.is_empty();
-    // The control plane replaces owners, such as a StatefulSet by one of its Pods. Other
-    // users may have added the remaining owner for this purpose.
-    if !kept || !by_control_plane {
+    // The StatefulSet controller replaces the StatefulSet as the owner of a claim by a
+    // Pod. Users may have added the remaining owner for this purpose.
+    let replaces = by_collector || (by_control_plane && is_claim(target));
+    if !kept || !replaces {
         let unread = gone.iter().filter(|claim| matches!(of(claim), OwnerState::Unresolved));
         let unread: Vec<_> = unread.filter_map(|claim| unread_owner(&situation, claim)).collect();
         if unread.len() > MOST_OWNERS_READ {
@@ -270,9 +273,9 @@ fn judge_owner_changes<'a>(
 fn judge_many_owner_changes<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
-    by_control_plane: bool,
+    by_collector: bool,
 ) {
-    if !by_control_plane {
+    if !by_collector {
         refuse_unknown_owners(judgement, target, &format!("more than {MOST_LIST_ENTRIES}"));
     }
     judgement.allow_no_hold();
@@ -357,13 +360,28 @@ fn unread_owner(situation: &Situation<'_>, claim: &OwnerClaim<'_>) -> Option<Liv
     situation.is_unread(&read).then_some(read)
 }
 
-/// Whether the reference is that of a PersistentVolumeClaim to a StatefulSet that is not
-/// Terminating: persistentVolumeClaimRetentionPolicy may ask for its removal.
-fn is_retained(target: &Item<'_>, owner: &Item<'_>) -> bool {
-    let is = |item: &Item<'_>, kind| (item.facts.group, item.facts.resource) == kind;
-    !owner.is_terminating()
-        && is(owner, ("apps", "statefulsets"))
-        && is(target, ("", "persistentvolumeclaims"))
+fn is_claim(item: &Item<'_>) -> bool {
+    (item.facts.group, item.facts.resource) == ("", "persistentvolumeclaims")
+}
+
+/// Whether persistentVolumeClaimRetentionPolicy may ask for the removal of this owner of a
+/// PersistentVolumeClaim: a StatefulSet that is not Terminating, or a Pod that is absent or
+/// Terminating.
+fn is_retained(
+    situation: &Situation<'_>,
+    target: &Item<'_>,
+    claim: &OwnerClaim<'_>,
+    owner: Option<Node<'_>>,
+) -> bool {
+    let stays = owner.is_some_and(|owner| !owner.is_terminating());
+    let orphans = owner.is_some_and(Node::orphans_dependents);
+    let Some(kind) = claim.kind.filter(|_| is_claim(target)) else { return false };
+    let info = situation.graph.kinds.info(kind);
+    match (&*info.group, &*info.kind) {
+        ("apps", "StatefulSet") => stays,
+        ("", "Pod") => !stays && !orphans,
+        _ => false,
+    }
 }
 
 /// Checks the removal of one owner reference. `still_kept`: another owner keeps the
@@ -375,8 +393,11 @@ fn judge_owner_removal<'a>(
     claim: &OwnerClaim<'a>,
 ) {
     let situation = judgement.situation;
-    let by_control_plane =
-        situation.policies.identities.is_control_plane(&judgement.review.user.name);
+    let identities = &situation.policies.identities;
+    let user = &judgement.review.user.name;
+    // Other controllers may act on a copy of the owner that is older than its deletion.
+    let by_collector = identities.is_garbage_collector(user);
+    let by_control_plane = identities.is_control_plane(user);
     let orphaning = |applied: &&AppliedPolicy<'_>| applied.policy.modes.from_orphaning;
     let refusing: Vec<_> = applied.iter().filter(orphaning).collect();
     let refuse = |judgement: &mut Judgement<'a>, owner: ObjectName| {
@@ -386,10 +407,11 @@ fn judge_owner_removal<'a>(
         }
     };
     let owner: Node<'a> = match owner_state(&situation, target.facts.namespace, claim) {
-        // The garbage collector deletes an object whose owners are all absent. Only the
-        // control plane may prevent that.
+        // The garbage collector deletes an object whose owners are all absent. No other
+        // subject may prevent that.
         OwnerState::Absent => {
-            let kind = claim.kind.filter(|_| !still_kept && !by_control_plane);
+            let retained = by_control_plane && is_retained(&situation, target, claim, None);
+            let kind = claim.kind.filter(|_| !still_kept && !by_collector && !retained);
             if let Some(kind) = kind {
                 let info = situation.graph.kinds.info(kind);
                 let object = ObjectRef::of_kind(info, claim.namespace, claim.name);
@@ -409,17 +431,18 @@ fn judge_owner_removal<'a>(
         OwnerState::Waiting(owner) | OwnerState::Solid(owner) => owner,
     };
     // An owner that is deleted in another way deletes its dependents, or has orphaned
-    // them, and the control plane knows which. Other users could keep it Terminating with
-    // a finalizer.
-    let orphans = owner.orphans_dependents() || !owner.is_terminating();
-    let owner_item = Item::of_node(&situation, owner);
-    if by_control_plane && (!orphans || is_retained(target, &owner_item)) {
+    // them, and the garbage collector knows which. Other users could keep it Terminating
+    // with a finalizer.
+    let ends = owner.is_terminating() && !owner.orphans_dependents();
+    let retained = by_control_plane && is_retained(&situation, target, claim, Some(owner));
+    if (by_collector && ends) || retained {
         return;
     }
+    let owner_item = Item::of_node(&situation, owner);
     let policies: Vec<_> = refusing.iter().map(|applied| applied.policy).collect();
-    // An approval of the owner with scope Content covers this as well. The control plane
-    // completes a deletion that belay decided about when the owner was deleted.
-    let yes = match by_control_plane {
+    // An approval of the owner with scope Content covers this as well. The garbage
+    // collector completes a deletion that belay decided about when the owner was deleted.
+    let yes = match by_collector {
         true => sufficient_approvals(&situation, &owner_item, &policies, ExemptionRecords::Itself),
         false => sufficient_approvals(&situation, target, &policies, ExemptionRecords::Ignored),
     };

@@ -6,6 +6,9 @@ use crate::objects::Text;
 /// Service accounts are known to the API server by names that begin so.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
+/// The service account of the garbage collector.
+const GARBAGE_COLLECTOR: &str = "generic-garbage-collector";
+
 /// Somebody who asks: the name and the groups that authentication gave.
 #[derive(Debug, Clone, Copy)]
 pub struct Person<'a> {
@@ -101,6 +104,13 @@ impl Identities {
             || account(user).is_some_and(|(namespace, name)| {
                 namespace == "kube-system" && controllers.contains(&name)
             })
+    }
+
+    /// Whether this is the garbage collector. If all controllers have the same name, each
+    /// of them counts as the garbage collector.
+    pub fn is_garbage_collector(&self, user: &str) -> bool {
+        self.is_control_plane(user)
+            && account(user).is_none_or(|(_, name)| name == GARBAGE_COLLECTOR)
     }
 
     /// Whether this is a part of the control plane.
