@@ -287,8 +287,8 @@ impl HoldPlace {
 /// The HTTP code of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// 403. All clients treat this code as a denial and print the message; they do not
-    /// for 404, 405 and 409.
+    /// All clients treat 403 as a denial and print the message. They do not do so for
+    /// other codes, such as 404 and 409.
     Forbidden,
     /// 429. `kubectl drain` retries after this code.
     TooManyRequests,

@@ -16,8 +16,9 @@ use crate::objects::{Metadata, Object, ObjectRef, Text};
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(super) const KIND: &str = "AdmissionReview";
 
-/// What a body turned out to be.
+/// A parsed body.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "an unreadable review is rare and is not stored")]
 pub enum Parsed<'a> {
     /// A review, fully read.
     Review(Box<Review<'a>>),

@@ -17,8 +17,11 @@ use crate::objects::{ApiError, KindId, Uid};
 pub struct OwnerReads {
     /// How long an answer is used: many objects have the same owner.
     fresh: Duration,
-    answers: Mutex<HashMap<Place, (Instant, Result<(), ApiError>)>>,
+    answers: Mutex<HashMap<Place, OwnerAnswer>>,
 }
+
+/// When an owner was read, and the error if that failed.
+type OwnerAnswer = (Instant, Result<(), ApiError>);
 
 /// An owner or Namespace of an object.
 struct Above {

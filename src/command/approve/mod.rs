@@ -181,11 +181,9 @@ async fn policies_to_satisfy(
     content: bool,
 ) -> Vec<Policy> {
     let mut sources = Vec::new();
-    if content {
-        if let Ok(verdict) = verdict_on_delete(target, snapshot).await {
-            let along = verdict.blockers.into_iter().filter(|blocker| blocker.is_content);
-            sources.extend(along.flat_map(|blocker| blocker.policies));
-        }
+    if content && let Ok(verdict) = verdict_on_delete(target, snapshot).await {
+        let along = verdict.blockers.into_iter().filter(|blocker| blocker.is_content);
+        sources.extend(along.flat_map(|blocker| blocker.policies));
     }
     let world = snapshot.context.world.read();
     if let Some(node) = world.graph.object_of(&target.object_ref) {

@@ -273,7 +273,7 @@ impl CauseReport {
         let (user, through, field_path) = match because {
             Cause::User { root, through, path } => (
                 Some(Object::named(root)),
-                through.as_ref().map(|through| Object::named(through)),
+                through.as_ref().map(Object::named),
                 Some(path.clone()).filter(|path| !path.is_empty()),
             ),
             _ => (None, None, None),
