@@ -326,7 +326,7 @@ mod tests {
             ready(&good, &registered(None, &["ValidatingWebhookConfiguration/belay"]), None);
         assert!(missing.message.starts_with("ValidatingWebhookConfiguration/belay does not exist"));
         let holds = ready(&good, &registered(None, &["MutatingWebhookConfiguration/belay"]), None);
-        assert!(holds.message.contains("so nothing new gets a hold"), "{}", holds.message);
+        assert!(holds.message.contains("so new objects get no hold"), "{}", holds.message);
         let pause = Pause {
             name: "p".into(),
             by: "carol".into(),
@@ -413,7 +413,7 @@ mod tests {
         });
         let finding = holding("p", &progress);
         assert_eq!((finding.status, finding.reason), ("False", "Refused"));
-        let says = "; the API server refuses it for 2, and belay tries again every minute: \
+        let says = "; the API server refuses the hold for 2 objects, and belay retries every minute: \
                     configmaps shop/big: the API server answers 413: too large";
         assert!(finding.message.ends_with(says), "{}", finding.message);
         progress.refused = None;
@@ -421,7 +421,7 @@ mod tests {
         progress.none_on = vec!["pods".to_owned(), "nodes".to_owned()];
         let finding = holding("p", &progress);
         assert_eq!((finding.status, finding.reason), ("True", "InPlace"));
-        assert!(finding.message.contains("puts none on pods, nodes, where"), "{}", finding.message);
+        assert!(finding.message.contains("adds none to pods, nodes, where"), "{}", finding.message);
     }
 
     #[test]
@@ -454,15 +454,14 @@ mod tests {
         assert_eq!((finding.status, finding.reason), ("False", "TooManyObjects"));
         assert_eq!(
             finding.message,
-            "3 of 19003 objects have the hold; 12000 configmaps lack it, more than the 5000 that \
-             may get it late, 7000 secrets lack it, more than the limit of 5000, so \
-             none of these does; what is made from now on gets it; next: narrow the policy, or \
-             kubectl annotate --overwrite deletionpolicy all-settings \
+            "3 of 19003 objects have the hold; 12000 configmaps lack it, more than the limit \
+             of 5000, 7000 secrets lack it, more than the limit of 5000, so only new objects get it. To \
+             continue, narrow the policy, or run: kubectl annotate --overwrite deletionpolicy all-settings \
              belay.dev/backfill-max-objects=12000"
         );
         let many = (0..7).map(|n| Stopped { resource: format!("k{n}"), missing: 9, limit: 1 });
         let many = Holding { stopped: many.collect(), ..Holding::default() };
-        assert!(holding("p", &many).message.contains("so it is with 2 more kinds"));
+        assert!(holding("p", &many).message.contains(", and 2 more kinds"));
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn the_table_has_the_sums_of_each_policy() {
         |would| Denials { items: Vec::new(), policies: Vec::new(), not_read: Vec::new(), would };
     assert_eq!(nothing(false).exit_code(), 0);
     let text = |would| nothing(would).text(PIPE);
-    assert_eq!(text(false), "nothing was refused\n");
+    assert_eq!(text(false), "no denials\n");
     assert_eq!(text(true), "no allowed request would have been denied\n");
     let json = said.render(Format::Json, PIPE).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
