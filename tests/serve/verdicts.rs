@@ -85,7 +85,7 @@ fn each_question_arrives_and_is_answered() {
     assert_eq!(answer["status"]["reason"], "FinalizerGuarded", "{answer}");
     assert_eq!(answer["status"]["code"], 403);
 
-    // Something else changes: it is put back where it was, with a warning.
+    // Something else changes: belay restores the hold at its index, with a warning.
     let put = claim(json!(["a.dev/x"]), "other");
     let answer = ask(
         &belay,
@@ -100,8 +100,8 @@ fn each_question_arrives_and_is_answered() {
     let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
     json_patch::patch(&mut patched, &patch).unwrap();
     assert_eq!(patched["metadata"]["finalizers"], held());
-    assert!(answer["warnings"][0].as_str().unwrap().contains("put back"), "{answer}");
-    assert_eq!(answer["auditAnnotations"]["hold"], "put back");
+    assert!(answer["warnings"][0].as_str().unwrap().contains("belay restored the finalizer"), "{answer}");
+    assert_eq!(answer["auditAnnotations"]["hold"], "restored");
 
     // In use, and the audit log says which policy.
     let answer = ask(
