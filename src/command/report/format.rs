@@ -13,9 +13,9 @@ pub enum Format {
     Json,
     /// The same as YAML
     Yaml,
-    /// For people who read it on a pull request
+    /// For a comment on a pull request
     Markdown,
-    /// For what runs tests: JUnit's XML
+    /// For CI systems: JUnit XML
     Junit,
 }
 
@@ -33,7 +33,7 @@ impl Format {
 /// The options that say how an answer is written.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct OutputArguments {
-    /// How the answer is written
+    /// The output format
     #[arg(
         short,
         long,
@@ -44,7 +44,7 @@ pub struct OutputArguments {
     )]
     pub output: Format,
 
-    /// Leave nothing out of long lists
+    /// Print long lists completely
     #[arg(long)]
     pub all: bool,
 }
