@@ -121,7 +121,7 @@ fn what_belay_holds_is_told_with_for_whom() {
     let strip = "[{\"op\": \"remove\", \"path\": \"/metadata/finalizers/0\"}]";
     let patch = ["patch", "configmap", "settings", "-n", &ns, "--type=json", "-p", strip];
     let refused = plane.kubectl(&patch).unwrap().failure().unwrap();
-    assert!(refused.contains("belay.dev/hold is not taken off"), "{refused}");
+    assert!(refused.contains("only belay may remove the finalizer belay.dev/hold"), "{refused}");
     let all = causes(plane, &["-n", &ns], &object, "Refused");
     let order: Vec<&Value> = all.iter().map(|one| &one["cause"]).collect();
     assert_eq!(order, ["Refused", "HeldByBelay"], "{all:?}");

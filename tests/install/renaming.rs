@@ -58,7 +58,7 @@ fn s29_a_changed_finalizer_name_migrates() {
     assert_eq!(finalizers(&shop, "secret/password"), FORMER);
     let strip = r#"{"metadata":{"finalizers":null}}"#;
     let refused = ["patch", "secret", "password", "--type=merge", "-p", strip];
-    shop.is_refused(&refused, "is not taken off");
+    shop.is_refused(&refused, "only belay may remove the finalizer");
     shop.kubectl(&["delete", "deployment", "web"]);
     plane.api().wait_gone(("secret/password", &shop.ns), LIMIT).unwrap();
 

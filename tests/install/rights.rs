@@ -306,6 +306,6 @@ fn let_go_and_renew(plane: &ControlPlane, held: &[String], ns: &str) {
     plane.patch("secret/belay-tls", RELEASE, &ask);
     let journal = config_map("belay-journal-gone").with_namespace(RELEASE);
     let journal = journal.with_labels(json!({"belay.dev/journal": RELEASE}));
-    let gone = json!({"time": "2020-01-01T00:00:00Z", "book": {"policies": {}}}).to_string();
+    let gone = json!({"time": "2020-01-01T00:00:00Z", "activity": {"policies": {}}}).to_string();
     plane.apply(&journal.with(json!({"data": {"journal.json": gone}}))).unwrap();
 }

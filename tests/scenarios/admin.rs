@@ -65,7 +65,7 @@ fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
     let lines: Vec<&str> = passed.stdout.lines().collect();
     assert!(lines[0].starts_with("1 of 3  the hold is put on    ok after"), "{lines:?}");
     assert!(lines[1].starts_with("2 of 3  a DELETE is refused   ok after"), "{lines:?}");
-    assert!(lines[1].contains("delete.belay.dev\" denied the request: events"), "{lines:?}");
+    assert!(lines[1].contains("delete.belay.dev\" denied the request: event "), "{lines:?}");
     assert!(lines[2].starts_with("3 of 3  it is cleaned up      only Event"), "{lines:?}");
     // What is stored is an Event alone.
     let [maps, events] = ["configmaps", "events"].map(|kind| {

@@ -108,8 +108,8 @@ fn finalizer_of_a_claim(plane: &ControlPlane, ns: &str) {
     let strip = ["patch", "pvc", "data", "-n", ns, "--type=merge", "-p", none];
     let refused = plane.kubectl_as(&who, &strip).unwrap().failure().unwrap();
     let reason = format!(
-        "the finalizer kubernetes.io/pvc-protection of persistentvolumeclaim \"data\" is not \
-         yours to take off; policy {ns}."
+        "you may not remove the finalizer kubernetes.io/pvc-protection from \
+         persistentvolumeclaim \"data\"; policy {ns}."
     );
     assert!(refused.contains(&reason), "{refused}");
     assert_ne!(field(plane, ns, "pvc/data", ".metadata.deletionTimestamp"), "");

@@ -61,7 +61,8 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
     .unwrap();
     // belay answers what it is asked, so it is ready, and says what it is not
     // asked.
-    world.all_say("[!]registration a webhook configuration, or an entry of it, is missing", true);
+    world
+        .all_say("[!]registration a webhook configuration or one of its webhooks is missing", true);
     let api = world.plane.api();
     eventually("the Event", LIMIT, || {
         let paths = ".involvedObject.name .reason .involvedObject.kind .type";

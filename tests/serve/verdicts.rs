@@ -100,7 +100,10 @@ fn each_question_arrives_and_is_answered() {
     let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
     json_patch::patch(&mut patched, &patch).unwrap();
     assert_eq!(patched["metadata"]["finalizers"], held());
-    assert!(answer["warnings"][0].as_str().unwrap().contains("belay restored the finalizer"), "{answer}");
+    assert!(
+        answer["warnings"][0].as_str().unwrap().contains("belay restored the finalizer"),
+        "{answer}"
+    );
     assert_eq!(answer["auditAnnotations"]["hold"], "restored");
 
     // In use, and the audit log says which policy.

@@ -43,7 +43,11 @@ const WRONG: &[(&str, i32, &str)] = &[
     ("status --plan -f nowhere", 2, "nowhere: this cannot be read"),
     ("status --plan -f policies.yaml,nowhere", 2, "nowhere: this cannot be read"),
     ("status --plan -f - --from .", 3, "standard input: it has no object in it\nhint: see whether"),
-    ("status --plan -f policies.yaml --from .,/dev/null", 3, "/dev/null: it has no object in it; "),
+    (
+        "status --plan -f policies.yaml --from .,/dev/null",
+        3,
+        "/dev/null: it has no object in it\nhint: ",
+    ),
     (
         "status --plan -f policies.yaml --from ../snapshots",
         2,
