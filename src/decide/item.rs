@@ -18,6 +18,7 @@ pub(crate) const WAITING_FINALIZERS: &[&str] = &[
     "kubernetes.io/vac-protection",
     "batch.kubernetes.io/job-tracking",
     "resource.kubernetes.io/delete-protection",
+    "scheduling.k8s.io/podgroup-protection",
 ];
 
 /// The target from a review, an object from the graph, or an object that was read live.

@@ -61,6 +61,7 @@ const IN_TREE: &[&str] = &[
     "customresourcecleanup.apiextensions.k8s.io",
     "networking.k8s.io/service-cidr-finalizer",
     "resource.kubernetes.io/delete-protection",
+    "scheduling.k8s.io/podgroup-protection",
 ];
 
 /// Whether a finalizer is one that Kubernetes itself puts on: without a
@@ -71,4 +72,22 @@ fn is_of_kubernetes(finalizer: &str) -> bool {
         domain.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
     own("kubernetes.io") || own("k8s.io")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h118_service_accounts_of_editors_remove_no_finalizer_of_kubernetes() {
+        let guard = FinalizerGuard { finalizers: vec![Glob::new("*")], removers: Vec::new() };
+        let identities = Identities::default();
+        let may = |name, finalizer| {
+            guard.may_remove(Person { name, groups: &[] }, finalizer, &identities)
+        };
+        for finalizer in ["scheduling.k8s.io/podgroup-protection", "kubernetes.io/pv-protection"] {
+            assert!(!may("system:serviceaccount:shop:build", finalizer), "{finalizer}");
+            assert!(may("system:kube-controller-manager", finalizer), "{finalizer}");
+        }
+    }
 }
