@@ -80,26 +80,40 @@ impl<'a> Judgement<'a> {
         self.is_content = certainly;
     }
 
-    /// The policies of an object that bind the user. The label of a tenant on a Pod does
-    /// not stop the control plane from evicting the Pod. Kubernetes copies the label of a
-    /// Service to its Endpoints and EndpointSlices, which the control plane writes.
+    /// The policies of an object that bind the user.
     pub(super) fn binding_policies(&self, item: &Item<'a>) -> Vec<AppliedPolicy<'a>> {
         // The search for policies takes as long as several steps.
         self.situation.work.charge(8 + item.facts.labels.size());
         let mut applied = self.situation.policies_of(item.facts);
-        let (user, identities) = (&self.review.user, &self.situation.policies.identities);
-        let ignores_labels = match (item.facts.group, item.facts.resource) {
-            ("", "pods") => identities.evicts_pods(&user.name),
-            ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
-                identities.is_control_plane(&user.name)
-            }
-            _ => false,
-        };
+        let user = &self.review.user;
+        let ignores_labels = self.ignores_labels(item);
         applied.retain(|AppliedPolicy { policy, .. }| {
             policy.binds(user.person())
                 && !(ignores_labels && matches!(policy.source, Source::Label(_)))
         });
         applied
+    }
+
+    /// Whether the label on an object does not bind the user. The label of a tenant on a
+    /// Pod, or on an object that is deleted with a Pod, does not stop the control plane
+    /// from evicting the Pod. Kubernetes copies the label of a Service to its Endpoints and
+    /// EndpointSlices, which the control plane writes.
+    fn ignores_labels(&self, item: &Item<'a>) -> bool {
+        let identities = &self.situation.policies.identities;
+        match (item.facts.group, item.facts.resource) {
+            ("", "pods") => identities.evicts_pods(&self.review.user.name),
+            ("", "endpoints") | ("discovery.k8s.io", "endpointslices") => {
+                identities.is_control_plane(&self.review.user.name)
+            }
+            _ => self.evicts_pod(),
+        }
+    }
+
+    /// Whether the control plane evicts a Pod.
+    fn evicts_pod(&self) -> bool {
+        let Review { resource, user, .. } = self.review;
+        (resource.group.as_str(), resource.resource.as_str()) == ("", "pods")
+            && self.situation.policies.identities.evicts_pods(&user.name)
     }
 
     /// Denies the request because belay does not know all objects that these policies
@@ -125,8 +139,10 @@ impl<'a> Judgement<'a> {
     ) {
         let Situation { policies, now, .. } = self.situation;
         let paused = policies.is_paused(now);
+        let ignores_labels = self.evicts_pod();
         for policy in policies.iter() {
-            if policy.binds(self.review.user.person()) && which(policy) {
+            let ignored = ignores_labels && matches!(policy.source, Source::Label(_));
+            if policy.binds(self.review.user.person()) && !ignored && which(policy) {
                 let action = if paused { Action::Audit } else { policy.strictest_action() };
                 let applied = AppliedPolicy { policy, action, certain: true };
                 self.refuse(&applied, target, Reason::Unknown, (vec![what.clone()], 0));
