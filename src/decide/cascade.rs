@@ -5,7 +5,7 @@ use super::ancestors::ExemptionRecords;
 use super::approved::sufficient_approvals;
 use super::item::Item;
 use super::judgement::Judgement;
-use super::users::users;
+use super::users::{UsedObject, users};
 use super::{Cause, Reason, Situation};
 use crate::graph::Fates;
 use crate::objects::ORPHAN;
@@ -66,7 +66,8 @@ pub(super) fn refuse_for_remaining_users<'a>(
             continue;
         }
         let owners = &mut judgement.user_owners;
-        let found = users(&situation, fates, (target, true), in_use, false, owners);
+        let used = UsedObject { item: target, keeps: true, follows: None };
+        let found = users(&situation, fates, used, in_use, false, owners);
         if !found.blocking.is_empty() {
             judgement.confirm(&applied, found.confirm);
             judgement.refuse(&applied, target, Reason::InUse, (found.blocking, found.more));

@@ -9,7 +9,7 @@ use super::judgement::Judgement;
 use super::list_limits::refuse_long_lists;
 use super::orphaning::refuse_orphaning;
 use super::owners::{OwnerState, is_cascade, is_in_dying_namespace, owner_state};
-use super::users::users;
+use super::users::{UsedObject, users};
 use super::{Cause, ContentReason, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
 use crate::objects::{DefaultPropagation, HoldAge, KeyedSet, NumberSet};
@@ -207,7 +207,7 @@ pub(super) fn judge_closure<'a>(
         if *waits {
             refuse_for_remaining_users(judgement, fates, target);
         } else {
-            judge_protection(judgement, fates, target, true);
+            judge_protection(judgement, fates, target, Cascade { live: true, follows: None });
         }
         if !closure.is_whole() {
             let limit =
@@ -220,6 +220,10 @@ pub(super) fn judge_closure<'a>(
     let containers: Vec<_> = members.iter().filter_map(contained).collect();
     // The API server deletes the instances of a CRD without admission.
     let live = containers.iter().any(|(_, c)| matches!(c, Container::Definition(..)));
+    // The controllers of containers delete their content whatever owns it.
+    let foreground = members.iter().any(|member| member.propagation == Propagation::Foreground);
+    let how = if foreground { Propagation::Foreground } else { Propagation::Background };
+    let follows = containers.is_empty().then_some(how);
     for node in closure.lost(situation.graph).filter(|node| !own.contains(&node.id())) {
         if situation.work.is_used_up() {
             break;
@@ -227,12 +231,12 @@ pub(super) fn judge_closure<'a>(
         let item = Item::of_node(&situation, node);
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
         judgement.set_content(certain || !containers.is_empty());
-        judge_protection(judgement, fates, &item, live);
+        judge_protection(judgement, fates, &item, Cascade { live, follows });
     }
     for (target, container) in &containers {
         judgement.set_content(true);
         for item in container.items(situation).filter(|item| item.node.is_none()) {
-            judge_protection(judgement, fates, &item, live);
+            judge_protection(judgement, fates, &item, Cascade { live, follows });
         }
         require_known_content(judgement, target, |_| true);
     }
@@ -290,9 +294,23 @@ fn targets(
     dependents.chain(members).map(|id| (id, Propagation::Background)).collect()
 }
 
+/// How a deletion reaches an object.
+#[derive(Clone, Copy)]
+struct Cascade {
+    /// Whether no later check would catch a mistake.
+    live: bool,
+    /// If the object is deleted because its owners are: how these are deleted.
+    follows: Option<Propagation>,
+}
+
 /// Questions 4 to 6 for one object: the target, or an object that would be deleted as
-/// well. `live`: no later check would catch a mistake.
-fn judge_protection<'a>(judgement: &mut Judgement<'a>, fates: &Fates, item: &Item<'a>, live: bool) {
+/// well.
+fn judge_protection<'a>(
+    judgement: &mut Judgement<'a>,
+    fates: &Fates,
+    item: &Item<'a>,
+    Cascade { live, follows }: Cascade,
+) {
     let situation = judgement.situation;
     for applied in &judgement.binding_policies(item) {
         let modes = &applied.policy.modes;
@@ -303,7 +321,8 @@ fn judge_protection<'a>(judgement: &mut Judgement<'a>, fates: &Fates, item: &Ite
             // The release does not wait for a policy that binds only some subjects.
             let keeps = applied.policy.keeps();
             let owners = &mut judgement.user_owners;
-            let found = users(&situation, fates, (item, keeps), in_use, live, owners);
+            let used = UsedObject { item, keeps, follows };
+            let found = users(&situation, fates, used, in_use, live, owners);
             judgement.confirm(applied, found.confirm);
             if !found.blocking.is_empty() {
                 let causes = (found.blocking, found.more);

@@ -206,7 +206,7 @@ impl Item<'_> {
 }
 
 /// Whether the controller of a finalizer only waits.
-pub(super) fn is_waiting_finalizer(finalizer: &str) -> bool {
+pub(crate) fn is_waiting_finalizer(finalizer: &str) -> bool {
     is_hold(finalizer) || WAITING_FINALIZERS.contains(&finalizer)
 }
 

@@ -52,7 +52,7 @@ pub(crate) use cascade::{CollectorRefusal, refusal_in_cascade};
 pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
 pub use delete::decide_together;
 pub use existence::{Existence, target_existence};
-pub(crate) use item::{Item, WAITING_FINALIZERS, object_name};
+pub(crate) use item::{Item, WAITING_FINALIZERS, is_waiting_finalizer, object_name};
 pub use render::{audit_annotations, causes, message, patch, warnings};
 pub(crate) use render::{describe_cause, policy_names, remedies, sentence};
 pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User};

@@ -6,8 +6,8 @@ use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
 use super::situation::Absence;
 use super::{Cause, LiveRead, Situation};
 use crate::graph::{
-    Certainty, Excuse, Fates, Graph, Node, Outcome, OwnerClaim, Progress, SelectorTarget, Strength,
-    User,
+    Certainty, Excuse, Fates, Graph, Node, Outcome, OwnerClaim, Progress, Propagation,
+    SelectorTarget, Strength, User,
 };
 use crate::objects::{KeyedMap, Uid, full_name};
 use crate::policy::{InUse, ObjectFacts};
@@ -17,6 +17,16 @@ const COUNTED: usize = 1_000;
 
 /// The limit of topmost owners that one verdict reads live.
 const CONFIRMED: usize = 16;
+
+/// An object whose users are sought.
+#[derive(Clone, Copy)]
+pub(super) struct UsedObject<'i, 'a> {
+    pub(super) item: &'i Item<'a>,
+    /// Whether a release waits for the policy. Otherwise a hold does not help.
+    pub(super) keeps: bool,
+    /// If the object is deleted because its owners are: how these are deleted.
+    pub(super) follows: Option<Propagation>,
+}
 
 /// The users of an object.
 #[derive(Default)]
@@ -36,18 +46,28 @@ pub(super) struct UserFindings {
 /// Who needs this object and is not certainly gone with it. Whom it finds is
 /// enough to refuse; that there is nobody has to be proved: by a graph that
 /// has all objects of every kind that could be one, and `live` where nothing
-/// would catch a mistake. `keeps` says whether a release waits for the policy:
-/// a hold that does not is no hold here.
+/// would catch a mistake.
 pub(super) fn users<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
-    (item, keeps): (&Item<'a>, bool),
+    UsedObject { item, keeps, follows }: UsedObject<'_, 'a>,
     in_use: &'a InUse,
     live: bool,
     owners: &mut UserOwners<'a>,
 ) -> UserFindings {
     let mut found = UserFindings::default();
     let held = keeps && item.is_held(situation);
+    // In a foreground deletion the garbage collector deletes an object before its owner.
+    // Then the hold keeps the object for the owner.
+    let follows = |user: Node<'a>| {
+        follows.is_some_and(|how| {
+            held || (how != Propagation::Foreground && !user.waits_in_foreground())
+        })
+    };
+    let goes_first = |user: Node<'a>| {
+        is_deleted_together(fates, user)
+            || (follows(user) && is_deleted_first(situation, fates, item, user))
+    };
     let live = live && !held;
     let namespace = item.facts.own_namespace();
     let managers = || UsersByManager::new(situation, in_use, namespace);
@@ -56,7 +76,7 @@ pub(super) fn users<'a>(
         if !situation.work.charge(user.node.finalizers().size()) {
             break;
         }
-        if is_deleted_together(fates, user.node) {
+        if goes_first(user.node) {
             continue;
         }
         let goes = held && owners.is_doomed(user.node);
@@ -72,9 +92,10 @@ pub(super) fn users<'a>(
             if blocking.looked_at >= COUNTED || !situation.work.charge(1) {
                 break;
             }
-            let goes = situation.graph.same(user.node).is_some_and(|node| {
-                is_deleted_together(fates, node) || (held && owners.is_doomed(node))
-            });
+            let goes = situation
+                .graph
+                .same(user.node)
+                .is_some_and(|node| goes_first(node) || (held && owners.is_doomed(node)));
             if !goes {
                 blocking.add(user, owners);
             }
@@ -105,6 +126,22 @@ fn is_deleted_together(fates: &Fates, user: Node<'_>) -> bool {
             fate.outcome == Outcome::Held && user.finalizers().iter().all(is_waiting_finalizer);
         fate.certainty == Certainty::Certain && (fate.outcome == Outcome::Deleted || waits)
     })
+}
+
+/// Whether a user certainly receives its DELETE and owns the object, so that the garbage
+/// collector deletes the object when the user is removed.
+fn is_deleted_first<'a>(
+    situation: &Situation<'a>,
+    fates: &Fates,
+    item: &Item<'a>,
+    user: Node<'a>,
+) -> bool {
+    let fate = fates.get(user.id());
+    let owns = |object: Node<'a>| {
+        find_owner(situation, object, |owner| owner.uid() == user.uid(), |_| false)
+    };
+    fate.is_some_and(|fate| fate.certainty == Certainty::Certain && fate.outcome == Outcome::Held)
+        && item.node.is_some_and(|object| matches!(owns(object), OwnerSearch::Found(_)))
 }
 
 /// Users by their managers: ten Pods of a Deployment are one cause. Causes are only built

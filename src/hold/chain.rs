@@ -2,7 +2,7 @@
 
 use crate::decide::{LiveRead, LiveReads, Situation};
 use crate::graph::{Graph, MOST_LIST_ENTRIES, MOST_OWNER_LEVELS, Node, NodeId, OwnerEdge};
-use crate::objects::{ApiError, NumberSet};
+use crate::objects::{ApiError, KeyedSet, NumberSet};
 
 /// The limit of owners that are read in one round, besides lists.
 pub(super) const READS: usize = 64;
@@ -115,6 +115,48 @@ impl<'a> OwnerReader<'a> {
         }
         above.unknown |= !level.is_empty();
         above
+    }
+
+    /// Whether an object has been below an owner since it was created: a chain of owner
+    /// references leads there, and each of them is as old as the object that has it.
+    pub(super) fn is_original_owner(&self, node: Node<'a>, owner: Node<'_>) -> bool {
+        let mut seen = NumberSet::from_iter([node.id()]);
+        let mut level = vec![node];
+        for _ in 0..MOST_OWNER_LEVELS {
+            let mut next = Vec::new();
+            for item in level {
+                if !self.charge(8 * (1 + item.owners().len())) {
+                    return false;
+                }
+                if !self.has_original_owners(item) {
+                    continue;
+                }
+                for reference in item.owners() {
+                    let Owner::There(above) = self.owner(item, reference) else { continue };
+                    if above.id() == owner.id() {
+                        return true;
+                    }
+                    if seen.insert(above.id()) {
+                        next.push(above);
+                    }
+                }
+            }
+            level = next;
+        }
+        false
+    }
+
+    /// Whether an object was created with all owner references that it has. The watched
+    /// graph knows this only of objects whose creation it has seen.
+    fn has_original_owners(&self, item: Node<'_>) -> bool {
+        let graph = self.situation.graph;
+        graph.dates_owners()
+            && graph.same(item).is_some_and(|known| {
+                let had: KeyedSet<_> = known.owners().iter().map(|owner| owner.uid).collect();
+                known.owners_version() == 0
+                    && !item.has_too_many_owners()
+                    && item.owners().iter().all(|owner| had.contains(&owner.uid))
+            })
     }
 }
 

@@ -370,7 +370,7 @@ impl<'a> Counting<'a> {
         self.chain.charge(node.finalizers().size());
         let has = |excuse| self.excuses.contains(&excuse);
         if (has(Excuse::Closure) && !above.unknown && group.takes(node))
-            || (has(Excuse::Ancestor) && held.is_owned_by(node))
+            || (has(Excuse::Ancestor) && held.is_owned_by(self.chain, node))
             || (has(Excuse::Newcomer) && held.is_late(above))
         {
             return;

@@ -2,6 +2,7 @@
 //! pairs of objects would wait for each other forever.
 
 use super::chain::{OwnerReader, OwnersAbove};
+use crate::decide::is_waiting_finalizer;
 use crate::graph::{
     Certainty, DeletionRequest, Fates, Node, NodeId, Outcome, Propagation, RefusesDelete, fates,
 };
@@ -13,7 +14,9 @@ pub enum Excuse {
     /// The user is deleted with the target, and no policy denies its DELETE.
     Closure,
     /// The user is Terminating and owns the target: a StatefulSet in a foreground
-    /// deletion waits for its claims.
+    /// deletion waits for its claims. An editor of the target may have added the owner
+    /// reference. So the user counts while it has a finalizer that does more than wait,
+    /// unless it has owned the target since the creation of the target.
     Ancestor,
     /// The user and its owners were created after the deletion of the target and
     /// `settle`. It can wait until the target is re-created. If it counted, new users
@@ -97,9 +100,12 @@ pub(super) struct Held<'a> {
     pub(super) settle_seconds: i64,
 }
 
-impl Held<'_> {
-    pub(super) fn is_owned_by(&self, user: Node<'_>) -> bool {
-        user.is_terminating() && self.above.there.contains(&user.id())
+impl<'a> Held<'a> {
+    /// Whether a user that owns the object is Terminating and does not need it any more.
+    pub(super) fn is_owned_by(&self, chain: OwnerReader<'a>, user: Node<'_>) -> bool {
+        user.is_terminating()
+            && self.above.there.contains(&user.id())
+            && (only_waits(user) || chain.is_original_owner(self.node, user))
     }
 
     /// Whether a user and everything `above` it are newcomers.
@@ -108,6 +114,12 @@ impl Held<'_> {
         let margin = CLOCKS_SECONDS.saturating_add(self.settle_seconds);
         !above.unknown && above.created > deleted.saturating_add(margin)
     }
+}
+
+/// Whether only finalizers whose controllers wait for other objects keep an object.
+fn only_waits(node: Node<'_>) -> bool {
+    let mut finalizers = node.finalizers().iter().peekable();
+    finalizers.peek().is_some() && finalizers.all(is_waiting_finalizer)
 }
 
 /// Whether only the hold keeps a Terminating object.

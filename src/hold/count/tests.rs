@@ -509,3 +509,48 @@ fn an_owner_that_no_list_has_is_asked_for() {
     let read = world.wants();
     assert!(matches!(&read[..], [LiveRead::Object(read)] if read.name == "r"), "{read:?}");
 }
+
+/// A Terminating Pod that uses the Secret and has a finalizer. It owns the Secret, itself or
+/// through a ConfigMap, by a reference that the watch has seen added.
+fn owned_by_its_user(finalizer: &str, (added, between): (Option<bool>, bool)) -> Count {
+    let mut world = World::while_used();
+    let secrets = world.known.kinds.find("", "Secret").unwrap();
+    let maps = world.known.kinds.find("", "ConfigMap").unwrap();
+    assert!(world.known.delete(secrets, "a", "s", None));
+    if added.is_some() {
+        world.known.date_owners();
+        for kind in [secrets, maps] {
+            world.known.set_complete(kind, true);
+        }
+    }
+    let between = between.then(|| object("ConfigMap", "between", owned("Pod", "p")));
+    let terminating = json!({"metadata": {"deletionTimestamp": time(0), "finalizers": [HOLD]}});
+    let target = object("Secret", "s", terminating);
+    let mut owned_target = target.clone();
+    let owner = if between.is_some() { ("ConfigMap", "between") } else { ("Pod", "p") };
+    json_patch::merge(&mut owned_target, &owned(owner.0, owner.1));
+    if added == Some(true) {
+        feed(&world.catalogue, &mut world.known, &target);
+    }
+    for object in between.iter().chain([&owned_target]) {
+        feed(&world.catalogue, &mut world.known, object);
+    }
+    feed(&world.catalogue, &mut world.reads.graph, &as_released(&owned_target));
+    let user = json!({"metadata": {"deletionTimestamp": time(0), "finalizers": [finalizer]}});
+    let found: Vec<_> = between.into_iter().chain([pod("p", user)]).collect();
+    world.found(&found).count()
+}
+
+#[test]
+fn h115_an_owner_counts_until_its_clean_up_ends_unless_it_always_was_one() {
+    let kept = |count: Count| matches!(count, Count::Kept(_));
+    for between in [false, true] {
+        let count = |finalizer: &str, added| owned_by_its_user(finalizer, (added, between));
+        assert!(kept(count("example.com/cleanup", Some(true))), "an added reference");
+        assert!(kept(count("example.com/cleanup", None)), "a reference of unknown age");
+        assert_eq!(count("example.com/cleanup", Some(false)), UNUSED);
+        for added in [Some(true), None, Some(false)] {
+            assert_eq!(count("foregroundDeletion", added), UNUSED, "{added:?}");
+        }
+    }
+}
