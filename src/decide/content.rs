@@ -4,13 +4,13 @@
 use super::causes::{CauseList, cause_of_object};
 use super::item::Item;
 use super::owners::{OwnerState, owner_state};
-use super::situation::Absence;
+use super::situation::{Absence, is_default_object};
 use super::users::is_used;
 use super::{Cause, ContentReason, LiveRead, Situation};
 use crate::graph::{Fates, Graph, Node};
 use crate::objects::{KindId, KindInfo, Kinds, full_name};
 use crate::policy::api::Action;
-use crate::policy::{AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, Source};
+use crate::policy::{AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, Source};
 
 /// The limit of objects that belay counts. More objects do not change the verdict.
 const COUNTED: usize = 1_000;
@@ -121,7 +121,14 @@ impl<'a> Container<'a> {
                 self.members(&reads.graph).filter(move |n| situation.graph.same(*n).is_none());
             new.map(move |node| Item::of_node(&situation, node))
         });
-        known.chain(live)
+        known.chain(live).filter(move |item| !self.has_by_default(item))
+    }
+
+    /// Whether this is a Namespace, and the control plane creates the object in it.
+    pub(super) fn has_by_default(self, item: &Item<'_>) -> bool {
+        let ObjectFacts { group, resource, namespace, name, .. } = item.facts;
+        matches!(self, Self::Namespace(own) if own == namespace)
+            && is_default_object(group, resource, name)
     }
 
     /// Requires live lists of its content of these kinds. No later check exists for an
@@ -261,7 +268,7 @@ fn content_reason<'a>(
 ) -> Option<ContentReason> {
     let ignored =
         |matcher: &Matcher| matcher.matches(situation.places(), item.facts) == MatchResult::Yes;
-    if situation.is_default_object(item.facts) || not_empty.ignore.iter().any(ignored) {
+    if not_empty.ignore.iter().any(ignored) {
         return None;
     }
     // The owner re-creates its dependents.

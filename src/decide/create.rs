@@ -3,6 +3,7 @@
 use super::item::Item;
 use super::judgement::Judgement;
 use super::list_limits::refuse_long_lists;
+use super::situation::is_default_object;
 use super::{HoldChange, HoldPlace, Review, Situation, Verdict};
 use crate::objects::{Kinds, Object, is_hold};
 use crate::policy::AppliedPolicy;
@@ -69,6 +70,8 @@ pub(crate) enum NoHoldReason {
     Record,
     /// Its manifest lists finalizers.
     Listed,
+    /// Every Namespace has it, and a hold would delay the deletion of the Namespace.
+    Default,
 }
 
 impl NoHoldReason {
@@ -79,6 +82,9 @@ impl NoHoldReason {
             Self::Hook => "it is a hook, which a tool takes away by itself",
             Self::Record => "it is the record of a Helm release, which Helm takes away",
             Self::Listed => "its manifest lists finalizers, and would take the hold off again",
+            Self::Default => {
+                "every Namespace has it, and a hold would delay the deletion of the Namespace"
+            }
         }
     }
 }
@@ -97,6 +103,9 @@ pub(crate) fn no_hold_reason(
     let metadata = &object.metadata;
     if is_hold_unsafe_on_kind(group, resource) {
         return Some(NoHoldReason::Kind);
+    }
+    if is_default_object(group, resource, &metadata.name) {
+        return Some(NoHoldReason::Default);
     }
     if HOOKS.iter().any(|hook| metadata.annotations.contains_key(*hook)) {
         return Some(NoHoldReason::Hook);

@@ -8,7 +8,7 @@ use super::item::Item;
 use super::judgement::Judgement;
 use super::list_limits::refuse_long_lists;
 use super::orphaning::refuse_orphaning;
-use super::owners::{OwnerState, is_cascade, is_in_dying_namespace, owner_state};
+use super::owners::{OwnerState, is_cascade, is_namespace_terminating, owner_state};
 use super::users::{UsedObject, users};
 use super::{Cause, ContentReason, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
@@ -117,7 +117,7 @@ fn deletion_target<'a>(
     let waits = is_cascade(&situation, target) && defer_to_release(judgement, target);
     // The namespace controller deletes everything in the Namespace, and belay decides
     // about each DELETE.
-    let alone = waits && is_in_dying_namespace(&situation, target);
+    let alone = waits && is_namespace_terminating(&situation, target.facts.namespace);
     (!alone).then_some(DeletionTarget { waits, ..DeletionTarget::new(*target, propagation) })
 }
 
@@ -229,6 +229,9 @@ pub(super) fn judge_closure<'a>(
             break;
         }
         let item = Item::of_node(&situation, node);
+        if containers.iter().any(|(_, container)| container.has_by_default(&item)) {
+            continue;
+        }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
         judgement.set_content(certain || !containers.is_empty());
         judge_protection(judgement, fates, &item, Cascade { live, follows });

@@ -56,6 +56,7 @@ pub(crate) use item::{Item, WAITING_FINALIZERS, is_waiting_finalizer, object_nam
 pub use render::{audit_annotations, causes, message, patch, warnings};
 pub(crate) use render::{describe_cause, policy_names, remedies, sentence};
 pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User};
+pub(crate) use situation::is_default_object;
 pub use situation::{Live, LiveRead, LiveReads, Situation};
 pub use unreadable::{
     FailurePolicy, decide_paused, decide_unconfirmed, decide_unknown, decide_unreadable,

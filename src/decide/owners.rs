@@ -55,7 +55,8 @@ pub(super) fn owner_state<'a>(
 /// state and not on the user: the object has owners and none is solid (R3), or its
 /// Namespace is Terminating.
 pub(super) fn is_cascade(situation: &Situation<'_>, item: &Item<'_>) -> bool {
-    is_in_dying_namespace(situation, item) || has_owners_and_none_is_solid(situation, item)
+    is_namespace_terminating(situation, item.facts.namespace)
+        || has_owners_and_none_is_solid(situation, item)
 }
 
 fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &Item<'_>) -> bool {
@@ -67,13 +68,12 @@ fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &Item<'_>) -> b
     !owners.is_empty() && !owners.iter().any(stays)
 }
 
-pub(super) fn is_in_dying_namespace(situation: &Situation<'_>, item: &Item<'_>) -> bool {
+/// Whether the Namespace of this name is Terminating; the name is empty for a
+/// cluster-scoped object.
+pub(super) fn is_namespace_terminating(situation: &Situation<'_>, name: &str) -> bool {
     let graph = situation.graph;
-    let kind = graph.kinds.find("", "Namespace");
-    let namespace = kind.and_then(|kind| match item.facts.namespace {
-        "" => None,
-        name => graph.object(kind, "", name),
-    });
+    let kind = graph.kinds.find("", "Namespace").filter(|_| !name.is_empty());
+    let namespace = kind.and_then(|kind| graph.object(kind, "", name));
     namespace.is_some_and(Node::is_terminating)
 }
 

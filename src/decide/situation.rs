@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::owners::is_namespace_terminating;
 use crate::graph::{Graph, Node, StepLimit};
 use crate::objects::{ApiError, KindId, ObjectRef, full_name};
 use crate::policy::{AppliedPolicy, NamespaceLabels, ObjectFacts, PolicySet};
@@ -71,9 +72,14 @@ pub struct LiveReads {
 }
 
 /// Objects that the control plane creates in every Namespace and re-creates after a
-/// deletion. Policies do not apply to them.
+/// deletion. They are not content of their Namespace.
 const DEFAULT_OBJECTS: &[(&str, &str)] =
     &[("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
+
+/// Whether the control plane creates this object in every Namespace.
+pub(crate) fn is_default_object(group: &str, resource: &str, name: &str) -> bool {
+    group.is_empty() && DEFAULT_OBJECTS.contains(&(resource, name))
+}
 
 impl<'a> Situation<'a> {
     /// A situation without a limit of work.
@@ -89,7 +95,7 @@ impl<'a> Situation<'a> {
     /// The policies that apply to an object, without the effect of a Pause. A Pause
     /// allows deletes, but releases no hold.
     pub(crate) fn policies_despite_pause(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
-        if self.is_default_object(facts) {
+        if self.is_deleted_default(facts) {
             return Vec::new();
         }
         self.policies.policies_despite_pause(self.places(), facts)
@@ -101,15 +107,17 @@ impl<'a> Situation<'a> {
         places: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
     ) -> Vec<AppliedPolicy<'a>> {
-        if self.is_default_object(facts) {
+        if self.is_deleted_default(facts) {
             return Vec::new();
         }
         self.policies.policies_of(places, facts, self.now)
     }
 
-    /// Whether the control plane creates this object in every Namespace.
-    pub(super) fn is_default_object(&self, facts: ObjectFacts<'_>) -> bool {
-        facts.group.is_empty() && DEFAULT_OBJECTS.contains(&(facts.resource, facts.name))
+    /// Whether the object is deleted with its Namespace as every Namespace has it. Policies
+    /// about the object do not delay that.
+    fn is_deleted_default(&self, facts: ObjectFacts<'_>) -> bool {
+        let ObjectFacts { group, resource, namespace, name, .. } = facts;
+        is_default_object(group, resource, name) && is_namespace_terminating(self, namespace)
     }
 
     /// The labels of Namespaces.

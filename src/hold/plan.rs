@@ -9,7 +9,9 @@ use json_patch::Patch;
 use serde_json::json;
 
 use super::patch::{add, remove, replace, test};
-use crate::decide::{HoldPlace, Situation, is_hold_unsafe, is_hold_unsafe_on_kind};
+use crate::decide::{
+    HoldPlace, Situation, is_default_object, is_hold_unsafe, is_hold_unsafe_on_kind,
+};
 use crate::objects::{HOLD, HoldEntry, Object};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts, Source};
@@ -72,7 +74,7 @@ pub fn plan(
 /// may still be unsafe on the object itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// No policy wants it, or a hold is unsafe on the kind.
+    /// No policy wants it, or a hold is unsafe on the kind, or every Namespace has the object.
     No,
     /// The labels of its Namespace are unknown.
     Unknown,
@@ -82,7 +84,8 @@ pub enum Wanted {
 
 /// Whether policies want the hold on an object.
 pub fn hold_want(situation: &Situation<'_>, facts: ObjectFacts<'_>) -> Wanted {
-    if is_hold_unsafe_on_kind(facts.group, facts.resource) {
+    let ObjectFacts { group, resource, name, .. } = facts;
+    if is_hold_unsafe_on_kind(group, resource) || is_default_object(group, resource, name) {
         return Wanted::No;
     }
     let applied = situation.policies_of(facts);

@@ -108,7 +108,7 @@ mod tests {
             ("a", r#"["belay.dev/hold"]"#),
             ("b", "[]"),
             ("c", r#"["belay.dev/hold"]"#),
-            // Every Namespace has it automatically.
+            // Every Namespace has it, and it gets no hold.
             ("kube-root-ca.crt", "[]"),
         ] {
             let json = format!(
@@ -121,12 +121,12 @@ mod tests {
         let mut all = Counts::new();
         counts(&world, kind, &objects, &mut all);
         let expected = [
-            ("all".to_owned(), Count { protected: 3, held: 2 }),
+            ("all".to_owned(), Count { protected: 4, held: 2 }),
             ("one".to_owned(), Count { protected: 1, held: 1 }),
         ];
         assert_eq!(all, expected.into());
         // Numbers of objects that are another kind's by now do not count.
         counts(&world, secrets, &objects, &mut all);
-        assert_eq!(all["all"].protected, 3);
+        assert_eq!(all["all"].protected, 4);
     }
 }

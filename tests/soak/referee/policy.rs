@@ -85,8 +85,8 @@ impl Policy {
         self.spec["approval"]["required"].as_u64().unwrap_or(1) as usize
     }
 
-    /// Whether it speaks of an object with these labels. What the control
-    /// plane makes in every namespace, and makes again, is nobody's to protect.
+    /// Whether it speaks of an object with these labels. What the control plane
+    /// makes in every namespace has no hold, and is deleted with its namespace.
     pub fn matches(&self, history: &History, key: &Key, version: &Version) -> bool {
         if key.1 == "configmaps" && key.3 == "kube-root-ca.crt" {
             return false;
