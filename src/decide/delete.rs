@@ -9,6 +9,7 @@ use super::judgement::Judgement;
 use super::list_limits::refuse_long_lists;
 use super::orphaning::refuse_orphaning;
 use super::owners::{OwnerState, is_cascade, is_namespace_terminating, owner_state};
+use super::stripping::refuse_lost_propagation;
 use super::users::{UsedObject, users};
 use super::{Cause, ContentReason, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
@@ -102,6 +103,7 @@ fn deletion_target<'a>(
     propagation: Propagation,
 ) -> Option<DeletionTarget<'a>> {
     let situation = judgement.situation;
+    refuse_lost_propagation(judgement, target, propagation);
     if target.is_terminating() {
         if target.facts.is_namespace() {
             // Without a spec.finalizer a DELETE removes the Namespace from storage, also

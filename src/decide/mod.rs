@@ -33,6 +33,7 @@ mod protection_changes;
 mod render;
 mod review;
 mod situation;
+mod stripping;
 mod unreadable;
 mod update;
 mod users;

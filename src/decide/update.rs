@@ -10,12 +10,13 @@ use super::judgement::Judgement;
 use super::list_limits::refuse_long_lists;
 use super::owners::{DeletionSearch, MOST_OWNERS_READ, OwnerState, owner_state};
 use super::protection_changes::refuse_weaker_protection;
+use super::stripping::refuse_finalizer_removal;
 use super::{
     Cause, HoldChange, HoldPlace, LiveRead, ObjectName, Reason, Review, Situation, Verdict,
     is_hold_unsafe_on_kind,
 };
-use crate::graph::{MOST_LIST_ENTRIES, Node, OwnerClaim, Propagation, User};
-use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, ObjectRef, Text, Uid, is_hold};
+use crate::graph::{MOST_LIST_ENTRIES, Node, OwnerClaim, Propagation};
+use crate::objects::{KeyedSet, KindId, ORPHAN, ObjectRef, Uid};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts};
 
@@ -97,37 +98,6 @@ fn refuse_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
     }
 }
 
-/// Denies the removal of guarded finalizers of other controllers.
-fn refuse_finalizer_removal<'a>(
-    judgement: &mut Judgement<'a>,
-    review: &Review<'_>,
-    target: &Item<'a>,
-    applied: &[AppliedPolicy<'a>],
-) {
-    if !applied.iter().any(|applied| applied.policy.modes.from_stripping.is_some()) {
-        return;
-    }
-    let situation = judgement.situation;
-    let left = review.object.iter().flat_map(|o| o.metadata.finalizers.iter().flatten());
-    let left: KeyedSet<&str> = left.map(Text::as_str).collect();
-    let mut seen = KeyedSet::default();
-    for finalizer in target.finalizers() {
-        if is_hold(finalizer) || left.contains(finalizer) || !seen.insert(finalizer) {
-            continue;
-        }
-        for applied in applied {
-            situation.work.charge(1);
-            let Some(guard) = &applied.policy.modes.from_stripping else { continue };
-            let identities = &situation.policies.identities;
-            let may = guard.may_remove(review.user.person(), finalizer, identities);
-            if guard.guards(finalizer) && !may && !guards_nothing(&situation, target, finalizer) {
-                let causes = vec![Cause::Finalizer(finalizer.to_owned())];
-                judgement.refuse(applied, target, Reason::FinalizerGuarded, (causes, 0));
-            }
-        }
-    }
-}
-
 /// After the removal of the finalizer `orphan` the garbage collector deletes the
 /// dependents of a Terminating owner, as after a DELETE with Background.
 fn judge_orphan_removal<'a>(
@@ -144,40 +114,6 @@ fn judge_orphan_removal<'a>(
         && !situation.policies.identities.is_control_plane(&review.user.name)
     {
         judge_deletion(judgement, &[DeletionTarget::new(*target, Propagation::Background)]);
-    }
-}
-
-/// Whether nothing is left that a finalizer guards. The graph has the objects that the
-/// finalizers of Kubernetes guard. What other finalizers guard is unknown.
-fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str) -> bool {
-    let graph = situation.graph;
-    let Some(node) = target.node else { return false };
-    let has_all_owners = |kind| graph.is_current(kind) && graph.malformed_in(kind, "").is_none();
-    let has_all_uses = |kind: Option<KindId>, namespace: &str| {
-        kind.is_some_and(|kind| {
-            graph.is_current(kind) && graph.unreadable(kind, namespace).is_none()
-        })
-    };
-    match finalizer {
-        FOREGROUND | ORPHAN => {
-            let kinds = graph.kinds.iter().map(|(kind, _)| kind);
-            let mut kinds = kinds.filter(|kind| graph.kinds.is_served(*kind));
-            graph.dependents(node).next().is_none() && kinds.all(has_all_owners)
-        }
-        "kubernetes.io/pvc-protection" => {
-            let pod = graph.kinds.find("", "Pod");
-            let is_pod = |user: &User<'_>| Some(user.node.kind()) == pod && user.needs();
-            !graph.users_within(node.id(), situation.work).any(|user| is_pod(&user))
-                && has_all_uses(pod, node.namespace())
-        }
-        "kubernetes.io/pv-protection" => {
-            let claim = graph.kinds.find("", "PersistentVolumeClaim");
-            let bound = graph
-                .users_within(node.id(), situation.work)
-                .any(|user| Some(user.node.kind()) == claim);
-            !bound && has_all_uses(claim, "")
-        }
-        _ => false,
     }
 }
 

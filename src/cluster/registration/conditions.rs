@@ -61,18 +61,19 @@ fn hold_removed(former: &[String]) -> String {
     )
 }
 
-// A repeated request can change how dependents are deleted. It surely has no effect only
-// if it requests Background, or Foreground while that is under way, and dependents are
-// not being orphaned. Requests for Namespaces always reach belay, because their content
-// is checked each time.
+// A repeated request can change how dependents are deleted, and removes the finalizers
+// orphan and foregroundDeletion, which policies may guard, unless it has that propagation.
+// It surely has no effect only if dependents are not being orphaned, and it requests
+// Foreground while that is under way, or otherwise Background. Requests for Namespaces
+// always reach belay, because their content is checked each time.
 const NO_REPEAT: &str = "request.operation != 'DELETE' || oldObject == null || \
 !has(oldObject.metadata) || !has(oldObject.metadata.deletionTimestamp) || \
 request.resource.resource == 'namespaces' || \
 'orphan' in oldObject.metadata.?finalizers.orValue([]) || \
-!(request.?options.?propagationPolicy.orValue('') == 'Background' || \
-request.?options.?orphanDependents.orValue(true) == false || \
-(request.?options.?propagationPolicy.orValue('') == 'Foreground' && \
-'foregroundDeletion' in oldObject.metadata.?finalizers.orValue([])))";
+('foregroundDeletion' in oldObject.metadata.?finalizers.orValue([]) ? \
+request.?options.?propagationPolicy.orValue('') != 'Foreground' : \
+request.?options.?propagationPolicy.orValue('') != 'Background' && \
+request.?options.?orphanDependents.orValue(true) != false)";
 
 const SPEC_FINALIZERS_CHANGE: &str = "request.operation != 'UPDATE' || \
 oldObject.?spec.?finalizers.orValue([]) != object.?spec.?finalizers.orValue([])";

@@ -204,6 +204,9 @@ async fn the_api_server_asks_only_about_what_matters() {
     assert_eq!(deleted("terminating", DeleteParams::foreground()).await, delete);
     assert_eq!(deleted("swept", DeleteParams::foreground()).await, None);
     assert_eq!(deleted("swept", DeleteParams::orphan()).await, delete);
+    // It would remove the finalizer foregroundDeletion.
+    let dry_run = DeleteParams { dry_run: true, ..DeleteParams::background() };
+    assert_eq!(deleted("swept", dry_run).await, delete);
     assert_eq!(deleted("orphaned", DeleteParams::background()).await, delete);
 
     // belay's own account lets go of holds, and nobody asks belay about belay.

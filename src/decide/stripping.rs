@@ -1,0 +1,103 @@
+//! Finalizers under `fromStripping`: who removes them, by an UPDATE or by a DELETE.
+
+use super::item::Item;
+use super::judgement::Judgement;
+use super::{Cause, Reason, Review, Situation};
+use crate::graph::{Propagation, User};
+use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, is_hold};
+use crate::policy::AppliedPolicy;
+
+/// Denies an UPDATE that removes guarded finalizers of other controllers.
+pub(super) fn refuse_finalizer_removal<'a>(
+    judgement: &mut Judgement<'a>,
+    review: &Review<'_>,
+    target: &Item<'a>,
+    applied: &[AppliedPolicy<'a>],
+) {
+    let left = review.object.iter().flat_map(|o| o.metadata.finalizers.iter().flatten());
+    let left: KeyedSet<&str> = left.map(Text::as_str).collect();
+    let is_removed = |finalizer: &str| !is_hold(finalizer) && !left.contains(finalizer);
+    refuse_stripping(judgement, target, applied, is_removed);
+}
+
+/// Denies a DELETE that removes a guarded `foregroundDeletion` or `orphan`: the API server
+/// keeps only that of the propagation.
+pub(super) fn refuse_lost_propagation<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &Item<'a>,
+    propagation: Propagation,
+) {
+    let is_removed = |finalizer: &str| match finalizer {
+        FOREGROUND => propagation != Propagation::Foreground,
+        ORPHAN => propagation != Propagation::Orphan,
+        _ => false,
+    };
+    if target.finalizers().into_iter().any(is_removed) {
+        let applied = judgement.binding_policies(target);
+        refuse_stripping(judgement, target, &applied, is_removed);
+    }
+}
+
+/// Denies the removal of the guarded ones of these finalizers.
+fn refuse_stripping<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &Item<'a>,
+    applied: &[AppliedPolicy<'a>],
+    is_removed: impl Fn(&str) -> bool,
+) {
+    if !applied.iter().any(|applied| applied.policy.modes.from_stripping.is_some()) {
+        return;
+    }
+    let situation = judgement.situation;
+    let person = judgement.review.user.person();
+    let mut seen = KeyedSet::default();
+    for finalizer in target.finalizers() {
+        if !is_removed(finalizer) || !seen.insert(finalizer) {
+            continue;
+        }
+        for applied in applied {
+            situation.work.charge(1);
+            let Some(guard) = &applied.policy.modes.from_stripping else { continue };
+            let identities = &situation.policies.identities;
+            let may = guard.may_remove(person, finalizer, identities);
+            if guard.guards(finalizer) && !may && !guards_nothing(&situation, target, finalizer) {
+                let causes = vec![Cause::Finalizer(finalizer.to_owned())];
+                judgement.refuse(applied, target, Reason::FinalizerGuarded, (causes, 0));
+            }
+        }
+    }
+}
+
+/// Whether nothing is left that a finalizer guards. The graph has the objects that the
+/// finalizers of Kubernetes guard. What other finalizers guard is unknown.
+fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str) -> bool {
+    let graph = situation.graph;
+    let Some(node) = target.node else { return false };
+    let has_all_owners = |kind| graph.is_current(kind) && graph.malformed_in(kind, "").is_none();
+    let has_all_uses = |kind: Option<KindId>, namespace: &str| {
+        kind.is_some_and(|kind| {
+            graph.is_current(kind) && graph.unreadable(kind, namespace).is_none()
+        })
+    };
+    match finalizer {
+        FOREGROUND | ORPHAN => {
+            let kinds = graph.kinds.iter().map(|(kind, _)| kind);
+            let mut kinds = kinds.filter(|kind| graph.kinds.is_served(*kind));
+            graph.dependents(node).next().is_none() && kinds.all(has_all_owners)
+        }
+        "kubernetes.io/pvc-protection" => {
+            let pod = graph.kinds.find("", "Pod");
+            let is_pod = |user: &User<'_>| Some(user.node.kind()) == pod && user.needs();
+            !graph.users_within(node.id(), situation.work).any(|user| is_pod(&user))
+                && has_all_uses(pod, node.namespace())
+        }
+        "kubernetes.io/pv-protection" => {
+            let claim = graph.kinds.find("", "PersistentVolumeClaim");
+            let bound = graph
+                .users_within(node.id(), situation.work)
+                .any(|user| Some(user.node.kind()) == claim);
+            !bound && has_all_uses(claim, "")
+        }
+        _ => false,
+    }
+}
