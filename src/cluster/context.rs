@@ -22,6 +22,9 @@ pub struct Settings {
     pub name: String,
     /// The name of this replica, another one for each start of the process.
     pub replica: String,
+    /// A random name of this process, for objects that tenants read. It does not reveal
+    /// the name of the Pod.
+    pub instance: String,
     /// The kinds (group, plural name) of which labelled objects are watched
     /// though no policy names them, so that a cascade finds them.
     pub labelled: Vec<(String, String)>,
@@ -80,6 +83,7 @@ impl Settings {
             namespace: "belay".into(),
             name: "belay".into(),
             replica: "r".into(),
+            instance: "r".into(),
             labelled: labelled.iter().map(own).collect(),
             certificates: Certificates::Files { authorities: None },
             backfill: 0,

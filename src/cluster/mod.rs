@@ -56,5 +56,5 @@ pub(crate) use list::{Listed, list_all};
 pub use live::{Answer, CollectedReads, Found, LiveApi, ReadGroup, Reader, merge};
 pub(crate) use live::{Confirm, confirm};
 pub(crate) use local_api::{failure, local_client};
-pub use start::{Cluster, Options, StartError, replica};
+pub use start::{Cluster, Options, StartError, instance};
 pub use world::{Place, Served, SharedWorld, World};

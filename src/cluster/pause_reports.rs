@@ -108,7 +108,7 @@ fn event(context: &Context, pause: &Pause, begins: bool, now: Timestamp) -> Even
     // A uid is short enough for any name, as the name of a Pause is not.
     let name = format!("pause.{uid}.{mark}");
     EventReport { name, involved: &involved, is_warning: begins, reason, message, time: now }
-        .into_event(&context.settings.replica)
+        .into_event(&context.settings.instance)
 }
 
 #[cfg(test)]

@@ -125,6 +125,7 @@ impl Cluster {
             namespace,
             name: options.name,
             replica: options.replica.unwrap_or_else(replica),
+            instance: instance(),
             labelled: options.labelled,
             certificates,
             backfill: options.backfill,
@@ -304,7 +305,7 @@ pub(super) fn without_retries(mut config: kube::Config) -> kube::Config {
 
 /// A name for this process: that of its machine, which in a Pod is the Pod's,
 /// and something that no other start of it has.
-pub fn replica() -> String {
+fn replica() -> String {
     let machine = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     let machine: String = machine
         .unwrap_or_default()
@@ -319,6 +320,11 @@ pub fn replica() -> String {
         "" => format!("belay-{number:08x}"),
         _ => format!("{machine}-{number:08x}"),
     }
+}
+
+/// A random name for this process.
+pub fn instance() -> String {
+    format!("belay-{:08x}{:08x}", pace::random(u32::MAX), pace::random(u32::MAX))
 }
 
 #[cfg(test)]

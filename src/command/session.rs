@@ -16,8 +16,8 @@ use crate::cluster::Clock;
 use crate::cluster::election::{LeaderInfo, leader};
 use crate::cluster::registration::manifests::TIMEOUT_SECONDS;
 use crate::cluster::{
-    Caller, Certificates, Held, Listed, Me, Settings, Snapshot, account, list_all, read_names,
-    replica, user_of,
+    Caller, Certificates, Held, Listed, Me, Settings, Snapshot, account, instance, list_all,
+    read_names, user_of,
 };
 use crate::objects::{ApiError, KindNames};
 use crate::policy::{Identities, Policy};
@@ -104,8 +104,8 @@ impl UserSession {
         Settings {
             namespace: namespace.clone(),
             name: name.clone(),
-            // It stands in tokens, which no two passes may share.
-            replica: format!("{}/{}", self.me.name, replica()),
+            replica: self.me.name.clone(),
+            instance: instance(),
             labelled: parse_kinds(LABELLED_KINDS),
             certificates: Certificates::Files { authorities: None },
             // A person's command puts no holds on.

@@ -61,7 +61,7 @@ pub(super) async fn write_events(context: &Context, pending: &PendingWrites, sta
 }
 
 async fn write(context: &Context, key: &Key, notice: &QueuedEvent) -> Outcome {
-    send(&context.client, event(&context.settings.replica, key, notice), notice.stored).await
+    send(&context.client, event(&context.settings.instance, key, notice), notice.stored).await
 }
 
 async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
@@ -97,9 +97,9 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
 
 /// Each replica has its own Event: replicas could not share a count without a read before
 /// each write.
-fn event(replica: &str, key: &Key, notice: &QueuedEvent) -> Event {
+fn event(instance: &str, key: &Key, notice: &QueuedEvent) -> Event {
     let involved = &notice.involved;
-    let mark = short_digest(&(replica, key, notice.first.as_second()));
+    let mark = short_digest(&(instance, key, notice.first.as_second()));
     let report = EventReport {
         name: format!("{}.{mark}", name_prefix(&involved.name)),
         involved,
@@ -113,8 +113,8 @@ fn event(replica: &str, key: &Key, notice: &QueuedEvent) -> Event {
         last_timestamp: Some(Time(notice.last)),
         // `kubectl belay denials` selects Events by this field.
         reporting_component: Some(COMPONENT.to_owned()),
-        reporting_instance: Some(replica.to_owned()),
-        ..report.into_event(replica)
+        reporting_instance: Some(instance.to_owned()),
+        ..report.into_event(instance)
     }
 }
 

@@ -159,7 +159,7 @@ pub async fn force(context: &Context, place: &Place, sight: TargetState) -> Resu
 pub async fn take_off(context: &Context, place: &Place, sight: TargetState) -> Answer {
     let target = Target::at(&context.world.read(), place);
     let client = &context.client;
-    let token = Arc::from(context.settings.replica.as_str());
+    let token = Arc::from(context.settings.instance.as_str());
     match target.patch(client, &TokenWrite::new(sight, token).patch()).await.answer {
         Answer::Done(marked) => match HoldRemoval::of_target(&marked) {
             Some(removal) => target.patch(client, &removal.patch()).await.answer,

@@ -112,9 +112,9 @@ impl Driver {
         uid: Arc<str>,
         settle: Duration,
     ) -> Self {
-        let replica = common.context.settings.replica.as_str().into();
+        let instance = common.context.settings.instance.as_str().into();
         let limits = Limits { settle, ..Limits::default() };
-        let release = Release::new(uid, replica, limits);
+        let release = Release::new(uid, instance, limits);
         Self {
             common,
             place,
