@@ -6,6 +6,7 @@ mod approving;
 mod authority;
 mod callers;
 mod chains;
+mod controllers;
 mod elsewhere;
 mod hold_age;
 mod load;

@@ -1,0 +1,223 @@
+//! Attacks by an editor of a namespace that use what controllers, the scheduler and
+//! administrators do.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::kubectl::Output;
+use crate::harness::manifest::{Manifest as _, config_map, object, pod};
+use crate::harness::{Result, eventually};
+use crate::team::{SOON, Team};
+use crate::{policy, world};
+
+/// A namespace with a policy about these resources of the core group.
+fn team(prefix: &str, resources: &str, protect: Value) -> Team<'static> {
+    let team = Team::new(&world().plane, prefix);
+    policy::protect(team.plane, &team.ns, resources, protect);
+    team
+}
+
+/// kubectl with the rights of the administrator and the name of a system user.
+fn kubectl_as(team: &Team<'_>, user: &str, args: &[&str]) -> Output {
+    let user = format!("--as={user}");
+    let who = ["-n", &team.ns, &user, "--as-group=system:masters"];
+    team.plane.kubectl(&[args, &who].concat()).unwrap()
+}
+
+fn patch<'a>(object: &'a str, patch: &'a str) -> [&'a str; 5] {
+    ["patch", object, "--type=merge", "-p", patch]
+}
+
+const NO_OWNERS: &str = r#"{"metadata":{"ownerReferences":null}}"#;
+
+/// A ReplicaSet with three Pods, which no kubelet runs because no Node has the label.
+fn replica_set(name: &str) -> Value {
+    let waits = json!({"spec": {"nodeSelector": {"no": "node"}}});
+    let labels = json!({"app": name, "round": name});
+    let template = json!({"metadata": {"labels": labels}, "spec": pod("x").with(waits)["spec"]});
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": name}},
+        "template": template});
+    object("apps/v1", "ReplicaSet", name).with(json!({"spec": spec}))
+}
+
+#[test]
+fn h113_the_pods_of_a_replica_set_that_is_deleted_are_not_orphaned() {
+    let team = team("h113", "pods", json!({"fromOrphaning": {}}));
+    let api = team.plane.api();
+    let pods = |round: &str| -> Result<Vec<String>> {
+        let pods = api.list("pods", &team.ns, &format!("round={round}"))?;
+        let name = |pod: &Value| format!("pod/{}", pod["metadata"]["name"].as_str().unwrap());
+        Ok(pods.iter().map(name).collect())
+    };
+    // How long after the change of the labels the ReplicaSet is deleted.
+    let rounds = [0, 5, 10, 20, 40, 80].map(|delay| (format!("web-{delay}"), delay));
+    for (round, _) in &rounds {
+        team.apply(&replica_set(round));
+    }
+    for (round, delay) in &rounds {
+        let found = eventually("three Pods", SOON, || match pods(round)? {
+            pods if pods.len() == 3 => Ok(pods),
+            pods => Err(format!("{} Pods", pods.len()).into()),
+        })
+        .unwrap();
+        let refused = || team.kubectl(&patch(&found[0], NO_OWNERS)).failure();
+        eventually("a refusal", SOON, refused).unwrap();
+        // The controller releases Pods whose labels its selector does not match.
+        std::thread::scope(|scope| {
+            for pod in &found {
+                let other = json!({"metadata": {"labels": {"app": "other"}}});
+                let ns = &team.ns;
+                // The garbage collector may have deleted the Pod.
+                scope.spawn(move || drop(api.patch(pod, ns, &other)));
+            }
+            std::thread::sleep(Duration::from_millis(*delay));
+            team.deleted(&[&format!("replicaset/{round}")]);
+        });
+    }
+    for (round, _) in &rounds {
+        eventually("the end of the Pods", SOON, || match pods(round)?.len() {
+            0 => Ok(()),
+            left => Err(format!("{left} Pods of {round}").into()),
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn h113_a_controller_removes_no_reference_to_an_owner_that_is_gone() {
+    let team = team("h113-late", "configmaps", json!({"fromOrphaning": {}}));
+    team.apply(&config_map("real"));
+    team.apply(&config_map("child").with_owner(team.owner("ConfigMap", "real")));
+    let controller = "system:serviceaccount:kube-system:replicaset-controller";
+    let release = patch("configmap/child", NO_OWNERS);
+    let binding = team.keep_collector_from("configmap/child");
+    team.deleted(&["configmap/real"]);
+    team.goes("configmap/real");
+    let refused = kubectl_as(&team, controller, &release).failure().unwrap();
+    assert!(refused.contains("would lose its owner ConfigMap"), "{refused}");
+    team.remove_binding(&binding);
+    team.goes("configmap/child");
+}
+
+#[test]
+fn h114_what_an_editor_attaches_to_a_pod_does_not_stop_its_preemption() {
+    let team = Team::new(&world().plane, "h114");
+    team.apply(&pod("fat").without_grace_period());
+    let anchor = config_map("anchor").with_protect_label("Always");
+    team.apply(&anchor.with_owner(team.owner("Pod", "fat")));
+    team.refused(&["pod/fat"]);
+    let delete = ["delete", "pod/fat", "--wait=false"];
+    kubectl_as(&team, "system:kube-scheduler", &delete).success().unwrap();
+    team.goes("pod/fat");
+    team.collector_asks("/anchor");
+    team.stands("configmap/anchor");
+}
+
+/// A Pod with a clean-up of its own that uses a ConfigMap. It is never scheduled, so that
+/// no kubelet ends it.
+fn application() -> Value {
+    let waits = json!({"spec": {"nodeSelector": {"no": "node"}}});
+    pod("app").with_env_from("configMapRef", "used").with_finalizers(&["example.com/x"]).with(waits)
+}
+
+/// jane makes the Pod an owner of the ConfigMap that it uses.
+fn attach(team: &Team<'_>) {
+    let owners = json!({"metadata": {"ownerReferences": [team.owner("Pod", "app")]}});
+    team.kubectl(&patch("configmap/used", &owners.to_string())).success().unwrap();
+}
+
+#[test]
+fn h115_an_owner_that_an_editor_adds_is_a_user_until_its_clean_up_ends() {
+    let team = team("h115", "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
+    team.apply(&config_map("used"));
+    team.apply(&application());
+    attach(&team);
+    team.deleted(&["configmap/used"]);
+    team.was_kept("configmap/used");
+    team.plane.delete(&["pod/app"], &team.ns);
+    assert_ne!(team.field("pod/app", ".metadata.deletionTimestamp"), "");
+    team.is_kept_again("configmap/used");
+    team.finish("pod/app");
+    team.goes("configmap/used");
+}
+
+#[test]
+fn h115_the_use_of_what_it_owns_does_not_stop_the_deletion_of_an_owner() {
+    let team = team("h115-deny", "configmaps", json!({"whileUsed": {}}));
+    team.apply(&config_map("used"));
+    team.apply(&application());
+    team.refused(&["configmap/used"]);
+    attach(&team);
+    let delete = ["delete", "pod/app", "--wait=false"];
+    kubectl_as(&team, "admin", &delete).success().unwrap();
+    team.stands("configmap/used");
+    team.finish("pod/app");
+    team.goes("configmap/used");
+}
+
+#[test]
+fn h116_a_repeated_delete_removes_no_guarded_finalizer() {
+    let guarded = json!({"finalizers": ["foregroundDeletion", "orphan"]});
+    let team = team("h116", "configmaps", json!({"fromStripping": guarded}));
+    for (owner, finalizers) in [("terminating", &[][..]), ("kept", &["orphan"])] {
+        team.apply(&config_map(owner).with_finalizers(finalizers));
+        let child = config_map(&format!("{owner}-child")).with_finalizers(&["example.com/x"]);
+        team.apply(&child.with_owner(team.owner("ConfigMap", owner)));
+    }
+    team.deleted(&["configmap/terminating", "--cascade=foreground"]);
+    let strip = patch("configmap/terminating", r#"{"metadata":{"finalizers":null}}"#);
+    for (object, refused) in [
+        ("terminating", team.kubectl(&strip)),
+        ("terminating", team.delete(&["configmap/terminating", "--cascade=background"])),
+        ("kept", team.delete(&["configmap/kept", "--cascade=background"])),
+    ] {
+        let refused = refused.failure().unwrap();
+        assert!(refused.contains("(FinalizerGuarded)"), "{object}: {refused}");
+    }
+    assert_ne!(team.field("configmap/terminating", ".metadata.finalizers"), "");
+    // The same request again changes nothing.
+    team.deleted(&["configmap/terminating", "--cascade=foreground"]);
+    team.finish("configmap/terminating-child");
+    team.goes("configmap/terminating");
+}
+
+#[test]
+fn h117_the_objects_that_every_namespace_has_can_be_protected() {
+    let team = Team::new(&world().plane, "h117");
+    let objects = ["serviceaccount/default", "configmap/kube-root-ca.crt"];
+    for object in objects {
+        team.plane.api().wait_field((object, &team.ns), SOON, ".metadata.name", |_| true).unwrap();
+        team.kubectl(&["label", object, "belay.dev/protect=Always"]).success().unwrap();
+        team.refused(&[object]);
+    }
+    // The deletion of their Namespace does not wait for them.
+    team.plane.delete(&[&format!("namespace/{}", team.ns)], "");
+    team.plane.api().wait_gone((&format!("namespace/{}", team.ns), ""), SOON).unwrap();
+}
+
+#[test]
+fn h119_objects_of_a_tenant_do_not_name_the_replicas_of_belay() {
+    let team = team("h119", "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
+    team.apply(&config_map("used"));
+    team.apply(&pod("user").with_env_from("configMapRef", "used").without_grace_period());
+    team.deleted(&["configmap/used"]);
+    team.was_kept("configmap/used");
+    let is_random = |name: &str| {
+        let number = name.strip_prefix("belay-").unwrap_or_default();
+        number.len() == 16 && number.chars().all(|digit| digit.is_ascii_hexdigit())
+    };
+    let token = team.field("configmap/used", r".metadata.annotations.belay\.dev/release-token");
+    assert!(is_random(token.split('/').next().unwrap()), "{token}");
+    let event = eventually("an Event", SOON, || {
+        let events = team.plane.api().list("events", &team.ns, "")?;
+        let of_belay = |event: &&Value| event["reportingComponent"] == "belay";
+        events.iter().find(of_belay).cloned().ok_or_else(|| "none".into())
+    })
+    .unwrap();
+    for name in [&event["reportingInstance"], &event["source"]["host"]] {
+        assert!(is_random(name.as_str().unwrap()), "{event}");
+    }
+    team.deleted(&["pod/user"]);
+    team.goes("configmap/used");
+}
