@@ -86,10 +86,7 @@ fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<String> {
     };
     let mut commands = Vec::new();
     let mut add = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
-        let content = if content { " --scope content" } else { "" };
-        let people = people(blockers);
-        let object = object.arguments();
-        let command = format!("kubectl belay approve {object}{content} --reason \"…\"{people}");
+        let command = approve_command(object, content) + &people(blockers);
         if !commands.contains(&command) {
             commands.push(command);
         }
@@ -101,6 +98,12 @@ fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<String> {
     let others = deciding.iter().filter(|blocker| !of_target(blocker));
     others.take(MOST_DESCRIBED).for_each(|blocker| add(&blocker.object, false, &[blocker]));
     commands
+}
+
+/// The command that approves the deletion of an object, or of its content as well.
+pub(crate) fn approve_command(object: &ObjectRef, content: bool) -> String {
+    let scope = if content { " --scope content" } else { "" };
+    format!("kubectl belay approve {}{scope} --reason \"…\"", object.arguments())
 }
 
 /// What helps against the blockers that decide: an action other than an approval, and the

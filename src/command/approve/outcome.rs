@@ -2,11 +2,10 @@
 
 use crate::cluster::Snapshot;
 use crate::command::diagnosis::{
-    approve_command, consent_to, finalizers_of, right_to_approve, unread_approvals,
-    verdict_on_delete,
+    consent_to, finalizers_of, right_to_approve, unread_approvals, verdict_on_delete,
 };
 use crate::command::target::TargetObject;
-use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, sentence};
+use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_command, sentence};
 use crate::objects::{FOREGROUND, Object, ObjectRef, split_api_version};
 use crate::policy::{Policy, service_account};
 

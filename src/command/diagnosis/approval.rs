@@ -24,12 +24,6 @@ pub fn right_to_approve(target: &ObjectRef, content: bool) -> String {
     format!("the RBAC verb approve-deletion on {kind}{place}")
 }
 
-/// The command that approves the deletion of an object; with its content or without.
-pub fn approve_command(target: &ObjectRef, content: bool) -> String {
-    let scope = if content { " --scope content" } else { "" };
-    format!("kubectl belay approve {} --reason \"…\"{scope}", target.arguments())
-}
-
 /// Why the approvals could not be read; none: they were.
 pub fn unread_approvals(snapshot: &Snapshot) -> Option<ApiError> {
     let approvals = format!("deletionapprovals.{GROUP}");

@@ -22,9 +22,7 @@ mod refusal;
 mod tests;
 mod verdict;
 
-pub use self::approval::{
-    approve_command, consent_to, holding_policies, right_to_approve, unread_approvals,
-};
+pub use self::approval::{consent_to, holding_policies, right_to_approve, unread_approvals};
 pub use self::causes::find_causes;
 pub use self::finalizers::{Keeper, finalizers_of};
 pub use self::finding::{Cause, Finding};

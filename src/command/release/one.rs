@@ -12,13 +12,12 @@ use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot};
 use crate::command::CommandError;
 use crate::command::diagnosis::{
-    HoldState, Keeper, approve_command, consent_to, finalizers_of, holding_policies, is_unasked,
-    unread_approvals,
+    HoldState, Keeper, consent_to, finalizers_of, holding_policies, is_unasked, unread_approvals,
 };
 use crate::command::report::Format;
 use crate::command::session::UserSession;
 use crate::command::target::{TargetArguments, TargetObject, situation, unprotected};
-use crate::decide::{ExemptionRecords, Item, sufficient_approvals};
+use crate::decide::{ExemptionRecords, Item, approve_command, sufficient_approvals};
 use crate::hold::{Count, TargetState, Waiting};
 use crate::objects::{ApiError, is_hold};
 

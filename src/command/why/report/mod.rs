@@ -14,14 +14,15 @@ use super::terminating::Terminating;
 use crate::cluster::{Snapshot, World};
 use crate::command::denials::{Denial, recent_denials};
 use crate::command::diagnosis::{
-    approve_command, cause_text, consent_to, holding_policies, right_to_approve, unread_approvals,
+    cause_text, consent_to, holding_policies, right_to_approve, unread_approvals,
 };
 use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict, policy_name};
 use crate::command::report::{Report, View};
 use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{TargetObject, situation};
 use crate::decide::{
-    Blocker, Cause, Decision, Item, Verdict, ineffective_approvals, remedies, sentence,
+    Blocker, Cause, Decision, Item, Verdict, approve_command, ineffective_approvals, remedies,
+    sentence,
 };
 use crate::policy::api::Action;
 use crate::policy::{ApprovalTerms, ObjectFacts, Policy};
