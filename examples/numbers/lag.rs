@@ -84,6 +84,7 @@ async fn fed(plane: &ControlPlane) -> Result<SharedWorld> {
         namespace: "belay".to_owned(),
         name: "belay".to_owned(),
         replica: "numbers".to_owned(),
+        instance: "numbers".to_owned(),
         labelled: Vec::new(),
         timing: Timing::default(),
     };

@@ -234,7 +234,7 @@ pub fn main() -> ExitCode {
 
 /// The lines of an error. A message may end with the next command, after "; next: ".
 fn error_text(message: &str) -> String {
-    match message.rsplit_once("; next: ") {
+    match message.rsplit_once("; next: ").filter(|(_, hint)| !hint.contains('\n')) {
         Some((message, hint)) => format!("error: {message}\nhint: {hint}\n"),
         None => format!("error: {message}\n"),
     }

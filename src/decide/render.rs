@@ -273,14 +273,17 @@ fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     let alone = |action: String| Some(Remedy { goal: None, action });
     match (blocker.reason, blocker.causes.first()?) {
         (Reason::InUse, Cause::User { .. } | Cause::Elsewhere { .. }) => {
-            to_delete(format!("first delete {}", objects_to_delete(blocker)))
+            to_delete(match objects_to_delete(target, blocker) {
+                Some(objects) => format!("first delete {objects}"),
+                None => "first remove the reference".to_owned(),
+            })
         }
         (Reason::NotEmpty, Cause::Content { why: ContentReason::Held(_), .. }) => {
-            let objects = objects_to_delete(blocker);
+            let objects = objects_to_delete(target, blocker)?;
             to_delete(format!("first delete {objects} and wait until it is removed"))
         }
         (Reason::NotEmpty | Reason::StillNeeded, _) => {
-            to_delete(format!("first delete {}", objects_to_delete(blocker)))
+            to_delete(format!("first delete {}", objects_to_delete(target, blocker)?))
         }
         (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {
             alone("keep the owner reference".to_owned())
@@ -307,11 +310,16 @@ fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     }
 }
 
-/// The objects that keep the object of a blocker, for the words "first delete …".
-fn objects_to_delete(blocker: &Blocker) -> String {
+/// The objects that keep the object of a blocker, for the words "first delete …". `None` if
+/// the target itself is the only one: its DELETE is what belay denies.
+fn objects_to_delete(target: &ObjectRef, blocker: &Blocker) -> Option<String> {
     let mut objects: Vec<String> = Vec::new();
     for cause in &blocker.causes {
         let object = match cause {
+            Cause::User { root, through, .. } if root.object == *target => match through {
+                Some(user) => user.to_string(),
+                None => continue,
+            },
             Cause::User { root: object, .. }
             | Cause::Content { object, .. }
             | Cause::Exists(object) => object.to_string(),
@@ -325,14 +333,14 @@ fn objects_to_delete(blocker: &Blocker) -> String {
             objects.push(object);
         }
     }
-    if blocker.more > 0 {
+    if blocker.more > 0 && !objects.is_empty() {
         objects.push(format!("{} more", blocker.more));
     }
-    match objects.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-        None => "the objects that need it".to_owned(),
-    }
+    let (last, others) = objects.split_last()?;
+    Some(match others {
+        [] => last.clone(),
+        others => format!("{} and {last}", others.join(", ")),
+    })
 }
 
 /// Whether the request is about a dependent, and the policy protects its owner.

@@ -45,6 +45,7 @@ async fn fed(plane: &ControlPlane, labelled: &[&str]) -> Fed {
         namespace: "belay".to_owned(),
         name: "belay".to_owned(),
         replica: "feed-test".to_owned(),
+        instance: "feed-test".to_owned(),
         labelled,
     };
     let context = Context {

@@ -44,6 +44,7 @@ impl Replica {
                 namespace: namespace.to_owned(),
                 name: "belay".to_owned(),
                 replica: name.to_owned(),
+                instance: name.to_owned(),
                 labelled: Vec::new(),
             }),
             metrics: Metrics::default(),

@@ -39,6 +39,7 @@ fn replica(runtime: &Runtime, plane: &ControlPlane, namespace: &str, name: &str)
         namespace: namespace.to_owned(),
         name: "belay".to_owned(),
         replica: name.to_owned(),
+        instance: name.to_owned(),
         labelled: Vec::new(),
         certificates: Certificates::Own { names: vec![host(namespace)], days: 90 },
         backfill: 0,

@@ -56,6 +56,7 @@ impl Side {
             namespace: "belay".to_owned(),
             name: "belay".to_owned(),
             replica: "belay-0".to_owned(),
+            instance: "belay-0".to_owned(),
             labelled: Vec::new(),
         };
         let context = Context {

@@ -113,6 +113,7 @@ impl Installed {
                 namespace: "belay".to_owned(),
                 name: name.to_owned(),
                 replica: format!("{name}-a"),
+                instance: "registration-test".to_owned(),
                 labelled: Vec::new(),
             }),
             metrics: Metrics::default(),

@@ -236,8 +236,15 @@ impl<'a> Withdrawal<'a> {
         let kind = snapshot.context.world.read().graph.kinds.find("", "Namespace");
         let names: BTreeSet<String> = found.iter().map(|place| place.1.clone()).collect();
         let reads = names.iter().filter(|name| !name.is_empty());
-        let reads = reads.filter_map(|name| Some(snapshot.look_up(kind?, "", name)));
-        stream::iter(reads).buffer_unordered(AT_ONCE).map(drop).collect::<()>().await;
+        let reads = reads.map(async |name| {
+            // The labels of the last read may be old.
+            if let Some(kind) = kind
+                && snapshot.look_up(kind, "", name).await.is_err()
+            {
+                snapshot.context.world.write().graph.delete(kind, "", name, None);
+            }
+        });
+        stream::iter(reads).buffer_unordered(AT_ONCE).collect::<()>().await;
         let looks = found.into_iter().map(async |place| {
             let found = look_at_terminating(snapshot, &place, options).await;
             (place, found)
@@ -293,6 +300,8 @@ impl<'a> Withdrawal<'a> {
     /// counts.
     async fn look_again(&mut self) {
         if let Err(error) = self.snapshot.refresh().await {
+            // The policies are unknown now, so no release may begin or end.
+            self.snapshot.context.world.write().known = false;
             self.report_once(Event::Warning(format!(
                 "the kinds that are served cannot be read: {error}; belay tries again"
             )));
@@ -363,13 +372,15 @@ impl<'a> Withdrawal<'a> {
 impl HoldPlanner for Withdrawal<'_> {
     type Keep = Reason;
 
-    /// As if there were no policies. But the hold of an object stays that is deleted
-    /// without it.
+    /// As if there were no policies and no labels. But the hold of an object stays that is
+    /// deleted without it.
     async fn plan(&self, target: &Target, object: &Value) -> Result<Plan, Reason> {
         let (group, info) = (target.info.group.as_str(), &target.info);
-        let Ok(read) = Object::deserialize(object) else {
+        let Ok(mut read) = Object::deserialize(object) else {
             return Err(Reason::Refused("it can't be read".to_owned()));
         };
+        // The label of an object wants the hold without any policy.
+        read.metadata.labels = Default::default();
         let (graph, policies, reads) =
             (Graph::default(), PolicySet::default(), LiveReads::default());
         let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
