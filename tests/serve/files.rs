@@ -92,7 +92,7 @@ fn a_policy_file_denies_and_is_read_again_when_it_changes() {
     assert!(has_metric(&belay, "belay_files_broken 1"));
     let (code, readiness) = http_get(belay.probes, "/readyz?verbose").unwrap();
     assert_eq!(code, 200, "{readiness}");
-    assert!(readiness.contains("[!]files a file is broken"), "{readiness}");
+    assert!(readiness.contains("[!]files a file is invalid"), "{readiness}");
     until_allowed(&belay, true);
     // Another one beside it is not taken up for as long.
     replace(&policies.join("more.yaml"), "a: [\n");
