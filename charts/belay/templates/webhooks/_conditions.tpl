@@ -46,7 +46,7 @@ request, so the conditions test each field with has() or `.?`. src/cluster/regis
 
 {{/*
 DELETE: exclude repeated DELETEs that change nothing. Include Namespaces, because belay checks their content each time, and
-objects whose dependents are being orphaned, because a repeated DELETE would delete the dependents.
+repeated DELETEs that remove the finalizers orphan and foregroundDeletion, because they change how dependents are deleted.
 */}}
 {{- define "belay.condition.no-repeat" -}}
 - name: no-repeat
@@ -55,10 +55,10 @@ objects whose dependents are being orphaned, because a repeated DELETE would del
     !has(oldObject.metadata) || !has(oldObject.metadata.deletionTimestamp) ||
     request.resource.resource == 'namespaces' ||
     'orphan' in oldObject.metadata.?finalizers.orValue([]) ||
-    !(request.?options.?propagationPolicy.orValue('') == 'Background' ||
-    request.?options.?orphanDependents.orValue(true) == false ||
-    (request.?options.?propagationPolicy.orValue('') == 'Foreground' &&
-    'foregroundDeletion' in oldObject.metadata.?finalizers.orValue([])))
+    ('foregroundDeletion' in oldObject.metadata.?finalizers.orValue([]) ?
+    request.?options.?propagationPolicy.orValue('') != 'Foreground' :
+    request.?options.?propagationPolicy.orValue('') != 'Background' &&
+    request.?options.?orphanDependents.orValue(true) != false)
 {{- end }}
 
 {{/* UPDATE: the finalizers in the spec of a Namespace change. */}}
