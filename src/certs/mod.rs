@@ -52,7 +52,7 @@ pub enum CertError {
         "\"{0}\" is not a DNS name or an IP address; use names such as belay.belay.svc or 127.0.0.1"
     )]
     Name(String),
-    /// A life that is none, or longer than anybody will remember it.
+    /// The lifetime is zero, or too long to be practical.
     #[error("belay can't create a certificate for {0} days; choose between 1 and {max}", max = make::MAX_DAYS)]
     Days(u32),
     /// A certificate could not be made.

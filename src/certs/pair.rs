@@ -27,7 +27,7 @@ pub struct CertificateAndKey {
 pub enum PairError {
     /// The chain.
     Certificate(String),
-    /// The key, by itself or beside this chain.
+    /// The key, alone or next to this chain.
     Key(String),
 }
 

@@ -39,9 +39,9 @@ impl ResolvesServerCert for Serving {
     }
 }
 
-/// The TLS side of the server: TLS 1.2 and 1.3, HTTP/1.1 alone (the API server
-/// speaks nothing else to webhooks). Where clients are asked, nobody gets in
-/// without a certificate that the client CA signed.
+/// The TLS side of the server: TLS 1.2 and 1.3, and HTTP/1.1 only, because the API server uses
+/// nothing else for webhooks. If client certificates are required, the server accepts only
+/// those that the client CA signed.
 pub fn server_config(
     serving: &Arc<Serving>,
     asks_clients: bool,

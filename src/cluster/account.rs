@@ -10,8 +10,8 @@ use super::pace::within;
 /// installation.
 pub async fn account(client: &kube::Client, namespace: &str, name: &str) -> String {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    // One lost answer is no answer: a wrong name would take belay for somebody
-    // else.
+    // One lost answer is not enough: with a wrong name, belay would not recognize its own
+    // requests.
     let mut lost = 0;
     let deployment = loop {
         match within(deployments.get(name)).await {

@@ -102,9 +102,9 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     redact_tokens(&text)
 }
 
-/// As much of a message as fits into a sentence: how it begins, and how it
-/// ends. The API server wraps errors into each other, and the cause stands
-/// last. Without the secret path, as in [`chain`].
+/// The part of a message that fits into a sentence: its beginning and its end. The API server
+/// wraps errors into each other, with the cause at the end. The secret path is removed, as in
+/// [`chain`].
 pub fn shortened(text: &str) -> String {
     const HEAD: usize = 100;
     const TAIL: usize = 200;

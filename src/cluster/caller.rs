@@ -20,7 +20,7 @@ use super::start::{StartError, without_retries};
 use super::world::RELEASE_REQUESTED;
 use crate::objects::{ApiError, KindInfo};
 
-/// Where the cluster is and as whom to go there, as kubectl is told.
+/// The cluster and the user to connect as, from the same options as kubectl.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// A kubeconfig; none: what KUBECONFIG says, or the account of the Pod.
@@ -41,15 +41,15 @@ pub struct Caller {
     config: kube::Config,
 }
 
-/// Who somebody is to the API server.
+/// The identity of a user, as the API server sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Me {
     /// The name.
     pub name: String,
     /// The groups.
     pub groups: Vec<String>,
-    /// The time, by the API server's clock: a lifetime is counted by that one,
-    /// and nobody's laptop has to be right.
+    /// The time by the API server's clock, which lifetimes are computed from. The clock of the
+    /// user's machine may be wrong.
     pub now: Timestamp,
 }
 
@@ -96,9 +96,8 @@ impl Caller {
         self.config.cluster_url.to_string()
     }
 
-    /// The same person as this account, if the API server lets them be it and
-    /// the account may patch this kind there. Whoever impersonates somebody by
-    /// their own choice stays who that is.
+    /// The same person as this account, if the API server allows the impersonation and the
+    /// account may patch this kind there. An impersonation that the user chose stays as it is.
     pub async fn acting_as(
         &self,
         account: &str,
@@ -116,8 +115,8 @@ impl Caller {
         may(&client, "patch", kind, (namespace, "")).await?.then_some(client)
     }
 
-    /// Whether this person may do something to an object, or to anything of a
-    /// kind (`*`: of any) in a namespace; `None` if nobody says.
+    /// Whether this person may do something to an object, or to every object of a kind (`*`: of
+    /// any kind) in a namespace. `None` if it is unknown.
     pub async fn may(&self, verb: &str, kind: (&str, &str), place: (&str, &str)) -> Option<bool> {
         may(&self.client, verb, kind, place).await
     }

@@ -35,8 +35,8 @@ pub struct ClusterDecider {
     world: SharedWorld,
     cluster: Arc<dyn LiveApi>,
     journal: Journal,
-    /// For the many questions that need no read: an empty graph has all the
-    /// kinds that Kubernetes has, and is not made anew for each.
+    /// For the many questions that need no read. An empty graph has all the kinds of
+    /// Kubernetes, so it is created once and shared.
     none: Arc<LiveReads>,
     /// The turns of decisions that take much work.
     turns: FairSemaphore<ReadGroup>,

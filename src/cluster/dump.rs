@@ -1,6 +1,6 @@
-//! What the graph knows, as text: for whoever compares it with what the API
-//! server has. Off unless somebody asks for it (`--debug-graph`), because the
-//! names of objects are not for everybody who may reach the probes.
+//! The content of the graph as text, to compare it with the API server. It is off unless
+//! `--debug-graph` is set, because not every client that can reach the probes may read the
+//! names of objects.
 
 use std::fmt::Write as _;
 

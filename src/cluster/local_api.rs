@@ -1,5 +1,4 @@
-//! An API server inside this process: files that stand for a cluster, or the script of
-//! a test.
+//! An API server inside this process: files in place of a cluster, or the script of a test.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! The tables: a row is a few lines of YAML, a situation, a question, and
-//! what has to be said. The files stand in `tables/`; each row names the rule
-//! of docs/THEORY.md or the scenario that it is there for.
+//! The tables: each row is a few lines of YAML with a situation, a question and the expected
+//! answer. The files are in `tables/`. Each row names the rule of docs/THEORY.md or the
+//! scenario that it covers.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ struct Row {
     /// Objects with too many references.
     #[serde(default, rename = "too-many")]
     too_many: Vec<String>,
-    /// A cluster stands behind the graph; so much of it has been read live.
+    /// The graph has a cluster behind it; this part of it has been read live.
     live: Option<LiveRow>,
     ask: Ask,
     expect: Expect,
@@ -428,7 +428,7 @@ fn split_owned(api_version: &str) -> (String, String) {
     (group.to_owned(), version.to_owned())
 }
 
-/// The objects of a question, old and new, and where they stand.
+/// The objects of a question, old and new, and their places.
 fn asked(row: &Row) -> (AdmissionPhase, Operation, String, Option<Value>, Option<Value>) {
     let kinds = kinds();
     let known = |name: &str| {
@@ -513,7 +513,7 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
     }
     let mut reads = reads;
     if let (Some(reads), Some(live)) = (&mut reads, &row.live) {
-        // Which reads there are is told by the verdict before any was made.
+        // The verdict lists the reads before the first one is made.
         let none = LiveReads::default();
         let live_none = Live::Read(&none);
         let situation = Situation::new(&graph, &policies, live_none, NOW);
@@ -684,8 +684,8 @@ fn every_row_of_every_table() {
     run(|_| true);
 }
 
-/// Anybody can write owner references. Long chains, ladders in which every
-/// rung has two ways up, and cliques are no way to stop belay.
+/// Every user can write owner references. Long chains, ladders in which every rung has two
+/// owners, and cliques must not stop belay.
 #[test]
 fn owner_references_of_any_shape_are_no_endless_way() {
     let mut objects = vec![
@@ -719,8 +719,7 @@ fn owner_references_of_any_shape_are_no_endless_way() {
     assert!(!wrong.contains("  verdict"), "{wrong}");
 }
 
-/// However much is refused, a verdict is a few reasons and a number, and what
-/// people have approved is taken off.
+/// However much is denied, a verdict has a few reasons and a number, without the approved ones.
 #[test]
 fn ten_thousand_protected_objects_are_one_verdict() {
     let mut objects = vec![json!({"is": "Namespace shop"})];

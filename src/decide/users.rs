@@ -43,10 +43,9 @@ pub(super) struct UserFindings {
     pub(super) unknown: Option<Cause>,
 }
 
-/// Who needs this object and is not certainly gone with it. Whom it finds is
-/// enough to refuse; that there is nobody has to be proved: by a graph that
-/// has all objects of every kind that could be one, and `live` where nothing
-/// would catch a mistake.
+/// The users of this object that are not certainly deleted with it. One found user is enough to
+/// deny. That there is none needs a proof: a graph that has all objects of every kind that
+/// could be a user, and `live` where nothing would catch a mistake.
 pub(super) fn users<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
@@ -319,7 +318,7 @@ fn manager<'a>(
     }
 }
 
-/// That nobody was found means something only where all were looked at.
+/// An empty result is valid only if all possible users were read.
 fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: &mut UserFindings) {
     let Some(kind) = item.kind else {
         let ObjectFacts { group, resource, .. } = item.facts;

@@ -171,8 +171,7 @@ pub enum ContentReason {
     Bound,
     /// It is protected by this policy.
     Protected(Source),
-    /// This policy placed a hold on it. Without its Namespace nobody could remove the
-    /// hold.
+    /// This policy placed a hold on it. Without its Namespace, belay could not remove the hold.
     Held(Source),
 }
 

@@ -47,8 +47,8 @@ impl Dependents {
         self.of_many.extend(many.into_iter().flat_map(|many| &many.uids).map(|uid| (*uid, id)));
     }
 
-    /// The object, of which `many` says whether it had too many references, names
-    /// this uid no more.
+    /// The object no longer names this uid. `many` says whether the object had too many
+    /// references.
     pub(super) fn remove(&mut self, id: NodeId, uid: Uid, many: bool) {
         if many {
             self.of_many.remove(&(uid, id));

@@ -159,7 +159,7 @@ impl Selector {
             Self::Labels(requirements) => requirements.iter().all(|r| r.holds(&label)),
             Self::Ordinals { prefix, from, below } => {
                 let Some(text) = name.strip_prefix(prefix.as_str()) else { return false };
-                // `data-postgres-01` is nobody's ordinal.
+                // `data-postgres-01` has no valid ordinal.
                 let plain = text == "0" || !text.starts_with(['0', '+']);
                 let ordinal = text.parse::<u32>().ok().filter(|_| plain);
                 ordinal.is_some_and(|n| n >= *from && below.is_none_or(|below| n < below))

@@ -3,7 +3,7 @@
 use super::NodeId;
 use crate::objects::NumberSet;
 
-/// Most nodes have no more dependents than this; a list is smaller and faster.
+/// Most nodes have at most this many dependents; a list is smaller and faster.
 const FEW: usize = 16;
 
 /// A set of nodes, in no particular order.

@@ -28,7 +28,7 @@ impl<'g> Node<'g> {
         self.slot.kind
     }
 
-    /// What is known of its kind, by the graph that it stands in.
+    /// What the graph of the object knows about its kind.
     pub fn info(self) -> &'g KindInfo {
         self.graph.kinds.info(self.slot.kind)
     }

@@ -38,7 +38,7 @@ pub(super) struct NodeData {
     pub(super) owners_version: u64,
     pub(super) many_owners: Option<Box<ManyOwners>>,
     pub(super) uses: Box<[UseEdge]>,
-    /// Most objects have none, so they stand behind one pointer.
+    /// Most objects have none, so they are behind one pointer.
     #[allow(clippy::box_collection)]
     pub(super) open: Option<Box<Vec<OpenEdge>>>,
 }
@@ -77,7 +77,7 @@ pub const MOST_OWNER_LEVELS: usize = 32;
 /// What an owner reference names (R1: by its coordinates).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnerClaim<'a> {
-    /// The owner's kind; none while nobody knows it.
+    /// The owner's kind; `None` while it is unknown.
     pub kind: Option<KindId>,
     /// The version that the reference names; none if that was not remembered.
     pub version: Option<&'a str>,

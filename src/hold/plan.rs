@@ -1,6 +1,6 @@
-//! Backfill and withdrawal: where a hold is missing, and where one is no
-//! longer wanted. What stands on an object says what is to be done, so a plan
-//! that was carried out is followed by none.
+//! Backfill and withdrawal: the objects that lack a hold, and those whose hold is no longer
+//! wanted. The object itself shows what is left to do, so a plan that was carried out needs no
+//! further one.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What a release is told, what it says, and the numbers it goes by.
+//! The inputs, outputs and settings of a release.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -30,7 +30,7 @@ fn list(group: &str, resource: &str) -> LiveRead {
     LiveRead::List { group, resource, namespace: "a".to_owned(), first: false }
 }
 
-/// A release that has just been told to write its token.
+/// A release that is about to write its token.
 fn marking(object: &mut Value) -> (Release, TokenWrite) {
     let mut release = Release::new("u".into(), "r".into(), Limits::default());
     release.step(seconds(0), Input::Seen(sight(object)));

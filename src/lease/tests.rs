@@ -1,5 +1,5 @@
-//! Replicas whose clocks differ, that stand still at any point, whose writes
-//! get lost, and land late.
+//! Replicas whose clocks differ, that pause at any point, and whose writes are lost or succeed
+//! late.
 
 use std::time::Duration;
 
@@ -206,8 +206,8 @@ fn a_lease_has_the_time_of_the_next_read() {
     assert_eq!((renewed.acquired, renewed.transitions), (Some(start), 1));
 }
 
-/// A clock that went back a little waits for itself; a Lease from a future
-/// that no clock within the skew can have written keeps nobody.
+/// A clock that went back a little waits for itself. A Lease with a time that no clock within
+/// the skew can have written keeps no replica from the lead.
 #[test]
 fn a_lease_from_the_future_is_waited_for_or_not_believed() {
     let now = Timestamp::from_second(1_767_268_800).unwrap();

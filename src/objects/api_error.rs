@@ -41,7 +41,7 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// Whether the same request fails until somebody changes something.
+    /// Whether the same request fails until a user changes something.
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::NotFound | Self::Forbidden(_))
     }

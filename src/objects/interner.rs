@@ -14,9 +14,8 @@ const OVERHEAD: usize = 64;
 /// With fewer bytes than this there is no sweep.
 const LEAST: usize = 256 << 10;
 
-/// Stores each string once, and forgets those that nobody holds any more: a
-/// cluster that makes Pods all day would otherwise fill the memory with the
-/// hashes in their labels.
+/// Stores each string once, and drops strings without references. In a cluster that creates
+/// Pods all day, the hashes in their labels would otherwise fill the memory.
 #[derive(Debug, Default)]
 pub struct Interner {
     strings: KeyedSet<Arc<str>>,

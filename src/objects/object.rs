@@ -82,8 +82,8 @@ impl HoldAge {
 
     /// The age of a hold now, of an object that was seen with this age before.
     ///
-    /// An editor can rewrite managedFields and so make a hold look older than it
-    /// is. What was seen before the change stands.
+    /// An editor can rewrite managedFields and so make a hold look older than it is. The age
+    /// that was seen before the change remains valid.
     pub fn updated_by(self, now: Self) -> Self {
         match (self, now) {
             // managedFields name a hold that was added later, unless an editor
@@ -193,7 +193,7 @@ impl Object<'_> {
         self.hold().is_some()
     }
 
-    /// The hold, where it stands.
+    /// The hold and its place.
     pub fn hold(&self) -> Option<HoldEntry> {
         HoldEntry::find(self.metadata.finalizers.iter().flatten().map(Text::as_str))
     }

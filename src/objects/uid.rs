@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::digest;
 
-/// A uid in 16 bytes. The API server's uids are UUIDs in lower case, and those
-/// are kept exactly; whatever else somebody wrote into an owner reference is
-/// kept as a digest, marked so that it equals no UUID of version 1 to 8.
+/// A uid in 16 bytes. The API server's uids are UUIDs in lower case, and those are kept
+/// exactly. Any other text in an owner reference is kept as a digest, marked so that it equals
+/// no UUID of version 1 to 8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Uid([u8; 16]);
 

@@ -78,7 +78,7 @@ pub struct Modes {
     pub while_exists: Vec<Exists>,
     /// It loses neither its owner nor its dependents by orphaning.
     pub from_orphaning: bool,
-    /// Finalizers of others are not taken off by hand.
+    /// Users may not remove finalizers of others.
     pub from_stripping: Option<FinalizerGuard>,
 }
 

@@ -9,7 +9,7 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// The service account of the garbage collector.
 const GARBAGE_COLLECTOR: &str = "generic-garbage-collector";
 
-/// Somebody who asks: the name and the groups that authentication gave.
+/// The user of a request: the name and the groups from authentication.
 #[derive(Debug, Clone, Copy)]
 pub struct Person<'a> {
     /// The name.
@@ -48,10 +48,10 @@ pub fn collectors() -> [(&'static str, &'static [&'static str]); 2] {
 /// Whom belay knows by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identities {
-    /// belay's own account, which lets go of holds and records exemptions.
+    /// belay's own account, which releases holds and records exemptions.
     pub own: Option<String>,
-    /// Prefixes of the names that controllers of the control plane have: they
-    /// take off the finalizers of Kubernetes' own.
+    /// Prefixes of the names of control plane controllers, which remove the finalizers of
+    /// Kubernetes.
     pub control_plane: Vec<String>,
     /// The namespace that belay runs in.
     pub namespace: Option<String>,

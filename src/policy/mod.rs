@@ -1,8 +1,8 @@
-//! Policies: what people write, and what verdicts read.
+//! Policies: the objects that people write, and the compiled form that verdicts use.
 //!
-//! [`api`] has the objects as they stand in the cluster. Everything else is
-//! what is made of them: a [`PolicySet`] that finds the policies of an object
-//! by its kind, and [`Approvals`] by the identity of what they name.
+//! [`api`] has the objects as they are in the cluster. The rest is compiled from them: a
+//! [`PolicySet`] that finds the policies of an object by its kind, and [`Approvals`] by the
+//! identity of the objects that they name.
 
 pub mod api;
 mod approvals;

@@ -61,8 +61,8 @@ pub struct AppliedPolicy<'p> {
     pub policy: &'p Policy,
     /// What happens when it refuses something about this object.
     pub action: Action,
-    /// Whether it is certain that it applies: the labels of the object's
-    /// Namespace are known, or nobody asks for them.
+    /// Whether it certainly applies: the labels of the object's Namespace are known, or no
+    /// selector needs them.
     pub certain: bool,
 }
 
@@ -210,10 +210,9 @@ impl PolicySet {
         self.policies.iter().flat_map(Policy::annotation_keys)
     }
 
-    /// The kinds that policies name and nobody serves, each with its policy. An
-    /// entry is every pair of its groups and resources, as in RBAC, so a pair is
-    /// a mistake only when no other pair makes sense of its group, or of its
-    /// resource.
+    /// The kinds that policies name and the API server does not serve, each with its policy. An
+    /// entry is every pair of its groups and resources, as in RBAC. So a pair is a mistake only
+    /// if its group, or its resource, is valid in no other pair.
     pub fn unknown_kinds<'p>(&'p self, kinds: &'p Kinds) -> Vec<(&'p Source, String)> {
         let mut unknown = Vec::new();
         for policy in &self.policies {

@@ -1,4 +1,4 @@
-//! A Relation as somebody wrote it, compiled.
+//! A compiled Relation.
 
 use super::api::{RelatedKind, RelationSpec, Strength as Written};
 use crate::graph::Strength;

@@ -249,7 +249,7 @@ impl UserMatcher {
     /// Whether an object of this kind, of which nothing else is known, could be
     /// meant.
     pub fn may_mean(&self, group: &str, resource: &str) -> bool {
-        // Of a kind that is only mentioned nobody knows the plural name.
+        // The plural name of a kind that is only mentioned is unknown.
         let named =
             resource.is_empty() || self.resources.is_empty() || names(&self.resources, resource);
         named && (self.groups.is_empty() || names(&self.groups, group))

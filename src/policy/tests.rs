@@ -15,7 +15,7 @@ fn policy(name: &str, spec: Value) -> Policy {
     Policy::compile(name, &spec).unwrap()
 }
 
-/// Two Namespaces, one of which nobody has read.
+/// Two Namespaces, one of which has not been read.
 fn graph() -> Graph {
     let mut graph = Graph::default();
     let kind = graph.kinds.find("", "Namespace").unwrap();

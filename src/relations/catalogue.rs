@@ -236,10 +236,10 @@ impl Row {
 /// A kind, by group and plural name, and those that its objects usually own.
 pub type Owned = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-/// What is usually owned by what. Owner references say it of each object; this
-/// says of which kinds objects have to be read to find those of an owner. In
-/// the last row stand the kinds that operators make for their custom
-/// resources; Secrets are not among them: nobody reads Secrets unasked.
+/// The usual owners of each kind. The owner references of an object name its owners; this table
+/// names the kinds to read to find the dependents of an owner. The last row has the kinds that
+/// operators create for their custom resources. Secrets are not among them, because belay reads
+/// Secrets only on request.
 pub const OWNED: &[Owned] = &[
     ("apps", "deployments", &[("apps", "replicasets")]),
     ("apps", "replicasets", &[("", "pods")]),
@@ -267,9 +267,8 @@ pub const OWNED: &[Owned] = &[
     ),
 ];
 
-/// Every built-in relation. Owner references and content (an object in its
-/// Namespace, a custom resource of its CRD) are edges of every object, and
-/// stand in the graph itself.
+/// Every built-in relation. Owner references and content (an object in its Namespace, a custom
+/// resource of its CRD) are edges of every object, and the graph itself has them.
 pub const ROWS: &[Row] = &[
     // What Pods and whatever makes Pods use.
     row("pod-claim", POD_SPECS, &["volumes[*].persistentVolumeClaim"], named(CLAIM, "claimName")),

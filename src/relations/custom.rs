@@ -78,9 +78,8 @@ pub enum CustomError {
 }
 
 impl CustomRelation {
-    /// A relation from a kind (group, resource). Paths that belong to one
-    /// reference have to stand in the same element of whatever lists they lead
-    /// through.
+    /// A relation from a kind (group, resource). The paths of one reference have to be in the
+    /// same element of each list that they lead through.
     pub fn new(
         name: &str,
         from: (&str, &str),

@@ -44,7 +44,7 @@ impl<'o> Reading<'o> {
             Target::Name { kind, name, namespace, uid } => {
                 let Some(found) = text(name) else { return };
                 let namespace = namespace.as_ref().and_then(text).unwrap_or(self.namespace);
-                // A template is filled in by somebody else.
+                // Another program fills in a template.
                 if found.contains("${") || namespace.contains("${") {
                     return;
                 }

@@ -429,7 +429,7 @@ fn custom_relations_follow_the_same_rules() {
     assert!(apart.unwrap_err().to_string().contains("same element"));
 }
 
-/// A reference to what is absent waits for it, and means whoever has the name.
+/// A reference to an absent object waits for it, and means any object with that name.
 #[test]
 fn a_reference_waits_for_what_is_absent() {
     let (kinds, catalogue) = catalogue();

@@ -50,20 +50,20 @@ impl Metrics {
         self.0.cluster.paused.set(paused.into());
     }
 
-    /// A hold was put on late, or taken off because nothing wants it; or that
-    /// did not succeed.
+    /// belay added a hold to an existing object, or removed a hold that no policy wants, or
+    /// failed to do so.
     pub fn hold_changed(&self, change: &'static str, succeeded: bool) {
         let result = if succeeded { "ok" } else { "failed" };
         self.0.cluster.hold_changes.get_or_create(&HoldChange { change, result }).inc();
     }
 
-    /// A hold was let go of, for this reason.
+    /// A hold was released for this reason.
     pub fn released(&self, why: &'static str) {
         self.0.cluster.releases.get_or_create(&Released { why }).inc();
     }
 
-    /// So many objects wait under the hold, and of so many of them nobody can
-    /// say whether they are free.
+    /// The number of objects that wait under the hold, and the number of those for which it is
+    /// unknown whether they are free.
     pub fn releasing(&self, waiting: usize, stuck: usize) {
         self.0.cluster.releasing.set(number(waiting));
         self.0.cluster.stuck.set(number(stuck));

@@ -230,7 +230,7 @@ struct PartialBody<'a> {
 
 impl PartialBody<'_> {
     /// Reads until it has this many bytes. Reserves memory for the received bytes step by
-    /// step, and accepts no more bytes than reserved. `None` if it was silent while
+    /// step, and accepts at most the reserved number of bytes. `None` if it was silent while
     /// others waited.
     async fn fill(
         &mut self,

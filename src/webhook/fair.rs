@@ -152,7 +152,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
             let Some((group, waiter)) = begun else { return };
             let turn = Turn { group, of: Some(self.clone()) };
             if let Err(mut turn) = waiter.send(turn) {
-                // It waits no more, and the next one gets the slot.
+                // It no longer waits, and the next one gets the slot.
                 turn.of = None;
                 self.0.lock().end(&turn.group);
             }
@@ -225,7 +225,7 @@ mod tests {
         let mut first = slots.acquire("a").await;
         for _ in 0..100 {
             for _ in 0..10 {
-                // It has begun to wait, and does so no more.
+                // It began to wait, and no longer does.
                 assert!(slots.acquire("a").now_or_never().is_none());
             }
             let mut second = std::pin::pin!(slots.acquire("b"));

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In a cluster both paths are below a secret ([`PathToken`]). A caller without
-//! it gets 404, and no more work is done for it.
+//! it gets 404, and belay does no further work for it.
 //!
 //! The handlers contain no policy. A [`Decider`] makes the verdicts.
 

@@ -1,6 +1,6 @@
-//! GET /healthz, /readyz and /metrics (and /debug/graph, where somebody has
-//! switched it on), on a listener of their own and without
-//! TLS: the kubelet and Prometheus ask here, and nobody else's request waits.
+//! GET /healthz, /readyz and /metrics, and /debug/graph if it is enabled. They have their own
+//! listener without TLS, for the kubelet and Prometheus, and other requests don't wait for
+//! them.
 
 use actix_web::http::header::ContentType;
 use actix_web::{HttpRequest, HttpResponse, web};

@@ -62,8 +62,8 @@ pub struct Certificates {
     pub every: Duration,
 }
 
-/// A server that listens and does not serve yet, so that its addresses can be
-/// told before the first request.
+/// A server that listens and does not serve yet, so that its addresses are known before the
+/// first request.
 pub struct Bound {
     /// The webhook's address, with the port that the system chose for port 0.
     pub listen: SocketAddr,

@@ -1,10 +1,10 @@
-//! A connection that does not wait for ever.
+//! A connection with a time limit.
 //!
-//! actix would limit the time of the first head on a connection, by an answer that
-//! nobody has asked for, and has no limit for a second head that arrives a byte a
-//! minute. Here every connection has one, whatever is or is not arriving on it.
+//! actix would limit the time of the first head on a connection, by an answer that no client
+//! asked for. It has no limit for a second head that arrives one byte a minute. Here every
+//! connection has a limit, whatever does or does not arrive on it.
 //!
-//! How much is read of it, [`Connection`] says.
+//! [`Connection`] says how much of it is read.
 
 use std::io;
 use std::pin::Pin;
@@ -154,8 +154,8 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for Timed<T> {
         self.connection.check_requests()?;
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         match written {
-            // Somebody who does not take the answers is waited for as little
-            // as somebody who does not send the question.
+            // A client that does not read the answers gets as little time as a client that does
+            // not send the request.
             Poll::Pending => return self.or_timed_out(cx),
             Poll::Ready(Ok(1..)) if !self.answers => {
                 self.answers = true;

@@ -103,7 +103,7 @@ impl Replicas {
         within_limit(LIMIT, write).await.map(drop)
     }
 
-    /// This replica serves no more.
+    /// This replica no longer serves.
     pub async fn leave(&self) {
         let (name, parameters) = (self.own_name(), DeleteParams::default());
         match timeout(super::FAREWELL, self.leases.delete(&name, &parameters)).await {

@@ -1,6 +1,5 @@
-//! Each step by itself, and whole rotations with replicas that lag, leaders
-//! that change in the middle, and API servers that hear late of a
-//! configuration.
+//! Each step alone, and whole rotations with replicas that lag, a leader that changes in the
+//! middle, and API servers that see a change of the webhook configuration late.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -14,10 +14,10 @@ use crate::policy::api::definitions as all;
 #[derive(Default)]
 struct Store {
     crd: Option<Value>,
-    /// Objects of the kind; none: nobody may list them.
+    /// Objects of the kind; `None`: the list is forbidden.
     objects: Option<usize>,
     writes: Vec<&'static str>,
-    /// Somebody else writes so many times between a look and a write.
+    /// Another writer changes the object this many times between a read and a write.
     others: usize,
 }
 

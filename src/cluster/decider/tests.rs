@@ -133,7 +133,7 @@ impl Asked {
     }
 }
 
-/// Somebody deletes ConfigMap a/data.
+/// A user deletes ConfigMap a/data.
 struct Question {
     world: SharedWorld,
     phase: AdmissionPhase,
@@ -420,7 +420,7 @@ async fn h03_an_object_that_does_not_exist_is_read_before_anything_that_uses_it(
     assert!(!asked.said().contains("a/p"), "{}", asked.said());
 }
 
-/// A hold that nobody can see is one that nobody ever takes off.
+/// belay can't remove a hold that it can't see.
 #[tokio::test]
 async fn what_belay_does_not_watch_gets_no_hold() {
     let created = |world: &SharedWorld| {
@@ -466,7 +466,7 @@ async fn h06_all_rounds_of_a_review_share_one_budget() {
     let verdict = decider.answer(&review, until, &all).await;
     assert_eq!(verdict.reason, Some(Reason::InUse));
     assert!(all.steps() > one.steps(), "{} {}", all.steps(), one.steps());
-    // What the first round uses the second one has no more.
+    // The second round no longer has what the first round used.
     let verdict = decider.answer(&review, until, &Effort::new(one.steps())).await;
     assert_eq!(verdict.reason, Some(Reason::Unknown));
 }

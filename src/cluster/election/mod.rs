@@ -48,10 +48,10 @@ pub async fn run(context: Context) {
     tokio::select! {
         never = election.run_candidate() => match never {},
         () = election.leadership.watch_expiry() => {}
-        // Without a sender nobody is there to be led.
+        // Without a sender there is no receiver of the leadership.
         _ = ending.wait_for(|ending| *ending) => {}
     }
-    // Ours no more before anybody else can know.
+    // This replica stops before another replica can take over.
     if election.leadership.resign()
         && let Err(error) = within_limit(election.timing.farewell, election.step_down()).await
     {
@@ -82,7 +82,7 @@ pub(crate) async fn leader(
     let lease = read().await?;
     let spec = lease_spec(&lease);
     let timing::Lease { duration, skew, .. } = Timing::default().lease;
-    // Nobody has this name: whoever asks does not take part.
+    // No replica has this name: the process takes no part in the election.
     let nobody = Candidate { name: "", duration, skew, takes_over: false };
     if evaluate(&spec, nobody, now) != LeaseDecision::Acquire {
         return Ok(leader_info(&lease));

@@ -192,7 +192,7 @@ fn a_kind_that_vanishes_takes_nothing_with_it() {
         OwnCrds::Present,
         at(0),
     );
-    // The CRD is on its way out, and its instances go one by one.
+    // The CRD is Terminating, and its instances are deleted one by one.
     let one = own_objects(&[policy("b", CONFIG_MAPS)]);
     assert!(effective.would_remove(&one));
     effective.update(&one, OwnCrds::Absent, at(1));
@@ -282,12 +282,12 @@ fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
     assert!(feed(&mut world, "pods", &pod("a", "Succeeded")));
     assert_eq!(unused(&world), [false]);
     world.waiting.news.clear();
-    // A list in which the other is not: it went while nobody watched.
+    // A list without the other object: it was deleted while the watch was down.
     let pods = world.graph.kinds.find_resource("", "pods").unwrap();
     world.graph.end_listing(crate::graph::Listing::new(pods));
     assert!(waiting::relisted(&mut world, pods));
     assert_eq!(unused(&world), [true]);
-    // Its hold is off: it waits no more.
+    // Its hold was removed: it no longer waits.
     let mut free = config(true);
     free["metadata"]["finalizers"] = json!(["other/one"]);
     feed(&mut world, "configmaps", &free);

@@ -1,13 +1,13 @@
-//! How many holds a policy may put on late.
+//! How many holds a policy may add to existing objects.
 //!
-//! A selector that is too wide by a word would have belay write to every object
-//! of a cluster, and take all of that off again when somebody mends it. So it is
-//! counted first: what would be too much is not begun, and the policy says so.
-//! What is made from then on gets its hold where it is made.
+//! With a selector that is too wide, belay would write to every object of a cluster, and write
+//! again to remove the holds when the policy is corrected. So belay first counts the objects.
+//! If there are too many, it does not start and reports that in the status of the policy. New
+//! objects still get their hold when they are created.
 //!
-//! Objects that are newer than the policy lack the hold because belay was down, or
-//! because their creators made it so. Few of each namespace count, so that a tenant
-//! does not stop the backfill of the others.
+//! An object that is newer than the policy lacks the hold because belay was down, or because
+//! its creator avoided the hold. Only a few of each namespace count, so that one tenant can't
+//! stop the backfill of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,7 @@ impl<'a> Missing<'a> {
 pub struct Backfill {
     /// By policy and kind: there would be too many.
     stopped: BTreeMap<(String, KindId), Stopped>,
-    /// Nobody can say yet how many there would be.
+    /// The number of missing holds is still unknown.
     unread: BTreeSet<(String, KindId)>,
 }
 
@@ -104,9 +104,9 @@ impl Backfill {
         backfill
     }
 
-    /// Whether an object of this kind may get its hold late, for at least one of
-    /// those that want it. The label asks for one object at a time, so nobody
-    /// counts what it asks for.
+    /// Whether belay may add the hold to an existing object of this kind, for at least one of
+    /// the policies that want it. The label selects one object at a time, so its holds are not
+    /// counted.
     pub fn allows(&self, kind: KindId, sources: &[Source]) -> bool {
         sources.iter().any(|source| match source {
             Source::Label(_) => true,
@@ -117,7 +117,7 @@ impl Backfill {
         })
     }
 
-    /// Where a policy stands still.
+    /// Where the backfill of a policy is paused.
     pub fn stopped(&self, policy: &str) -> Vec<Stopped> {
         let of = |((name, _), stopped): (&(String, KindId), &Stopped)| {
             (name == policy).then(|| stopped.clone())
@@ -130,12 +130,12 @@ impl Backfill {
         self.unread.is_empty()
     }
 
-    /// At how many places policies stand still.
+    /// The number of places where backfills are paused.
     pub fn count(&self) -> usize {
         self.stopped.len()
     }
 
-    /// Says what stands still that did not before.
+    /// Logs the backfills that are paused and were not before.
     pub fn tell(&self, before: &Self) {
         let new = self.stopped.iter().filter(|(place, _)| !before.stopped.contains_key(*place));
         for ((policy, _), Stopped { resource, missing, limit }) in new {

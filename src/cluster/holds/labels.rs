@@ -1,8 +1,7 @@
-//! Objects that have lost their label, and with it what they had the hold for.
+//! Objects that lost the label for which they have the hold.
 //!
-//! Of a kind whose labelled objects alone are watched nobody sees the others.
-//! Those that leave the watch are looked at one by one, and now and then all
-//! are read.
+//! If belay watches only the labelled objects of a kind, it does not see the others. It reads
+//! each object that leaves the watch, and reads all objects from time to time.
 
 use std::collections::{BTreeSet, HashMap};
 

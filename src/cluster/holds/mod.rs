@@ -1,9 +1,8 @@
 //! Backfill and withdrawal of holds, by the leader.
 //!
-//! What stands on an object says what is to be done, so a new leader goes on
-//! where the last one stopped. Nothing relies on a hold that was put on late
-//! before it is effective (docs/THEORY.md); so there is no hurry, and the API
-//! server is not to notice.
+//! The objects themselves show what is left to do, so a new leader continues where the last one
+//! stopped. Nothing relies on a backfilled hold before it is effective (docs/THEORY.md). So
+//! there is no hurry, and the load on the API server stays low.
 
 mod backfill;
 mod labels;
@@ -53,7 +52,7 @@ const ROUND: usize = 250;
 /// what it wrote.
 const NEXT: Duration = Duration::from_secs(1);
 
-/// Keeps holds as policies want them, for as long as this replica leads.
+/// Keeps holds as policies want them, while this replica is the leader.
 pub async fn run(context: Context) {
     let lead = async || {
         // The first sweep finds them all.
@@ -148,7 +147,7 @@ impl Holds {
                         %error,
                         "holds could not be looked after; it is tried again"
                     );
-                    // Somebody else may have written.
+                    // Another writer may have changed the object.
                     started = false;
                     tokio::time::sleep(backoff.next()).await;
                     changed.mark_changed();
@@ -251,9 +250,8 @@ impl Holds {
         self.is_known() && self.is_installed() && !self.context.world.read().policies.is_paused(now)
     }
 
-    /// Whether belay is not being taken out: whoever does that deletes both
-    /// configurations, and then takes holds off. Nobody is to put them back,
-    /// whoever leads by then.
+    /// Whether belay is not being uninstalled. An uninstallation deletes both webhook
+    /// configurations and then removes the holds. No leader may add them again.
     fn is_installed(&self) -> bool {
         self.context.signals.registered.borrow().there
     }
@@ -342,7 +340,7 @@ impl Holds {
         if left != self.recorded {
             self.record.write(&left).await?;
             self.recorded = left;
-            // The next round has them watched no more.
+            // The next round stops their watches.
             self.note().await?;
         }
         Ok(())

@@ -1,9 +1,9 @@
-//! Which kinds may have holds, written down in a ConfigMap.
+//! A record, in a ConfigMap, of the kinds whose objects may have holds.
 //!
-//! When the last policy on a kind goes, nobody would look at its objects any
-//! more, and their holds would stand there until somebody deletes one and it
-//! stays Terminating for ever. So a kind is written down before it is
-//! forgotten, and stays written down until none of its objects has the hold.
+//! After the last policy on a kind is deleted, belay would no longer read its objects. Their
+//! holds would remain, and a deleted object would stay Terminating forever. So belay records
+//! each kind before it forgets it, and keeps the record until no object of the kind has the
+//! hold.
 
 use std::collections::BTreeMap;
 

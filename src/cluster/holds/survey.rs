@@ -1,4 +1,4 @@
-//! Where a hold is missing, and where one stands that nothing wants.
+//! Objects without a hold that a policy wants, and objects with a hold that no policy wants.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -125,7 +125,7 @@ pub fn take_turns<T>(all: Vec<T>, most: usize, namespace: impl Fn(&T) -> &str) -
 pub struct HeldKinds {
     /// Those that get it.
     pub held: BTreeSet<KindId>,
-    /// By name of the policy, those on which it would be harm.
+    /// By name of the policy, the objects on which the hold would be unsafe.
     pub never: BTreeMap<String, BTreeSet<String>>,
     /// By name of the policy, those that belay's account may not patch.
     pub forbidden: BTreeMap<String, BTreeSet<String>>,

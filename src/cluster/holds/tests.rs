@@ -273,7 +273,7 @@ async fn where_too_many_holds_are_missing_none_is_put_on_until_somebody_says_so(
         stage.holds.context.settings = Arc::new(settings);
     };
     let counting = stage.holds.timing.counting;
-    // While not all are read, nobody knows how many there are.
+    // Until all are read, their number is unknown.
     limited(&mut stage, 3);
     stage.holds.round().await.unwrap();
     assert!(!stage.was_asked(&format!("GET {}", path("a"))));

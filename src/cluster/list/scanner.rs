@@ -47,7 +47,7 @@ impl std::fmt::Display for ListError {
 enum Part {
     Other,
     Metadata,
-    /// `items` that is no array: only `null` may stand there.
+    /// `items` that is not an array: only `null` is allowed.
     NoItems,
     Element,
 }
@@ -212,7 +212,7 @@ impl ListScanner {
         }
     }
 
-    /// There is no more: what the list says of itself.
+    /// The end of the list: the list's own metadata.
     pub fn finish(&mut self) -> Result<PageMetadata, ListError> {
         match self.state {
             State::End if self.has_items => Ok(std::mem::take(&mut self.metadata)),

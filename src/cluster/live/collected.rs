@@ -97,8 +97,7 @@ impl CollectedReads {
         self.answers.extend(answers);
     }
 
-    /// Puts one object in, as it is here and not as any list had it; says where
-    /// it stands then.
+    /// Adds one object in its current state, independent of any list. Returns its position.
     pub fn put(&mut self, kind: KindId, object: &Value) -> Option<NodeId> {
         let graph = &mut self.reads.graph;
         self.catalogue.feed(graph, kind, &object.to_string()).ok()?;

@@ -53,7 +53,7 @@ use crate::webhook::fair::Slots;
 const BOUNDS: Bounds =
     Bounds { running: Slots { all: 32, each: 16 }, waiting: Slots { all: 1024, each: 512 } };
 
-/// What is said to whoever comes when too much is waited for.
+/// The error for a request that comes when too many reads are waiting.
 fn too_many() -> ApiError {
     ApiError::Other("too many reads of the API server wait already".to_owned())
 }
@@ -129,9 +129,9 @@ struct Waiter {
 }
 
 impl Reader {
-    /// Starts the task, on the runtime that this is called in: the cluster
-    /// side's. It ends with that runtime, or when nobody can ask any more; it
-    /// answers while belay drains, too.
+    /// Starts the task on the current runtime, which is that of the cluster side. The task ends
+    /// with that runtime, or when the last sender is dropped. It also answers while belay
+    /// drains.
     pub fn new(context: Context) -> Self {
         let Context { client, world, metrics, .. } = context;
         let (commands, asked) = mpsc::channel(BOUNDS.waiting.all);
@@ -283,7 +283,7 @@ async fn serve(
     let mut arrived = Vec::new();
     loop {
         while let Some((read, group, waiters)) = queue.begin(|waiter| !waiter.answer.is_closed()) {
-            // As long as anybody waits; by then each has given up by itself.
+            // As long as a request waits; by then each has reached its own time limit.
             let until = waiters.iter().map(|waiter| waiter.until).max();
             let (client, world, name) = (client.clone(), world.clone(), read.clone());
             let (memory, group) = (memory.clone(), group.clone());
@@ -320,7 +320,7 @@ async fn serve(
             match command {
                 ReaderCommand::Read(group, read, waiter) => {
                     if let Some(waiter) = queue.ask(&group, read, waiter) {
-                        // Whoever has gone needs no answer.
+                        // A caller that is gone needs no answer.
                         let _ = waiter.answer.send(Err(too_many()));
                     }
                 }

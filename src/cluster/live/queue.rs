@@ -74,8 +74,8 @@ pub struct Bounds {
 pub struct ReadQueue<W> {
     bounds: Bounds,
     entries: HashMap<LiveRead, Entry<W>>,
-    /// What can begin: reads that a group waits for and of which none is under
-    /// way. A read that several groups wait for stands here for each.
+    /// Reads that can begin: a group waits for them, and none of its reads is running. A read
+    /// that several groups wait for has one entry for each.
     queue: FairQueue<ReadGroup, LiveRead>,
     /// How many wait, of each group and in all.
     waiting: HashMap<ReadGroup, usize>,
@@ -203,7 +203,7 @@ impl<W> ReadQueue<W> {
     }
 }
 
-/// One of a group waits no more.
+/// One member of a group no longer waits.
 fn count_down(waiting: &mut HashMap<ReadGroup, usize>, all: &mut usize, group: &ReadGroup) {
     *all = all.saturating_sub(1);
     if let Some(own) = waiting.get_mut(group) {

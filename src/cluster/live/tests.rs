@@ -21,8 +21,8 @@ type Response = (u16, String);
 /// What is answered to each path, in turn.
 type Answers = HashMap<String, VecDeque<Response>>;
 
-/// An API server that answers each path with what stands next in its script,
-/// or with an object of that path, one answer a permit.
+/// An API server that answers each path with the next answer of its script, or with an object
+/// of that path. It sends one answer per permit.
 #[derive(Clone)]
 struct Script {
     asked: Arc<Mutex<Vec<String>>>,
@@ -185,7 +185,7 @@ async fn an_object_is_absent_when_the_api_server_says_so_of_that_object() {
     let script = Script::of([(path, failed(403))]);
     let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
     assert_eq!(words, "no");
-    // What is no name names nothing, and leads nowhere else.
+    // An invalid name selects no object, and no other path.
     let script = Script::of([]);
     for name in ["p/../../secrets/s", "..", ".", "", "p%2Fq"] {
         let found = asked_of(&script, &world(), &pod(name)).await.unwrap();

@@ -60,12 +60,8 @@ impl WebhookTemplate {
 
 /// All webhooks, in the order of the manifests.
 ///
-/// Without an answer, the request passes where the hold or a later request still protects
-/// the object. It is refused where belay is the only protection.
-///
-/// Where the second line of defence (the hold, or the next question) still
-/// stands without an answer, the request passes; where belay is the only one
-/// who could say no, it is refused.
+/// Without an answer, the request passes where the hold or a later request still protects the
+/// object. It is refused where belay is the only protection.
 pub(crate) const WEBHOOKS: &[WebhookTemplate] = &[
     webhook("hold.belay.dev", AdmissionPhase::Mutate, false)
         .with_conditions(&[HoldRemoved, NotOurs]),

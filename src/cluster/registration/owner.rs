@@ -1,10 +1,9 @@
-//! Whose the configurations are: those of belay's own Namespace.
+//! The owner of the webhook configurations: the Namespace that belay runs in.
 //!
-//! Whoever deletes the Namespace that belay runs in, and not belay first, takes
-//! away everybody who could answer, and leaves webhooks of which half refuse
-//! without an answer. So the Namespace owns both configurations, and the garbage
-//! collector takes them out once it is gone. It takes no `blockOwnerDeletion`:
-//! nothing is to wait for them.
+//! A user may delete that Namespace without `belay uninstall`. Then no replica answers, and
+//! half of the webhooks deny every request that gets no answer. So the Namespace owns both
+//! webhook configurations, and the garbage collector deletes them after it. The owner reference
+//! has no `blockOwnerDeletion`, because nothing has to wait for the configurations.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOperation};
@@ -53,8 +52,8 @@ impl OwnerReferenceWriter {
     ) {
         let stands = observed.owner(&settings.namespace);
         if stands.is_some() && stands == self.uid.as_deref() {
-            // Also after a failure: a write whose answer was lost may have
-            // landed, and somebody else may have put it back.
+            // Also after a failure: a write without an answer may have succeeded, and another
+            // writer may have reverted it.
             self.retry_at = None;
             return;
         }
@@ -226,7 +225,7 @@ mod tests {
             (reference("Namespace", "belay", "x"), reference("Namespace", "belay", "n"));
         let other = || reference("Deployment", "operator", "d");
         assert_eq!(patched(&[old.clone(), other()]), Some(json!([ours.clone(), other()])));
-        // The collector takes the other one off by itself.
+        // The garbage collector removes the other reference.
         assert_eq!(patched(&[old, ours]), None);
     }
 
@@ -240,7 +239,7 @@ mod tests {
         }
     }
 
-    /// It would be looked at again at once, for as long as this replica leads.
+    /// Otherwise the leader would read it again at once, without end.
     #[tokio::test]
     async fn what_stands_there_after_all_is_not_waited_for() {
         let client = local_client::<String>(|_| panic!("nobody is asked"));

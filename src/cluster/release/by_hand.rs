@@ -23,9 +23,9 @@ use crate::webhook::fair::{FairSemaphore, Slots};
 /// How long one round of reads may take.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Who still counts, by live reads and with nothing written. A person who may
-/// read a kind in one namespace alone learns who is in the way there; that
-/// nothing is in the way only whoever may read everything learns.
+/// Finds who still counts, by live reads and without writes. A user who may read a kind in one
+/// namespace learns only of the users of the object there. To learn that there are none, the
+/// user has to have read access to everything.
 pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Value) -> Count {
     let mut count = CountByHand {
         context,
@@ -148,9 +148,9 @@ pub async fn drive(
     }
 }
 
-/// Takes the hold off without a count: whoever calls has the approvals. It is
-/// the removal of the release, so it changes this very object and nothing else
-/// of it. An error is words that say what came of it.
+/// Removes the hold without a count; the caller has the approvals. It is the same removal as in
+/// a release, so it changes only this very object, and only its hold. The error says what
+/// happened.
 pub async fn force(context: &Context, place: &Place, sight: TargetState) -> Result<(), String> {
     words(take_off(context, place, sight).await)
 }
@@ -170,7 +170,7 @@ pub async fn take_off(context: &Context, place: &Place, sight: TargetState) -> A
     }
 }
 
-/// How long [`drive`] needs at the most to let go of what nothing needs.
+/// The longest time that [`drive`] needs to release an object without users.
 pub fn enough(context: &Context, place: &Place) -> Duration {
     settle(&context.world.read(), place) + Duration::from_secs(20)
 }

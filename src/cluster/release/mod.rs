@@ -1,14 +1,14 @@
-//! Letting go: what waits under the hold is released when nothing needs it,
-//! proved by a live pass (docs/THEORY.md, Release).
+//! Release: belay releases an object that waits under the hold when it has no users, proved
+//! by a live pass (docs/THEORY.md, Release).
 //!
 //! ```text
-//!  feed ─► World::waiting ─► this room ─► one driver a target ─► src/hold
-//!          (seen, freed)      the leader        reads, writes     the machine
+//!  feed ─► World::waiting ─► this module ─► one driver a target ─► src/hold
+//!          (seen, freed)      the leader          reads, writes     the machine
 //! ```
 //!
-//! The Lease is for economy: two leaders would do the same work twice, and no
-//! hold goes that should not. What a driver knows it has from the object
-//! itself, so whoever leads next begins anew and is right.
+//! The Lease only saves work: two leaders would do the same work twice, but would remove no
+//! hold too early. A driver reads its state from the object itself, so the next leader can
+//! start from the beginning.
 
 pub mod by_hand;
 mod requests;
@@ -41,7 +41,7 @@ use crate::webhook::fair::{FairSemaphore, Slots};
 /// So many passes are under way at once, and of one namespace.
 const PASSES: Slots = Slots { all: 16, each: 12 };
 
-/// Lets go of what is free, for as long as this replica leads.
+/// Releases objects that are free, while this replica is the leader.
 pub async fn run(context: Context, reader: Reader) {
     let lead = async || match Releases::new(context.clone(), reader.clone()).keep().await {};
     context.signals.while_leading(lead, || ignore(&context)).await;
@@ -74,7 +74,7 @@ struct Releases {
     targets: KeyedMap<Place, Driven>,
     /// The drivers, each with its target and its mailbox.
     tasks: JoinSet<(Place, Arc<Mailbox>)>,
-    /// What is told of each target, besides the log and the metrics.
+    /// What is reported of each target, besides the log and the metrics.
     reports: Option<UnboundedSender<(Place, DriverReport)>>,
 }
 
@@ -85,12 +85,13 @@ struct Driven {
     /// What it said last that it waits for.
     waits: Arc<Mutex<Option<Waiting>>>,
     requested: Option<String>,
-    /// Up to which change of its users it was told to look, and when it was.
+    /// The change of its users up to which the driver was last asked to look, and the time of
+    /// that.
     changes: u64,
     unused: bool,
-    /// When it was told to look, or is to look.
+    /// When the driver was asked to look, or is to look.
     looks: Instant,
-    /// It was told that the target is gone, and ends.
+    /// The driver knows that the target is deleted, and ends.
     gone: bool,
 }
 
@@ -120,7 +121,7 @@ impl Releases {
 
     async fn keep(&mut self) -> Infallible {
         let waiting = self.common.context.signals.waiting.clone();
-        // Whatever waited before this replica led.
+        // Targets that were waiting before this replica became the leader.
         self.take_in(true);
         let mut count = interval(self.common.context.settings.timing.release.count);
         loop {

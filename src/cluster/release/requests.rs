@@ -19,7 +19,7 @@ use crate::telemetry::NamespaceLines;
 /// How long one request may take; what a pass has read is stale before that.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The target: where it stands, and how much of it is read.
+/// The target: its place, and how much of it is read.
 #[derive(Debug, Clone)]
 pub struct Target {
     pub info: KindInfo,

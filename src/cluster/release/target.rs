@@ -21,7 +21,7 @@ use crate::hold::{
 use crate::objects::KindId;
 use crate::webhook::fair::{FairSemaphore, Turn};
 
-/// What a target was told and has not heard yet: of everything the newest.
+/// News for a target that it has not received yet: only the newest of each sort.
 #[derive(Debug, Default)]
 pub struct News {
     /// The watch shows it like this.
@@ -34,7 +34,7 @@ pub struct News {
     pub settle: Option<Duration>,
 }
 
-/// Where a target hears news. It takes the same memory however much the target is told.
+/// Where a target receives news. Its memory does not grow with the amount of news.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     news: Mutex<News>,
@@ -42,13 +42,13 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Adds to what the target is told.
+    /// Adds to the news of the target.
     pub fn tell(&self, add: impl FnOnce(&mut News)) {
         add(&mut self.news.lock());
         self.arrived.notify_one();
     }
 
-    /// What it was told since the last time.
+    /// The news since the last call.
     pub fn take(&self) -> News {
         std::mem::take(&mut *self.news.lock())
     }
@@ -93,14 +93,14 @@ pub struct Driver {
     gathered: Option<Box<CollectedReads>>,
     /// What made it free, as the last count had it.
     free: Option<ReleaseReason>,
-    /// A removal was sent and, as far as its answer says, carried out. The
-    /// watch may be quicker than the answer, or the answer be lost: to the
-    /// machine the target is gone then, and it was let go of all the same.
+    /// A removal was sent and, according to its answer, carried out. The watch may be faster
+    /// than the answer, or the answer may be lost. Then the target is deleted for the state
+    /// machine, but it was released all the same.
     let_go: bool,
     /// The steps of the counts of this pass.
     budget: StepBudget,
     look_at: Option<Instant>,
-    /// Somebody wants it looked at by this time, whatever the machine plans.
+    /// A user wants a look by this time, whatever the state machine plans.
     look_by: Option<Instant>,
 }
 
@@ -162,7 +162,7 @@ impl Driver {
         }
     }
 
-    /// Hears what it was told.
+    /// Receives the news.
     async fn hear(
         &mut self,
         news: News,
@@ -177,21 +177,21 @@ impl Driver {
         } else if let Some(sight) = seen {
             self.step(Input::Seen(sight), inputs, say).await;
         }
-        // A pass begins in `run`, where it waits for its turn. One that is under way is
-        // told.
+        // A pass begins in `run`, where it waits for its turn. A pass that is already running
+        // gets the news.
         if self.release.is_busy() && self.look_by.is_some_and(|by| by <= Instant::now()) {
             self.look_by = None;
             self.step(Input::Look, inputs, say).await;
         }
     }
 
-    /// Hears news, looks if it is to, and goes on until nothing is under way. What is
-    /// told meanwhile goes in between.
+    /// Receives news, looks if it is to, and continues until nothing is running. It also
+    /// receives the news that arrive meanwhile.
     async fn pass(&mut self, look: bool, mailbox: &Mailbox, say: &impl Fn(&Target, DriverReport)) {
         let mut inputs = Vec::new();
         self.hear(mailbox.take(), &mut inputs, say).await;
         if look {
-            // It covers whatever was told before it.
+            // It covers all earlier news.
             (self.look_at, self.look_by) = (None, None);
             inputs.push(Input::Look);
         }
@@ -492,9 +492,9 @@ mod tests {
         let released = End::Released(ReleaseReason::Unused);
         for (answer, wanted) in [
             ((200, object(json!([]))), released),
-            // Nobody knows what came of it, and it is gone.
+            // The result is unknown, and the target is deleted.
             (failure(500, "no", ("", "")), released),
-            // It was not carried out, or somebody had put a second one on.
+            // It was not carried out, or another writer had added a second finalizer.
             (failure(422, "no", ("", "")), End::Gone),
             (failure(403, "no", ("", "")), End::Gone),
             (failure(404, "no", ("configmaps", "settings")), End::Gone),

@@ -1,4 +1,4 @@
-//! What is told to drivers, and what becomes of news when nobody leads.
+//! What drivers receive, and what happens to news without a leader.
 
 use serde_json::json;
 
@@ -88,7 +88,7 @@ fn new_mailbox(releases: &mut Releases, place: &Place) -> Arc<Mailbox> {
     mailbox
 }
 
-/// Asks, and says when the driver would be told to look.
+/// Sends a request, and returns when the driver would look.
 fn look_after(releases: &mut Releases, place: &Place, value: usize) -> Option<Duration> {
     let mailbox = new_mailbox(releases, place);
     ask(releases, place, value);

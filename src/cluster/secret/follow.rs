@@ -31,8 +31,8 @@ pub trait Follower {
     /// lead next. The result is when a step is due in any case.
     fn apply_registered(&mut self, registered: &Registered) -> Option<Instant>;
 
-    /// Takes the next step, if this replica leads. The result is how long to wait before
-    /// the one after it.
+    /// Takes the next step, if this replica is the leader. The result is how long to wait
+    /// before the one after it.
     async fn step(&mut self, leads: bool) -> Result<Duration, ApiError>;
 }
 

@@ -28,7 +28,7 @@ pub(super) type Counts = HashMap<String, Count>;
 /// Adds these objects to the counts: those that are of this kind now.
 fn counts(world: &World, kind: KindId, objects: &[NodeId], into: &mut Counts) {
     let World { graph, policies, .. } = world;
-    // A pause lets go of nothing, so the time does not matter.
+    // A pause releases nothing, so the time does not matter.
     let situation = Situation::new(graph, policies, Live::Graph, 0);
     // A number that was free for a moment may be another object's by now.
     let nodes = objects.iter().filter_map(|id| graph.get(*id)).filter(|n| n.kind() == kind);

@@ -82,7 +82,8 @@ impl Configurations {
             };
             let found = within(api.get_opt(name)).await.map_err(unread(&format!(" {name}")))?;
             others.extend(match list(client, &kind).await {
-                // An account that may read only this one was told which one it is.
+                // The API server named the configuration to an account that may read only this
+                // one.
                 Err(ApiError::Forbidden(_)) => Vec::new(),
                 all => all.map_err(unread("s"))?,
             });

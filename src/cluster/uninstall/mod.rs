@@ -1,5 +1,5 @@
-//! Takes belay out of a cluster, with belay alive or dead, so that nothing stays
-//! Terminating for its sake and nothing in use is lost.
+//! Uninstalls belay from a cluster, whether or not it is running. No object stays Terminating
+//! because of belay, and no object in use is lost.
 //!
 //! ```text
 //!  the Lease ─► both webhook configurations ─► every hold ─► belay's own objects ─► the Lease
@@ -7,9 +7,9 @@
 //!  writes holds
 //! ```
 //!
-//! It does what the leader does when nobody wants holds any more: the same election,
-//! the same write of a hold, and the same release of what is Terminating. Other than a
-//! leader it needs no webhook, no watch and no Namespace of belay.
+//! It does what the leader does when no policy wants holds: the same election, the same
+//! write of a hold, and the same release of Terminating objects. Unlike a leader, it needs no
+//! webhook, no watch and no Namespace of belay.
 //!
 //! Each step first reads what is left to do. So it can be repeated after it was killed
 //! at any point, and a second time changes nothing.

@@ -502,11 +502,11 @@ async fn an_uninstall_stops_if_another_installation_may_live() {
     // Of the same name.
     let elsewhere = configuration("belay", "hold.belay.dev", "ops");
     assert_eq!(read((200, elsewhere), list(&[]), list(&[])).await, "Some(\"ops\") belay");
-    // Who may read this one alone was told which one it is.
+    // The API server named the configuration to an account that may read only this one.
     let forbidden = || failure(403, "bob cannot list", ("", ""));
     let ours = read((200, own()), forbidden(), forbidden()).await;
     assert!(ours.contains("uid-of-belay"), "{ours}");
-    // Whatever else cannot be read may be anybody's.
+    // Any other unreadable configuration may belong to another program.
     let broken = || failure(500, "oops", ("", ""));
     let unread = read(broken(), list(&[]), list(&[])).await;
     assert!(unread.starts_with("MutatingWebhookConfiguration belay: "), "{unread}");

@@ -80,7 +80,7 @@ pub struct State {
 /// What is left open in a play.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// Somebody may take other finalizers off Terminating objects.
+    /// Another controller may remove other finalizers from Terminating objects.
     pub strip: bool,
     /// A reference that cannot be resolved was once seen absent (R2).
     pub errors_dangle: bool,

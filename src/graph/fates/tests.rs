@@ -145,7 +145,7 @@ fn check(
             None => {}
         }
         let may_vanish = stripped.iter().any(|end| !end.objects.contains_key(place));
-        // What is Terminating already is on its way by itself (R4).
+        // The deletion of Terminating objects continues without the request (R4).
         if may_vanish && !lost && !before.terminating {
             return Err(format!(
                 "c{place} has the fate {fate:?}, but goes when finalizers are taken off\ntargets {targets:?}\nbefore {:#?}",
@@ -171,8 +171,8 @@ fn objects(most: usize) -> impl Strategy<Value = Vec<Obj>> {
         let reference = (0..count, any::<bool>(), 0..20u8, 0..count).prop_map(
             |(place, blocking, odd, other)| Ref {
                 place,
-                // One in twenty names another uid, one in twenty an object of
-                // a kind that nobody serves.
+                // One in twenty names another uid, one in twenty an object of a kind that is
+                // not served.
                 uid: match odd {
                     0 => other,
                     1 => 50 + place,
@@ -192,8 +192,8 @@ fn objects(most: usize) -> impl Strategy<Value = Vec<Obj>> {
             .prop_map(|(mut refs, foreground, orphan, other, refuses)| {
                 refs.sort();
                 refs.dedup_by_key(|r| r.uid);
-                // An item that an error saves keeps references that the
-                // collector would have taken off (R2).
+                // An item that an error saves keeps references that the garbage collector would
+                // have removed (R2).
                 if refs.iter().any(|r| r.error) {
                     refs.iter_mut().filter(|r| !r.error).for_each(|r| r.uid = r.place);
                     refs.dedup_by_key(|r| r.uid);
@@ -381,7 +381,7 @@ fn r14_a_namespace_that_a_cascade_reaches_takes_its_content_too() {
     ]);
     for targets in [
         &[("tenant", Propagation::Background)][..],
-        // Named twice, or by itself too, it is still one Namespace.
+        // Named twice, or also directly, it is still one Namespace.
         &[
             ("tenant", Propagation::Background),
             ("shop", Propagation::Background),

@@ -235,8 +235,8 @@ fn unread_policies_release_nothing() {
     assert_eq!(world.count(), Count::Unknown(UnknownUse::PoliciesUnread));
 }
 
-/// The time of creation is set when other webhooks are through, which may take
-/// as long as a write: within settle nobody is a newcomer.
+/// The API server sets the creation time after other webhooks have answered, which may take as
+/// long as a write. Within settle, no object counts as new.
 #[test]
 fn a_create_that_began_before_the_delete_is_no_newcomer_within_settle() {
     let policies = json!([{"protect": {"whileUsed": {}}, "settleSeconds": 45}]);
@@ -366,7 +366,7 @@ fn h20_what_is_below_a_refusing_dependent_or_above_it_counts() {
     let world = World::while_used().found(&[label, owned_pod("below", ("ReplicaSet", "r"))]);
     assert_eq!(world.keeps(), ["Secret a/s Pod a/below"]);
 
-    // The DELETE of the Pod would take along what is protected.
+    // The DELETE of the Pod would cascade to a protected object.
     let mut above = owned("Pod", "above");
     above["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
     let protected = object("ReplicaSet", "r", above);

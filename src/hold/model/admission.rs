@@ -1,8 +1,8 @@
-//! A hold that is put on while a DELETE is under way.
+//! A hold that is added during a DELETE.
 //!
-//! The API server decides by the object that it read when the DELETE began,
-//! whatever stands there when its webhooks are asked (*seen*): with no
-//! finalizer then, the object vanishes at the end.
+//! The API server decides by the object that it read at the start of the DELETE (*seen*),
+//! whatever is stored when it calls the webhooks. If that object has no finalizer, the API
+//! server deletes the object at the end.
 
 use stateright::{Model, Property};
 

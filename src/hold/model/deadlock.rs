@@ -50,7 +50,7 @@ struct Deadlock {
     excuses: Vec<Excuse>,
 }
 
-/// How an object stands.
+/// The state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Stand {
     terminating: bool,
@@ -65,7 +65,7 @@ type State = Vec<Option<Stand>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
-    /// R5: it stays, and what does not keep it is taken off.
+    /// R5: the object stays, and references that do not keep it are removed.
     Patch(usize),
     /// R6, R7 and R9: nothing keeps it.
     Collect(usize),
@@ -75,7 +75,7 @@ enum Action {
     Unblock(usize),
     /// R14: what is in a container is deleted.
     Empty(usize),
-    /// A pass that lets go.
+    /// A pass that releases.
     Release(usize),
 }
 
@@ -163,7 +163,7 @@ impl Deadlock {
         state[owner].is_some_and(|owner| !(owner.terminating && owner.foreground))
     }
 
-    /// The whole pass of the real machine, with nobody else about.
+    /// The whole pass of the real state machine, without other actors.
     fn pass(&self, state: &State, i: usize) -> (Option<End>, Option<Waiting>) {
         let Some(mut stored) = self.manifest(state, i) else { return (None, None) };
         let limits = Limits { settle: Duration::ZERO, ..Limits::default() };

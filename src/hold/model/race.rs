@@ -1,9 +1,8 @@
 //! Time and order: one target, a Deployment that makes a ReplicaSet that makes
 //! a Pod, and one or two leaders.
 //!
-//! Nothing has to happen: whoever does nothing for a while is slow, paused or
-//! dead. So "at any point" is what the checker does by itself. Steps that no
-//! other step can tell apart are one: an answer arrives when its request is
+//! No step has to happen: an actor without steps is slow, paused or dead. So the checker
+//! tries "at any point" automatically. Steps that no other step can distinguish are one: an answer arrives when its request is
 //! carried out, unless it is lost, or `split` holds it back.
 
 mod leaders;
@@ -58,8 +57,8 @@ pub(super) struct Race {
     pub(super) split: bool,
     /// Whether it begins before the DELETE, with a create that may be slow.
     pub(super) from_delete: bool,
-    /// Whether the target may be made again, and what API servers say about
-    /// the time may be anything.
+    /// Whether the target may be re-created, and the times that API servers report may be
+    /// wrong.
     pub(super) made_again: bool,
 }
 
@@ -170,7 +169,7 @@ pub(super) struct State {
     pub(super) leaders: Vec<Leader>,
     /// A create that began, and when.
     pub(super) slow: Option<u8>,
-    /// A manifest of the target that somebody keeps, with this token.
+    /// A manifest of the target that a user keeps, with this token.
     pub(super) exported: Option<Arc<str>>,
     moves: u8,
     losses: u8,
@@ -181,7 +180,7 @@ pub(super) struct State {
 pub(super) enum Action {
     /// Two seconds pass.
     Tick,
-    /// Somebody deletes the target.
+    /// A user deletes the target.
     Delete,
     /// The watch shows a leader that it is Terminating.
     Watch(usize),
@@ -203,13 +202,13 @@ pub(super) enum Action {
     Begin,
     /// And is stored.
     Stored,
-    /// Somebody edits the Deployment: now it names the target.
+    /// A user edits the Deployment: now it names the target.
     Move,
-    /// Somebody edits a ReplicaSet: it names the target no more.
+    /// A user edits a ReplicaSet: it no longer names the target.
     Drop,
     /// A controller makes what it makes.
     Make(usize),
-    /// Somebody makes a Pod.
+    /// A user creates a Pod.
     Bare,
     /// An object is deleted, in the background.
     Remove(usize),
@@ -217,9 +216,9 @@ pub(super) enum Action {
     Orphan(usize),
     /// The collector takes what lost its owner.
     Collect(usize),
-    /// Somebody keeps a manifest of the target.
+    /// A user keeps a manifest of the target.
     Export,
-    /// It is made again from it, and deleted.
+    /// The target is re-created from that manifest, and deleted.
     Remake,
 }
 

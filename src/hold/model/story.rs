@@ -1,4 +1,4 @@
-//! What the checker did, told so that a person can follow it.
+//! The steps of the checker, in words that a person can follow.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
-/// A model whose steps can be told.
+/// A model with a text for each step.
 pub(super) trait Told: Model {
     /// When it is, who does something, and what it is.
     fn tell(

@@ -37,7 +37,7 @@ fn two() -> Race {
     }
 }
 
-/// The target is made again from a manifest that has everything.
+/// The target is re-created from a manifest that has everything.
 fn again() -> Race {
     Race { leaders: 1, passes: 1 + size(), moves: 0, made_again: true, ..Race::PROMISE_ONE }
 }

@@ -87,8 +87,8 @@ fn a_pause_takes_no_hold_off() {
     assert_eq!(planned(&paused, true, SECRET, &held), Plan::Nothing);
 }
 
-/// Where the labels of its Namespace are not known nobody can tell whether a
-/// policy wants the hold: what stands there stays as it is.
+/// If the labels of its Namespace are unknown, so is whether a policy wants the hold. The
+/// object stays as it is.
 #[test]
 fn what_is_uncertain_is_left_alone() {
     let target = json!({"apiGroups": [""], "resources": ["secrets"],
@@ -111,7 +111,7 @@ fn no_hold_comes_where_it_is_harm() {
     assert_eq!(at(("", "pods"), json!({"finalizers": [HOLD]})), take_off(0));
     let custom = ("example.com", "things");
     assert_eq!(at(custom, json!({})), Plan::PutOn(HoldPlace::First));
-    // Who put these on, the manifest or a controller, cannot be told.
+    // Whether the manifest or a controller added these is unknown.
     assert_eq!(at(custom, json!({"finalizers": ["x/y"]})), Plan::Nothing);
     assert_eq!(at(custom, json!({"finalizers": ["x/y", HOLD]})), Plan::Nothing);
 }

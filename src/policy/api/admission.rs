@@ -86,7 +86,7 @@ fn bound(
 fn approvals() -> (Vec<Variable>, Vec<Validation>) {
     let variables = vec![
         variable("ref", "object.spec.targetRef"),
-        // Whoever may delete a Namespace is asked inside of it.
+        // The check of who may delete a Namespace runs inside that Namespace.
         variable(
             "ns",
             "variables.ref.group == '' && variables.ref.resource == 'namespaces' ? \

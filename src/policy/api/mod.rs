@@ -1,9 +1,8 @@
-//! The objects that people write: the API group `belay.dev`, version
-//! `v1alpha1`.
+//! The objects that people write: the API group `belay.dev`, version `v1alpha1`.
 //!
-//! The schemas, with their rules in CEL, are generated from these types, so
-//! that the API server itself refuses nonsense, with a sentence that helps.
-//! [`check`] says the same sentences where no API server stands in between.
+//! The schemas, with their rules in CEL, are generated from these types, so that the API server
+//! itself refuses invalid objects with a helpful message. [`check`] returns the same messages
+//! where no API server is involved.
 
 // Each printer column has a type, which this lint takes for one said twice.
 #![allow(clippy::duplicated_attributes)]

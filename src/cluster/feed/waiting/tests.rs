@@ -111,7 +111,7 @@ fn what_no_watch_shows_does_not_go_with_a_list() {
     let world = fed.world.read();
     assert_eq!(world.waiting.seen.keys().collect::<Vec<_>>(), [&place("data")]);
     assert_eq!(world.waiting.seen[&place("data")].changes, 0);
-    // Of the other nobody knows whether its label alone is gone.
+    // For the other one, it is unknown whether only its label was removed.
     assert_eq!(world.left, [place("watched")].into());
 }
 

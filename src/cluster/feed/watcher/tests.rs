@@ -1,5 +1,4 @@
-//! A watch against an API server of the test's own, which says what it is told
-//! to.
+//! A watch against an API server of the test, which sends the events of a script.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -26,7 +25,7 @@ impl Script {
         let client = local_client(move |request| {
             let asked = request.uri().path_and_query().map(ToString::to_string);
             script.asked.lock().unwrap().push(asked.unwrap_or_default());
-            // When the script has ended the server says no more.
+            // After the end of the script, the server sends nothing.
             script.answers.lock().unwrap().pop_front()
         });
         Server::new(client, Timing::default())
@@ -37,7 +36,7 @@ impl Script {
     }
 }
 
-/// Writes down what it is told.
+/// Records what it receives.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<String>>>);
 
@@ -112,7 +111,7 @@ fn status(code: u16, message: &str) -> String {
     .to_string()
 }
 
-/// What the sink is told first, so many things.
+/// The first items that the sink receives, this many.
 async fn report_progress(script: &Script, count: usize) -> Vec<String> {
     let kinds = Kinds::default();
     let info = kinds.info(kinds.find("", "ConfigMap").unwrap()).clone();

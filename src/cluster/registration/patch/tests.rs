@@ -1,4 +1,4 @@
-//! What is written upon what stands there.
+//! Patches of existing webhook configurations.
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use serde_json::json;

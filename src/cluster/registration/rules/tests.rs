@@ -81,7 +81,7 @@ fn kinds_outside_of_namespaces_need_no_namespace_and_custom_ones_their_crd() {
         &world(&[policy(&["storage.k8s.io"], &["storageclasses"])]),
         &[("cascade.belay.dev", &[]), ("finalize.belay.dev", &[])],
     );
-    // Of a kind that nobody serves it is not known where it lives.
+    // The scope of a kind that is not served is unknown.
     check(
         &world(&[policy(&["example.com"], &["databases"])]),
         &[

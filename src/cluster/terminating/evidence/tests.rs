@@ -28,7 +28,7 @@ fn a_workload_is_known_by_its_name_and_its_images() {
     let found = workload("deploy", &object).unwrap();
     assert_eq!(found.images, ["db-operator", "side"]);
     assert_eq!((found.namespace.as_str(), found.name.as_str(), found.ready), ("shop", "web", 2));
-    // Nobody ready is left out of a status.
+    // The API server omits a count of zero ready replicas from the status.
     let mut down = object;
     down["status"] = json!({});
     assert_eq!(workload("deploy", &down).unwrap().ready, 0);

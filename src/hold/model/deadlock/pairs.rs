@@ -268,8 +268,8 @@ fn a_namespace_is_released_with_all_held_objects_in_it() {
     needs("a Namespace", &model, Excuse::Cycle);
 }
 
-/// What waits for somebody who is not going is still waiting: an exception
-/// never lets go of what a living user needs.
+/// An object that waits for a user that is not being deleted keeps waiting: an exception never
+/// releases what a remaining user needs.
 #[test]
 fn a_living_user_keeps_what_it_needs_whatever_is_excused() {
     let model =

@@ -49,7 +49,7 @@ impl Race {
                         let resource = manifests::resource(&read);
                         match USERS.iter().position(|(r, _)| *r == resource) {
                             Some(kind) => leader.request = Some(Request::List(kind, read)),
-                            // Nobody of another kind is about.
+                            // There are no users of another kind.
                             None => {
                                 leader.others |= 1 << number(&read);
                                 leader.last = state.now;
@@ -102,7 +102,7 @@ impl Race {
         answer
     }
 
-    /// The hold went: is anybody left without?
+    /// The hold was removed: does a user still need the target?
     fn hold_went(&self, state: &mut State, (first, last): (u8, u8), asked: bool) {
         let now = state.now;
         let counts = |i: usize| {
@@ -134,8 +134,7 @@ impl Race {
 
 type Key = ([Option<Slot>; 3], u64);
 
-/// The reads of kinds that nobody is of, numbered as they come: a state has a
-/// bit for each.
+/// The reads of kinds without users, numbered in order: a state has a bit for each.
 static READS: Mutex<Vec<LiveRead>> = Mutex::new(Vec::new());
 
 fn number(read: &LiveRead) -> usize {

@@ -1,4 +1,4 @@
-//! The race, told.
+//! The steps of the race, in words.
 
 use super::super::story::Told;
 use super::{Action, Race, Request, Slot, State, TICK, USERS};
