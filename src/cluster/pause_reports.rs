@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pause_is_told_once_and_its_end_when_none_is_left() {
+    fn each_pause_is_reported_once_and_its_end_when_none_is_left() {
         let pause = |name: &str| Pause { name: name.into(), ..Pause::default() };
         let (one, two) = (pause("one"), pause("two"));
         assert_eq!(next_report(None, None), None);

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_is_made_once_and_goes_where_nobody_refuses() {
+    async fn an_event_is_created_once_in_a_namespace_that_allows_it() {
         let event = probe(refused(409, "already exists"), (404, "not found"));
         assert_eq!(event.make().await, Answer::Right(String::new()));
         assert!(event.take_away().await);

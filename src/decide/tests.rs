@@ -903,7 +903,7 @@ fn s37_apply_before_prune() {
 }
 
 #[test]
-fn s38_a_pod_made_again_counts() {
+fn s38_a_recreated_pod_counts() {
     scenario(38);
 }
 

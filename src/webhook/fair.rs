@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h96_those_who_wait_no_more_are_forgotten_while_others_wait() {
+    async fn h96_closed_connections_are_removed_while_others_wait() {
         let slots = FairSemaphore::<&str>::new(Slots { all: 1, each: 1 });
         let mut first = slots.acquire("a").await;
         for _ in 0..100 {

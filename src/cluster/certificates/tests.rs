@@ -34,7 +34,7 @@ fn seen(trusted: BTreeSet<CaCertificate>, millis: u64) -> Observations {
 }
 
 #[test]
-fn a_rotation_begins_when_a_third_is_left_or_somebody_asks() {
+fn a_rotation_begins_when_a_third_is_left_or_on_request() {
     let (content, seen) = (steady(1), Observations::default());
     assert_eq!(step(&content, &seen, 60 * DAY - 1), Step::Wait(Waiting::Due(60 * DAY)));
     assert_eq!(step(&content, &seen, 60 * DAY), Step::Stage);
@@ -76,7 +76,7 @@ fn what_is_old_is_trusted_until_every_replica_serves_the_new_one() {
 }
 
 #[test]
-fn what_nobody_accepts_is_replaced_at_once() {
+fn replaces_a_certificate_that_no_client_accepts_at_once() {
     let seen = Observations::default();
     assert_eq!(step(&Content::default(), &seen, DAY), Step::Make);
     assert_eq!(step(&steady(1), &seen, 90 * DAY), Step::Make);
@@ -104,7 +104,7 @@ fn what_is_staged_and_no_good_is_staged_again() {
 }
 
 #[test]
-fn a_foreign_secret_is_left_alone_until_somebody_asks() {
+fn a_foreign_secret_is_left_alone_until_a_request() {
     let foreign = Content { foreign: true, ..steady(1) };
     for time in [DAY, 70 * DAY, 100 * DAY] {
         let wait = Step::Wait(Waiting::RequiredApprovals);

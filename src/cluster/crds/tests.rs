@@ -165,7 +165,7 @@ async fn who_was_quicker_is_looked_at_again_and_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_served_in_time_is_told() {
+async fn reports_crds_that_are_not_served_in_time() {
     let (client, store) = server(Store::default());
     apply(&client, &wanted()).await.unwrap();
     let refused = json!([{"type": "NamesAccepted", "status": "False", "reason": "ListKindConflict",

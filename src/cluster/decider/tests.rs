@@ -233,7 +233,7 @@ async fn an_allow_is_confirmed_and_what_was_found_counts() {
 }
 
 #[tokio::test]
-async fn a_read_that_fails_is_told() {
+async fn a_failed_read_is_reported() {
     let asked = Question::default()
         .ask(|_| Some(Err(ApiError::Other("the moon is full".to_owned()))))
         .await;
@@ -243,7 +243,7 @@ async fn a_read_that_fails_is_told() {
 }
 
 #[tokio::test]
-async fn nobody_asks_for_ever() {
+async fn no_request_reads_without_end() {
     let asked = Question::default().ask(|_| None).await;
     assert_eq!(asked.rounds(), ROUNDS);
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown));

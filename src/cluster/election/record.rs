@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn until_when_a_certificate_is_good_is_said_by_whoever_holds_the_lease() {
+    fn the_holder_of_the_lease_reports_the_expiry_of_the_certificate() {
         let spec = LeaseSpec { holder_identity: Some("a".to_owned()), ..LeaseSpec::default() };
         let mut lease = Lease { spec: Some(spec), ..Lease::default() };
         let until =

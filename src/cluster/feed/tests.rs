@@ -221,7 +221,7 @@ fn a_kind_that_vanishes_takes_nothing_with_it() {
 }
 
 #[test]
-fn while_nobody_can_say_whether_the_kind_is_there_nothing_goes() {
+fn removes_nothing_while_it_is_unknown_whether_the_kind_exists() {
     let now = Instant::now();
     let mut effective = EffectiveRules::new(timing().thaw);
     effective.update(&own_objects(&[policy("a", CONFIG_MAPS)]), OwnCrds::Present, now);

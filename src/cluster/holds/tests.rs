@@ -236,7 +236,7 @@ async fn kinds_are_written_down_while_belay_is_paused() {
 }
 
 #[tokio::test]
-async fn whoever_leads_no_more_says_nothing_of_holds() {
+async fn a_former_leader_reports_no_holds() {
     let stage = Stage::new();
     let context = stage.holds.context.clone();
     context.signals.leading.send_replace(true);
@@ -254,7 +254,7 @@ async fn whoever_leads_no_more_says_nothing_of_holds() {
 }
 
 #[tokio::test]
-async fn where_too_many_holds_are_missing_none_is_put_on_until_somebody_says_so() {
+async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
     let mut stage = Stage::new();
     stage.policies(1);
     let secrets = stage.kind("secrets");

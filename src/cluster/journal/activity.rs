@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_moves_up_and_pushes_nobody_out() {
+    fn a_repetition_moves_up_and_drops_no_entry() {
         let mut activity = Activity::default();
         activity.record(&entry(1000, "first", Decision::Deny));
         for second in 0..500 {

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_made_again_and_what_is_refused_waits_until_it_is_said_again() {
+    fn recreates_deleted_events_and_retries_refused_ones_on_repetition() {
         let mut event_queue = EventQueue::new(EVERY);
         record(&mut event_queue, 7200, "a", Decision::Deny);
         write(&mut event_queue, ZERO, Outcome::Stored);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_write_that_failed_what_stands_there_is_changed_and_not_made_again() {
+    fn patches_the_existing_event_after_a_failed_write() {
         let mut event_queue = EventQueue::new(EVERY);
         record(&mut event_queue, 7200, "a", Decision::Deny);
         write(&mut event_queue, ZERO, Outcome::Stored);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_are_remembered_and_the_quiet_ones_are_forgotten_first() {
+    fn remembers_a_limited_number_and_forgets_the_quiet_ones_first() {
         let mut event_queue = EventQueue::new(EVERY);
         record(&mut event_queue, 7200, "said", Decision::Deny);
         write(&mut event_queue, ZERO, Outcome::Stored);

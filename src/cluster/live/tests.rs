@@ -215,7 +215,7 @@ fn resources(name: &str) -> Response {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_served_has_no_objects_only_if_nobody_has_it() {
+async fn a_kind_that_is_not_served_has_no_objects_only_if_no_group_has_it() {
     let not_found = || failed(404);
     let broken = || failed(503);
     let read = list("example.com", "widgets", false);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_again_is_not_gone() {
+    fn a_recreated_object_is_not_deleted() {
         let mut observed = Observed::default();
         observed.apply(object("b", "12", &[])).unwrap();
         observed.apply(ConfigurationEvent::Deleted("a".to_owned())).unwrap();

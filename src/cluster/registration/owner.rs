@@ -241,7 +241,7 @@ mod tests {
 
     /// Otherwise the leader would read it again at once, without end.
     #[tokio::test]
-    async fn what_stands_there_after_all_is_not_waited_for() {
+    async fn does_not_wait_for_an_existing_owner() {
         let client = local_client::<String>(|_| panic!("nobody is asked"));
         let resource = kube::core::ApiResource::erase::<Namespace>(&());
         let api = Api::all_with(client.clone(), &resource);

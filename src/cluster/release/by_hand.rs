@@ -152,11 +152,11 @@ pub async fn drive(
 /// a release, so it changes only this very object, and only its hold. The error says what
 /// happened.
 pub async fn force(context: &Context, place: &Place, sight: TargetState) -> Result<(), String> {
-    words(take_off(context, place, sight).await)
+    words(remove_hold(context, place, sight).await)
 }
 
 /// The same; what comes back is the answer to the last write.
-pub async fn take_off(context: &Context, place: &Place, sight: TargetState) -> Answer {
+pub async fn remove_hold(context: &Context, place: &Place, sight: TargetState) -> Answer {
     let target = Target::at(&context.world.read(), place);
     let client = &context.client;
     let token = Arc::from(context.settings.instance.as_str());

@@ -96,7 +96,7 @@ pub struct Driver {
     /// A removal was sent and, according to its answer, carried out. The watch may be faster
     /// than the answer, or the answer may be lost. Then the target is deleted for the state
     /// machine, but it was released all the same.
-    let_go: bool,
+    released: bool,
     /// The steps of the counts of this pass.
     budget: StepBudget,
     look_at: Option<Instant>,
@@ -123,7 +123,7 @@ impl Driver {
             marked: None,
             gathered: None,
             free: None,
-            let_go: false,
+            released: false,
             budget: StepBudget::new(PASS_STEPS),
             look_at: None,
             look_by: None,
@@ -230,13 +230,13 @@ impl Driver {
             }
             Output::Get => {
                 let answer = self.target.get(client).await.answer;
-                self.let_go &= !is_held(&answer);
+                self.released &= !is_held(&answer);
                 Some(Input::Got(answer))
             }
             Output::Mark(mark) => {
                 let Response { answer, object } = self.target.patch(client, &mark.patch()).await;
                 self.marked = object.ok();
-                self.let_go &= !is_held(&answer);
+                self.released &= !is_held(&answer);
                 Some(Input::Marked(answer))
             }
             Output::Read(read) => Some(self.read(read).await),
@@ -266,7 +266,7 @@ impl Driver {
                         "the hold could not be taken off"
                     );
                 }
-                self.let_go = match &answer {
+                self.released = match &answer {
                     Answer::Done(_) => !is_held(&answer),
                     Answer::Lost => true,
                     Answer::Refused | Answer::Failed(_) | Answer::Missing { .. } => false,
@@ -279,8 +279,8 @@ impl Driver {
             }
             Output::Ended(end) => {
                 self.gathered = None;
-                let let_go = self.free.filter(|_| self.let_go);
-                let end = match (end, let_go) {
+                let released = self.free.filter(|_| self.released);
+                let end = match (end, released) {
                     (End::Gone, Some(free)) => End::Released(free),
                     _ => end,
                 };
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pass_waits_for_its_turn_however_it_was_told_to_begin() {
+    async fn a_pass_waits_for_its_turn_whatever_started_it() {
         let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counter = asked.clone();
         let mut driver = driver(move |_| {
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_gone_before_the_removal_is_answered_was_let_go_of() {
+    async fn a_target_deleted_before_the_answer_to_its_removal_was_released() {
         let object = |finalizers: Value| {
             json!({"metadata": {"name": "settings", "uid": "u", "resourceVersion": "1",
                 "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers,

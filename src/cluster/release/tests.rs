@@ -135,7 +135,7 @@ async fn requested_looks_are_as_far_apart_as_others_and_none_is_lost() {
 }
 
 #[tokio::test]
-async fn news_does_not_add_up_where_nobody_leads() {
+async fn news_does_not_add_up_without_a_leader() {
     let context = context();
     let reader = Reader::new(context.clone());
     let running = tokio::spawn(run(context.clone(), reader));

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backfill_that_stands_still_says_how_it_goes_on() {
+    fn a_paused_backfill_says_how_to_continue() {
         let stopped = |resource: &str, missing| Stopped {
             resource: resource.to_owned(),
             missing,

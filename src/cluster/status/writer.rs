@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wrote_is_put_right_and_an_old_read_changes_nothing() {
+    fn corrects_foreign_writes_and_ignores_old_reads() {
         let now = Duration::from_secs(100);
         let of = |held_objects| DeletionPolicyStatus { held_objects, ..Default::default() };
         let mut sheets = StatusWriter::new(Duration::from_secs(5));

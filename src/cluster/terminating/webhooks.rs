@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_webhook_is_names_no_more_than_its_host() {
+    fn the_place_of_a_webhook_is_only_its_host() {
         let at = |config: Value| hook(json!({"clientConfig": config})).at;
         let service = json!({"service": {"namespace": "a", "name": "b", "path": "/x"}});
         assert_eq!(at(service), At::Service(("a".to_owned(), "b".to_owned())));

@@ -52,7 +52,7 @@ pub async fn look_at_terminating(
         },
     };
     match reason {
-        reason if abandon && !dry_run => match by_hand::take_off(context, place, state).await {
+        reason if abandon && !dry_run => match by_hand::remove_hold(context, place, state).await {
             Answer::Done(_) => reason.map_or(Found::Released, Found::Abandoned),
             Answer::Missing { namespace: false } => Found::Nothing,
             Answer::Missing { namespace: true } => Found::Kept(Reason::Stranded),

@@ -288,7 +288,7 @@ async fn a_kind_that_cannot_be_listed_matters_if_it_may_be_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removes_no_more_than_25_holds_in_a_second_and_reports_progress() {
+async fn removes_at_most_25_holds_in_a_second_and_reports_progress() {
     let maps = (0..400).map(|n| map(&format!("m{n:03}"), &[HOLD], false)).collect();
     let (client, _) = server(Store { maps, ..Store::default() });
     let began = Instant::now();

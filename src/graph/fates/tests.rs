@@ -293,7 +293,7 @@ fn find(graph: &Graph, name: &str) -> NodeId {
 }
 
 /// `name: outcome certainty`, sorted; with the users that break.
-fn told(graph: &Graph, targets: &[(&str, Propagation)], refuse: &[&str]) -> Vec<String> {
+fn fate_lines(graph: &Graph, targets: &[(&str, Propagation)], refuse: &[&str]) -> Vec<String> {
     let targets: Vec<_> = targets.iter().map(|(name, p)| (find(graph, name), *p)).collect();
     let cut = |node: Node<'_>| refuse.contains(&node.name());
     let fates = fates(graph, &DeletionRequest { refuses: &cut, ..DeletionRequest::new(&targets) });
@@ -349,7 +349,7 @@ fn r14_a_namespace_takes_everything_in_it_and_finalizers_hold() {
     ]);
     let background = [("shop", Propagation::Background)];
     assert_eq!(
-        told(&graph, &background, &[]),
+        fate_lines(&graph, &background, &[]),
         [
             "data: Held Certain",
             "edge: Deleted Certain",
@@ -360,7 +360,7 @@ fn r14_a_namespace_takes_everything_in_it_and_finalizers_hold() {
     // R13: one that refuses keeps the Namespace, and not its siblings. What
     // refuses and needs one of those is broken.
     assert_eq!(
-        told(&graph, &background, &["edge"]),
+        fate_lines(&graph, &background, &["edge"]),
         [
             "data: Held Certain",
             "edge: Broken Certain by tls at spec.tls[0].secretName",
@@ -389,7 +389,7 @@ fn r14_a_namespace_that_a_cascade_reaches_takes_its_content_too() {
         ],
     ] {
         assert_eq!(
-            told(&graph, targets, &[]),
+            fate_lines(&graph, targets, &[]),
             ["data: Deleted Certain", "shop: Deleted Certain", "tenant: Deleted Certain"]
         );
     }
@@ -406,9 +406,9 @@ fn a_kind_that_is_learnt_later_is_resolved_later() {
     let widgets = graph.kinds.learn(info);
     catalogue.feed(&mut graph, widgets, &meta("w", json!({})).to_string()).unwrap();
     let target = [("w", Propagation::Background)];
-    assert_eq!(told(&graph, &target, &[]), ["item: Deleted Certain", "w: Deleted Certain"]);
+    assert_eq!(fate_lines(&graph, &target, &[]), ["item: Deleted Certain", "w: Deleted Certain"]);
     graph.kinds.forget(widgets);
-    assert_eq!(told(&graph, &target, &[]), ["item: Deleted Maybe", "w: Deleted Certain"]);
+    assert_eq!(fate_lines(&graph, &target, &[]), ["item: Deleted Maybe", "w: Deleted Certain"]);
 }
 
 #[test]
@@ -427,7 +427,7 @@ fn r14_a_crd_takes_its_instances_and_perhaps_what_they_own() {
     let target = [("widgets.example.com", Propagation::Background)];
     let graph = feed(&[&[("CustomResourceDefinition", crd("True"))], &others[..]].concat());
     assert_eq!(
-        told(&graph, &target, &[]),
+        fate_lines(&graph, &target, &[]),
         [
             "held: Held Certain",
             "kept: Deleted Maybe",
@@ -438,7 +438,7 @@ fn r14_a_crd_takes_its_instances_and_perhaps_what_they_own() {
     );
     // One that is not served is deleted alone.
     let graph = feed(&[&[("CustomResourceDefinition", crd("False"))], &others[..]].concat());
-    assert_eq!(told(&graph, &target, &[]), ["widgets.example.com: Deleted Certain"]);
+    assert_eq!(fate_lines(&graph, &target, &[]), ["widgets.example.com: Deleted Certain"]);
 }
 
 #[test]
@@ -493,7 +493,7 @@ fn users_break_when_a_needed_object_is_deleted() {
     ]);
     let path = "spec.volumes[0].secret.secretName";
     assert_eq!(
-        told(&graph, &[("tls", Propagation::Background)], &[]),
+        fate_lines(&graph, &[("tls", Propagation::Background)], &[]),
         [
             format!("alone: Broken Certain by tls at {path}"),
             format!("of-web: Broken Certain by tls at {path}"),
@@ -502,7 +502,11 @@ fn users_break_when_a_needed_object_is_deleted() {
     );
     // `kubectl delete deploy/web secret/tls`: who goes too does not break.
     assert_eq!(
-        told(&graph, &[("tls", Propagation::Background), ("web", Propagation::Background)], &[]),
+        fate_lines(
+            &graph,
+            &[("tls", Propagation::Background), ("web", Propagation::Background)],
+            &[]
+        ),
         [
             format!("alone: Broken Certain by tls at {path}"),
             "of-web: Deleted Certain".to_owned(),
@@ -518,7 +522,10 @@ fn r11_events_are_never_collected_and_r1_unknown_is_not_absent() {
     let other = ("ConfigMap", meta("item", owned_by("ConfigMap", "v1", "owner")));
     let mut graph = feed(&[("ConfigMap", meta("owner", json!({}))), event, other]);
     let target = [("owner", Propagation::Background)];
-    assert_eq!(told(&graph, &target, &[]), ["item: Deleted Certain", "owner: Deleted Certain"]);
+    assert_eq!(
+        fate_lines(&graph, &target, &[]),
+        ["item: Deleted Certain", "owner: Deleted Certain"]
+    );
 
     // A second owner that is not in the graph saves the item where its kind is
     // not all known, and does not where it is.
@@ -529,13 +536,16 @@ fn r11_events_are_never_collected_and_r1_unknown_is_not_absent() {
     let config_maps = graph.kinds.find("", "ConfigMap").unwrap();
     let secrets = graph.kinds.find("", "Secret").unwrap();
     catalogue.feed(&mut graph, config_maps, &two.to_string()).unwrap();
-    assert_eq!(told(&graph, &target, &[]), ["item: Deleted Certain", "owner: Deleted Certain"]);
+    assert_eq!(
+        fate_lines(&graph, &target, &[]),
+        ["item: Deleted Certain", "owner: Deleted Certain"]
+    );
     graph.set_complete(secrets, false);
-    assert_eq!(told(&graph, &target, &[]), ["item: Deleted Maybe", "owner: Deleted Certain"]);
+    assert_eq!(fate_lines(&graph, &target, &[]), ["item: Deleted Maybe", "owner: Deleted Certain"]);
 }
 
 #[test]
-fn r1_an_owner_made_again_is_another_object() {
+fn r1_a_recreated_owner_is_another_object() {
     let mut item = meta("item", owned_by("ConfigMap", "v1", "owner"));
     let mut old = owned_by("ConfigMap", "v1", "again")["ownerReferences"][0].clone();
     old["uid"] = json!("uid-of-the-one-before");
@@ -543,7 +553,10 @@ fn r1_an_owner_made_again_is_another_object() {
     let owners = ["owner", "again"].map(|name| ("ConfigMap", meta(name, json!({}))));
     let graph = feed(&[&owners[..], &[("ConfigMap", item)]].concat());
     let target = [("owner", Propagation::Background)];
-    assert_eq!(told(&graph, &target, &[]), ["item: Deleted Certain", "owner: Deleted Certain"]);
+    assert_eq!(
+        fate_lines(&graph, &target, &[]),
+        ["item: Deleted Certain", "owner: Deleted Certain"]
+    );
 }
 
 #[test]

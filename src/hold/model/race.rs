@@ -2,13 +2,13 @@
 //! a Pod, and one or two leaders.
 //!
 //! No step has to happen: an actor without steps is slow, paused or dead. So the checker
-//! tries "at any point" automatically. Steps that no other step can distinguish are one: an answer arrives when its request is
-//! carried out, unless it is lost, or `split` holds it back.
+//! tries "at any point" automatically. Steps that no other step can distinguish are one: an
+//! answer arrives when its request is carried out, unless it is lost, or `split` holds it back.
 
 mod leaders;
+mod narration;
 mod others;
 mod storage;
-mod told;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub(super) struct Race {
     pub(super) from_delete: bool,
     /// Whether the target may be re-created, and the times that API servers report may be
     /// wrong.
-    pub(super) made_again: bool,
+    pub(super) recreates: bool,
 }
 
 impl Race {
@@ -80,7 +80,7 @@ impl Race {
         flight: 0,
         split: false,
         from_delete: false,
-        made_again: false,
+        recreates: false,
     };
 }
 
@@ -230,7 +230,7 @@ impl Model for Race {
         let thing = |uses, owned| {
             Slot::Here(Thing { uses, owned, late: false, known: false, early: false })
         };
-        let starts: &[Slots] = if self.from_delete || self.made_again {
+        let starts: &[Slots] = if self.from_delete || self.recreates {
             &[[Slot::Not; 3]]
         } else {
             &[
@@ -335,7 +335,7 @@ impl Model for Race {
         if state.slow.is_some() {
             actions.push(Action::Stored);
         }
-        if self.made_again {
+        if self.recreates {
             let token = state.target.as_ref().and_then(|t| t.token.clone());
             if state.exported.is_none() && token.is_some() {
                 actions.push(Action::Export);

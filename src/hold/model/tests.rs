@@ -39,7 +39,7 @@ fn two() -> Race {
 
 /// The target is re-created from a manifest that has everything.
 fn again() -> Race {
-    Race { leaders: 1, passes: 1 + size(), moves: 0, made_again: true, ..Race::PROMISE_ONE }
+    Race { leaders: 1, passes: 1 + size(), moves: 0, recreates: true, ..Race::PROMISE_ONE }
 }
 
 fn without(race: Race, take_out: impl FnOnce(&mut Guards)) -> Race {
@@ -70,7 +70,7 @@ fn a_fresh_pass_removes_the_hold_after_any_stop_of_the_leader() {
 }
 
 #[test]
-fn what_is_made_again_keeps_its_hold() {
+fn a_recreated_target_keeps_its_hold() {
     assert!(check("made again", again()).is_none());
 }
 
@@ -109,7 +109,7 @@ fn a_write_that_takes_longer_than_settle_finds_nothing_left() {
 }
 
 #[test]
-fn without_a_live_pass_a_stale_cache_lets_go() {
+fn without_a_live_pass_a_stale_cache_releases() {
     breaks("without a live pass", without(one(), |g| g.live = false), Broken::PromiseOne);
 }
 
@@ -132,7 +132,7 @@ fn without_the_two_seconds_a_paused_leader_releases_by_an_old_pass() {
 }
 
 #[test]
-fn without_the_uid_what_is_made_again_loses_its_hold_to_a_late_write() {
+fn without_the_uid_a_recreated_target_loses_its_hold_to_a_late_write() {
     breaks("without the uid", without(again(), |g| g.tests.uid = false), Broken::Unasked);
 }
 

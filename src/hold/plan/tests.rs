@@ -33,7 +33,7 @@ fn object(metadata: Value) -> Value {
     object
 }
 
-fn take_off(index: usize) -> Plan {
+fn removal_at(index: usize) -> Plan {
     Plan::TakeOff(HoldEntry { index, name: HOLD })
 }
 
@@ -46,11 +46,11 @@ fn missing_holds_are_added_and_unwanted_ones_removed() {
     let not = policies(&[json!({"protect": {"whileUsed": {}}, "action": "Audit"})]);
     assert_eq!(planned(&wanted, true, SECRET, &bare), Plan::PutOn(HoldPlace::First));
     assert_eq!(planned(&wanted, true, SECRET, &held), Plan::Nothing);
-    assert_eq!(planned(&not, true, SECRET, &held), take_off(1));
+    assert_eq!(planned(&not, true, SECRET, &held), removal_at(1));
     assert_eq!(planned(&not, true, SECRET, &bare), Plan::Nothing);
     // The kind of the policies has vanished: there seem to be none.
     assert_eq!(planned(&policies(&[]), false, SECRET, &held), Plan::Nothing);
-    assert_eq!(planned(&policies(&[]), true, SECRET, &held), take_off(1));
+    assert_eq!(planned(&policies(&[]), true, SECRET, &held), removal_at(1));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn no_hold_comes_where_it_is_harm() {
     let hook = json!({"annotations": {"helm.sh/hook": "pre-install"}});
     assert_eq!(at(SECRET, hook), Plan::Nothing);
     assert_eq!(at(("", "pods"), json!({})), Plan::Nothing);
-    assert_eq!(at(("", "pods"), json!({"finalizers": [HOLD]})), take_off(0));
+    assert_eq!(at(("", "pods"), json!({"finalizers": [HOLD]})), removal_at(0));
     let custom = ("example.com", "things");
     assert_eq!(at(custom, json!({})), Plan::PutOn(HoldPlace::First));
     // Whether the manifest or a controller added these is unknown.
@@ -121,7 +121,7 @@ fn a_patch_lands_on_what_was_looked_at_or_not_at_all() {
     for (plan, metadata) in [
         (Plan::PutOn(HoldPlace::First), json!({})),
         (Plan::Rename(HoldEntry { index: 0, name: HOLD }), json!({"finalizers": [HOLD]})),
-        (take_off(0), json!({"finalizers": [HOLD]})),
+        (removal_at(0), json!({"finalizers": [HOLD]})),
     ] {
         let patch = plan_patch(&plan, "u", "1").unwrap();
         assert!(json_patch::patch(&mut object(metadata.clone()), &patch).is_ok());

@@ -149,7 +149,7 @@ async fn a_list_is_streamed_and_a_watch_that_ends_goes_on_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_watch_lists_again_and_says_so_to_nobody() {
+async fn an_expired_watch_lists_again_without_a_report() {
     let gone = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status(410, "too old"));
     let again = [event("ADDED", "c", 20), bookmark(21)].concat();
     let first = [event("ADDED", "a", 5), bookmark(7), gone].concat();
@@ -281,7 +281,7 @@ async fn a_busy_watch_that_was_interrupted_is_current_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_watch_is_told_in_time_though_the_next_attempt_hangs() {
+async fn a_lost_watch_is_reported_in_time_though_the_next_attempt_hangs() {
     let script = Script::of(&[(200, &bookmark(7))]);
     let started = Instant::now();
     let report_progress = report_progress(&script, 5).await;

@@ -147,7 +147,7 @@ fn what_the_api_server_writes_out_and_the_order_are_no_difference() {
 }
 
 #[test]
-fn entries_that_belay_does_not_know_are_left_alone_and_missing_ones_are_told() {
+fn unknown_webhooks_are_left_alone_and_missing_ones_are_reported() {
     let mut live = installed();
     live["webhooks"][7]["name"] = json!("renamed.belay.dev");
     live["webhooks"][0]["name"] = json!("foreign.example.com");

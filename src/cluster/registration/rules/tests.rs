@@ -159,7 +159,7 @@ fn the_hold_is_asked_for_only_where_it_may_be_put_on() {
 }
 
 #[test]
-fn a_star_stands_alone_and_covers_the_others() {
+fn a_star_is_the_only_entry_and_covers_the_others() {
     check(
         &world(&[
             policy(&["apps"], &["*"]),

@@ -26,14 +26,16 @@ fn needs(name: &str, model: &Deadlock, excuse: Excuse) {
         let Some(stand) = stand.filter(|stand| stand.terminating) else { continue };
         let why = match without.pass(&last, i).1 {
             _ if !stand.held => "its dependents".to_owned(),
-            Some(Waiting::For(causes)) => causes.iter().map(told).collect::<Vec<_>>().join(", "),
+            Some(Waiting::For(causes)) => {
+                causes.iter().map(cause_text).collect::<Vec<_>>().join(", ")
+            }
             other => format!("{other:?}"),
         };
         println!("         and {} waits for ever for {why}", without.name(i));
     }
 }
 
-fn told(cause: &Cause) -> String {
+fn cause_text(cause: &Cause) -> String {
     match cause {
         Cause::User { root, through: None, path } => format!("{root} ({path})"),
         Cause::User { through: Some(through), path, .. } => format!("{through} ({path})"),

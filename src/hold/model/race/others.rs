@@ -5,7 +5,7 @@ use super::{Action, Race, Slot, State, Thing};
 impl Race {
     /// What others may do to users.
     pub(super) fn moves(&self, state: &State, actions: &mut Vec<Action>) {
-        if self.from_delete || self.made_again {
+        if self.from_delete || self.recreates {
             return;
         }
         for (i, slot) in state.users.iter().enumerate() {
