@@ -24,7 +24,7 @@ pub struct AccessArguments {
 }
 
 impl AccessArguments {
-    /// Whether anything was said.
+    /// Whether the user gave any of the options.
     pub fn is_given(&self) -> bool {
         let Self { kubeconfig, context, impersonate } = self;
         kubeconfig.is_some() || context.is_some() || impersonate.is_some()

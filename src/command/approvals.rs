@@ -1,4 +1,4 @@
-//! `belay approvals`: who approved what, until when.
+//! `belay approvals`: lists who approved which deletion, and until when.
 
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandErr
     let now = session.now();
     let compiled: Vec<_> = all.iter().filter_map(Approval::compile).collect();
     let mut given = select_approvals(all, near.namespace.as_deref(), output.all, now);
-    // Who may read approvals alone is told when they end.
+    // A user who may read nothing but approvals sees when they expire.
     if let Ok(snapshot) = session.read_rules().await {
         for given in given.iter_mut().filter(|given| given.in_force && given.exempts.is_empty()) {
             if let Some(approval) = compiled.iter().find(|one| one.name == given.name) {
@@ -166,7 +166,7 @@ impl ApprovalReport {
     }
 }
 
-/// Those that are asked for, the one that ends last first.
+/// The selected approvals. The approval that expires last comes first.
 fn select_approvals(
     all: Vec<DeletionApproval>,
     namespace: Option<&str>,
@@ -177,8 +177,8 @@ fn select_approvals(
         let target = approval.spec.target_ref.object_ref();
         namespace.is_none_or(|namespace| namespace == target.own_namespace())
     };
-    // Of others the plural is said, and not the kind: it takes nothing but
-    // approvals to be read.
+    // Other kinds are shown by their plural, so the command needs to read nothing but
+    // approvals.
     let kinds = Kinds::default();
     let all =
         all.into_iter().filter(near).map(|approval| ApprovalReport::new(approval, &kinds, now));

@@ -240,7 +240,7 @@ fn error_text(message: &str) -> String {
     }
 }
 
-/// The definition of the command line, for the program, completion and tests.
+/// The clap command of the program, for parsing, completion and tests.
 fn program() -> clap::Command {
     use clap::CommandFactory as _;
     let program = Arguments::command();

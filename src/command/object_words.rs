@@ -2,7 +2,7 @@
 //! `TYPE NAME …`, or `TYPE` where labels select the objects. TYPE is any word for a kind,
 //! with its group or without.
 
-/// What is wrong with the words of a command line.
+/// An error in the object arguments of a command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectWordsError {
     #[error("\"{0}\" names no object; expected TYPE/NAME or TYPE NAME, such as pvc/data")]

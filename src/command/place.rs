@@ -37,7 +37,7 @@ impl PlaceArguments {
         })
     }
 
-    /// That nothing is said of a cluster, where --from names files instead.
+    /// Returns an error if --from names files, because the command needs a cluster.
     pub fn asks_no_cluster(&self) -> Result<(), CommandError> {
         match self.access.is_given() {
             false => Ok(()),
@@ -55,7 +55,7 @@ impl PlaceArguments {
     }
 }
 
-/// What is said with every answer that comes from files.
+/// The note on every answer from files.
 pub const OF_FILES: &str = "read from files: of the kinds that are in them, what they leave out is \
                             taken for what is not there";
 
@@ -74,7 +74,7 @@ impl FromArguments {
         !self.files.is_empty()
     }
 
-    /// What they hold; none: a cluster is meant.
+    /// The content of the files. `None`: the user means a cluster.
     pub fn archive(&self, place: &PlaceArguments) -> Result<Option<Archive>, CommandError> {
         if !self.is_given() {
             return Ok(None);
@@ -85,8 +85,8 @@ impl FromArguments {
     }
 }
 
-/// The name of a namespace. What is none would become another path of the API
-/// server's, or, when it is empty, all of them.
+/// The name of a namespace. An invalid name would become another path of the API server,
+/// and an empty name would mean all namespaces.
 pub fn namespace(text: &str) -> Result<String, String> {
     let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     match !text.is_empty() && text.len() <= 63 && text.chars().all(sound) {
@@ -120,8 +120,8 @@ pub struct ScopeArguments {
 }
 
 impl ScopeArguments {
-    /// The namespace; empty: all of them. Files have no context that says which
-    /// one is meant, so all of them are.
+    /// The namespace; empty: all of them. Files have no context with a default namespace,
+    /// so the default is all of them.
     pub fn namespace(self, caller: &Caller, from: &FromArguments) -> String {
         match self {
             Self { all_namespaces: true, .. } => String::new(),

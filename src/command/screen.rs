@@ -1,5 +1,4 @@
-//! What the commands of people look like: what the terminal can do, tables,
-//! long lists, and what is said meanwhile.
+//! The look of output: the capabilities of the terminal, tables, long lists, and progress.
 
 use std::cell::Cell as Slot;
 use std::io::{IsTerminal as _, Write as _};
@@ -10,7 +9,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 pub use crate::objects::without_controls;
 
-/// What colour would say. It is never the only sign of it.
+/// The meaning of a colour. The text contains the same information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tone {
     /// Nothing in particular.
@@ -18,13 +17,13 @@ pub enum Tone {
     Plain,
     /// A heading.
     Strong,
-    /// What matters less.
+    /// Less important.
     Quiet,
     /// As it should be.
     Good,
     /// To be looked at.
     Doubtful,
-    /// Refused, broken or gone.
+    /// Refused, broken or deleted.
     Bad,
 }
 
@@ -42,7 +41,7 @@ impl Tone {
     }
 }
 
-/// What can be shown where the output goes.
+/// The capabilities of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Screen {
     /// How many columns there are; none: it is no terminal, and nothing is
@@ -52,7 +51,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// What is no terminal.
+    /// Output that is not a terminal.
     pub const fn pipe() -> Self {
         Self { width: None, colour: false }
     }
@@ -66,7 +65,7 @@ impl Screen {
         Self::of(stdout.is_terminal(), measured, environment)
     }
 
-    /// What may be shown, by what is known.
+    /// The capabilities, from the facts about the terminal.
     fn of(
         terminal: bool,
         measured: Option<usize>,
@@ -79,8 +78,8 @@ impl Screen {
         Self { width: terminal.then_some(columns), colour: terminal && !silenced && !dumb }
     }
 
-    /// A text in its colour, where there is any, without what a terminal would
-    /// obey: texts come out of a cluster, in which many people write.
+    /// The text in its colour, if colours are used, without control characters: texts come
+    /// from a cluster where many users write.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         let text = without_controls(text);
         match tone.code() {
@@ -90,9 +89,9 @@ impl Screen {
         }
     }
 
-    /// A whole text as it may be shown: without what a terminal would obey, but
-    /// for lines, tabs, and what [`Screen::paint`] puts around a piece. Nothing
-    /// else cleans the texts that are put together without a screen.
+    /// A whole text without control characters, except for line breaks, tabs, and the
+    /// colours of [`Screen::paint`]. It cleans the texts that were put together without a
+    /// screen.
     pub fn clean(self, text: &str) -> String {
         let mut clean = String::with_capacity(text.len());
         let mut rest = text;
@@ -129,8 +128,8 @@ impl Screen {
     }
 }
 
-/// How long the painted piece is that a text begins with; 0: it begins with
-/// none. A colour that nobody ends is not ours.
+/// The length of the painted piece at the start of a text; 0: there is none. A colour
+/// without an end is not from belay.
 fn painted(text: &str) -> usize {
     let tones = [Tone::Strong, Tone::Quiet, Tone::Good, Tone::Doubtful, Tone::Bad];
     let begins = |tone: Tone| format!("\x1b[{}m", tone.code());
@@ -142,12 +141,11 @@ fn painted(text: &str) -> usize {
     if text[end..].starts_with(END) { end + END.len() } else { 0 }
 }
 
-/// What ends a colour.
+/// The end of a colour.
 const END: &str = "\x1b[0m";
 
-/// Lines of at most so many columns, broken at spaces. A word that is longer
-/// stays whole, because half a name or half a command is of no use; and what
-/// would become a strip is not broken at all.
+/// Lines of at most this many columns, broken at spaces. A longer word stays whole, because
+/// half a name or half a command is useless. A very narrow text is not broken.
 fn wrapped(text: &str, width: Option<usize>) -> Vec<String> {
     let Some(width) = width.filter(|width| *width >= 20) else { return vec![text.to_owned()] };
     let mut lines = vec![String::new()];
@@ -176,7 +174,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// A field that colour says more about.
+    /// A field with a colour.
     pub fn toned(tone: Tone, text: impl Into<String>) -> Self {
         Self { text: text.into(), tone }
     }
@@ -199,7 +197,7 @@ impl From<&str> for Field {
 pub struct Table {
     /// The names of the columns, in capitals as kubectl has them.
     heading: Vec<&'static str>,
-    /// Each with what stands below it.
+    /// Each row with the lines below it.
     rows: Vec<(Vec<Field>, String)>,
 }
 
@@ -214,8 +212,7 @@ impl Table {
         self.rows.push((fields.into_iter().collect(), String::new()));
     }
 
-    /// Whole lines that stand below the last row, as
-    /// [`Screen::paragraph`] makes them.
+    /// Adds whole lines below the last row, as [`Screen::paragraph`] makes them.
     pub fn below(&mut self, lines: &str) {
         if let Some((_, below)) = self.rows.last_mut() {
             below.push_str(lines);
@@ -270,10 +267,10 @@ fn line(fields: &[Field], widths: &[usize], screen: Screen) -> String {
     text
 }
 
-/// So much of a list as is shown, and what is said of the rest.
+/// The part of a list that is shown, and a note about the rest.
 pub fn cut<T>(list: &[T], limit: usize, all: bool) -> (&[T], Option<String>) {
     match list.split_at_checked(limit) {
-        // To say that one is missing takes the line that it would take.
+        // A note about one missing item takes as much space as the item.
         Some((shown, rest)) if !all && rest.len() > 1 => {
             (shown, Some(format!("… and {} more; --all", rest.len())))
         }
@@ -281,8 +278,8 @@ pub fn cut<T>(list: &[T], limit: usize, all: bool) -> (&[T], Option<String>) {
     }
 }
 
-/// One line on the terminal of standard error that says how far long work is,
-/// and is gone when it is over. In a pipe it says nothing.
+/// One line on the terminal of standard error with the progress of long work. It is cleared
+/// at the end. A pipe gets no progress.
 #[derive(Debug)]
 pub struct Progress {
     shown: bool,
@@ -290,7 +287,7 @@ pub struct Progress {
     last: Slot<Option<Instant>>,
 }
 
-/// Who waits for less than this is told nothing.
+/// Shorter waits show no progress.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 /// How often the line changes at the most.
@@ -304,7 +301,7 @@ impl Progress {
         Self { shown, began: Instant::now(), last: Slot::new(None) }
     }
 
-    /// Says how far it is, such as `reading 12 kinds … 34,000 objects`.
+    /// Shows the progress, such as `reading 12 kinds … 34,000 objects`.
     pub fn say(&self, text: impl FnOnce() -> String) {
         let now = Instant::now();
         let early = now.duration_since(self.began) < PATIENCE

@@ -24,18 +24,18 @@ use crate::policy::{Identities, Policy};
 use crate::relations::CustomRelation;
 use crate::timing::Timing;
 
-/// A user who asks, and the cluster or the files that are asked.
+/// The user of a command, and the cluster or the files that the command reads.
 pub struct UserSession {
     pub caller: Caller,
-    /// Who that is to the API server; of files nobody in particular.
+    /// The user as the API server knows it; unknown for files.
     pub me: Me,
     /// The namespace and name of the installation.
     pub installation: (String, String),
     /// The name of belay's own account there.
     pub account: String,
-    /// When the API server said what time it is.
+    /// When the API server reported its time.
     opened: Instant,
-    /// What files hold, where they stand in the place of a cluster.
+    /// The content of files, if they replace a cluster.
     held: Option<Held>,
 }
 
@@ -81,8 +81,8 @@ impl UserSession {
         Ok(Self { caller, me, installation, account, opened: Instant::now(), held: None })
     }
 
-    /// Whether files are asked instead of a cluster. Files do not say who asks, who is the leader
-    /// and who may do what.
+    /// Whether the session reads files instead of a cluster. Files don't contain the
+    /// current user, the leader and the permissions.
     pub fn asks_files(&self) -> bool {
         self.held.is_some()
     }
@@ -97,8 +97,8 @@ impl UserSession {
         user_of(&self.installation.0, &self.account)
     }
 
-    /// What the cluster side's code has to know of an installation to run for a
-    /// person.
+    /// The settings of the installation that the code of the server needs to run for a
+    /// user.
     pub fn settings(&self) -> Settings {
         let (namespace, name) = &self.installation;
         Settings {
@@ -115,12 +115,12 @@ impl UserSession {
         }
     }
 
-    /// Whom policies need not name.
+    /// The identities that policies need not name.
     pub fn identities(&self) -> Identities {
         Identities { own: Some(self.own_user()), ..Identities::of_namespace(&self.installation.0) }
     }
 
-    /// The time, as something that goes on from it.
+    /// The current time, as a clock that continues from it.
     pub fn clock(&self) -> Clock {
         Clock::from_server(self.now())
     }
@@ -145,7 +145,7 @@ impl UserSession {
         self.dated(snapshot)
     }
 
-    /// A snapshot that goes by the API server's clock.
+    /// A snapshot with the time of the API server's clock.
     fn dated(&self, snapshot: Result<Snapshot, ApiError>) -> Result<Snapshot, CommandError> {
         let mut snapshot = snapshot.map_err(no_kinds)?;
         snapshot.context.world.write().clock = self.clock();

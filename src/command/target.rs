@@ -27,7 +27,7 @@ pub struct TargetArguments {
     pub(super) place: PlaceArguments,
 }
 
-/// The object of a command, and the user who asks about it.
+/// The object of a command, and the user of the command.
 pub struct TargetObject {
     pub session: UserSession,
     /// Its kind.
@@ -87,7 +87,7 @@ fn placed(object: &ObjectRef) -> String {
     }
 }
 
-/// Why the object could not be read, and what next.
+/// Why the object could not be read, and the next step.
 fn unread(session: &UserSession, object: &ObjectRef, why: &ApiError) -> CommandError {
     let next = match (why, object.namespace.as_str()) {
         (ApiError::Forbidden(_), namespace) => {
@@ -101,7 +101,7 @@ fn unread(session: &UserSession, object: &ObjectRef, why: &ApiError) -> CommandE
                 session.me.name
             )
         }
-        // Perhaps its conversion webhook does not answer. Its metadata tells why it stays.
+        // Its conversion webhook may not answer. Its metadata explains why it stays.
         (_, "") => "if it is Terminating, kubectl belay stuck -A says why".to_owned(),
         (_, namespace) => {
             format!("if it is Terminating, kubectl belay stuck -n {namespace} says why")
@@ -110,7 +110,7 @@ fn unread(session: &UserSession, object: &ObjectRef, why: &ApiError) -> CommandE
     CommandError::Remote(format!("cannot read {}: {why}; next: {next}", placed(object)))
 }
 
-/// Why nobody knows what there is of a group.
+/// Why the kinds of a group are unknown.
 pub const SILENT: &str = "its server does not answer";
 
 /// The words before the name of a kind that is not there.
@@ -119,8 +119,8 @@ pub const UNSERVED: &str = "the API server serves no kind";
 /// The same, of files.
 pub const UNSERVED_IN_FILES: &str = "neither Kubernetes nor the files have a kind";
 
-/// That nobody serves a kind: the next names are told. `nobody`: the words
-/// before its name.
+/// The message for a kind that is not served, with the most similar names. `nobody`: the
+/// words before its name.
 pub fn unserved(names: &KindNames, kind: &str, nobody: &str) -> String {
     let near = names.nearest(kind);
     let next = match near.as_slice() {
@@ -134,10 +134,10 @@ pub fn unserved(names: &KindNames, kind: &str, nobody: &str) -> String {
     format!("{nobody} \"{kind}\"{silent}; {next}")
 }
 
-/// Why what is protected is not known, and what next.
+/// Why the protected objects are unknown, and the next step.
 pub fn unprotected(session: &UserSession, snapshot: &Snapshot) -> String {
     if !snapshot.is_installed() {
-        // Whoever has taken belay out may have left objects under its hold.
+        // A user who has uninstalled belay may have left objects with its hold.
         let next = match session.asks_files() {
             true => {
                 "the files have nothing of belay.dev in them; next: name a file with the \
@@ -160,7 +160,7 @@ pub fn unprotected(session: &UserSession, snapshot: &Snapshot) -> String {
     )
 }
 
-/// What is known of a world now, with nothing read live.
+/// The current facts of a world, without live reads.
 pub fn situation(world: &World) -> Situation<'_> {
     Situation::new(&world.graph, &world.policies, Live::Graph, world.clock.now().as_second())
 }
@@ -248,7 +248,7 @@ mod tests {
         let world = World { clock: Clock::from_server(told), ..World::default() };
         let late = situation(&world).now - told.as_second();
         assert!((0..60).contains(&late), "{late}");
-        // A replica goes by its own.
+        // A replica uses its own clock.
         let own = situation(&World::default()).now - jiff::Timestamp::now().as_second();
         assert!(own.abs() < 60, "{own}");
     }

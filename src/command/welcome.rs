@@ -84,7 +84,7 @@ pub fn welcome(
 }
 
 impl Sample {
-    /// Whether the answer is the one that is announced.
+    /// Whether the verdict is the expected one.
     fn shows_something(&self, decider: &dyn Fn(&Review<'_>) -> Verdict) -> bool {
         let Ok(Parsed::Review(review)) = parse_review(self.text.as_bytes(), self.phase) else {
             return false;

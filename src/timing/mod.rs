@@ -6,11 +6,10 @@
 //! option can't lengthen an interval, and the relations between intervals are
 //! checked ([`Timing::check`]).
 //!
-//! These stay constants beside the code that uses them: a limit on a request or a
-//! connection that hangs, a limit that bounds what a caller can cost, a wait that
-//! every change ends, a poll of at most a second in a command that runs once, and
-//! the numbers of the release protocol ([`crate::hold::Limits`]), which the model
-//! checker uses.
+//! These intervals stay constants beside the code that uses them: a limit on a request or a
+//! connection that hangs, a limit on the cost that a caller can cause, a wait that every
+//! change ends, a poll of at most a second in a command that runs once, and the numbers of
+//! the release protocol ([`crate::hold::Limits`]), which the model checker uses.
 
 #[cfg(test)]
 mod tests;
@@ -95,8 +94,8 @@ timing! {
         silence: Duration::from_secs(90),
         /// How long a watch is silent after a reconnect when nothing was missed.
         quiet: Duration::from_millis(500),
-        /// When the watch of a busy kind, which is never silent, has caught up at
-        /// the earliest. It takes at least as long as the gap before it.
+        /// The minimum time until the watch of a busy kind, which is never silent, has
+        /// caught up. It takes at least as long as the gap before it.
         catch_up: Duration::from_secs(1),
         /// How long a good connection lasts at least.
         good: Duration::from_secs(5),
@@ -120,7 +119,8 @@ timing! {
     status: Status {
         /// How long the leader waits for more changes before it writes.
         gather: Duration::from_millis(200),
-        /// How often it reads what reports no change: which kinds are complete.
+        /// How often it checks which kinds are complete, because completion is not an
+        /// event.
         look: Duration::from_secs(1),
         /// How long it waits between two writes.
         between: Duration::from_millis(200),
@@ -151,10 +151,9 @@ timing! {
         counting: Duration::from_secs(1),
         /// How often a long backfill publishes its progress.
         progress: Duration::from_secs(5),
-        /// How long an object that needs no change, or can't be written, is left
-        /// alone.
+        /// The pause for an object that needs no change or can't be written.
         settled: Duration::from_secs(600),
-        /// How long an object that can't be read is left alone.
+        /// The pause for an object that can't be read.
         unread: Duration::from_secs(60),
         /// How often kinds of which only labelled objects are watched are read
         /// as a whole, for holds on objects that lost their label unseen.
@@ -165,9 +164,9 @@ timing! {
 
     /// The release of holds.
     release: Release {
-        /// How often one target is looked at. A look reads many lists, and every
-        /// tenant can change a user of a target, or request a look, at any rate.
-        /// Causes that come sooner are looked at together, that much later.
+        /// The minimum time between two passes over one target. A pass reads many lists,
+        /// and every tenant can change a user of a target, or request a pass, at any rate.
+        /// Causes within this time share one later pass.
         again: Duration::from_secs(2),
         /// How often waiting objects are counted for the metrics.
         count: Duration::from_secs(2),
@@ -180,7 +179,8 @@ timing! {
         /// How long the webhook configurations contain a new CA before a
         /// certificate that it signed is served (`--rotation-margin`).
         margin: Duration::from_secs(10),
-        /// How often the leader asks what replicas serve while it waits for them.
+        /// How often the leader checks which certificates the replicas serve while it waits
+        /// for them.
         ask: Duration::from_secs(1),
         /// How long after one certificate the leader makes another one at the
         /// earliest: the content of the Secret may change all the time.
@@ -253,7 +253,7 @@ timing! {
 /// The shortest interval that `--timing` accepts.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// What is wrong with the intervals of `--timing`.
+/// An error in the intervals of `--timing`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TimingError {
     /// A setting has another form.

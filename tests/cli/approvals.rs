@@ -29,7 +29,7 @@ fn an_approval_is_listed_with_who_gave_it_and_for_how_long() {
     let table = belay(plane, &["approvals", "-n", &ns]).stdout;
     let row = table.lines().nth(1).unwrap();
     assert!(row.contains("m left   object   it was agreed") || row.contains("s left"), "{table}");
-    // kubectl's option for everything is what is done without -n.
+    // `-A` is kubectl's option for all namespaces, and the default without -n.
     let all = json(&belay(plane, &["approvals", "-A", "-o", "json"]));
     let all = all["items"].as_array().unwrap();
     assert!(all.iter().any(|one| one["object"] == item["object"]), "{all:?}");
@@ -46,7 +46,7 @@ fn h95_an_approval_that_cannot_be_read_is_left_out_and_named() {
     let good = approval(&format!("{ns}-good"), target, "Object");
     plane.apply(&good).unwrap();
     let mut bad = good.clone();
-    // The API server takes it for an offset.
+    // The API server accepts `-23:60` as an offset.
     let until = jiff::Timestamp::now() - Duration::from_secs(82_800);
     let until = until.strftime("%Y-%m-%dT%H:%M:%S-23:60").to_string();
     bad["metadata"]["name"] = json!(format!("{ns}-bad"));
@@ -65,7 +65,7 @@ fn what_somebody_is_called_is_nothing_that_a_terminal_obeys() {
     let ns = plane.namespace("escaped").unwrap();
     policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
-    // Whoever signs certificates puts any name into them.
+    // A CA can sign a certificate with any name.
     let eve = plane.user("eve\x1b[2J", Some("system:masters")).unwrap();
     assert!(eve.file_name().is_some_and(|name| name == "eve--2J.kubeconfig"), "{eve:?}");
     let reason = "--reason=agreed\x1b[2J";
@@ -79,7 +79,7 @@ fn what_somebody_is_called_is_nothing_that_a_terminal_obeys() {
     for said in [&given, &why, &listed] {
         assert!(!said.stdout.contains('\x1b') && !said.stderr.contains('\x1b'), "{said:?}");
     }
-    // A program reads what is stored.
+    // Output for programs contains the stored value.
     let said = json(&belay(plane, &["approvals", "-n", &ns, "-o", "json"]));
     assert_eq!(said["items"][0]["approver"], "eve\x1b[2J", "{said}");
     assert_eq!(said["items"][0]["reason"], "agreed\x1b[2J", "{said}");

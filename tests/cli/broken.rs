@@ -12,8 +12,8 @@ use crate::harness::{ControlPlane, Options, eventually};
 use crate::stuck::{causes, delete};
 use crate::{LIMIT, belay, json};
 
-/// A control plane in which the tests of this file break something each: what
-/// one breaks may be told by the others as well.
+/// A control plane that the tests of this file break, each in its own way. A test may see
+/// the problems of the others.
 pub fn plane() -> &'static ControlPlane {
     static PLANE: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
     let start = || ControlPlane::start_with(&Options::default()).map_err(|e| e.to_string());
@@ -56,7 +56,7 @@ fn a_webhook_that_cannot_be_asked_lets_nobody_take_a_finalizer_off() {
     assert!(said.contains("there is no Service default/guard"), "{said}");
     assert!(!said.contains("matchConditions"), "{said}");
     assert!(said.contains("kubectl delete validatingwebhookconfiguration/guard"), "{said}");
-    // The API server does not ask it about what is in other namespaces.
+    // The API server does not call this webhook for objects in other namespaces.
     let object = format!("configmaps/settings -n {elsewhere}");
     let all = causes(plane, &["-n", &elsewhere], &object, "OwnerGone");
     assert!(all.iter().all(|one| one["cause"] != "Refused"), "{all:?}");
@@ -134,8 +134,8 @@ fn an_api_without_a_server_keeps_every_namespace() {
 
 #[test]
 fn a_kind_that_nobody_converts_keeps_its_namespace() {
-    // While such a kind is there the namespace controller takes minutes for any
-    // Namespace, so this one has a control plane of its own.
+    // While such a kind exists, the namespace controller takes minutes for every Namespace,
+    // so this test has its own control plane.
     let plane = &ControlPlane::start().unwrap();
     let ns = plane.namespace("broken-kind").unwrap();
     plane.apply(&things("old.example.test", "v1", false)).unwrap();
@@ -150,8 +150,8 @@ fn a_kind_that_nobody_converts_keeps_its_namespace() {
         "{said}"
     );
 
-    // What is stored as it is served can be listed, and whoever knows another
-    // version of it can write nothing.
+    // Objects stored in the served version can be listed, but writes in another version
+    // fail.
     let ns = plane.namespace("broken-version").unwrap();
     plane.apply(&things("new.example.test", "v2", true)).unwrap();
     let thing = object("new.example.test/v2", "Thing", "one").with_namespace(&ns);
@@ -174,7 +174,7 @@ fn a_kind_that_nobody_converts_keeps_its_namespace() {
         let object = format!("customresourcedefinitions.apiextensions.k8s.io/{definition}");
         told(&["-A"], &object, definition);
     }
-    // What nobody can list is told as well: it may be stuck.
+    // A kind that can't be listed is reported, because an object of it may be stuck.
     let said = json(&belay(plane, &["stuck", "-A", "-o", "json"]));
     let unread = said["notRead"].as_array().unwrap();
     assert!(unread.iter().any(|one| one["resource"] == "things.old.example.test"), "{said}");
@@ -199,7 +199,7 @@ fn a_child_whose_end_is_refused_is_told_with_how_to_see_by_whom() {
     let all = causes(plane, &["-n", &ns], &object, "Foreground");
     let waits = all.iter().find(|one| one["cause"] == "Foreground").unwrap();
     assert_eq!(waits["evidence"][0], "configmaps/child has not been deleted", "{waits}");
-    // What is named to be typed says who it is, and changes nothing.
+    // The command of the next step shows who refuses, and changes nothing.
     let (_, asks) = waits["next"].as_str().unwrap().split_once("kubectl ").unwrap();
     let refused = plane.kubectl(&asks.split(' ').collect::<Vec<_>>()).unwrap().failure().unwrap();
     assert!(refused.contains("ValidatingAdmissionPolicy 'keep-child'"), "{refused}");

@@ -22,7 +22,7 @@ fn mounted(plane: &ControlPlane, ns: &str) {
 fn impact_says_before_what_the_refusal_says_after() {
     let plane = &world().plane;
     let ns = plane.namespace("look").unwrap();
-    // Without the hold: what is held stays, and breaks nobody.
+    // There is no hold: held objects would stay, and their users would keep working.
     let target = policy::target("", "configmaps", &ns);
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
     policy::apply(plane, &ns, spec);
@@ -56,7 +56,7 @@ fn impact_says_before_what_the_refusal_says_after() {
     let path = "spec.template.spec.containers[0].envFrom[0].configMapRef.name";
     assert!(users.stdout.contains("deployment/web") && users.stdout.contains(path), "{users:?}");
 
-    // The workload and what it uses are one deletion; users go first.
+    // The workload and the objects that it uses are one deletion. Users are deleted first.
     let both = belay(plane, &["impact", "cm/settings", "deploy/web", "-n", &ns]);
     assert_eq!(both.code, 0, "{both:?}");
     let foreground =
@@ -92,7 +92,7 @@ fn what_may_not_be_read_is_told_and_nothing_is_certain() {
     }
     assert!(little.stdout.contains("the counts are lower bounds"), "{little:?}");
 
-    // An administrator who asks as somebody gets that somebody's answer.
+    // With --as, an administrator gets the answer for that user.
     let as_eve = belay(plane, &[&target[..], &["--as", "look-eve"]].concat());
     assert_eq!((as_eve.code, as_eve.stdout), (3, little.stdout));
 }

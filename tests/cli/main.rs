@@ -37,8 +37,7 @@ use harness::{ControlPlane, Install, Installed, Options, policy};
 use schema::{Schema, differences, schemas};
 use serde_json::Value;
 
-/// How long what is certain to happen may take on a machine that does much
-/// else.
+/// The limit for waits on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
 /// The program under test.
@@ -54,8 +53,8 @@ pub struct World {
     pub belay: Installed,
 }
 
-/// The one world of this program with belay in it, started by whichever test
-/// comes first. If it does not start, every test says why and none tries again.
+/// The shared world of this program with belay in it. The first test starts it. If it does
+/// not start, every test fails with the reason and none tries again.
 pub fn world() -> &'static World {
     static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
     WORLD.get_or_init(|| start().map_err(|error| error.to_string())).as_ref().unwrap()
@@ -72,7 +71,7 @@ pub fn belay(plane: &ControlPlane, args: &[&str]) -> Output {
     belay_as(plane.kubeconfig(), args)
 }
 
-/// `kubectl belay …` by somebody.
+/// `kubectl belay …` as the user of a kubeconfig.
 pub fn belay_as(kubeconfig: &Path, args: &[&str]) -> Output {
     let program = Path::new(env!("CARGO_BIN_EXE_kubectl-belay"));
     let output = run(program, kubeconfig, args, None).unwrap();
@@ -80,13 +79,13 @@ pub fn belay_as(kubeconfig: &Path, args: &[&str]) -> Output {
     output
 }
 
-/// A document is as its schema says, with nothing in it that docs/json.md does
-/// not tell: whichever command of whichever test has printed it.
+/// Checks a document against its schema and against docs/json.md, for every command of
+/// every test.
 pub fn fits(args: &[&str], stdout: &str) {
     static SCHEMAS: OnceLock<BTreeMap<String, Value>> = OnceLock::new();
     let asked = |format| args.windows(2).any(|two| two == ["-o", format]);
     let document: Value = match (asked("json"), asked("yaml")) {
-        // What ends with an error has none.
+        // A command that fails prints no document.
         _ if stdout.is_empty() => return,
         (true, _) => serde_json::from_str(stdout).unwrap_or_else(|_| panic!("{stdout}")),
         (_, true) => serde_saphyr::from_str(stdout).unwrap_or_else(|_| panic!("{stdout}")),

@@ -1,8 +1,8 @@
-//! Everything that commands print which are no part of the tour, in one scene on
-//! a control plane of its own: `status` and `denials` tell of the whole cluster,
-//! and a pause is one for all of it.
+//! The outputs of commands that are not part of the tour, in one scene on a separate
+//! control plane: `status` and `denials` report the whole cluster, and a pause applies to
+//! all of it.
 //!
-//! `BELAY_UPDATE_SNAPSHOTS=1 cargo test --test cli outputs` writes them anew.
+//! `BELAY_UPDATE_SNAPSHOTS=1 cargo test --test cli outputs` writes the snapshots again.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ spec:
     spec: {containers: [{name: a, image: none, envFrom: [{configMapRef: {name: settings}}]}]}
 ";
 
-/// What was said so far.
+/// The outputs so far.
 struct Told<'p> {
     plane: &'p ControlPlane,
     all: String,
@@ -67,7 +67,7 @@ impl Told<'_> {
     }
 }
 
-/// The policy of this name in what status says.
+/// The policy of this name in the output of status.
 fn policy_of<'s>(said: &'s serde_json::Value, name: &str) -> &'s serde_json::Value {
     let policies = said["policies"].as_array();
     let found = policies.and_then(|all| all.iter().find(|policy| policy["name"] == name));
@@ -106,7 +106,7 @@ fn what_the_commands_print_is_what_somebody_has_looked_at() {
     });
 
     told.tell("release cm/settings -n shop");
-    // A hold has to have stood for a while before it is enough.
+    // A hold becomes effective some time after it was added.
     eventually("a hold that is enough", LIMIT, || {
         let delete = ["configmap", "settings", "--dry-run=server"];
         plane.api().delete(&delete, "shop")?.success().map(drop)

@@ -1,5 +1,5 @@
-//! `belay pause`, on control planes of its own: a pause in the common world
-//! would be one for all tests.
+//! `belay pause`, on separate control planes: a pause in the shared world would affect all
+//! tests.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     let crds = print(program(), &["admin", "crds"]).unwrap();
     plane.apply(&crds).unwrap();
     let begin = ["pause", "--for=10m", "--reason=INC-1"];
-    // The API server serves new kinds, and checks what is new, after moments.
+    // The API server serves new kinds, and enforces new checks, after a delay.
     eventually("the kinds", LIMIT, || {
         let nothing = belay(&plane, &["pause", "--end"]);
         match (nothing.code, nothing.stdout.as_str()) {
@@ -57,8 +57,8 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     let stored = plane.api().list("pauses", "", "").unwrap();
     let [pause] = &stored[..] else { panic!("{stored:?}") };
     assert_eq!(pause["spec"]["reason"], "INC-1");
-    // Nobody leads here, and nothing is asked, so the exit code is 1. The API
-    // server begins to serve each new kind in its own time.
+    // belay has no leader here and no webhook is called, so the exit code is 1. The API
+    // server begins to serve each new kind after its own delay.
     eventually("the pause in the status", LIMIT, || {
         let status = belay(&plane, &["status"]);
         match status.code == 1 && status.stdout.contains("PAUSED: belay denies nothing until ") {
@@ -68,7 +68,7 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     })
     .unwrap();
 
-    // A day is the most, and the API server says so.
+    // The API server refuses more than a day.
     let long = belay(&plane, &["pause", "--for=25h", "--reason=INC-1"]);
     assert_eq!(long.code, 1, "{long:?}");
     assert!(long.stderr.contains("at most 24 hours ahead"), "{long:?}");
@@ -80,7 +80,7 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     assert!(ended.stdout.ends_with("belay enforces its policies again\n"), "{ended:?}");
     assert!(plane.api().list("pauses", "", "").unwrap().is_empty());
 
-    // Programs are told the same.
+    // The JSON output contains the same.
     let begun = json(&belay(&plane, &[&begin[..], &["-o", "json"]].concat()));
     assert_eq!((&begun["kind"], &begun["reason"]), (&"Paused".into(), &"INC-1".into()), "{begun}");
     let ended = json(&belay(&plane, &["pause", "--end", "-o", "json"]));
@@ -114,7 +114,7 @@ fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
     assert_eq!(begun.code, 0, "{begun:?}");
     becomes("a pause", false, &refused);
     becomes("no Role", true, &|| Ok(plane.api().delete(&["role", &long], &ns)?.ok()));
-    // Both replicas say so.
+    // Both replicas report the pause.
     becomes("the metric", true, &|| Ok(installed.metric("belay_paused ") == 2.0));
     let told = |reason: &str| -> Result<bool> {
         let events = plane.api().fields("events", "default", "", ".involvedObject.kind .reason")?;

@@ -1,6 +1,5 @@
-//! What programs read of the commands whose words for people are tested with
-//! the scenarios. That each document is as its schema says is seen to by
-//! [`crate::fits`].
+//! The JSON output of the commands whose text output is tested with the scenarios.
+//! [`crate::fits`] checks each document against its schema.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `stuck` where somebody who is well refuses what would let an object go.
+//! `stuck` where a running webhook refuses the removal of a finalizer.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -10,14 +10,14 @@ use crate::harness::manifest::{Manifest as _, config_map, validating_webhook};
 use crate::stuck::{causes, delete};
 use crate::{LIMIT, program};
 
-/// Takes the only finalizer of a ConfigMap off.
+/// Removes the only finalizer of a ConfigMap.
 const STRIP: &str = "[{\"op\": \"remove\", \"path\": \"/metadata/finalizers/0\"}]";
 
 #[test]
 fn a_webhook_that_is_well_and_refuses_is_told_by_where_it_is_and_by_what_it_said() {
     let plane = plane();
     let ns = plane.namespace("refused").unwrap();
-    // Somebody's webhook, at a URL: to the API server belay is one as any other.
+    // A webhook at a URL. To the API server, belay is a webhook like any other.
     let folder = tempfile::tempdir().unwrap();
     let policies = folder.path().join("policies.yaml");
     let policy = "apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {name: guard}\n\
@@ -32,7 +32,7 @@ fn a_webhook_that_is_well_and_refuses_is_told_by_where_it_is_and_by_what_it_said
     let authority = base64::engine::general_purpose::STANDARD.encode(authority);
     let client = json!({"url": format!("https://{address}/validate"), "caBundle": authority});
     plane.apply(&validating_webhook("far", &ns, ("UPDATE", "configmaps"), client)).unwrap();
-    // Of this finalizer nothing says whose it is.
+    // Nothing shows which controller owns this finalizer.
     let object = config_map("settings").with_namespace(&ns).with_finalizers(&["legacy/keep"]);
     plane.apply(&object).unwrap();
     delete(plane, &["configmap", "settings", "-n", &ns]);
@@ -47,7 +47,7 @@ fn a_webhook_that_is_well_and_refuses_is_told_by_where_it_is_and_by_what_it_said
     assert!(evidence.contains(&format!("it is at {address}, and whether it answers")), "{may}");
     assert!(evidence.ends_with("everything is refused (failurePolicy Fail)"), "{may}");
 
-    // What is named to be typed says whether it refuses, and changes nothing.
+    // The command of the next step shows whether the webhook refuses, and changes nothing.
     let next = may["next"].as_str().unwrap();
     let (words, patch) = next.split_once("kubectl ").unwrap().1.split_once(" -p '").unwrap();
     let words: Vec<&str> = words.split(' ').chain(["-p", patch.trim_end_matches('\'')]).collect();
@@ -56,7 +56,7 @@ fn a_webhook_that_is_well_and_refuses_is_told_by_where_it_is_and_by_what_it_said
     let says = "admission webhook \"far.example.test\" denied the request";
     assert!(refused.contains(says), "{refused}");
 
-    // Who is refused in earnest says so as operators do.
+    // An operator reports a refusal in an Event.
     let patch = ["patch", "configmap", "settings", "-n", &ns, "--type=json", "-p", STRIP];
     let refused = plane.kubectl(&patch).unwrap().failure().unwrap();
     let uid = plane.api().field("configmap/settings", &ns, ".metadata.uid").unwrap();
@@ -75,7 +75,7 @@ fn a_webhook_that_is_well_and_refuses_is_told_by_where_it_is_and_by_what_it_said
     let next = "ask whoever runs the webhook far.example.test; what it is: kubectl get \
                 validatingwebhookconfiguration/far -o yaml";
     assert_eq!(all[0]["next"], next);
-    // That it may refuse is told no more.
+    // The possible refusal is no longer reported.
     assert!(perhaps(&all).is_none(), "{all:?}");
     drop(webhook);
 }

@@ -1,4 +1,4 @@
-//! `belay impact --removed`, of what is in a cluster.
+//! `belay impact --removed`, for objects in a cluster.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use crate::harness::manifest::{Manifest as _, config_map, documents, object, pod
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
-/// Writes manifests into a file of this folder, and says where.
+/// Writes manifests into a file of this folder and returns the path.
 fn written(folder: &Path, name: &str, objects: &[Value]) -> String {
     let path = folder.join(name);
     fs::write(&path, documents(objects)).unwrap();
     path.display().to_string()
 }
 
-/// A CronJob, which uses what it uses with no Pod of it running.
+/// A CronJob, which uses its objects even if none of its Pods runs.
 fn cron(settings: &str) -> Value {
     let pod = pod("web").with_env_from("configMapRef", settings);
     let pod = pod.with(json!({"spec": {"restartPolicy": "Never"}}));
@@ -55,7 +55,7 @@ fn what_a_change_would_prune_is_told_of_the_cluster_as_it_is() {
     assert!(markdown.stdout.starts_with("### DENIED: delete 2 objects ("), "{markdown:?}");
     assert!(markdown.stdout.contains("\n- `gizmo.example.test/x`\n"), "{markdown:?}");
 
-    // Once it is applied, nothing stands in the way of the prune.
+    // After the apply, nothing blocks the prune.
     apply(plane, &ns, &[config_map("two"), cron("two")]);
     eventually("a ConfigMap that nobody uses", LIMIT, || {
         let said = belay(plane, &asked);

@@ -1,4 +1,4 @@
-//! Really stuck objects, with nothing broken but what keeps them.
+//! Objects that are really stuck, where only their finalizers or owners are broken.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use crate::harness::manifest::{Manifest as _, bound_claim, config_map, owner, po
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
-/// What keeps an object, once it is said.
+/// Waits until `stuck` reports the cause for an object.
 pub fn causes(plane: &ControlPlane, scope: &[&str], object: &str, cause: &str) -> Vec<Value> {
     causes_to(plane.kubeconfig(), scope, object, cause)
 }
 
-/// The same, as somebody is told it.
+/// Like `causes`, as the user of a kubeconfig.
 pub fn causes_to(kubeconfig: &Path, scope: &[&str], object: &str, cause: &str) -> Vec<Value> {
     let args = [&["stuck", "--longer-than=1s", "-o", "json"][..], scope].concat();
     let mut found = Vec::new();
@@ -63,7 +63,7 @@ fn a_finalizer_whose_owner_is_gone_is_found_and_the_command_that_is_named_helps(
     assert!(said.contains("put there by db-operator: its owner seems to be gone"), "{said}");
     assert!(said.contains("no API group of example.test is served"), "{said}");
 
-    // A person reads the same, and what is named to be typed helps.
+    // The table contains the same, and the command of the next step works.
     let table = belay(plane, &["stuck", "-n", &ns, "--longer-than=1s"]);
     assert_eq!(table.code, 1, "{table:?}");
     let first = table.stdout.lines().nth(1).unwrap();
@@ -116,8 +116,8 @@ fn what_belay_holds_is_told_with_for_whom() {
     );
     assert_eq!(all[0]["next"], format!("kubectl belay why {object}"));
 
-    // Whoever takes the hold off by hand is refused, and belay says so in an
-    // Event: that stands before what is refused.
+    // belay refuses the removal of the hold by hand and reports it in an Event. The Event
+    // takes precedence over webhooks that may refuse.
     let strip = "[{\"op\": \"remove\", \"path\": \"/metadata/finalizers/0\"}]";
     let patch = ["patch", "configmap", "settings", "-n", &ns, "--type=json", "-p", strip];
     let refused = plane.kubectl(&patch).unwrap().failure().unwrap();
@@ -145,7 +145,7 @@ fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
     assert!(said.contains("waits for configmaps/child to be gone"), "{said}");
 
     delete(plane, &["namespace", &ns]);
-    // What is in it is seen at once; its conditions follow.
+    // The content is visible at once. The conditions follow later.
     eventually("what the namespace controller says", LIMIT, || {
         let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "Content");
         let said = all[0].to_string();
@@ -153,7 +153,7 @@ fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
         if parts.iter().all(|part| said.contains(part)) { Ok(()) } else { Err(said.into()) }
     })
     .unwrap();
-    // Who asks about a namespace is told of itself as well.
+    // `stuck -n` also reports the Namespace itself.
     causes(plane, &["-n", &ns], &format!("namespaces/{ns}"), "Content");
 }
 
@@ -208,7 +208,7 @@ fn a_claim_and_its_volume_wait_for_who_uses_them() {
     let volume = &causes(plane, &["-A"], &format!("persistentvolumes/{volume}"), "InUse")[0];
     assert_eq!(volume["says"], format!("the claim {ns}/data is bound to it"), "{volume}");
 
-    // Once nobody uses them they go, and nothing is said any more.
+    // Without users they are deleted, and `stuck` reports nothing more.
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
     eventually("nothing that is stuck", LIMIT, || {
         let said = belay(plane, &["stuck", "-n", &ns, "--longer-than=1s"]);
@@ -227,7 +227,7 @@ fn a_webhook_that_cannot_be_asked_lets_no_namespace_go() {
     let refused = all.iter().find(|one| one["cause"] == "Refused").unwrap();
     let next = refused["next"].as_str().unwrap();
     assert!(next.ends_with("kubectl delete validatingwebhookconfiguration/last"), "{refused}");
-    // What is told to be done helps.
+    // The command of the next step works.
     delete(plane, &["validatingwebhookconfiguration/last"]);
     let wait = ["wait", "namespace", &ns, "--for=delete", "--timeout=90s"];
     kubectl(plane, &wait);

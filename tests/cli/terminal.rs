@@ -1,5 +1,5 @@
-//! What people see on a terminal, and what they do not see in a pipe: on a
-//! pseudo-terminal, as a shell would start the program.
+//! The output on a terminal, and its absence in a pipe. The tests use a pseudo-terminal, as
+//! a shell would.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -39,7 +39,7 @@ impl Terminal {
         self.runs(command.args(line.split_whitespace()), "")
     }
 
-    /// The same of a program in whose terminal somebody types this.
+    /// Runs a program in a terminal with this typed input.
     fn runs(&self, command: &mut Command, typed: &str) -> (String, i32) {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
@@ -62,7 +62,7 @@ impl Terminal {
             .spawn()
             .unwrap();
         drop(slave);
-        // A command keeps its ends for whatever it may start next.
+        // A Command keeps its file descriptors for the next child.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let (mut shown, mut piece, mut master) = (Vec::new(), [0; 4096], File::from(master));
         master.write_all(typed.as_bytes()).unwrap();
@@ -105,7 +105,7 @@ fn colour_is_for_terminals_and_only_says_again_what_words_say() {
 
 #[test]
 fn what_others_have_written_is_shown_and_not_obeyed() {
-    // An error repeats what was typed, and an answer the name of a folder.
+    // An error repeats typed text, and an answer repeats the name of a folder.
     let (error, code) = Terminal::of(200).shows("impact gi\x1b[2Jzmo/a --from .");
     assert_eq!(code, 3);
     assert!(error.contains("a kind \"gi [2Jzmo\"; ") && !error.contains('\x1b'), "{error:?}");
@@ -127,7 +127,7 @@ fn bash_completes_what_bash_itself_takes_for_several_words() {
     let bash =
         Terminal::of(200).with("PATH", path).with("TERM", "dumb").with("INPUTRC", "/dev/null");
     let completed = |before: &str, begun: &str| {
-        // Behind the tab the line becomes one that prints itself.
+        // After the tab key, the line becomes a line that prints itself.
         let typed =
             format!("source <(belay completion bash)\n{before}\n{begun}\t\x01echo : \nexit\n");
         let mut shell = Command::new("bash");
@@ -146,7 +146,7 @@ fn bash_completes_what_bash_itself_takes_for_several_words() {
     ] {
         assert_eq!(completed("", begun), line, "{begun}");
     }
-    // Where somebody has taken = out of bash's breaks, the whole word is put in.
+    // If the user has removed = from bash's word breaks, the whole word is inserted.
     let line = completed("COMP_WORDBREAKS=' '", "belay why --output=j");
     assert_eq!(line, "belay why --output=json");
 }
@@ -183,7 +183,7 @@ fn lines_keep_to_the_width_of_the_terminal() {
         let more = plain(&Terminal::of(columns + 40).shows(IMPACT).0);
         assert!(more.lines().count() <= shown.lines().count(), "{columns}:\n{shown}\n{more}");
     }
-    // Whoever says how wide it is, is believed.
+    // COLUMNS overrides the width of the terminal.
     let narrow = Terminal::of(200).with("COLUMNS", "60").shows(IMPACT).0;
     assert_eq!(narrow, Terminal::of(60).shows(IMPACT).0);
 }
@@ -204,7 +204,7 @@ fn long_work_says_how_far_it_is_on_a_terminal_and_nothing_in_a_pipe() {
     for said in told {
         assert!(said.starts_with("reading ") && said.ends_with(" objects"), "{said:?}");
     }
-    // The line is gone before the answer comes.
+    // The progress line is cleared before the answer.
     assert!(plain(answer).starts_with(&format!("DELETE namespace/{ns} ")), "{shown:?}");
 
     let piped = belay_as(&kubeconfig, &["impact", &format!("ns/{ns}")]);

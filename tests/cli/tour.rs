@@ -1,6 +1,6 @@
-//! The tour of the README: six commands on a real control plane, with what they
-//! truly print. `BELAY_WRITE_DOCS=1 cargo test --test cli tour` writes it anew;
-//! without that, the README is held to what they print now.
+//! The tour of the README: six commands on a real control plane with their real output.
+//! `BELAY_WRITE_DOCS=1 cargo test --test cli tour` writes it into the README; without that,
+//! the test compares the README with the output.
 
 use serde_json::json;
 
@@ -52,7 +52,7 @@ spec:
 fn arguments(line: &str) -> Vec<&str> {
     let mut all = Vec::new();
     for (at, part) in line.split('"').enumerate() {
-        // What stands between quotes is one word.
+        // Text between quotes is one word.
         match at % 2 {
             1 => all.push(part),
             _ => all.extend(part.split_whitespace()),
@@ -82,8 +82,8 @@ fn prepare(plane: &ControlPlane) {
     .unwrap();
 }
 
-/// A text in which what differs from run to run is the same: times, durations,
-/// and the ends of names that the API server makes up.
+/// The text without the parts that differ between runs: times, durations, and name suffixes
+/// that the API server generates.
 pub fn steady(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let words = line.split_whitespace().map(|word| {

@@ -1,5 +1,5 @@
-//! `stuck` where belay's kinds are and nobody leads belay, and where no
-//! controller of Kubernetes' own runs either.
+//! `stuck` where the CRDs of belay exist without a leader, and where no controller of
+//! Kubernetes runs either.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ fn plane() -> &'static ControlPlane {
 fn start() -> crate::harness::Result<ControlPlane> {
     let plane = ControlPlane::start_with(&Options { controllers: false, ..Options::default() })?;
     plane.apply(&print(program(), &["admin", "crds"])?)?;
-    // The API server serves each new kind after moments of its own.
+    // The API server serves each new kind after its own delay.
     eventually("the kinds of belay", LIMIT, || {
         let mut kinds = ["deletionpolicies", "deletionapprovals", "relations", "pauses"].iter();
         kinds.try_for_each(|kind| plane.api().list(kind, "", "").map(drop))
@@ -30,8 +30,8 @@ fn start() -> crate::harness::Result<ControlPlane> {
     Ok(plane)
 }
 
-/// A ConfigMap under the hold of a policy that is there, Terminating. What
-/// applies the policy and puts the hold on is this test.
+/// A Terminating ConfigMap with the hold of an existing policy. The test applies the policy
+/// and adds the hold.
 fn held(ns: &str) {
     let plane = plane();
     let target = policy::target("", "configmaps", ns);
@@ -57,7 +57,7 @@ fn user(ns: &str, name: &str, verbs: &str) -> std::path::PathBuf {
     kubeconfig
 }
 
-/// What somebody is told of the held ConfigMap.
+/// What a user sees about the held ConfigMap.
 fn told(kubeconfig: &Path, ns: &str, cause: &str) -> Vec<Value> {
     causes_to(kubeconfig, &["-n", ns], &format!("configmaps/settings -n {ns}"), cause)
 }
@@ -86,7 +86,7 @@ fn a_hold_is_counted_where_nobody_leads_and_what_is_named_lets_go() {
     let free = first(&told(plane.kubeconfig(), &ns, "HeldByBelay"), "HeldByBelay");
     assert_eq!(free["says"], "belay holds it, and can release it: nothing needs it", "{free}");
     assert!(free["evidence"].as_array().unwrap().contains(&unled.into()), "{free}");
-    // What is named to be typed helps, with nobody who leads.
+    // The command of the next step works without a leader.
     let next = free["next"].as_str().unwrap();
     assert_eq!(next, format!("kubectl belay release {object}"));
     let words: Vec<&str> = next.split(' ').skip(2).collect();
@@ -104,7 +104,7 @@ fn who_may_read_neither_policies_nor_users_is_told_that_it_was_not_counted() {
     let held = first(&told(&reader, &ns, "HeldByBelay"), "HeldByBelay");
     assert_eq!(held["says"], "belay holds it; what needs it could not be determined", "{held}");
     assert_eq!(held["next"], format!("kubectl belay why configmaps/settings -n {ns}"));
-    // Nor may this one read the Lease, so nothing is said of who leads.
+    // This user may not read the Lease, so the report does not contain the leader.
     assert_eq!(held["evidence"].as_array().map(Vec::len), Some(0), "{held}");
 }
 
@@ -139,7 +139,7 @@ fn a_foreground_deletion_of_what_has_no_dependents_says_that_nobody_collects() {
     assert_eq!(waits["finalizer"], "foregroundDeletion");
     assert_eq!(waits["next"], "see that kube-controller-manager runs, and what it logs");
     assert_eq!(waits["evidence"].as_array().map(Vec::len), Some(0), "{waits}");
-    // Whoever may not read everything is told where one may be.
+    // A user who may not read everything sees where a leader may exist.
     let reader = user(&ns, &format!("reader-{ns}"), "get,list");
     let blind = first(&told(&reader, &ns, "Foreground"), "Foreground");
     assert!(blind["evidence"][0].as_str().unwrap().contains(" could not be read, and "), "{blind}");

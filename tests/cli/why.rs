@@ -1,5 +1,5 @@
-//! `belay why` and `belay approve`, as programs read them, and what `why` knows
-//! beside the verdict.
+//! `belay why` and `belay approve`: their JSON output, and the facts of `why` in addition
+//! to the verdict.
 
 use serde_json::json;
 
@@ -91,11 +91,11 @@ fn evidence_that_could_not_be_read_is_told() {
     for kind in ["events", "apiservices.apiregistration.k8s.io"] {
         assert!(stays.iter().any(|one| one == kind), "{kind}: {stays:?}");
     }
-    // Of what is not Terminating nothing but what was refused is asked for.
+    // For an object that is not Terminating, only the refusals are read.
     assert_eq!(told(&asked("cm/other")), ["events"]);
     let json = json(&belay_as(&eve, &["why", "cm/other", "-n", &ns, "-o", "json"]));
     assert_eq!(json["evidenceNotRead"][0]["resource"], "events", "{json}");
-    // Whoever may read all of it is told nothing.
+    // A user who may read everything sees no note.
     let all = belay(plane, &["why", "cm/other", "-n", &ns]).stdout;
     assert!(!all.contains("might say more"), "{all}");
 }

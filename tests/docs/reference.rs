@@ -25,7 +25,7 @@ These rules apply to the commands for people:
 - Exit codes: 0 for success, 1 for a negative answer or a finding, 2 for wrong arguments, 3 for an unknown result.
 ";
 
-/// The help of a command, whatever the environment of the test.
+/// The help of a command, independent of the environment of the test.
 pub fn help(of: &[String]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_belay"));
     let output = command.env_clear().env("COLUMNS", "100").args(of).arg("--help").output().unwrap();

@@ -1,5 +1,5 @@
-//! R14 and R1 on the real control plane: what goes with a Namespace and with a
-//! CRD, and owners that live elsewhere.
+//! R14 and R1 on the real control plane: objects deleted with a Namespace and with a CRD,
+//! and owners in other namespaces.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,8 +19,8 @@ fn stored(plane: &ControlPlane, resources: &str) -> Result<Vec<Value>> {
     Ok(lists.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// What `fates` says of a background delete of `target` (kind, name), by name,
-/// for the objects whose name begins with `prefix`.
+/// The fates of a background delete of `target` (kind, name), by name, for the objects
+/// whose name begins with `prefix`.
 fn predict(
     objects: &[Value],
     custom: Option<(&str, &str)>,
@@ -56,7 +56,7 @@ fn predict(
     Ok(told)
 }
 
-/// Waits until exactly what was told has happened, and then a little longer.
+/// Waits until exactly the predicted deletions have happened, and then a little longer.
 fn happens(plane: &ControlPlane, resources: &str, prefix: &str, told: &BTreeMap<String, String>) {
     eventually("what was told", Duration::from_secs(60), || {
         let objects = stored(plane, resources)?;
@@ -72,7 +72,7 @@ fn happens(plane: &ControlPlane, resources: &str, prefix: &str, told: &BTreeMap<
                 return Err(format!("{name} is to be {fate}").into());
             }
         }
-        // What has no fate stays as it is.
+        // Objects without a fate are unchanged.
         let names = objects.iter().filter_map(|o| o["metadata"]["name"].as_str());
         let untold = names.filter(|name| name.starts_with(prefix) && !told.contains_key(*name));
         for name in untold {

@@ -1,4 +1,4 @@
-//! The control plane itself: what the other tests stand on.
+//! The control plane that the other tests use.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn nodes_are_ready_and_pods_run_end_and_are_made_again() {
     let first = runs("");
     // With a grace period, and with a kubelet that has to agree.
     plane.kubectl(&["delete", "pod", "db-0", "-n", &ns]).unwrap().success().unwrap();
-    // The same Pod is made again.
+    // The same Pod is re-created.
     runs(&first);
 }
 
@@ -48,13 +48,13 @@ fn rbac_is_on_and_users_are_real() {
     assert!(refused.contains("User \"alice\" cannot list resource \"secrets\""), "{refused}");
 }
 
-/// A control plane of its own: two replicas, and everything that can be done
-/// to the network and the processes between them.
+/// A separate control plane: two replicas, and every fault of the network and the processes
+/// between them.
 #[test]
 fn faults_can_be_made_and_mended() {
     let options = Options { service_account_credentials: false, ..Options::default() };
     let plane = ControlPlane::start_with(&options).unwrap();
-    // An API server that has just started knows nobody's rights.
+    // An API server that has just started does not know RBAC yet.
     let install = Install { replicas: 2, refused: true, ..Install::default() };
     let belay = install.on(&plane, program()).unwrap();
     plane
@@ -68,7 +68,7 @@ fn faults_can_be_made_and_mended() {
             .unwrap()
     };
 
-    // Each new connection goes to the next replica.
+    // Each new connection is to the next replica.
     eventually("denials by both replicas", Duration::from_secs(30), || {
         // A request may be on a connection just as it is cut.
         let _ = delete(&plane);
@@ -84,7 +84,7 @@ fn faults_can_be_made_and_mended() {
     })
     .unwrap();
 
-    // No network: what is labelled stays, by failurePolicy Fail.
+    // Without a network, labelled objects stay because of failurePolicy Fail.
     plane.proxy.set_fault(Fault::Cut);
     let message = delete(&plane);
     assert!(message.contains("failed calling webhook"), "{message}");
@@ -101,7 +101,7 @@ fn faults_can_be_made_and_mended() {
     assert!(start.elapsed() > Duration::from_millis(300));
     plane.proxy.set_fault(Fault::None);
 
-    // A paused process answers again when it goes on.
+    // A paused process answers again after it is resumed.
     let manager = plane.controller_manager.as_ref().unwrap();
     manager.signal(rustix::process::Signal::STOP).unwrap();
     manager.signal(rustix::process::Signal::CONT).unwrap();

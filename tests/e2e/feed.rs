@@ -1,5 +1,5 @@
-//! The feed on the real API server: what is watched follows from what people
-//! have written, and nothing is forgotten on the way.
+//! The feed on the real API server: the watched kinds follow from the policies, and no
+//! object is lost on the way.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Random forests of owners, really deleted: what the real garbage collector
-//! does with them is what `fates` said it would do.
+//! Random forests of owners that are really deleted: the real garbage collector does what
+//! `fates` predicted.
 //!
 //! `BELAY_FORESTS` sets how many (240 by default), `BELAY_FOREST_SEED` which.
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::harness::Result;
 use crate::world;
 
-/// group, version, kind: what forests are made of.
+/// Group, version, kind of the objects in forests.
 const KINDS: [(&str, &str, &str); 5] = [
     ("", "v1", "ConfigMap"),
     ("", "v1", "Secret"),
@@ -30,7 +30,7 @@ const KINDS: [(&str, &str, &str); 5] = [
 /// Forests that are grown, looked at and felled together.
 const BATCH: u64 = 120;
 
-/// A small generator with a seed that can be told.
+/// A small random generator with a reproducible seed.
 struct Random(u64);
 
 impl Random {
@@ -72,7 +72,7 @@ enum Fault {
     WrongName,
     /// The right uid under another kind.
     WrongKind,
-    /// A kind that nobody serves.
+    /// A kind that is not served.
     UnknownKind,
 }
 
@@ -113,7 +113,7 @@ fn manifest(tree: &Tree) -> Value {
     let pod = json!({"metadata": {"labels": {"app": tree.name}},
         "spec": {"restartPolicy": if tree.kind == 3 { "Never" } else { "Always" }, "containers": [{"name": "c", "image": "i"}]}});
     let spec = match KINDS[tree.kind].2 {
-        // None of them makes anything of its own.
+        // None of them creates further objects.
         "Deployment" => {
             json!({"replicas": 0, "paused": true, "selector": {"matchLabels": {"app": tree.name}}, "template": pod})
         }
@@ -144,7 +144,7 @@ fn reference(forest: &[Tree], uids: &[String], owner: &Owner) -> Value {
     }
     let api_version =
         if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    // What nobody serves has a uid of nobody's.
+    // An object of a kind that is not served has an invented uid.
     let uid = match owner.fault {
         Fault::UnknownKind => format!("00000000-0000-4000-8000-{:012}", owner.place),
         _ => uids[owner.place].clone(),
@@ -194,7 +194,7 @@ async fn settle(client: &kube::Client, namespace: &str) -> Result<HashMap<String
     Ok(last)
 }
 
-/// The graph of what is stored.
+/// The graph of the stored objects.
 fn graph_of(stored: &HashMap<String, (usize, Value)>) -> Result<(Graph, Vec<KindId>)> {
     let mut kinds = Kinds::default();
     kinds.learn(Kinds::custom("forest.example.com", "v1", "Widget", "widgets", true));
@@ -239,8 +239,7 @@ async fn grow(client: &kube::Client, namespace: &str, forests: &[Vec<Tree>]) -> 
                 .patch(&tree.name, &params, &Patch::Merge(&patch))
                 .await;
             match result {
-                // A tree whose owner was wrong is gone by now, and what it
-                // owned with it.
+                // A tree with an invalid owner and its dependents may be deleted by now.
                 Err(kube::Error::Api(status)) if status.code == 404 || status.code == 422 => {}
                 result => drop(result?),
             }
@@ -249,8 +248,7 @@ async fn grow(client: &kube::Client, namespace: &str, forests: &[Vec<Tree>]) -> 
     Ok(())
 }
 
-/// Deletes some trees of each forest, says beforehand what will happen, and
-/// compares.
+/// Deletes some trees of each forest, and compares the result with the prediction.
 async fn fell(
     client: &kube::Client,
     namespace: &str,
@@ -320,7 +318,7 @@ async fn fell(
     Ok(compared)
 }
 
-/// Certain has to be certain, Maybe may be either, and what has no fate stays.
+/// Certain objects are deleted, Maybe objects may be, and objects without a fate stay.
 fn agrees(
     fate: Option<Fate>,
     old: &Value,
@@ -374,8 +372,8 @@ async fn the_real_collector_does_what_fates_say() {
             .map(|n| forest(&mut random, batch * BATCH + n))
             .collect();
         grow(&client, &namespace, &forests).await.unwrap();
-        // What is left is Terminating, held and waiting: the second deletion
-        // repeats DELETEs with another propagation.
+        // The remaining objects are Terminating and wait. The second deletion repeats
+        // DELETEs with another propagation policy.
         for _ in 0..2 {
             compared += fell(&client, &namespace, &forests, &mut random, seed).await.unwrap();
         }
@@ -384,7 +382,7 @@ async fn the_real_collector_does_what_fates_say() {
     assert!(compared > count as usize, "too little was left to compare");
 }
 
-/// The collector hears of a new kind within half a minute.
+/// The garbage collector discovers a new kind within half a minute.
 async fn wait_for_the_collector(client: &kube::Client) -> Result<()> {
     let widgets = api(client, "default", 4);
     let deadline = Instant::now() + Duration::from_secs(120);

@@ -1,5 +1,5 @@
-//! What belay said, on the real API server: Events, journals, status. The
-//! parts are called here as `belay serve` runs them, two replicas of them.
+//! belay's records on the real API server: Events, journals, status. The tests call the
+//! parts as `belay serve` does, for two replicas.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Replica {
         Self { context, journal }
     }
 
-    /// Somebody tries to delete this object, so many times.
+    /// Sends this many DELETEs of an object as a user.
     fn deletes(&self, object: &Value, times: usize, dry_run: bool) {
         let metadata = &object["metadata"];
         let body = json!({
@@ -181,7 +181,7 @@ fn a_denial_repeated_a_thousand_times_is_one_event_with_a_count() {
     let described = described.success().unwrap();
     assert!(described.contains("configmap \"events-kept\" is protected; policy events-kept"));
 
-    // A namespace that ends takes no Events; that is nobody's trouble.
+    // A Terminating namespace accepts no Events, which is not reported as an error.
     let doomed = plane.namespace("ending").unwrap();
     let held = config_map(plane, &doomed, "events-kept");
     let hold = json!({"metadata": {"finalizers": ["example.com/wait"]}});
@@ -205,7 +205,7 @@ fn a_denial_repeated_a_thousand_times_is_one_event_with_a_count() {
     plane.patch("configmap/events-kept", &doomed, &strip);
 }
 
-/// What the leader's feed would say of this policy.
+/// The policy as the leader's feed would load it.
 fn written(policy: &DeletionPolicy, loaded_at: u64) -> Arc<Written> {
     let read = WrittenPolicy {
         generation: policy.metadata.generation.unwrap(),
@@ -265,7 +265,7 @@ fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
     let (_feed, read) = watch::channel(written(&policy, 1));
     runtime.spawn(status::run(leader.clone(), read, needs));
 
-    // Nobody leads yet: nobody writes.
+    // There is no leader yet, so no replica writes.
     crate::harness::pause(Duration::from_millis(600));
     let kept = || get(plane, "delpol/journal-kept", "");
     assert_eq!(kept().get("status"), None);
@@ -297,7 +297,7 @@ fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
     let managers = stored["metadata"]["managedFields"].as_array().unwrap();
     assert!(managers.iter().any(|m| m["manager"] == "belay" && m["subresource"] == "status"));
 
-    // Each replica has a journal of its own; the old one is gone.
+    // Each replica has its own journal. The old one is deleted.
     let old_is_deleted = || {
         eventually("the old journal's end", SOON, || {
             let label = "belay.dev/journal=belay";
@@ -351,7 +351,7 @@ fn a_policy_that_is_not_valid_says_what_is_wrong_and_a_changed_one_is_right_agai
     feed.send_replace(written(&policy, 1));
     ready(plane, "journal-invalid", r#""True" "Registered""#);
 
-    // What is only warned of is counted as what would have been denied.
+    // A warning counts as a denial that action Deny would cause.
     replica.deletes(&object, 3, false);
     let paths = ".status.last24h.wouldDeny .status.last24h.denied";
     let stored = ("delpol/journal-invalid", "");

@@ -1,5 +1,5 @@
-//! Who leads, and the certificates that the leader looks after: the library on
-//! the real API server, several replicas in one process.
+//! Leader election, and the certificates that the leader manages: the library on the real
+//! API server, with several replicas in one process.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MARGIN: Duration = Duration::from_millis(300);
 const ASK: Duration = Duration::from_millis(300);
 
 fn runtime() -> Runtime {
-    // Whichever test is first.
+    // The first test installs it.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
@@ -68,7 +68,7 @@ fn leads(context: &Context) -> bool {
     *context.signals.leading.borrow()
 }
 
-/// Waits until exactly this one leads, and fails if two ever do.
+/// Waits until exactly this replica is the leader. Fails if two replicas ever are.
 fn until_leads(
     what: &str,
     limit: Duration,
@@ -109,7 +109,7 @@ fn one_leads_and_when_it_ends_the_other_does_at_once() {
     assert!(leader.metrics.encode().contains("belay_leader 0\n"));
     assert!(leader.metrics.encode().contains("belay_leader_changes_total 2\n"));
 
-    // The last one leaves a Lease that says that nobody leads.
+    // The last leader leaves a Lease without a holder.
     other.signals.ending.send_replace(true);
     for task in tasks {
         runtime.block_on(task).unwrap();
@@ -137,7 +137,7 @@ fn a_leader_that_is_gone_is_replaced_when_its_time_is_over() {
     let limit = duration + skew + look;
     until_leads("the other one", limit, &[&a, &b], |i| i != first);
 
-    // Somebody deletes the Lease: it is made again, and somebody leads.
+    // A deleted Lease is re-created, and a replica becomes the leader.
     plane.kubectl(&["delete", "lease", "belay", "-n", &ns]).unwrap().success().unwrap();
     let again = ("lease/belay", &*ns);
     let again = plane.api().wait_field(again, limit, ".spec.holderIdentity", |_| true);
@@ -146,7 +146,7 @@ fn a_leader_that_is_gone_is_replaced_when_its_time_is_over() {
     assert!(leads(left));
 }
 
-/// A control plane of its own: its API server stands still.
+/// A separate control plane, because its API server is stopped.
 #[test]
 fn a_leader_that_gets_no_answer_ceases_in_time() {
     use rustix::process::Signal;
@@ -168,7 +168,7 @@ fn a_leader_that_gets_no_answer_ceases_in_time() {
     until_leads("a leader", Duration::from_secs(8), &[&a], |_| true);
 }
 
-/// A replica that serves what is in the Secret.
+/// A replica that serves the certificate in the Secret.
 struct Server {
     context: Context,
     serving: Arc<Serving>,
@@ -188,7 +188,7 @@ impl Server {
         self.context.signals.bundle.borrow().clone()
     }
 
-    /// What the registration would do, once it has.
+    /// Acts as the registration after it has written this bundle.
     fn registered(&self, bundle: &str) {
         let registered = Registered { bundle: Some(bundle.into()), ..Registered::default() };
         self.context.signals.registered.send_replace(registered);
@@ -218,7 +218,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until it publishes so many authorities, and says them.
+    /// Waits until it publishes this number of CAs, and returns them.
     fn trusts(&self, count: usize) -> Arc<str> {
         let what = format!("{count} authorities");
         eventually(&what, Duration::from_secs(5), || {
@@ -243,7 +243,7 @@ fn reports(plane: &ControlPlane, namespace: &str) -> Vec<String> {
     reports
 }
 
-/// A third replica, which has gone on with what it serves.
+/// A third replica, which still serves its certificate.
 fn straggler(plane: &ControlPlane, namespace: &str, serial: &str) {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     let lease = object("coordination.k8s.io/v1", "Lease", "belay-replica-c");
@@ -278,8 +278,8 @@ fn a_pair_is_made_and_rotated_with_overlap_by_whoever_leads() {
     assert_eq!(serials[0], serials[1]);
     straggler(plane, &ns, &serials[0]);
 
-    // Asked for: the next pair is staged, and waits for the configurations,
-    // which carry the first authority alone.
+    // A requested rotation: the next certificate is staged, and waits for the webhook
+    // configurations, which contain only the first CA.
     let ask = json!({"metadata": {"annotations": {"belay.dev/rotate-requested": "now"}}});
     plane.patch("secret/belay-tls", &ns, &ask);
     let both = a.trusts(2);
@@ -291,7 +291,7 @@ fn a_pair_is_made_and_rotated_with_overlap_by_whoever_leads() {
     assert_ne!(secret(plane, &ns, "next-tls.crt"), "");
     assert_eq!((a.convinces(&first), b.convinces(&first)), (Ok(()), Ok(())));
 
-    // The leader is gone, another one goes on.
+    // Another replica becomes the leader and continues.
     a.context.signals.leading.send_replace(false);
     b.context.signals.leading.send_replace(true);
     let staged = secret(plane, &ns, "next-tls.crt");
@@ -351,8 +351,8 @@ fn what_cannot_be_used_is_not_served_and_what_is_not_ours_is_left_alone() {
     .unwrap();
     assert_eq!(a.convinces(&first), Ok(()), "the last good pair stays");
 
-    // Whoever leads next makes a new one; the one that is still served is
-    // trusted until it is not.
+    // The next leader creates a new one. The CA of the served certificate is trusted until
+    // it is no longer served.
     let repaired = |from: &str| {
         eventually("another pair", Duration::from_secs(8), || {
             let bundle = a.bundle().ok_or("nothing")?;
@@ -366,7 +366,7 @@ fn what_cannot_be_used_is_not_served_and_what_is_not_ours_is_left_alone() {
     };
     a.context.signals.leading.send_replace(true);
     let second = repaired(&first);
-    // So it is with a Secret that somebody has deleted.
+    // The same happens after a user deletes the Secret.
     plane.kubectl(&["delete", "secret", "belay-tls", "-n", &ns]).unwrap().success().unwrap();
     repaired(&second);
 

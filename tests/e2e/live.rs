@@ -1,4 +1,4 @@
-//! Live reads of the real API server, and what is written for an exemption.
+//! Live reads of the real API server, and the approvals that belay writes for exemptions.
 
 use std::future::Future;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::harness::{ControlPlane, intervals};
 use crate::policies::installed;
 use crate::world;
 
-/// What the reads of this user find, in a runtime that ends with them.
+/// The reads of this user, in a runtime that ends with them.
 struct Side {
     runtime: tokio::runtime::Runtime,
     context: Context,
@@ -72,7 +72,7 @@ impl Side {
         Self { runtime, context, reader }
     }
 
-    /// Waits as a thread that answers reviews does, in a runtime of its own.
+    /// Waits as a thread that answers reviews does, in a separate runtime.
     fn wait<T>(future: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(future)
@@ -138,7 +138,7 @@ fn one_object_is_read_as_much_as_is_needed_of_it() {
 
     assert_eq!(side.read(object("pods", &ns, "gone")), Ok(Vec::new()));
     assert_eq!(side.read(object("pods", "nowhere", "gone")), Ok(Vec::new()));
-    // Names that nobody has, and names that nobody can have.
+    // Names that don't exist, and names that are invalid.
     for name in ["../secrets/s", "p?watch=true", "A p", "p\u{e9}"] {
         assert_eq!(side.read(object("pods", &ns, name)), Ok(Vec::new()), "{name}");
     }
@@ -152,7 +152,7 @@ fn lists_are_read_page_by_page_and_one_object_where_that_is_enough() {
     let create = ["create", "-n", &ns, "-f", "-"];
     plane.apply_to(&create, &documents(&maps)).unwrap().success().unwrap();
     let all = side.read(list("", "configmaps", &ns, false)).unwrap();
-    // Three pages. The one that every namespace has is there, too, sooner or later.
+    // Three pages. The ConfigMap that every namespace has may be there as well.
     let own = |json: &&String| !json.contains("kube-root-ca.crt");
     assert_eq!(all.iter().filter(own).count(), 1200);
     assert_eq!(side.read(list("", "configmaps", &ns, true)).unwrap().len(), 1);
@@ -164,7 +164,7 @@ fn a_kind_that_is_not_installed_has_no_objects() {
     let (plane, side) = administrator();
     let gadgets = || list("live.io", "gadgets", "", true);
     let widgets = || list("live.io", "widgets", "", false);
-    // Nobody has the group: known to belay, and not.
+    // The group is not served: once known to belay, and once not.
     assert_eq!(side.read(widgets()), Ok(Vec::new()));
     assert_eq!(side.read(gadgets()), Ok(Vec::new()));
     plane
@@ -236,7 +236,7 @@ fn an_exemption_is_recorded_once_and_again_when_it_is_old() {
     let later = record("admin", now + SignedDuration::from_secs(1800)).unwrap();
     assert_ne!(later.metadata.uid, first.metadata.uid);
     assert!(later.spec.expiration_time.0 > first.spec.expiration_time.0);
-    // The API server lets nobody approve in another one's name.
+    // The API server refuses an approval in the name of another user.
     let words = record("somebody", now + SignedDuration::from_secs(1800)).unwrap_err();
     assert!(words.to_string().contains("spec.approver is somebody, but you are admin"), "{words}");
 }

@@ -1,7 +1,7 @@
 //! The parts of belay against the real API server, etcd and controllers.
 //!
-//! One control plane serves the whole program; each test has a namespace of
-//! its own, so that all run side by side.
+//! One control plane serves the whole program. Each test has its own namespace, so that all
+//! run in parallel.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -36,8 +36,8 @@ pub struct World {
     pub plane: ControlPlane,
 }
 
-/// The one world of this program, started by whichever test comes first. If
-/// it does not start, every test says why and none tries again.
+/// The shared world of this program. The first test starts it. If it does not start, every
+/// test fails with the reason and none tries again.
 pub fn world() -> &'static World {
     static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
     WORLD.get_or_init(|| start().map_err(|error| error.to_string())).as_ref().unwrap()

@@ -16,8 +16,8 @@ use crate::harness::kubectl::Output;
 use crate::harness::{ControlPlane, Result, eventually};
 use crate::{program, world};
 
-/// The control plane of all tests, with the kinds in it and their policies in
-/// force, and what kubectl said when they were applied.
+/// The control plane of all tests with the CRDs and their enforced policies, and the output
+/// of the kubectl that applied them.
 pub fn installed() -> (&'static ControlPlane, &'static Output) {
     static OUTPUT: OnceLock<std::result::Result<Output, String>> = OnceLock::new();
     let plane = &world().plane;
@@ -25,7 +25,7 @@ pub fn installed() -> (&'static ControlPlane, &'static Output) {
     (plane, output.as_ref().unwrap())
 }
 
-/// Applies the kinds with kubectl, and waits until they are served: what it printed.
+/// Applies the CRDs with kubectl, waits until they are served, and returns its output.
 pub fn apply_kinds(plane: &ControlPlane) -> Result<Output> {
     let output = plane.apply_to(&["apply", "-f", "-"], &manifests()?)?;
     output.clone().success()?;
@@ -55,7 +55,7 @@ fn install(plane: &ControlPlane) -> Result<Output> {
     Ok(output)
 }
 
-/// What `belay admin crds` prints.
+/// The output of `belay admin crds`.
 fn manifests() -> Result<String> {
     let output = Command::new(program()).args(["admin", "crds"]).output()?;
     if !output.status.success() {
@@ -64,7 +64,7 @@ fn manifests() -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// What the API server says of an object that it refuses to create.
+/// The Status of the API server for an object that it refuses to create.
 fn refusal(plane: &ControlPlane, object: &Value) -> Result<Value> {
     match plane.api().would_create(object, "default")? {
         Ok(stored) => Err(format!("it was accepted: {stored}").into()),
@@ -124,7 +124,7 @@ fn admin_crds_is_applied_without_a_warning_and_again_without_a_change() {
     let changed: Vec<_> = again.stdout.lines().filter(|l| !l.ends_with(" unchanged")).collect();
     assert_eq!(changed, Vec::<&str>::new());
 
-    // The way of Argo CD and Flux, upon what somebody applied the other way.
+    // As Argo CD and Flux apply, on objects of a client-side apply.
     let server_side = ["apply", "--server-side", "-f", "-"];
     let server_side = plane.apply_to(&server_side, &manifests).unwrap();
     assert_eq!(server_side.stderr, "");

@@ -1,6 +1,5 @@
-//! `kubectl belay impact` before, and what truly happened after: for a
-//! namespace with random content, in which some of it is deleted, and then
-//! all of it.
+//! Compares `kubectl belay impact` with the real result of a deletion: for a namespace with
+//! random content, first for some of it, then for all.
 //!
 //! `BELAY_PREVIEW_SEED` sets which, and two more are the next numbers.
 
@@ -14,8 +13,7 @@ use crate::harness::kubectl::run;
 use crate::harness::{ControlPlane, Result, eventually};
 use crate::world;
 
-/// What is looked at: what a prediction names beside these is made by
-/// controllers at any moment.
+/// The compared kinds. Controllers create objects of other kinds at any moment.
 const KINDS: [&str; 7] =
     ["ConfigMap", "Secret", "Deployment", "ReplicaSet", "StatefulSet", "Pod", "Service"];
 
@@ -24,10 +22,10 @@ const KINDS: [&str; 7] =
 const EACH: u64 = 8;
 const LAYERS: u64 = 3;
 
-/// What Namespaces have by themselves.
+/// A ConfigMap that every Namespace has automatically.
 const FURNITURE: &str = "kube-root-ca.crt";
 
-/// A small generator with a seed that can be told.
+/// A small random generator with a reproducible seed.
 struct Random(u64);
 
 impl Random {
@@ -79,9 +77,8 @@ fn settled(plane: &ControlPlane, ns: &str) -> Result<Stored> {
     Ok(last)
 }
 
-/// Fills a namespace: workloads that make more by themselves, and ConfigMaps
-/// and Secrets that own each other at random, some with a finalizer of
-/// somebody's who never comes.
+/// Fills a namespace: workloads that create more objects automatically, and ConfigMaps and
+/// Secrets that own each other at random, some with a finalizer that no controller removes.
 fn fill(plane: &ControlPlane, ns: &str, random: &mut Random) -> Result<()> {
     let template = |name: &str| {
         json!({"metadata": {"labels": {"app": name}},
@@ -95,7 +92,7 @@ fn fill(plane: &ControlPlane, ns: &str, random: &mut Random) -> Result<()> {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db"},
             "spec": {"clusterIP": "None", "selector": {"app": "db"}}}),
     ];
-    // Owners are known by their uids, so they are made before what they own.
+    // References to owners contain uids, so owners are created before their dependents.
     let mut made: Vec<(&str, String, String)> = Vec::new();
     for layer in 0..LAYERS {
         let mut names = Vec::new();
@@ -137,7 +134,7 @@ fn fill(plane: &ControlPlane, ns: &str, random: &mut Random) -> Result<()> {
 /// Outcome and certainty, by kind and name.
 type Predicted = BTreeMap<(String, String), (String, bool)>;
 
-/// What `impact` says of these targets.
+/// The prediction of `impact` for these targets.
 fn predicted(plane: &ControlPlane, ns: &str, args: &[&str]) -> Result<Predicted> {
     let program = Path::new(env!("CARGO_BIN_EXE_kubectl-belay"));
     let args = [&["impact"], args, &["-n", ns, "-o", "json"]].concat();
@@ -162,8 +159,7 @@ fn predicted(plane: &ControlPlane, ns: &str, args: &[&str]) -> Result<Predicted>
     Ok(predicted)
 }
 
-/// Holds what was said against what came, and says of how many objects it was
-/// said for certain.
+/// Compares the prediction with the result. Returns for how many objects it was certain.
 fn compare(said: &Predicted, before: &Stored, after: &Stored) -> Result<usize> {
     let mut certain_ones = 0;
     for (key, (uid, _)) in before {
@@ -188,9 +184,8 @@ fn compare(said: &Predicted, before: &Stored, after: &Stored) -> Result<usize> {
     Ok(certain_ones)
 }
 
-/// Waits until everything has come as it was said. The controllers try again
-/// after pauses that grow, so a moment in which nothing changes may not be the
-/// end; a prediction that is wrong stays wrong.
+/// Waits until the prediction is true. The controllers retry after growing pauses, so a
+/// moment without a change may not be the end. A wrong prediction stays wrong.
 fn comes_true(plane: &ControlPlane, ns: &str, said: &Predicted, before: &Stored, what: &str) {
     let certain =
         eventually(what, Duration::from_secs(120), || compare(said, before, &settled(plane, ns)?))

@@ -1,6 +1,6 @@
-//! What the API server asks, and when it does: the registration on the real
-//! one. Nobody answers here, so that what is asked under failurePolicy Fail is
-//! what fails.
+//! Which requests the API server sends to the webhooks, and when: the registration on a
+//! real API server. No server answers here, so a request that is sent under failurePolicy
+//! Fail fails.
 
 mod conditions;
 mod helm;
@@ -64,7 +64,7 @@ fn policies(specs: &[Value]) -> PolicySet {
     PolicySet::new(compiled.collect(), &World::default().catalogue)
 }
 
-/// An installation, with the driver of one replica that leads.
+/// An installation with the driver of one replica, which is the leader.
 struct Installed {
     name: String,
     context: Context,
@@ -92,12 +92,12 @@ impl Installed {
         Self::beside(name, specs).await
     }
 
-    /// The driver alone.
+    /// Only the driver.
     async fn beside(name: &str, specs: &[Value]) -> Self {
         Self::driven_by(plane().client().await.unwrap(), name, specs).await
     }
 
-    /// The driver alone, with somebody's rights.
+    /// Only the driver, with the rights of this user.
     async fn driven_by(user: kube::Client, name: &str, specs: &[Value]) -> Self {
         let client = plane().client().await.unwrap();
         let mut world = World { loaded: true, known: true, ..World::default() };
@@ -130,8 +130,7 @@ impl Installed {
         Self { name: name.to_owned(), context, validating, mutating, task }
     }
 
-    /// Waits until both configurations say what follows from this change of
-    /// policies.
+    /// Waits until both webhook configurations match this change of policies.
     async fn in_place(&self, generation: u64) {
         let mut registered = self.context.signals.registered.subscribe();
         let waited = registered.wait_for(|registered| {
@@ -143,7 +142,7 @@ impl Installed {
         waited.unwrap_or_else(|_| panic!("not in place: {now:?}"));
     }
 
-    /// The resources of an entry of the validating configuration.
+    /// The resources of a webhook of the validating webhook configuration.
     async fn resources(&self, entry: &str) -> Vec<String> {
         let live = self.validating.get(&self.name).await.unwrap();
         let entry = live.webhooks.unwrap().into_iter().find(|webhook| webhook.name == entry);
@@ -175,7 +174,7 @@ async fn rules_follow_policies_and_are_put_back_when_somebody_empties_them() {
     assert_eq!(it.resources("evict.belay.dev").await, ["pods/eviction"]);
     assert_eq!(it.context.readiness.describe(), "[+]registration ok\n");
 
-    // New policies are no repair, whatever they change.
+    // New policies are not a repair, whatever they change.
     it.context.world.write().policies = policies(&[policy(&["reg.example.com"], &["gadgets"])]);
     it.context.signals.change();
     it.in_place(1).await;
@@ -201,7 +200,7 @@ async fn rules_follow_policies_and_are_put_back_when_somebody_empties_them() {
     }
     assert!(!it.context.metrics.encode().contains("configuration=\"mutating\"} 1"));
 
-    // Other authorities of ours are no repair; other ones of somebody's are.
+    // Other CAs of belay are not a repair; a CA of another writer is.
     it.context.signals.bundle.send_replace(Some("-----BEGIN CERTIFICATE".into()));
     let mut registered = it.context.signals.registered.subscribe();
     let stands = registered.wait_for(|r| r.bundle.as_deref() == Some("-----BEGIN CERTIFICATE"));
@@ -214,7 +213,7 @@ async fn rules_follow_policies_and_are_put_back_when_somebody_empties_them() {
     it.mutating.patch(&it.name, &PatchParams::default(), &theirs).await.unwrap();
     until("the count", async || it.counts(&repaired(1, "mutating"))).await;
 
-    // While the kind of policies has vanished nothing is taken back.
+    // While the CRD of policies is missing, nothing is removed.
     {
         let mut world = it.context.world.write();
         world.known = false;
@@ -226,7 +225,7 @@ async fn rules_follow_policies_and_are_put_back_when_somebody_empties_them() {
     it.validating.replace(&it.name, &PostParams::default(), &wiped).await.unwrap();
     until("the repair", async || it.resources("delete.belay.dev").await == ["gadgets"]).await;
 
-    // Nobody else's fields are ours.
+    // belay does not change fields of other writers.
     let live = it.validating.get(&it.name).await.unwrap();
     let managed = live.metadata.managed_fields.unwrap_or_default();
     let ours = managed.iter().find(|entry| entry.manager.as_deref() == Some("belay")).unwrap();
@@ -248,11 +247,11 @@ async fn a_configuration_that_was_uninstalled_stays_away_and_is_told_of() {
     let registered = it.context.signals.registered.borrow().clone();
     assert_eq!(registered.missing, ["ValidatingWebhookConfiguration/reg-gone"]);
     assert_eq!(registered.generation, None);
-    // belay stays ready: it answers what it is asked.
+    // belay stays ready: it answers every request.
     assert!(it.context.readiness.is_ready());
     assert!(it.context.readiness.describe().starts_with("[!]registration a webhook"));
 
-    // One Event, whatever else happens.
+    // Only one Event is written.
     let events: Api<Event> = Api::namespaced(it.context.client.clone(), "belay");
     let about = ListParams::default().fields("involvedObject.name=reg-gone");
     until("the Event", async || events.list(&about).await.unwrap().items.len() == 1).await;
@@ -289,14 +288,14 @@ async fn a_replica_that_does_not_lead_looks_and_writes_nothing() {
     other.context.signals.leading.send_replace(false);
     leader.in_place(0).await;
     other.in_place(0).await;
-    // It knows more policies than what stands there, and says so.
+    // It knows policies that the webhook configurations lack, and reports it.
     other.context.world.write().policies = policies(&[]);
     other.context.signals.change();
     let mut registered = other.context.signals.registered.subscribe();
     let differs = registered.wait_for(|registered| registered.generation.is_none());
     drop(tokio::time::timeout(LIMIT, differs).await.unwrap().unwrap());
     assert_eq!(leader.resources("delete.belay.dev").await, ["widgets"]);
-    // Until it leads.
+    // Until it becomes the leader.
     leader.context.signals.leading.send_replace(false);
     other.context.signals.leading.send_replace(true);
     other.in_place(1).await;

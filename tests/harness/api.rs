@@ -1,5 +1,5 @@
-//! Requests of one user to the API server, made in this process. A kubectl takes 50 ms
-//! of a core for each.
+//! Requests of one user to the API server, made in this process, because a kubectl takes 50
+//! ms of a core for each.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -30,8 +30,7 @@ fn runtime() -> Result<&'static Runtime> {
     RUNTIME.get().ok_or_else(|| "no runtime".into())
 }
 
-/// Waits for a request, on a thread of its own, because the caller may be
-/// asynchronous itself.
+/// Waits for a request, on another thread, because the caller may be asynchronous itself.
 fn wait_for<T: Send>(request: impl Future<Output = Result<T>> + Send) -> Result<T> {
     let runtime = runtime()?;
     std::thread::scope(|scope| {
@@ -43,7 +42,7 @@ fn wait_for<T: Send>(request: impl Future<Output = Result<T>> + Send) -> Result<
 /// The API server, as one user sees it.
 pub struct Api {
     client: kube::Client,
-    /// What the kinds are called, as read last.
+    /// The names of the kinds, as of the last discovery.
     names: Mutex<KindNames>,
 }
 
@@ -106,7 +105,7 @@ impl Api {
         objects.iter().map(|object| printed(object, paths)).collect()
     }
 
-    /// Whether the API server says that it is ready.
+    /// Whether the API server reports that it is ready.
     pub fn is_ready(&self) -> Result<()> {
         match self.send(http::Method::GET, "/readyz", None)? {
             Answer { code: 200, .. } => Ok(()),
@@ -171,8 +170,8 @@ impl Api {
         })
     }
 
-    /// Applies the objects of a manifest, a value or YAML, on the server's side, up to the
-    /// first that is refused. What kubectl would print of that.
+    /// Applies the objects of a manifest, a value or YAML, with server-side apply, up to
+    /// the first that is refused. Returns what kubectl would print.
     pub fn apply(&self, manifest: &(impl Display + ?Sized), namespace: &str) -> Result<Output> {
         let mut printed = Output::default();
         for object in serde_saphyr::from_multiple::<Value>(&manifest.to_string())? {
@@ -194,13 +193,13 @@ impl Api {
         Ok(printed)
     }
 
-    /// Creates an object from JSON. What kubectl would print.
+    /// Creates an object from JSON. Returns what kubectl would print.
     pub fn create(&self, object: &Value, namespace: &str) -> Result<Output> {
         Ok(self.post(object, namespace, "?fieldValidation=Strict")?.output())
     }
 
     /// Changes an object by a JSON patch, if that is a list, or by a merge patch. `object`
-    /// may end with `/status`. What kubectl would print.
+    /// may end with `/status`. Returns what kubectl would print.
     pub fn patch(&self, object: &str, namespace: &str, patch: &Value) -> Result<Output> {
         let form = if patch.is_array() { "json" } else { "merge" };
         let content = format!("application/{form}-patch+json");
@@ -209,7 +208,7 @@ impl Api {
         Ok(self.send_as(&content, http::Method::PATCH, &path, Some(patch))?.output())
     }
 
-    /// What would be stored if an object were created, or the Status that says why not.
+    /// The object that a create would store, or the Status of the refusal.
     pub fn would_create(
         &self,
         object: &Value,
@@ -227,7 +226,7 @@ impl Api {
 
     /// Deletes objects as `kubectl delete --wait=false` does, with these arguments:
     /// `KIND/NAME…` or `KIND NAME…`, `--dry-run=server`, `--cascade=…`, `--grace-period=0`.
-    /// What kubectl would print, but not which objects were deleted.
+    /// Returns what kubectl would print, without the list of deleted objects.
     pub fn delete(&self, args: &[&str], namespace: &str) -> Result<Output> {
         let mut options = json!({"propagationPolicy": "Background"});
         let (flags, objects): (Vec<&str>, Vec<&str>) =
@@ -257,8 +256,8 @@ impl Api {
         Ok(printed)
     }
 
-    /// Watches an object until `judge` has a result. What it said last is the error
-    /// after `limit`.
+    /// Watches an object until `judge` has a result. After `limit`, its last error is the
+    /// error.
     pub fn wait<T: Send>(
         &self,
         (object, namespace): (&str, &str),
@@ -347,7 +346,7 @@ impl Api {
 }
 
 impl Answer {
-    /// Adds what kubectl would print of this answer.
+    /// Adds what kubectl would print for this answer.
     fn print(&self, printed: &mut Output) {
         for warning in &self.warnings {
             printed.stderr.push_str(&format!("Warning: {warning}\n"));
@@ -358,14 +357,14 @@ impl Answer {
         }
     }
 
-    /// What kubectl would print of this answer alone.
+    /// What kubectl would print for this answer.
     fn output(&self) -> Output {
         let mut printed = Output::default();
         self.print(&mut printed);
         printed
     }
 
-    /// What kubectl prints of an answer that is an error.
+    /// What kubectl prints for an error.
     fn error(&self) -> String {
         let text = |field: &str| self.body[field].as_str().unwrap_or_default();
         format!("Error from server ({}): {}\n", text("reason"), text("message"))

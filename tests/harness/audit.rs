@@ -1,5 +1,5 @@
-//! What the API server's audit log says of belay's account: the witness of
-//! what it did, and of what it was not let do.
+//! The requests of belay's account in the API server's audit log, and which of them were
+//! forbidden.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -36,7 +36,7 @@ pub fn events(plane: &ControlPlane) -> Vec<Value> {
     events.filter(|event| text(&event["user"]["username"]).starts_with(&accounts)).collect()
 }
 
-/// What they wanted to do and had no right to.
+/// The requests that failed because of a missing right.
 pub fn forbidden(plane: &ControlPlane) -> Vec<String> {
     events(plane).iter().filter(|event| lacks_a_right(event)).map(told).collect()
 }
@@ -54,11 +54,10 @@ fn lacks_a_right(event: &Value) -> bool {
     if event["annotations"]["authorization.k8s.io/decision"] == "forbid" {
         return true;
     }
-    // It had the right, and admission said no. The self-test wants to hear just
-    // that of belay's own webhook, and a namespace that is going takes no Event
-    // any more. Of an answer that was to be metadata alone the log has no words.
-    // Whatever else is said may well be about a right: that an approval is
-    // belay's to give, or that an apply may make what is not there.
+    // The account had the right, and admission refused. The self-test expects such a
+    // refusal of belay's own webhook, and a Terminating namespace refuses Events. For an
+    // answer of metadata only, the log has no message. Other messages may be about a
+    // missing right: to give an approval, or to create an object by an apply.
     let said = text(&event["responseStatus"]["message"]);
     let by_admission = said.contains("admission webhook") || said.contains("is being terminated");
     !said.is_empty() && !by_admission
@@ -72,16 +71,16 @@ fn told(event: &Value) -> String {
 /// Follows the audit log for as long as it lives, and ends the program with
 /// the first right that belay's account lacks.
 ///
-/// It ends the program because nobody else is left to look: the control planes
-/// of the scenarios are statics that are never dropped, belay tries again and
-/// again what it may not do, and a test may well pass without it.
+/// It ends the program itself: the control planes of the scenarios are statics that are
+/// never dropped, belay retries forbidden requests again and again, and a test may pass
+/// without them.
 pub struct Watcher {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watcher {
-    /// Begins with what is recorded from now on.
+    /// Starts with the next record of the log.
     pub fn start(plane: &ControlPlane) -> Result<Self> {
         let mut log = File::open(plane.logs().join("audit.log"))?;
         log.seek(SeekFrom::End(0))?;
@@ -95,7 +94,7 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // It looks once more before it ends.
+        // It reads the log a last time before it ends.
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
@@ -107,7 +106,7 @@ fn follow(mut log: File, over: &AtomicBool) {
     loop {
         let is_last = over.load(Ordering::Relaxed);
         if let Err(error) = log.read_to_end(&mut rest) {
-            // Nobody would look any more, and everything would seem well.
+            // Without the log, forbidden requests would not be noticed.
             eprintln!("the audit log cannot be read: {error}");
             std::process::exit(1);
         }
@@ -128,7 +127,7 @@ fn follow(mut log: File, over: &AtomicBool) {
     }
 }
 
-/// Says so where no test captures it, and ends the program as a failed one.
+/// Prints the event where no test captures it, and ends the program with a failure.
 fn end(event: &Value) {
     let mut stderr = std::io::stderr();
     let _ = writeln!(

@@ -51,13 +51,13 @@ impl Belay {
         Ok(Self { process, listen, probes, ca: certs.join("ca.crt") })
     }
 
-    /// What /metrics says.
+    /// The content of /metrics.
     pub fn metrics(&self) -> Result<String> {
         Ok(http_get(self.probes, "/metrics")?.1)
     }
 }
 
-/// Where belay says in its log that it listens: the system chose the ports.
+/// The addresses that belay logs: the system chose the ports.
 fn addresses_of(log: &str) -> Option<(SocketAddr, SocketAddr)> {
     let line = log.lines().find(|line| line.contains("serving"))?;
     let address = |text: &str| {

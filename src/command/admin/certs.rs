@@ -1,4 +1,4 @@
-//! `belay admin certs`: a CA and a server pair for given names.
+//! `belay admin certs`: creates a CA and a server certificate for the given names.
 
 use std::path::PathBuf;
 

@@ -26,7 +26,7 @@ use crate::objects::ApiError;
 use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, TargetRef};
 use crate::policy::{ObjectFacts, Policy};
 
-/// How long an approval lasts where nobody says how long.
+/// The default lifetime of an approval.
 const USUAL: Duration = Duration::from_secs(1800);
 
 #[derive(Debug, Args)]
@@ -107,8 +107,8 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     let ApproveArguments { target, reason, scope, lasts, output } = arguments;
     let target = target.read().await?;
     let content = scope == ScopeArgument::Content;
-    // Nobody is locked out because policies cannot be read: the API server
-    // checks an approval by itself.
+    // belay accepts an approval when it can't read the policies: the API server checks it
+    // as well.
     let (snapshot, unread) = match target.read_rules().await {
         Ok(snapshot) if snapshot.context.world.read().loaded => (Some(snapshot), None),
         Ok(snapshot) => (None, snapshot.unread().into_iter().next().map(|unread| unread.why)),
@@ -173,8 +173,8 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     approved.print(output.output)
 }
 
-/// The policies of which the approval is to satisfy the terms: those of the
-/// object; and with its content those of what would go along.
+/// The policies whose terms the approval has to satisfy: those of the object. For an
+/// approval with its content, also those of the objects that are deleted as well.
 async fn policies_to_satisfy(
     target: &TargetObject,
     snapshot: &Snapshot,
@@ -190,7 +190,7 @@ async fn policies_to_satisfy(
         let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
         let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
         sources.extend(enforcing.map(|applied| applied.policy.source.clone()));
-        // A pause lets people delete; what is held by then is held on.
+        // A pause lets users delete objects. An object that is held by then stays held.
         if target.terminating_since().is_some() {
             let holding = holding_policies(&world, &target.object_ref);
             sources.extend(holding.into_iter().map(|policy| policy.source.clone()));
@@ -226,14 +226,14 @@ async fn create(
     created.map_err(|error| refused(target, content, error))
 }
 
-/// The beginning of a name, readable and sound whatever the object is called.
+/// The beginning of a name: readable, and valid for every name of an object.
 fn name_prefix(text: &str) -> String {
     let sound = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
     let text: String = text.chars().map(sound).take(48).collect();
     format!("{}-", text.trim_matches('-'))
 }
 
-/// What the API server says, with what next.
+/// The error for a refusal of the API server, with the next step.
 fn refused(target: &TargetObject, content: bool, error: kube::Error) -> CommandError {
     match error {
         kube::Error::Api(status) => {
@@ -252,10 +252,11 @@ fn refused(target: &TargetObject, content: bool, error: kube::Error) -> CommandE
     }
 }
 
-/// Who refuses an approval, and what next; none: nobody says no.
+/// The reason for a refusal of an approval, with the next step. `None`: the request was not
+/// refused.
 fn refusal_of(code: u16, message: &str, me: &str, right: &str) -> Option<String> {
-    // What a ValidatingAdmissionPolicy says comes after words of the API
-    // server's own; those of others say whose it is.
+    // The API server puts words before the message of a ValidatingAdmissionPolicy. The
+    // messages of other policies name the policy.
     let said = said_by_policy(message);
     let said = said.filter(|_| message.contains("'approvals.belay.dev'"));
     match (code, said) {
@@ -270,7 +271,7 @@ fn refusal_of(code: u16, message: &str, me: &str, right: &str) -> Option<String>
             "{me} may not create approvals; next: have an administrator bind the RBAC verb create \
              on deletionapprovals.belay.dev to {me}, beside {right}"
         )),
-        // Whoever refuses may choose any code.
+        // A webhook may refuse with any code.
         (code, None) if code == 403 || denies(message) => Some(format!(
             "the approval was refused, and not by belay: {message}; next: ask whoever runs what \
              refused it"
@@ -311,7 +312,7 @@ mod tests {
         );
         let rbac = format!("{begin}User \"bob\" cannot create resource \"deletionapprovals\"");
         assert!(says(403, &rbac).unwrap().contains("the RBAC verb create on deletionapprovals"));
-        // A webhook or a policy of somebody else's is told in its own words.
+        // The message of a webhook or policy of another owner is shown unchanged.
         let hook = "admission webhook \"no.example.com\" denied the request: not on Fridays";
         let policy = format!(
             "{begin}ValidatingAdmissionPolicy 'fridays' with binding 'f' denied request: no"

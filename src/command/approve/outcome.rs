@@ -1,4 +1,4 @@
-//! What an approval has changed, and what is missing still.
+//! The result of an approval, and which approvals are still missing.
 
 use crate::cluster::Snapshot;
 use crate::command::diagnosis::{
@@ -9,13 +9,13 @@ use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_comma
 use crate::objects::{FOREGROUND, Object, ObjectRef, split_api_version};
 use crate::policy::{Policy, service_account};
 
-/// What came of an approval.
+/// The result of an approval.
 pub struct Outcome {
     /// Whether it counts for the policies that refuse.
     pub counts: bool,
-    /// Whether nothing stands against the deletion any more.
+    /// Whether nothing blocks the deletion any longer.
     pub passes: bool,
-    /// What is left to say.
+    /// Further sentences for the user.
     pub says: Vec<String>,
 }
 
@@ -81,13 +81,13 @@ async fn verdict(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> 
     verdict_on_delete(target, snapshot).await.ok()
 }
 
-/// What a DELETE would take along that an approval of the object alone does not
-/// cover: whoever gave one reads it here, and not in the next refusal.
+/// The objects that a DELETE cascades to and that an approval of the object alone does not
+/// cover. The user reads this before the next DELETE is refused.
 fn along(verdict: &Verdict) -> Option<String> {
     refusing_of(verdict, |blocker| blocker.is_content)
 }
 
-/// What stands against a DELETE, whatever it is.
+/// The reasons why a DELETE is still refused.
 fn refusal(verdict: &Verdict) -> Option<String> {
     refusing_of(verdict, |_| true)
 }
@@ -98,7 +98,7 @@ fn refusing_of(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<St
     Some(sentence(&verdict.target, blocker))
 }
 
-/// Who has approved by now, against what is asked for.
+/// Who has approved so far, compared with what the policies require.
 fn consented(
     target: &TargetObject,
     snapshot: &Snapshot,
@@ -108,8 +108,8 @@ fn consented(
     consent_to(&world, &target.object_ref, &policies.iter().collect::<Vec<_>>())
 }
 
-/// How many are missing, and who they may be; `known`: it could be read who has
-/// approved.
+/// How many approvals are missing, and who may give them. `known`: the existing approvals
+/// could be read.
 fn missing(
     me: &str,
     policies: &[Policy],
@@ -154,8 +154,7 @@ fn missing(
     }
 }
 
-/// Why a collector that was refused does not come again: somebody has to send
-/// the DELETE.
+/// Why the garbage collector does not retry after a refusal: a user has to send the DELETE.
 async fn why_collector_gave_up(target: &TargetObject, snapshot: &Snapshot) -> Option<String> {
     let text = target.json.to_string();
     let object: Object<'_> = serde_json::from_str(&text).ok()?;

@@ -52,7 +52,7 @@ impl Cluster {
         thread::spawn(move || {
             let answer = block_on(async { question(Caller::connect(&access).await.ok()?).await });
             if let Ok(Some(answer)) = answer {
-                // The receiver may be gone.
+                // The receiver may be closed.
                 let _ = tell.send(answer);
             }
         });

@@ -31,7 +31,7 @@ const SHOWN: usize = 30;
 /// How far back a policy remembers.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// An Event and a status that speak of the same thing are this close.
+/// An Event and a status entry about the same denial differ by less than this.
 const SAME: i64 = 700;
 
 #[derive(Debug, Args)]
@@ -375,7 +375,7 @@ impl Report for Denials {
 }
 
 impl Denials {
-    /// Whether all was read. Events tell of nothing that went through.
+    /// Whether everything was read. Events do not contain requests that were allowed.
     fn is_certain(&self) -> bool {
         self.would || self.not_read.is_empty()
     }

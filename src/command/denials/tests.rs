@@ -75,7 +75,7 @@ fn what_several_policies_and_events_say_of_one_request_is_told_once() {
     let mut other = event(5100, "a", "Warning", 3);
     other.message = Some("it would lose its owner".to_owned());
     assert_eq!(items(&policies, &[other], asked(false, 1000))[0].count, Some(3));
-    // What is held was not refused, and what others say is not ours.
+    // A held deletion was not refused, and Events of other components are not counted.
     let mut others = event(4500, "d", "Warning", 1);
     others.reporting_component = Some("kubelet".to_owned());
     let events = [event(4500, "d", "Normal", 1), others];
@@ -151,7 +151,7 @@ fn an_object_has_the_form_that_it_has_in_all_documents() {
     };
     let known = json!({"group": "apps", "kind": "Deployment", "resource": "deployments",
         "namespace": "shop", "name": "a", "uid": "u", "typed": "deployments.apps/a -n shop"});
-    // The uid is what an Event adds.
+    // An Event adds the uid.
     assert_eq!(of(&policies, &deployment), known);
     assert_eq!(of(&[], &deployment), known);
     let gizmo = |message: &'static str| {

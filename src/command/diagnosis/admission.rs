@@ -9,8 +9,8 @@ use crate::objects::{FOREGROUND, ObjectRef};
 /// So many webhooks are named that may refuse something.
 const NAMED: usize = 5;
 
-/// What to do about the webhook that a refusal names; none: it names none that
-/// is there.
+/// What to do about the webhook that a refusal names. `None`: the refusal names no existing
+/// webhook.
 pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
     let (_, rest) = message.split_once("webhook \"")?;
     let (name, _) = rest.split_once('"')?;
@@ -21,7 +21,7 @@ pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
     ))
 }
 
-/// Who is refused what would let the object go.
+/// The refusals of requests that would remove a finalizer or a dependent.
 pub fn refusals(
     found: &TerminatingObject,
     survey: &Survey,
@@ -46,7 +46,8 @@ pub fn refusals(
     let waits = finalizers.contains(&FOREGROUND);
     for dependent in survey.dependents.get(&found.uid).into_iter().flatten().filter(|_| waits) {
         let said = evidence.events.get(&dependent.uid).into_iter().flatten();
-        // What belay says of a living object is that a DELETE was refused.
+        // An Event of belay about an object that is not Terminating reports a refused
+        // DELETE.
         let of_belay = |said: &&ObjectEvent| said.by == "belay" && !dependent.terminating;
         let said = said.filter(|said| refused(said) || of_belay(said));
         let said: Vec<&ObjectEvent> = said.take(3).collect();
@@ -81,27 +82,27 @@ fn told(said: &ObjectEvent) -> String {
     format!("Event {} by {}: {}", said.reason, said.by, said.message)
 }
 
-/// Where nothing that was found explains that a finalizer stays: the webhooks
-/// that may refuse that it is taken off, without anybody having said so.
+/// The webhooks that may refuse the removal of a finalizer, for an object without another
+/// explanation and without an Event about a refusal.
 pub fn perhaps(
     found: &TerminatingObject,
     evidence: &Evidence,
     findings: &[Finding],
 ) -> Option<Finding> {
-    // What takes a finalizer off by hand is asked about, too.
+    // A removal by hand can be refused as well.
     let open = |cause| matches!(cause, Cause::Owner | Cause::OwnerGone | Cause::Unknown);
     if findings.iter().any(|finding| !open(finding.cause)) {
         return None;
     }
     let asked =
         evidence.webhooks.iter().filter(|webhook| webhook.is_asked(found, &evidence.places));
-    // What belay refuses it says in Events, and one that may be skipped and is
-    // not there refuses nothing.
+    // belay writes an Event when it refuses a request. A webhook with failurePolicy Ignore
+    // that is not running refuses nothing.
     let asked = asked.filter(|webhook| {
         !webhook.name.ends_with(".belay.dev") && (webhook.fails || webhook.silence.is_none())
     });
     let mut asked: Vec<&Webhook> = asked.collect();
-    // Of one behind a Service it is known that somebody is there.
+    // A webhook behind a Service is known to exist.
     asked.sort_by_key(|webhook| matches!(webhook.at, At::Service(_)));
     let more = asked.len().saturating_sub(NAMED);
     let who = match &asked[..] {
@@ -129,7 +130,7 @@ pub fn perhaps(
     Some(Finding::new(Cause::Unknown, says, next).with(shown.chain(more)))
 }
 
-/// Where a webhook is, and what follows if it is not there.
+/// Where a webhook runs, and what happens if it does not answer.
 fn stands(webhook: &Webhook) -> String {
     let Webhook { configuration, name, at, fails, conditions, .. } = webhook;
     let place = match at {

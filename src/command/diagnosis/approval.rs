@@ -1,5 +1,5 @@
-//! What an approval of an object takes: who may give it, which policies ask for it, and who has
-//! given it.
+//! The approvals that an object needs: who may give them, which policies require them, and
+//! who gave them.
 
 use crate::cluster::{Snapshot, World};
 use crate::command::target::situation;
@@ -9,8 +9,8 @@ use crate::objects::{ApiError, ObjectRef, full_name};
 use crate::policy::api::GROUP;
 use crate::policy::{ObjectFacts, Policy};
 
-/// The right to approve the deletion of an object; with its content: of what is in it and deleted
-/// as well.
+/// The right to approve the deletion of an object. With its content: the right for the
+/// objects that are deleted as well.
 pub fn right_to_approve(target: &ObjectRef, content: bool) -> String {
     let kind = match content {
         true => "every resource (*) of every API group (*)".to_owned(),
@@ -38,8 +38,8 @@ pub fn holding_policies<'w>(world: &'w World, object: &ObjectRef) -> Vec<&'w Pol
     applied.iter().map(|applied| applied.policy).collect()
 }
 
-/// What these policies ask for together, and who has approved the deletion of an object so far;
-/// none: they ask for nothing.
+/// What these policies require together, and who has approved the deletion so far. `None`:
+/// they require no approval.
 pub fn consent_to(
     world: &World,
     object: &ObjectRef,
@@ -64,7 +64,7 @@ mod tests {
             let target = ObjectRef::new((group, resource), namespace, "x");
             let right = right_to_approve(&target, false);
             assert_eq!(right, format!("the RBAC verb approve-deletion on {says}"));
-            // With its content it takes more, and in the same place.
+            // An approval with the content needs more rights, in the same namespace.
             let place = says.split_once(' ').map_or("everywhere", |(_, place)| place);
             let right = right_to_approve(&target, true);
             assert!(right.ends_with(&format!("every API group (*) {place}")), "{right}");

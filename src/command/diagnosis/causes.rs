@@ -54,8 +54,8 @@ pub fn find_causes(
     findings
 }
 
-/// That more may keep it than is told: of some kinds more than their metadata
-/// says why they stay.
+/// That more objects may keep it than the report shows: for some kinds the metadata does
+/// not explain why objects stay.
 fn hidden(found: &TerminatingObject) -> Option<Finding> {
     let why = found.unread.as_ref()?;
     let says = "only its metadata could be read, which does not say what else keeps it";
@@ -68,7 +68,7 @@ fn hidden(found: &TerminatingObject) -> Option<Finding> {
     Some(Finding::new(Cause::Unknown, says, next).with([why.to_string()]))
 }
 
-/// The finalizer that the API server takes off a definition.
+/// The finalizer that the API server removes from a CRD.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
@@ -94,7 +94,8 @@ fn foreground(found: &TerminatingObject, survey: &Survey) -> Finding {
         true => format!("{} is Terminating itself", dependent.object_ref.short()),
         false => format!("{} has not been deleted", dependent.object_ref.short()),
     };
-    // The collector deletes them at once, and tells nobody who refused it that.
+    // The garbage collector deletes them at once, and does not report who refused its
+    // DELETE.
     let next = match dependents.iter().find(|dependent| !dependent.terminating) {
         Some(left) => format!(
             "see who refuses its end: kubectl delete {} --dry-run=server",
@@ -168,13 +169,13 @@ fn others(count: usize) -> String {
     if count > 1 { format!(", and {} more", count - 1) } else { String::new() }
 }
 
-/// A finalizer that somebody takes off who belongs to Kubernetes.
+/// A finalizer that a component of Kubernetes removes.
 fn waits(found: &TerminatingObject, finalizer: &str, who: &str) -> Finding {
     let says = format!("{finalizer} is taken off by {who}");
     Finding::new(Cause::Owner, says, format!("kubectl describe {}", found.object_ref.arguments()))
 }
 
-/// What a Pod waits for beside finalizers: its kubelet.
+/// What a Pod waits for in addition to its finalizers: its kubelet.
 fn pod(found: &TerminatingObject, evidence: &Evidence, alone: bool) -> Option<Finding> {
     let node = found.object.pointer("/spec/nodeName").and_then(Value::as_str)?;
     let object = found.object_ref.arguments();
@@ -184,7 +185,7 @@ fn pod(found: &TerminatingObject, evidence: &Evidence, alone: bool) -> Option<Fi
         Some(Finding::new(Cause::NodeGone, says, next).with([shown.to_owned()]))
     };
     match evidence.nodes.as_ref().map(|nodes| nodes.get(node)) {
-        // Of some Nodes that somebody has written down the others are not gone.
+        // A dump with some of the Nodes does not prove that the others were deleted.
         Some(None) if evidence.of_files => None,
         Some(None) => {
             gone(format!("its node {node} exists no more"), "there is no Node of that name")

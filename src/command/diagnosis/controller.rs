@@ -4,7 +4,7 @@ use super::finalizers::{by_hand, is_tool, writer};
 use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{Evidence, Silence, TerminatingObject, Workload};
 
-/// What runs outside of what workloads show.
+/// Components that run outside of workloads.
 const SYSTEM: &[&str] = &[
     "kube-controller-manager",
     "cloud-controller-manager",
@@ -15,7 +15,7 @@ const SYSTEM: &[&str] = &[
     "k0s",
 ];
 
-/// What is known of a finalizer that belongs to somebody else.
+/// The findings about a finalizer of another controller.
 pub fn foreign_finalizer(
     finalizer: &str,
     index: usize,
@@ -68,7 +68,8 @@ pub fn foreign_finalizer(
             let next = format!("kubectl describe {}/{} -n {}", one.kind, one.name, one.namespace);
             Finding::new(Cause::OwnerDown, says, next).with(told)
         }
-        // Who was seen is there; that nobody is only a whole look proves.
+        // A controller that was found exists. Only a complete search proves that none
+        // exists.
         None if evidence.more_workloads => {
             let says = format!("{name}: whether its owner runs is not known");
             Finding::new(Cause::Unknown, says, gone)
@@ -127,8 +128,8 @@ struct Api<'e> {
     stale: bool,
     /// Whether more may be served, or more webhooks be there.
     more: (bool, bool),
-    /// What the webhooks of this domain have to say, each by what it is, and
-    /// what is wrong with its Service.
+    /// The webhooks of this domain: each by its description, and what is wrong with its
+    /// Service.
     webhooks: Vec<(String, Option<&'e Silence>)>,
 }
 
@@ -160,8 +161,8 @@ impl<'e> Api<'e> {
         self.base.is_some() && !left
     }
 
-    /// Whether its kinds and webhooks are left, with nobody behind them: what an
-    /// uninstall leaves that has taken out no more than what ran.
+    /// Whether its CRDs and webhooks remain without a controller. An uninstall that deletes
+    /// only the workloads leaves this state.
     fn is_abandoned(&self) -> bool {
         let gone = |(_, silence): &(String, Option<&Silence>)| silence.is_some_and(|s| s.gone);
         self.webhooks.iter().any(gone) && !self.answers()
@@ -172,7 +173,7 @@ impl<'e> Api<'e> {
         self.more.1 || self.webhooks.iter().any(|(_, silence)| silence.is_none())
     }
 
-    /// What those who are of this domain are usually called by.
+    /// The usual word in the names of this domain's components.
     fn word(&self) -> Option<&str> {
         self.base.as_deref()?.split('.').next()
     }

@@ -1,5 +1,5 @@
-//! Finalizers: who added them, who removes them, and how a person removes one whose controller
-//! is gone for good.
+//! Finalizers: who added them, who removes them, and how a user removes a finalizer whose
+//! controller no longer exists.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::objects::{HOLD, ObjectRef, is_hold, shell_word};
 
-/// Who takes off the finalizers that are known.
+/// The components that remove well-known finalizers.
 const KNOWN: &[(&str, &str)] = &[
     (HOLD, "belay, when nothing needs the object any more"),
     ("kubernetes", "the namespace controller, when nothing is left in it"),
@@ -28,9 +28,9 @@ const KNOWN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Who takes a finalizer off that is Kubernetes' own or belay's.
+/// The component that removes a finalizer of Kubernetes or of belay.
 pub fn known(name: &str) -> Option<&'static str> {
-    // Whatever name the hold has, belay takes it off.
+    // belay removes the hold under each of its names.
     let name = if is_hold(name) { HOLD } else { name };
     KNOWN.iter().find(|(known, _)| *known == name).map(|(_, who)| *who)
 }
@@ -79,7 +79,7 @@ impl Keeper {
     pub fn all(object: &Value, reference: &ObjectRef) -> Vec<Self> {
         let own = finalizers_of(object).into_iter().enumerate().map(|(index, name)| {
             let keeper = Self::new(name, object);
-            // No person removes what Kubernetes or belay removes.
+            // Users don't remove the finalizers that Kubernetes or belay removes.
             let is_foreign = known(name).is_none();
             let by_hand = is_foreign.then(|| by_hand(name, index, &reference.arguments()));
             Self { by_hand, ..keeper }
@@ -92,7 +92,8 @@ impl Keeper {
     }
 
     fn new(name: &str, object: &Value) -> Self {
-        // A person's tool writes what it is told, and removes nothing by itself.
+        // A user's tool writes what the user requests, and removes no finalizer
+        // automatically.
         let writer = writer(name, object).filter(|writer| !is_tool(writer));
         let removed_by = match (known(name), writer) {
             (Some(who), _) => who.to_owned(),
@@ -103,8 +104,8 @@ impl Keeper {
     }
 }
 
-/// The command that takes off the finalizer at this place of the list. It tests
-/// what it removes, so it hits nothing else when the list has changed.
+/// The command that removes the finalizer at this index. It tests the value first, so it
+/// removes no other finalizer if the list has changed.
 pub fn by_hand(finalizer: &str, index: usize, arguments: &str) -> String {
     let path = format!("/metadata/finalizers/{index}");
     let patch = json!([{"op": "test", "path": path, "value": finalizer},
@@ -112,8 +113,8 @@ pub fn by_hand(finalizer: &str, index: usize, arguments: &str) -> String {
     format!("kubectl patch {arguments} --type=json -p {}", shell_word(&patch.to_string()))
 }
 
-/// Who writes manifests of people, and has nothing to do with what is in them;
-/// and names that say nothing.
+/// Tools that write manifests of users and don't control the objects in them, and names
+/// that identify no controller.
 const TOOLS: &[&str] = &[
     "kubectl",
     "helm",

@@ -76,7 +76,7 @@ impl Finding {
         Self { cause, finalizer: None, says: says.into(), evidence: Vec::new(), next: next.into() }
     }
 
-    /// What shows it.
+    /// Adds the evidence.
     pub fn with(mut self, evidence: impl IntoIterator<Item = String>) -> Self {
         self.evidence.extend(evidence);
         self

@@ -1,4 +1,4 @@
-//! belay's hold on an object: what it waits for, and who removes it.
+//! belay's hold on an object: what the hold waits for, and who removes it.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub struct HoldState {
 }
 
 impl HoldState {
-    /// Counts who keeps an object.
+    /// Counts the users that keep an object.
     pub async fn count(snapshot: &Snapshot, place: &Place, object: &Value) -> Self {
         let count = look(&snapshot.context, &snapshot.reader, place, object).await;
         let world = snapshot.context.world.read();
@@ -42,7 +42,7 @@ impl HoldState {
         Self { free: false, released_by_belay: true, known: false, r#for }
     }
 
-    /// What a count found.
+    /// The state from the result of a count.
     pub fn new(count: Count, released_by_belay: bool) -> Self {
         let (free, known, r#for) = match count {
             Count::Free(free) => (true, true, vec![why_free(free).to_owned()]),
@@ -81,10 +81,10 @@ impl fmt::Display for HoldState {
     }
 }
 
-/// What is known of the hold on an object.
+/// The known facts about the hold on an object.
 #[derive(Debug, Clone, Default)]
 pub struct Hold {
-    /// What it waits for; none: that was not counted.
+    /// What it waits for. `None`: not counted.
     pub state: Option<HoldState>,
     /// Whether it was not counted because there are many holds.
     pub is_left_out: bool,
@@ -124,7 +124,7 @@ fn why_free(free: ReleaseReason) -> &'static str {
     }
 }
 
-/// A cause in words of its own.
+/// The text of a cause.
 pub fn cause_text(because: &decide::Cause) -> String {
     use decide::Cause;
     match because {

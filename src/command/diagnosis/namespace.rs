@@ -15,7 +15,7 @@ pub fn message(object: &Value, kind: &str) -> Option<String> {
     found.get("message")?.as_str().map(str::to_owned)
 }
 
-/// What helps when the conversion webhook of a kind does not answer.
+/// The next step when the conversion webhook of a kind does not answer.
 pub fn repair_conversion(dead: &DeadConversion) -> String {
     format!(
         "bring the webhook back; what it is: kubectl get crd {} -o jsonpath={{.spec.conversion}}",
@@ -66,11 +66,12 @@ pub fn why_namespace_stays(
         findings.push(Finding::new(Cause::Content, says, next).with([message]));
     }
     findings.extend(foreign(found));
-    // What could not be read may say it all.
+    // The unread kinds may contain the reason.
     if found.unread.is_some() {
         return findings;
     }
-    // It reads every kind before it says anything, and tries long.
+    // The namespace controller reads every kind before it writes conditions, and it retries
+    // for long.
     if found.object.pointer("/status/conditions").is_none() && !evidence.conversions.is_empty() {
         let says = "the namespace controller has said nothing so far: it reads every kind first, \
                     and a conversion webhook does not answer";
@@ -97,7 +98,7 @@ fn foreign(found: &TerminatingObject) -> Option<Finding> {
     (!names.is_empty()).then(|| Finding::new(Cause::Owner, says, next))
 }
 
-/// Nobody knows which kinds there are.
+/// Discovery failed, so the kinds are unknown.
 fn blinded(message: String, evidence: &Evidence) -> Finding {
     let says = "the namespace controller cannot ask which kinds there are";
     let broken = evidence.broken.iter();
@@ -112,7 +113,7 @@ fn blinded(message: String, evidence: &Evidence) -> Finding {
     Finding::new(Cause::BrokenApi, says, next).with([message].into_iter().chain(broken))
 }
 
-/// What is in it could not be listed or deleted, for a reason that has a name.
+/// A known reason why the content could not be listed or deleted.
 fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
     if message.contains("conversion webhook") {
         let says = "the namespace controller cannot read what is in it: a conversion webhook does \
@@ -136,7 +137,7 @@ fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// A kind that nobody can read.
+/// A kind whose objects can't be read.
 fn unconverted(says: &str, message: Option<&str>, evidence: &Evidence) -> Finding {
     let dead = evidence.conversions.iter();
     let next = dead.clone().next().map_or_else(|| "kubectl get crd".to_owned(), repair_conversion);

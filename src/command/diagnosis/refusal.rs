@@ -1,12 +1,12 @@
 //! The messages by which the API server reports that admission refused a write.
 
-/// What a ValidatingAdmissionPolicy said. The words before it differ from those
-/// of a webhook by an article.
+/// The message of a ValidatingAdmissionPolicy. The text before it differs from that of a
+/// webhook by an article.
 pub fn said_by_policy(message: &str) -> Option<&str> {
     message.rsplit_once("denied request: ").map(|(_, said)| said)
 }
 
-/// Whether a webhook or a policy said no.
+/// Whether a webhook or a policy refused.
 pub fn denies(message: &str) -> bool {
     message.contains("denied the request") || said_by_policy(message).is_some()
 }

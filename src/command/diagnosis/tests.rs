@@ -12,7 +12,7 @@ fn info(group: &str, resource: &str, namespaced: bool) -> KindInfo {
     Kinds::custom(group, "v1", "Any", resource, namespaced)
 }
 
-/// An object that should be gone since 100 seconds after 1970.
+/// An object that is Terminating since 100 seconds after 1970.
 fn found(info: KindInfo, object: Value) -> TerminatingObject {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
@@ -110,7 +110,7 @@ fn an_owner_is_gone_when_nothing_of_its_name_runs() {
     let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
     assert_eq!(down.cause, Cause::OwnerDown);
     assert_eq!(down.evidence, ["deploy/db-operator -n operators has 0 ready Pods"]);
-    // Who may not see what runs is told no tales.
+    // A user who may not read the workloads sees no conclusion from them.
     let unread = Evidence { more_workloads: true, ..evidence(&[]) };
     assert_eq!(of(&stuck, &unread).cause, Cause::Unknown);
 }
@@ -125,10 +125,10 @@ fn where_a_persons_tool_put_it_there_the_kinds_of_its_domain_say_who_is_gone() {
     // Another group of the same domain is served.
     let served = of(&settings("finalizers.example.com/drop", "kubectl-create"), &evidence(&[]));
     assert_eq!(served.cause, Cause::Unknown, "{served:?}");
-    // Somebody whose name has the domain in it runs.
+    // A workload whose name contains the domain runs.
     let runs = evidence(&[workload("example-agent", "x", 1)]);
     assert_eq!(of(&settings("gone.example.test/drop", "kubectl"), &runs).cause, Cause::Owner);
-    // What does not answer is not gone.
+    // A group whose server does not answer still exists.
     let stale = Evidence { stale: ["x.example.test".to_owned()].into(), ..evidence(&[]) };
     let stale = of(&settings("gone.example.test/drop", "kubectl"), &stale);
     assert_eq!(stale.cause, Cause::Unknown);
@@ -146,7 +146,7 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
     let stuck = settings("finalizers.example.com/drop", "kubectl-create");
     let silent = |silence| Webhook { rules: Vec::new(), silence, ..webhook("v.db.example.com") };
     let with = |webhook: Webhook| Evidence { webhooks: vec![webhook], ..evidence(&[]) };
-    // The kinds are left, and whoever was behind them is not.
+    // The CRDs remain, and their controller does not.
     let left = of(&stuck, &with(silent(Some(gone("there is no Service a/b")))));
     assert_eq!(left.cause, Cause::OwnerGone);
     let says = "the webhook v.db.example.com (validatingwebhookconfiguration/guard) does not answer: \
@@ -158,12 +158,12 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
     };
     let conversion = Evidence { conversions: vec![conversion], ..evidence(&[]) };
     assert_eq!(of(&stuck, &conversion).cause, Cause::OwnerGone);
-    // One that is not ready will be again; one of another domain says nothing.
+    // An unready webhook becomes ready again. A webhook of another domain is no evidence.
     let late = Silence { gone: false, why: "no Pod behind it is ready".to_owned() };
     assert_eq!(of(&stuck, &with(silent(Some(late)))).cause, Cause::Unknown);
     let other = Webhook { name: "v.example.org".to_owned(), ..silent(Some(gone("x"))) };
     assert_eq!(of(&stuck, &with(other)).cause, Cause::Unknown);
-    // Where one answers somebody is there, though nothing else is.
+    // A webhook that answers shows that the controller runs.
     let bare = settings("gone.example.test/drop", "kubectl-create");
     assert_eq!(of(&bare, &evidence(&[])).cause, Cause::OwnerGone);
     let there = of(&bare, &with(Webhook { name: "v.example.test".to_owned(), ..silent(None) }));
@@ -205,14 +205,14 @@ fn a_webhook_that_may_refuse_is_told_where_nothing_else_explains_it() {
     let next = "see whether it is, with nothing changed: kubectl patch configmaps/settings -n shop \
                 --dry-run=server --type=json -p '";
     assert!(perhaps.next.starts_with(next), "{perhaps:?}");
-    // Whoever would take it off by hand is asked about, too.
+    // A removal by hand can be refused as well.
     let unowned = all(&with(&[&far], &[]));
     assert_eq!((unowned.len(), unowned[0].cause), (2, Cause::OwnerGone));
-    // What explains it says enough; so do belay's own webhooks, in Events.
+    // A finding with an explanation is enough. belay's own webhooks report in Events.
     assert_eq!(all(&with(&[&far], &[workload("db-operator", "x", 0)])).len(), 1);
     let own = Webhook { name: "update.belay.dev".to_owned(), ..near.clone() };
     assert_eq!(all(&with(&[&own], &runs)).len(), 1);
-    // One that is skipped when it is not there refuses nothing.
+    // A webhook with failurePolicy Ignore that is not running refuses nothing.
     let skipped = Webhook { fails: false, silence: Some(gone("x")), ..near };
     assert_eq!(all(&with(&[&skipped], &runs)).len(), 1);
 }
@@ -287,7 +287,7 @@ fn a_namespace_waits_for_what_is_left_in_it() {
         [REMAINING.1, "configmaps/settings -n shop is Terminating itself"]
     );
     assert_eq!(content.next, "kubectl belay why configmaps/settings -n shop");
-    // What is Terminating elsewhere is no content of it.
+    // A Terminating object elsewhere is not part of its content.
     let mut other = settings("x.dev/y", "op");
     other.object_ref.namespace = "elsewhere".to_owned();
     let survey = Survey { objects: vec![other], ..Survey::default() };
@@ -296,14 +296,14 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     assert_eq!(all[0].next, "kubectl belay stuck -n shop");
     let silent = of(&namespace(&[]), &evidence(&[]));
     assert_eq!(silent.cause, Cause::Unknown);
-    // What nobody may read is not said to be silent.
+    // A kind that the user may not read is not reported as silent.
     let mut hidden = namespace(&[]);
     hidden.object = json!({"metadata": {"name": "shop", "uid": "u-ns"}});
     hidden.unread = Some(ApiError::Forbidden("pods is forbidden".to_owned()));
     let hidden = of(&hidden, &evidence(&[]));
     assert!(hidden.says.starts_with("only its metadata could be read"), "{hidden:?}");
     assert_eq!(hidden.evidence, ["pods is forbidden"]);
-    // Somebody else's finalizer on the content.
+    // A finalizer of another controller on the content.
     let mut foreign = namespace(&[]);
     foreign.object["spec"]["finalizers"] = json!(["x.dev/y"]);
     let foreign = of(&foreign, &evidence(&[]));
@@ -343,13 +343,13 @@ fn a_dead_conversion_webhook_is_told_of_its_namespace_and_of_its_kind() {
     assert_eq!(dead.evidence, [said, "crd/things.things.test: there is no Service default/nobody"]);
     assert!(dead.next.contains("kubectl get crd things.things.test"), "{}", dead.next);
 
-    // Before the namespace controller has said anything, too.
+    // Also before the namespace controller has written conditions.
     let mut silent = namespace(&[]);
     silent.object["status"] = json!({"phase": "Terminating"});
     let silent = of(&silent, &evidence);
     assert_eq!((silent.cause, &silent.next), (Cause::ConversionWebhook, &dead.next));
     assert_eq!(silent.evidence, dead.evidence[1..]);
-    // What it says later is about something else.
+    // Its later conditions are about another problem.
     assert_eq!(of(&namespace(&[]), &evidence).cause, Cause::Unknown);
 
     let definition = json!({"metadata": {"name": "things.things.test", "uid": "u-crd",
@@ -361,7 +361,7 @@ fn a_dead_conversion_webhook_is_told_of_its_namespace_and_of_its_kind() {
     assert_eq!(all[0].cause, Cause::ConversionWebhook, "{all:?}");
     assert_eq!(all[1].cause, Cause::Content);
 
-    // A definition whose objects are stuck names them.
+    // A CRD with stuck objects names them.
     evidence.conversions.clear();
     let thing = json!({"metadata": {"name": "one", "namespace": "shop", "uid": "u-t"}});
     let thing = found(info("things.test", "things", true), thing);
@@ -442,7 +442,7 @@ fn a_refusal_is_told_before_what_it_leads_to() {
     assert_eq!(all.iter().map(|f| f.cause).collect::<Vec<_>>(), [Cause::Refused, Cause::Owner]);
     assert_eq!(all[0].evidence.len(), 1, "{all:?}");
     assert_eq!(all[0].next, "kubectl describe configmaps/settings -n shop");
-    // Where the webhook is known that said no, it is named.
+    // The finding names the webhook that refused.
     evidence.webhooks = vec![webhook("guard.test")];
     let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
     let next = "ask whoever runs the webhook guard.test; what it is: kubectl get \

@@ -1,4 +1,4 @@
-//! The verdict on a plain DELETE by the user who asks.
+//! The verdict on a plain DELETE by the current user.
 
 use std::time::{Duration, Instant};
 

@@ -27,7 +27,7 @@ pub struct BlockerReport {
 }
 
 impl BlockerReport {
-    /// The report of a blocker, and what it says.
+    /// The report of a blocker with its message.
     pub fn new(blocker: &Blocker, says: String, kinds: &Kinds) -> Self {
         Self {
             verdict: blocker.outcome.into(),

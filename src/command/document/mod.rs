@@ -2,7 +2,7 @@
 //! the same names in all of them. docs/json.md is made from these types and from the comments on
 //! their fields.
 //!
-//! A list is always present. A field without a value is left out, and its comment says when.
+//! A list is always present. A field without a value is left out; its comment says when.
 
 mod blocker;
 mod object;
@@ -49,7 +49,7 @@ impl From<Unread> for NotRead {
     }
 }
 
-/// The name of a policy; of the label what messages call it.
+/// The name of a policy, or for the label the name that messages use.
 pub fn policy_name(source: &Source) -> String {
     match source {
         Source::Policy(name) => name.clone(),

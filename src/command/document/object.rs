@@ -45,14 +45,14 @@ impl Object {
         Self { kind: info.kind.clone(), ..Self::bare(&target) }
     }
 
-    /// The one that is meant. Its kind is said if it is among these.
+    /// The report of this object. It contains the kind if the kind is among these.
     pub fn of(target: &ObjectRef, kinds: &Kinds) -> Self {
         let kind = kinds.find_resource(&target.group, &target.resource);
         let kind = kind.map_or_else(String::new, |kind| kinds.info(kind).kind.clone());
         Self { kind, ..Self::bare(target) }
     }
 
-    /// The one that messages name so.
+    /// The report of the object that a message names.
     pub fn named(ObjectName { kind, object }: &ObjectName) -> Self {
         match object.resource.as_str() {
             "" => Self::of_unknown(kind, &object.namespace, &object.name),
@@ -60,8 +60,7 @@ impl Object {
         }
     }
 
-    /// The one of a kind of which the plural is not known. kubectl takes the
-    /// kind as well.
+    /// The report of an object whose plural is unknown. kubectl accepts the kind as well.
     pub fn of_unknown(kind: &str, namespace: &str, name: &str) -> Self {
         let target = ObjectRef::new(("", &kind.to_lowercase()), namespace, name);
         Self { kind: kind.to_owned(), resource: String::new(), ..Self::bare(&target) }

@@ -1,5 +1,5 @@
-//! Files in the place of a cluster: a client that answers reads from what they
-//! hold, so that whatever was written for an API server works on a dump of one.
+//! Files instead of a cluster: a client that answers reads from files, so that code for an
+//! API server works on a dump of one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::objects::{KindInfo, KindNames, Kinds};
 use crate::policy::Identities;
 use crate::policy::api::GROUP;
 
-/// What files hold.
+/// The objects from files.
 pub struct Archive {
     kinds: Kinds,
     names: KindNames,
@@ -27,12 +27,11 @@ pub struct Archive {
 /// The objects of one kind, by namespace and name.
 type OfKind = BTreeMap<(String, String), Value>;
 
-/// An answer: the code of HTTP, and what comes with it.
+/// A response: the HTTP status code and the body.
 type Answer = (u16, Value);
 
 impl Archive {
-    /// Reads files, as `filled` has them. What says no namespace is in
-    /// `default`.
+    /// Reads files. Objects without a namespace are in `default`.
     pub fn read(from: &[PathBuf]) -> Result<Self, CommandError> {
         let files = read_nonempty(from)?;
         let mut objects: HashMap<_, OfKind> = HashMap::new();
@@ -56,8 +55,8 @@ impl Archive {
     pub fn held(&self) -> Held {
         let mut held = Held::new();
         for (kind, all) in &self.objects {
-            // Of a Namespace that something lives in, and that no file describes,
-            // nobody knows the labels.
+            // The labels of a Namespace are unknown if no file contains the Namespace
+            // itself.
             let own = all.iter().filter(|((_, name), object)| **object != made_up(name));
             let places: HashSet<String> = own.map(|((place, _), _)| place.clone()).collect();
             if !places.is_empty() {
@@ -67,7 +66,7 @@ impl Archive {
         held
     }
 
-    /// Who answers from it.
+    /// A client that answers from the archive.
     pub fn client(self) -> kube::Client {
         local_client(move |request| Some(self.answer(request.method(), request.uri())))
     }
@@ -86,8 +85,8 @@ impl Archive {
         }
     }
 
-    /// The kinds that there are. Those of belay are there where something of
-    /// them is: a dump without them says nothing of what is protected.
+    /// The served kinds. The kinds of belay are served if the files contain an object of
+    /// them: a dump without them contains no information about protection.
     fn served(&self) -> impl Iterator<Item = &KindInfo> {
         let own = self.objects.keys().any(|(group, _)| group == GROUP);
         let served = self.kinds.iter().filter(|(kind, _)| self.kinds.is_served(*kind));
@@ -169,7 +168,7 @@ impl Archive {
 #[derive(Default)]
 struct Selection {
     labels: Vec<crate::graph::Requirement>,
-    /// Paths to fields, and what has to stand there.
+    /// Paths to fields, and their required values.
     fields: Vec<(String, String)>,
 }
 

@@ -27,17 +27,17 @@ pub struct Document {
 }
 
 impl Document {
-    /// What is wrong at a place.
+    /// An error at this place.
     pub fn error(&self, place: Place, message: impl Into<String>) -> FileError {
         FileError::at(&self.file, place, message)
     }
 
-    /// What is wrong with a field, at its place or near where it should be.
+    /// An error about a field, at its place or at the place where it is missing.
     pub fn field_error(&self, field: &str, message: &str) -> FileError {
         self.error(self.node.place_of(field), format!("{field}: {message}"))
     }
 
-    /// What does not fit the type that it is read as.
+    /// An error about a value that does not fit its type.
     pub fn misfit(&self, error: &ReadError) -> FileError {
         self.error(error.place.unwrap_or(self.node.place), error.to_string())
     }
@@ -65,13 +65,13 @@ impl Document {
         }
     }
 
-    /// Where it stands, for messages about another one.
+    /// Its file and line, for messages about another document.
     pub fn origin(&self) -> String {
         format!("{}:{}", self.file, self.node.place)
     }
 }
 
-/// Reads all documents of a file, whatever they are.
+/// Reads all documents of a file.
 pub fn nodes(file: &File) -> Result<Vec<Node>, FileError> {
     yaml::parse(&file.text).map_err(|error| FileError::at(&file.name, error.place, error.message))
 }
@@ -80,7 +80,7 @@ pub fn nodes(file: &File) -> Result<Vec<Node>, FileError> {
 pub fn parse(file: &File) -> Result<Vec<Document>, FileError> {
     let mut documents = Vec::new();
     for node in nodes(file)? {
-        // Nothing between two separators, or comments alone.
+        // Empty documents and documents with only comments are skipped.
         if !matches!(node.content, Content::Null) {
             flatten(&file.name, node, None, &mut documents)?;
         }
@@ -97,15 +97,15 @@ pub fn parse_all(files: &[File]) -> Result<Vec<Document>, FileError> {
     Ok(documents)
 }
 
-/// Reads the objects of a node that stands somewhere in this file.
+/// Reads the objects of a node inside this file.
 pub fn inline(file: &Arc<str>, node: Node) -> Result<Vec<Document>, FileError> {
     let mut documents = Vec::new();
     flatten(file, node, None, &mut documents)?;
     Ok(documents)
 }
 
-/// Takes Lists apart. The items of a typed list (a PodList) leave out what the
-/// list has said for all of them.
+/// Flattens Lists. The items of a typed list (a PodList) don't repeat its apiVersion and
+/// kind.
 fn flatten(
     file: &Arc<str>,
     mut node: Node,

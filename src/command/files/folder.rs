@@ -1,4 +1,4 @@
-//! Which files there are, and what is in them.
+//! Lists files and folders, and reads the files.
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,7 +21,7 @@ const TICK_SECONDS: u64 = 2;
 #[derive(Debug, Clone)]
 pub struct Folders(pub Vec<PathBuf>);
 
-/// The files, and what the system reports about each without reading it.
+/// The files, and their metadata without their content.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FileListing {
     files: Vec<(PathBuf, Stamp)>,
@@ -29,7 +29,7 @@ pub struct FileListing {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
-    /// Device and number: a link that leads elsewhere is another file.
+    /// Device and inode: a link that points elsewhere is another file.
     identity: (u64, u64),
     length: u64,
     modified: (i64, i64),
@@ -43,7 +43,7 @@ impl Folders {
         self.0.is_empty()
     }
 
-    /// Finds the files, in an order that depends on their names alone.
+    /// Lists the files. The order depends only on their names.
     pub fn list(&self) -> Result<FileListing, FileError> {
         let mut finder = Finder::default();
         for path in &self.0 {
@@ -76,8 +76,8 @@ impl FileListing {
 #[derive(Default)]
 struct Finder {
     found: Vec<(PathBuf, Stamp)>,
-    /// Files and folders by identity. What several links lead to is read once,
-    /// and a link that leads upwards leads nowhere.
+    /// Files and folders by identity. A file with several links is read once, and a link to
+    /// a parent folder is not followed.
     seen: HashSet<(u64, u64)>,
 }
 
@@ -86,7 +86,8 @@ impl Finder {
         // It follows links: files of a ConfigMap are links into ..data.
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
-            // A link that leads nowhere, and would not be read anyway.
+            // A broken link. Its name has no extension of a manifest, so it would not be
+            // read.
             Err(_) if !named && !has_extension(path) => return Ok(()),
             Err(error) => return Err(unreadable(path, &error)),
         };
@@ -124,8 +125,8 @@ impl Finder {
     }
 }
 
-/// Whether a path leads to what can be read once, from its beginning to its end:
-/// a pipe, such as a shell makes of `<(…)`, or a device.
+/// Whether a path can be read only once and in order: a pipe, such as the shell's `<(…)`,
+/// or a device.
 pub(super) fn is_stream(path: &Path) -> bool {
     let kind = fs::metadata(path).map(|metadata| metadata.file_type());
     kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device())
@@ -135,7 +136,7 @@ fn has_extension(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "yaml" || e == "yml" || e == "json")
 }
 
-/// Reads a file, or what is read as one.
+/// Reads a file or a stream.
 pub(super) fn read(path: &Path) -> Result<File, FileError> {
     let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
     read_text(&path.display().to_string(), file)
@@ -144,7 +145,8 @@ pub(super) fn read(path: &Path) -> Result<File, FileError> {
 /// Reads a text of this name to its end.
 pub(super) fn read_text(name: &str, text: impl Read) -> Result<File, FileError> {
     let mut bytes = Vec::new();
-    // One byte more than is allowed tells, whatever the length was a moment ago.
+    // One byte more than the limit shows that the file is too large, even if it has grown
+    // since.
     let read = text.take(LARGEST + 1).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(Path::new(name), &error))?;
     if bytes.len() as u64 > LARGEST {
@@ -165,7 +167,7 @@ fn whole(path: &Path, message: &str) -> FileError {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> FileError {
     let message = format!("this cannot be read ({error}); check the path and its permissions");
-    // What is not there is a slip of whoever named it.
+    // A missing path is a mistake of the user who named it.
     let slip = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
     FileError { unread: !slip, ..whole(path, &message) }
 }
@@ -198,8 +200,8 @@ mod tests {
         // A link upwards would never end.
         symlink(root, root.join("sub/up")).unwrap();
         assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
-        // Links to nothing, and to what is no file, are nothing to read; one
-        // that should be a file is an error.
+        // Broken links and links to other than files are skipped. A broken link with the
+        // name of a manifest is an error.
         symlink("nowhere", root.join("lock")).unwrap();
         symlink("/dev/null", root.join("masked.yaml")).unwrap();
         assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
@@ -250,7 +252,7 @@ mod tests {
             let path = folder.path().join(name);
             read(&path).map(|_| ()).unwrap_err().to_string().replace(path.to_str().unwrap(), "f")
         };
-        // Sparse: it takes no space.
+        // A sparse file takes no disk space.
         let large = fs::File::create(folder.path().join("large")).unwrap();
         large.set_len(LARGEST + 1).unwrap();
         assert_eq!(message("large"), "f: this file is larger than 64 MiB; split it");

@@ -14,7 +14,7 @@ use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicySpec, GROUP};
 use crate::relations::CustomRelation;
 
-/// What standard input is called in messages.
+/// The name of standard input in messages.
 const STDIN: &str = "standard input";
 
 /// An object as a manifest names it.
@@ -24,16 +24,16 @@ pub struct Manifest {
     pub group: String,
     /// The kind, as it is written.
     pub kind: String,
-    /// The namespace, if it says one.
+    /// The namespace, if the document has one.
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
-    /// Where it stands.
+    /// Its file and line.
     pub origin: String,
 }
 
 impl Manifest {
-    /// As a person would type it, though nobody serves its kind.
+    /// The name as a user would type it, for a kind that is not served.
     pub fn typed(&self) -> String {
         let Self { group, kind, namespace, name, .. } = self;
         let place = namespace.as_ref().map_or(String::new(), |place| format!(" -n {place}"));
@@ -41,8 +41,8 @@ impl Manifest {
     }
 }
 
-/// The texts of these files and folders; `-` is standard input. A pipe is a file
-/// where a person names it, and nothing where it stands in a folder.
+/// The texts of these files and folders; `-` is standard input. A pipe is read if the user
+/// names it, and skipped inside a folder.
 pub fn read_texts(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
     let (streams, others): (Vec<_>, Vec<_>) =
         paths.iter().filter(|path| !is_stdin(path)).partition(|path| is_stream(path));
@@ -56,8 +56,8 @@ pub fn read_texts(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
     Ok(files)
 }
 
-/// The same, where none of them may be without an object: a command that failed
-/// leaves an empty dump, which would say of everything that it is not there.
+/// Like `read_texts`, but an input without objects is an error: a failed command leaves an
+/// empty dump, and from an empty dump every object would appear to be deleted.
 pub fn read_nonempty(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
     let files = read_texts(paths)?;
     for path in paths {
@@ -65,7 +65,7 @@ pub fn read_nonempty(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
         let is_of = |file: &&File| *file.name == *name || Path::new(&*file.name).starts_with(path);
         let own: Vec<&File> = files.iter().filter(is_of).collect();
         let is_empty = match own.is_empty() {
-            // What several paths lead to is read once, by the first of them.
+            // A file that several paths name is read once, for the first path.
             true => path.is_dir() && Folders(vec![path.clone()]).list()?.is_empty(),
             false => own.iter().all(|file| is_blank(&file.text)),
         };
@@ -86,12 +86,12 @@ fn empty_input(path: &Path, name: &str) -> FileError {
         true => "it has no object in it; next: see whether the command before it failed",
         false => "it has no object in it; next: see whether the command that wrote it failed",
     };
-    // What it should have said nobody knows.
+    // Its content is unknown.
     FileError { unread: true, ..FileError::whole(name, message) }
 }
 
-/// Whether a text is empty, but for comments and what stands between documents.
-/// A List without items is an answer: there is nothing.
+/// Whether a text contains only comments and document separators. A List without items is
+/// not blank: it reports that there are no objects.
 fn is_blank(text: &str) -> bool {
     text.lines()
         .map(|line| line.trim_start_matches("---").trim())
@@ -136,7 +136,7 @@ pub fn read_manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
     Ok(found)
 }
 
-/// What people have written, before it is known which kinds there are.
+/// Policies and other belay objects that users wrote, before the kinds are known.
 pub struct Rules {
     /// The policies, by name, as they are written.
     pub specs: Vec<(String, DeletionPolicySpec)>,
@@ -158,8 +158,7 @@ pub fn read_rules(files: &[File]) -> Result<Rules, FileError> {
     Ok(Rules { specs, policies, relations })
 }
 
-/// The words for the kinds that these files know: those of Kubernetes, and
-/// what their CRDs teach.
+/// The names of the kinds in these files: those of Kubernetes, and those that CRDs define.
 pub fn read_names<'f>(
     kinds: &Kinds,
     files: impl IntoIterator<Item = &'f File>,
@@ -205,8 +204,7 @@ mod tests {
                 (error.is_unread(), said.contains("this folder"))
             })
         };
-        // A List that has nothing says so; what is read by another path has been
-        // looked at there.
+        // An empty List is explicit. A file that another path names was checked there.
         assert_eq!(said(&["none.yaml"]), Ok(1));
         assert_eq!(said(&["", "none.yaml"]), Ok(2));
         assert_eq!(said(&["notes.yaml"]), Err((true, false)));

@@ -1,5 +1,4 @@
-//! The kinds that files teach: CRDs say theirs, and what has no CRD shows its
-//! own.
+//! The kinds in files: CRDs define them, and other objects show their own kind.
 
 use super::FileError;
 use super::documents::Document;
@@ -17,8 +16,8 @@ impl Document {
     }
 }
 
-/// Learns all kinds of these documents. Says those that are a guess, because
-/// no CRD is there for them.
+/// Adds all kinds of these documents. Returns the kinds that are a guess, because the files
+/// contain no CRD for them.
 pub fn learn(kinds: &mut Kinds, documents: &[Document]) -> Result<Vec<String>, FileError> {
     for document in documents.iter().filter(|document| document.is_definition()) {
         learn_definition(kinds, document)?;
@@ -69,7 +68,7 @@ fn learn_definition(kinds: &mut Kinds, document: &Document) -> Result<(), FileEr
             version.get("served").is_some_and(|n| matches!(n.content, Content::Bool(true)));
         versions.extend(version.get("name").and_then(Node::text).filter(|_| served));
     }
-    // What Kubernetes itself serves is known better than a file could say it.
+    // The built-in kinds of Kubernetes are known, so files don't change them.
     if Kinds::is_built_in(group, resource) {
         return Ok(());
     }
@@ -82,8 +81,8 @@ fn learn_definition(kinds: &mut Kinds, document: &Document) -> Result<(), FileEr
     Ok(())
 }
 
-/// The plural that is the likeliest: kubectl guesses so, but for a vowel before a
-/// y, where its guess is nobody's plural.
+/// The most likely plural. It is kubectl's guess, except for a vowel before a y, where
+/// kubectl guesses wrongly.
 fn plural(kind: &str) -> String {
     let singular = kind.to_lowercase();
     match singular.strip_suffix('y') {

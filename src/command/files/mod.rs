@@ -8,8 +8,8 @@
 //!  archive: answers the requests of a client from files
 //! ```
 //!
-//! Whatever is wrong is said as `file:line:column: sentence`. No sentence
-//! repeats a value that was found: it may stand in a Secret.
+//! Errors have the form `file:line:column: sentence`. No sentence repeats a value from a
+//! file, because the value may be part of a Secret.
 
 mod archive;
 mod documents;
@@ -43,13 +43,13 @@ pub use tree::{Content, Node, Place};
 pub use watch::{FileStatus, watch};
 pub use world::World;
 
-/// What is wrong with a file, and where.
+/// An error in a file, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
     file: Arc<str>,
     place: Option<Place>,
     message: String,
-    /// Whether the system did not hand it over: then nobody knows what it says.
+    /// Whether the system failed to read the file. Its content is unknown then.
     unread: bool,
 }
 
@@ -64,14 +64,13 @@ impl FileError {
         Self { file: file.clone(), place: Some(place), message: message.into(), unread: false }
     }
 
-    /// The same, told at the place where another file names this one.
+    /// The same error at the place where another file names this one.
     pub fn named_at(&self, document: &Document, place: Place) -> Self {
         let unread = self.unread;
         Self { unread, ..Self::at(&document.file, place, self.to_string()) }
     }
 
-    /// Whether what it says could not be determined: it is there, and the
-    /// system did not hand it over.
+    /// Whether the file exists but the system failed to read it.
     pub fn is_unread(&self) -> bool {
         self.unread
     }

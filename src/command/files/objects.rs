@@ -9,11 +9,11 @@ use super::reader::{Strictness, read};
 use super::tree::Node;
 use crate::objects::{KindId, Kinds, Object};
 
-/// Kind, namespace and name: what tells objects apart.
+/// Kind, namespace and name: they identify an object.
 pub type Key = (KindId, String, String);
 
-/// Who a document is, once its metadata has been found sound. `home` is the
-/// namespace of what says none.
+/// The key of a document, after its metadata was checked. `home` is the namespace of a
+/// document without one.
 pub fn key(kinds: &Kinds, kind: KindId, document: &Document, home: &str) -> Result<Key, FileError> {
     let name = document.name()?.to_owned();
     let slim: Result<Object<'_>, _> = read(&document.node, "", Strictness::IgnoreUnknown);
@@ -33,7 +33,7 @@ pub fn key(kinds: &Kinds, kind: KindId, document: &Document, home: &str) -> Resu
     Ok((kind, namespace.to_owned(), name))
 }
 
-/// The object, with what an API server would have set.
+/// The object, with the fields that an API server would set.
 pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document) -> Value {
     let definition = document.is_definition();
     let mut object = Value::from(document.node.content);
@@ -93,7 +93,7 @@ fn uid(parts: &[&str]) -> String {
         hash = (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     }
     let hex = format!("{hash:032x}");
-    // Version 8 is for whoever makes up their own.
+    // Version 8 is for custom schemes.
     format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }
 

@@ -1,4 +1,4 @@
-//! The kinds of the group belay.dev: what people have said.
+//! The objects of the group belay.dev, which users write.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::policy::api::{
 use crate::policy::{Approval, Pause, Policy, compile_relation};
 use crate::relations::CustomRelation;
 
-/// The kinds of the group, as its CRDs say them.
+/// The kinds of the group, as its CRDs define them.
 pub fn kinds() -> [KindInfo; 4] {
     [
         kind_info::<DeletionPolicy>(),
@@ -34,11 +34,11 @@ fn kind_info<K: kube::Resource<DynamicType = ()>>() -> KindInfo {
 /// The only version there is.
 const VERSION: &str = "v1alpha1";
 
-/// Everything that the files say in kinds of belay's own.
+/// All belay objects in the files.
 #[derive(Default)]
 pub struct BelayObjects {
     pub policies: Vec<Policy>,
-    /// What the policies were compiled from, by name.
+    /// The specs of the policies, by name.
     pub specs: Vec<(String, DeletionPolicySpec)>,
     pub approvals: Vec<Approval>,
     pub pauses: Vec<Pause>,
@@ -132,8 +132,8 @@ impl BelayObjects {
     }
 }
 
-/// The spec, held against its type. A status is what belay itself has
-/// reported, perhaps another version of it, and is not read.
+/// The spec as its type. The status is not read: belay wrote it, possibly in another
+/// version.
 fn typed<'d, T: Deserialize<'d>>(document: &'d Document) -> Result<T, FileError> {
     let node = document.node.get("spec").ok_or_else(|| {
         document.error(document.node.place, format!("this {} has no spec", document.kind))
@@ -150,7 +150,7 @@ fn spec<'d, T: Deserialize<'d> + Check>(document: &'d Document) -> Result<T, Fil
     }
 }
 
-/// The first of the problems: the others are there once it is gone.
+/// The first of the problems. The user sees the others after fixing it.
 fn problem(document: &Document, problems: &[api::Problem]) -> FileError {
     match problems.first() {
         Some(first) => document.field_error(&first.field, first.message),

@@ -15,12 +15,12 @@ pub enum Strictness {
     IgnoreUnknown,
     /// They are errors.
     RejectUnknown,
-    /// They are, and so is a field without a value. In a policy `always:`
-    /// alone would switch nothing on, and look as if it did.
+    /// A type without fields is an error, and so is a field without a value. In a policy,
+    /// `always:` without a value would enable nothing but look as if it did.
     RejectEmpty,
 }
 
-/// Reads a node that stands at this field of its document.
+/// Reads the node of this field of its document.
 pub fn read<'n, T: Deserialize<'n>>(
     node: &'n Node,
     field: &str,
@@ -29,7 +29,7 @@ pub fn read<'n, T: Deserialize<'n>>(
     T::deserialize(Reader { node, strictness }).map_err(|e| e.at(node.place).within(field))
 }
 
-/// What does not fit the type, where, and by which path.
+/// A value that does not fit its type: its place and its path.
 #[derive(Debug)]
 pub struct ReadError {
     pub place: Option<Place>,
@@ -68,8 +68,8 @@ impl fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl de::Error for ReadError {
-    /// The words of others may quote what was found. Of our types only times
-    /// are read by others.
+    /// Messages of other crates may quote the value. Among our types only times are parsed
+    /// by another crate.
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self::new("this has another form than its field takes; a time is 2026-01-31T12:00:00Z")
     }

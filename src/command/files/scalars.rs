@@ -1,15 +1,14 @@
-//! What a plain scalar means: YAML 1.1, as kubectl reads manifests.
+//! The values of plain scalars: YAML 1.1, as kubectl reads manifests.
 
 use serde_json::Number;
 
 use super::tree::Content;
 
-/// Reads a scalar that stands there without quotes and without a tag. `None`
-/// for numbers that JSON does not have: infinities, and no number at all.
+/// Parses a scalar without quotes and without a tag. `None` for numbers that JSON does not
+/// have: infinity and NaN.
 ///
-/// `yes`, `no`, `on` and `off` are booleans, as they are for kubectl. It takes
-/// `y` and `n` for booleans, too; who writes them in a manifest means a key or
-/// a name, so here they are text.
+/// `yes`, `no`, `on` and `off` are booleans, as in kubectl. kubectl also reads `y` and `n`
+/// as booleans. In manifests these are keys or names, so here they are text.
 pub fn parse_plain(text: &str) -> Option<Content> {
     Some(match text {
         "" | "~" | "null" | "Null" | "NULL" => Content::Null,
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// What sigs.k8s.io/yaml makes of these, but for y and n.
+    /// The results of sigs.k8s.io/yaml, except for y and n.
     #[test]
     fn plain_scalars_mean_what_they_mean_to_kubectl() {
         let cases = [

@@ -1,4 +1,4 @@
-//! Files, read: what is good, and in which words what is not.
+//! Tests of reading files: which input is valid, and the error messages.
 
 use serde_json::{Value, json};
 

@@ -1,10 +1,10 @@
-//! A document as a tree whose nodes know where they stand.
+//! A document as a tree whose nodes know their place.
 
 use std::fmt;
 
 use serde_json::Number;
 
-/// Where something stands; both count from 1.
+/// A position in a file. Lines and columns count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub line: usize,
@@ -17,7 +17,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A value, and where it stands.
+/// A value with its place.
 #[derive(Debug, Clone)]
 pub struct Node {
     pub place: Place,

@@ -17,11 +17,11 @@ use crate::telemetry::{Condition, Metrics};
 pub struct FileStatus {
     /// Where it is counted.
     pub metrics: Metrics,
-    /// Holds while what is in the files is what is in use.
+    /// True while the content of the files is in use.
     pub good: Condition,
 }
 
-/// What the files were when they last counted.
+/// The state of the files at the last valid read.
 struct LastRead {
     listing: Result<FileListing, FileError>,
     digest: FilesDigest,
@@ -29,8 +29,8 @@ struct LastRead {
     settled: bool,
 }
 
-/// The digest of names and bytes. An error is compared as a value: one that stays is
-/// logged once.
+/// The digest of names and bytes. Errors are compared as values, so that an unchanged error
+/// is logged once.
 type FilesDigest = Result<[u8; 32], FileError>;
 
 impl LastRead {
@@ -40,13 +40,13 @@ impl LastRead {
     }
 }
 
-/// Reads what a listing has.
+/// Reads the files of a listing.
 fn read_listed(listing: &Result<FileListing, FileError>) -> Result<Vec<File>, FileError> {
     listing.as_ref().map_err(Clone::clone).and_then(FileListing::read)
 }
 
-/// Loads the world, and keeps it as the files are from then on: a look every
-/// `every`, on a thread of its own. What is broken later changes nothing.
+/// Loads the world and keeps it up to date with the files: a thread checks them every
+/// `every`. An error in the files later changes nothing.
 pub fn watch(
     folders: Folders,
     with_objects: bool,
@@ -81,8 +81,8 @@ fn reload_changes(
 ) -> ! {
     loop {
         std::thread::sleep(every);
-        // Half of a change must not be taken for all of it: a file that is
-        // being written has lost its last policies for a moment.
+        // A file that is being written lacks its last policies for a moment. belay does not
+        // load a partial change.
         let moment = || std::thread::sleep(every.min(Duration::from_millis(100)));
         let Some(files) = read_changed(folders, &mut seen, moment) else { continue };
         match files.and_then(|files| World::read(&files, with_objects)) {
@@ -99,7 +99,7 @@ fn reload_changes(
     }
 }
 
-/// The files, if they differ from what was read last, and still do so a moment later.
+/// The files, if they differ from the last read and are unchanged a moment later.
 fn read_changed(
     folders: &Folders,
     seen: &mut LastRead,
@@ -129,7 +129,7 @@ fn digest_files(files: &Result<Vec<File>, FileError>) -> FilesDigest {
     Ok(digest(&files.iter().map(|file| (&file.name, &file.text)).collect::<Vec<_>>()))
 }
 
-/// Logs what was loaded, and a warning where belay refuses less than before.
+/// Logs the loaded files, and a warning where belay refuses less than before.
 fn log_loaded(before: Option<&World>, world: &World, status: &FileStatus) {
     status.metrics.files_loaded();
     status.good.set(true);

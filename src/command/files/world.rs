@@ -1,4 +1,4 @@
-//! Documents, made into what verdicts are computed from.
+//! Builds the world that verdicts are computed from.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -15,21 +15,21 @@ use crate::policy::api::GROUP;
 use crate::policy::{Approvals, Identities, PolicySet, Rules};
 use crate::relations::Catalogue;
 
-/// Everything that files say: the objects, and what people want of them.
+/// The content of files: the objects, and what users want of them.
 #[derive(Debug, Default)]
 pub struct World {
     /// The objects. All of them: in a folder, absence is a fact.
     pub graph: Graph,
-    /// What people have said.
+    /// The policies of the users.
     pub policies: PolicySet,
-    /// What is worth telling of the files.
+    /// Notes for the user.
     pub notes: Notes,
 }
 
-/// What is called with every object that is added, and all that the file has of it.
+/// Called with every added object and its whole content in the file.
 pub type OnObject<'s> = &'s mut dyn FnMut(&KindInfo, &Value);
 
-/// What is worth telling, and no error.
+/// Facts to report that are not errors.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     /// How many there are.
@@ -42,19 +42,19 @@ pub struct Notes {
     pub relations: usize,
     /// Kinds that have no CRD and whose plural is a guess.
     pub guessed: Vec<String>,
-    /// Kinds that policies and relations name and nobody serves.
+    /// Kinds that policies and relations name and that are not served.
     pub unknown: Vec<String>,
 }
 
 impl World {
-    /// Reads files. Where objects are among them, what is not there does not
-    /// exist; where the user gave none, nothing is known.
+    /// Reads files. If they contain objects, an object that is missing does not exist. If
+    /// the user gave no objects, their existence is unknown.
     pub fn read(files: &[File], with_objects: bool) -> Result<Self, FileError> {
         Self::from_documents(parse_all(files)?, with_objects, &mut |_, _| {})
     }
 
-    /// Reads layers of files, the uppermost last: what several layers have is
-    /// as the uppermost of them says. `home` is the namespace of what says none.
+    /// Reads layers of files, the topmost last. If several layers contain an object, the
+    /// topmost wins. `home` is the namespace of objects without one.
     pub fn read_layers(
         layers: &[&[File]],
         (home, identities): (&str, Identities),
@@ -69,7 +69,7 @@ impl World {
             read.push(documents);
         }
         let documents = read.into_iter().rev().flatten().collect();
-        // Whoever compares states of manifests has policies among them.
+        // The compared states of manifests contain policies.
         let reading = Reading { home, with_own: true, identities, ..Reading::default() };
         Self::build(documents, reading, on_object)
     }
@@ -148,11 +148,11 @@ impl World {
     }
 }
 
-/// How documents are taken in.
+/// The options of a read.
 struct Reading<'r> {
-    /// Whether objects are among them: what is not there does not exist then.
+    /// Whether the files contain objects: a missing object does not exist then.
     with_objects: bool,
-    /// The namespace of what says none.
+    /// The namespace of documents without one.
     home: &'r str,
     /// Whether the kinds of belay's own are objects with no CRD for them, too.
     with_own: bool,
@@ -170,7 +170,7 @@ impl Default for Reading<'_> {
 /// Group, kind, namespace and name.
 type Identity = (String, String, String, String);
 
-/// Who a document is, as far as it can be said before its kind is known.
+/// The identity of a document, as far as it is known before its kind.
 fn identity(document: &Document, home: &str) -> Identity {
     let text = |keys: &[&str]| document.node.at(keys).and_then(Node::text).unwrap_or_default();
     let place = match text(&["metadata", "namespace"]) {
@@ -230,7 +230,7 @@ fn add_objects(
     Ok(())
 }
 
-/// Kinds that relations name and nobody serves.
+/// Kinds that relations name and that are not served.
 fn unknown_relations(kinds: &Kinds, own: &BelayObjects) -> Vec<String> {
     let unknown = |(_, group, resource): &&(String, String, String)| {
         kinds.find_resource(group, resource).is_none()

@@ -28,12 +28,12 @@ impl Node {
         }
     }
 
-    /// The value at the end of these keys.
+    /// The value at the end of this path.
     pub fn at(&self, keys: &[&str]) -> Option<&Self> {
         keys.iter().try_fold(self, |node, key| node.get(key))
     }
 
-    /// Whether it is a list; one that is left empty is.
+    /// Whether it is a list. A list without a value counts.
     pub fn is_list(&self) -> bool {
         matches!(self.content, Content::List(_) | Content::Null)
     }
@@ -91,11 +91,11 @@ impl From<Content> for Value {
     }
 }
 
-/// How deeply lists and maps may stand in each other.
+/// The maximum depth of nested lists and maps.
 const DEEPEST: usize = 100;
 
-/// How much all aliases of a text may stand for, in bytes or so: nine lines
-/// can otherwise stand for a billion.
+/// The maximum size of all expanded aliases of a text, in about bytes: nine lines can
+/// otherwise expand to a billion.
 const MOST_COPIED: usize = 4 << 20;
 
 /// Reads all documents of a text; an empty one is null.
@@ -181,7 +181,7 @@ impl Builder {
                 self.add(Node { place, content }, anchor, merges)
             }
             Event::Alias(anchor) => {
-                // One that stands in its own anchor is not known yet.
+                // An anchor that refers to itself is not complete yet.
                 let Some((node, size)) = self.anchors.get(&anchor) else {
                     return Err(error_at(place, "an alias stands within what it stands for"));
                 };
@@ -214,7 +214,7 @@ impl Builder {
         Ok(())
     }
 
-    /// A value is complete: it goes to where it belongs.
+    /// Adds a complete value to its parent.
     fn add(&mut self, node: Node, anchor: usize, merges: bool) -> Result<(), SyntaxError> {
         if anchor != 0 {
             let size = size(&node);
@@ -251,7 +251,7 @@ fn error_at(place: Place, message: &str) -> SyntaxError {
     SyntaxError { place, message: message.to_owned() }
 }
 
-/// About how much memory a value takes.
+/// The approximate memory size of a value.
 fn size(node: &Node) -> usize {
     64 + match &node.content {
         Content::Text(text) => text.len(),
@@ -290,7 +290,7 @@ fn key_of(node: Node, merges: bool) -> Result<Key, SyntaxError> {
     Ok(Key { text, place: node.place, merges })
 }
 
-/// The entries of a map. What it merges in gives way to what it has itself.
+/// The entries of a map. Its own entries override merged entries.
 fn merge(mut entries: Vec<Entry>, merged: Vec<Node>) -> Result<Vec<Entry>, SyntaxError> {
     let mut seen: HashMap<&str, Place> = HashMap::with_capacity(entries.len());
     for entry in &entries {

@@ -50,7 +50,7 @@ pub struct Volume {
 pub struct VolumeSnapshot {
     /// Its name; its namespace is that of the claim.
     pub name: String,
-    /// When it was taken, as it is written.
+    /// When the snapshot was taken, as it is written.
     pub time: String,
 }
 

@@ -38,8 +38,8 @@ impl Change {
         self.had.iter().filter(|one| !has.contains(&identity(one, Some(names), own))).collect()
     }
 
-    /// That nothing is taken out, whatever kinds and namespaces there are: no
-    /// cluster has to be asked then.
+    /// A message that the change removes nothing, for all kinds and namespaces. No cluster
+    /// is asked then.
     pub fn nothing(&self) -> Option<String> {
         let has: HashSet<_> = self.has.iter().map(|one| identity(one, None, "")).collect();
         let stays = self.had.iter().all(|one| has.contains(&identity(one, None, "")));

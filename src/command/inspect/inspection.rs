@@ -123,7 +123,7 @@ fn of_files(
     let own = namespace.unwrap_or("default");
     let see = &mut |info: &KindInfo, object: &Value| backing.record(info, object);
     let (layers, home): (Vec<&[File]>, &str) = match query.change() {
-        // The old manifests contain removed objects, the new ones the others; the cluster
+        // The old manifests contain removed objects, the new ones the others. The cluster
         // takes precedence.
         Some(Change { old, new, .. }) => (vec![old, new, &files], own),
         None => (vec![&files], "default"),
@@ -188,7 +188,7 @@ async fn of_cluster(
     let World { graph, policies, .. } = world;
     let mut backing = BackingResources::default();
     for (kind, body) in &around.bodies {
-        // The graph has taken it in, so it is JSON.
+        // The graph accepted it, so it is valid JSON.
         if let Ok(object) = serde_json::from_str(body.get()) {
             backing.record(graph.kinds.info(*kind), &object);
         }
@@ -263,7 +263,7 @@ fn unread_kind((resource, why): (String, String)) -> NotRead {
     NotRead { resource, why }
 }
 
-/// What could not be looked for, and why.
+/// What could not be searched, and why.
 fn unread(inspection: &Inspection) -> String {
     let unseen = inspection.not_read.iter().filter(|one| inspection.unseen.contains(&one.resource));
     let said = unseen.map(|NotRead { resource, why }| format!("{resource} ({why})"));

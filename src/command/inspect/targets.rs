@@ -323,7 +323,7 @@ mod tests {
         };
         assert_eq!(places("pvc/data").as_deref(), Some("shop"));
         assert_eq!(places("pvc/data ns/team").as_deref(), Some("shop team"));
-        // Whatever owns things outside of namespaces may own them anywhere.
+        // An owner without a namespace may own objects in any namespace.
         assert_eq!(places("pvc/data pv/x"), None);
     }
 }

@@ -73,8 +73,7 @@ async fn decide(inspection: &Inspection, cascade: Propagation) -> Verdict {
         options: DeleteOptions { propagation_policy: Some(policy.into()), orphan_dependents: None },
         object: None,
         old_object: None,
-        // Of a Namespace that is Terminating: it still has the one that every
-        // Namespace has.
+        // A Namespace that is Terminating still has the finalizer that every Namespace has.
         details: ReviewDetails {
             old_spec_finalizers: vec!["kubernetes".to_owned()],
             ..ReviewDetails::default()

@@ -1,8 +1,8 @@
-//! What is wrong with a case of a test, or with the request that it describes.
+//! Errors in a test case, or in the request that it describes.
 
 use super::verb::Verb;
 
-/// What is wrong with a case.
+/// An error in a test case.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CaseError {
     #[error("the case has no expectations; add at least the verdict")]

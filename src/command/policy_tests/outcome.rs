@@ -89,8 +89,7 @@ impl Outcome {
         names
     }
 
-    /// All messages: the denial, or the one that action Deny would cause, or the
-    /// warnings.
+    /// All messages: the denial, the denial that action Deny would cause, or the warnings.
     pub fn message(&self) -> String {
         let annotations = decide::audit_annotations(&self.verdict);
         let would = annotations.into_iter().find(|(key, _)| *key == "would-deny");

@@ -69,7 +69,7 @@ struct Raw {
 pub struct RequestSpec {
     /// The object that is deleted, as TYPE/NAME.
     pub delete: Option<String>,
-    /// The one that is changed.
+    /// The changed object.
     pub update: Option<String>,
     /// The Namespace that is finalized.
     pub finalize: Option<String>,

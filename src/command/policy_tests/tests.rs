@@ -71,7 +71,7 @@ fn report(cases: &str) -> TestReport {
     tried(&[file(&format!("{HEAD}{WORLD}cases:\n{cases}"))], &[]).unwrap()
 }
 
-/// The one case that is asked so and expected so, and what of it is wrong.
+/// The errors of a test file with one case.
 fn wrong(ask: &str, expect: &str) -> String {
     let report = report(&format!("- {{name: a, ask: {{{ask}}}, expect: {{{expect}}}}}\n"));
     let [case] = &report.tests[0].cases[..] else { panic!("{report:?}") };
@@ -80,11 +80,10 @@ fn wrong(ask: &str, expect: &str) -> String {
     told.collect::<Vec<_>>().join("\n")
 }
 
-/// What is written, what comes of it, and what else is said of it, in pairs.
+/// The ask, its outcome, and further expectations in pairs.
 type Written = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-/// A question, what comes of it, and for each field what it would be wrong to
-/// expect.
+/// An ask, its outcome, and a wrong expectation for each field.
 const CASES: &[Written] = &[
     (
         "delete: pvc/data, namespace: db",
@@ -119,7 +118,7 @@ const CASES: &[Written] = &[
         "verdict: Audit, reason: Protected, message: 'secret \"key\" is protected'",
         &[("verdict: Allow", "verdict: Allow | Audit")],
     ),
-    // Nobody describes it, and things live in it.
+    // The Namespace has no manifest, and objects are in it.
     (
         "delete: ns/db",
         "verdict: Deny, reason: NotEmpty, policy: content",
@@ -147,7 +146,8 @@ const CASES: &[Written] = &[
         "verdict: Allow, held: true",
         &[("reason: FinalizerGuarded", "reason: FinalizerGuarded | none")],
     ),
-    // The hold alone goes; the hold goes with something else, and is put back.
+    // A removal of only the hold, and a removal of the hold with another finalizer, after
+    // which belay adds the hold again.
     (
         "update: cm/conf, namespace: db, strip: [belay.dev/hold]",
         "verdict: Deny, reason: FinalizerGuarded, held: true",
@@ -180,7 +180,7 @@ fn what_is_expected_and_comes_passes_and_what_does_not_come_fails() {
     }
 }
 
-/// What a delete does with dependents changes what is asked.
+/// The propagation policy of a delete changes the request.
 #[test]
 fn the_options_of_a_request_reach_the_decision() {
     let owner = "{apiVersion: v1, kind: ConfigMap, metadata: {name: owner, uid: u-1}}";
@@ -205,7 +205,7 @@ fn the_options_of_a_request_reach_the_decision() {
     }
 }
 
-/// What is wrong with a file, and what is said of it.
+/// An invalid file, and its error message.
 const REFUSED: &[(&str, &str)] = &[
     ("cases: []", "t.yaml:1:1: this object has no apiVersion"),
     ("kind: PolicyTest", "t.yaml:1:1: this object has no apiVersion"),
@@ -382,7 +382,7 @@ fn junit_is_xml_whatever_is_written_in_a_test() {
         text.contains("<failure type=\"verdict\" message=\"verdict: expected Allow; found Deny\">")
     );
     assert!(text.contains("message: expected ]]&gt; &amp; &apos;&lt;x&gt;&apos;; found persist"));
-    // What is open is closed, in order, and between there are no loose marks.
+    // All elements are closed in order, and the text between them has no markup.
     let mut open: Vec<&str> = Vec::new();
     for part in text.split('<').skip(2) {
         let (tag, rest) = part.split_once('>').unwrap_or_else(|| panic!("{part}"));

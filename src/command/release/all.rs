@@ -60,7 +60,7 @@ pub async fn release(
     ReleasedAll::new(&report, options.dry_run, steps.take(), &text, code).print(output)
 }
 
-/// Why it was not begun, or broke off, and what next.
+/// Why it failed before or during the release, and the next step.
 fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> String {
     match error {
         UninstallError::Kinds(why) => {
@@ -128,7 +128,7 @@ fn record(event: Event, steps: &RefCell<Vec<String>>) {
     }
 }
 
-/// What a dry run has found.
+/// The summary of a dry run.
 fn would(UninstallReport { tally, left, unread }: &UninstallReport) -> String {
     let mut text = String::new();
     let (stays, waits): (Vec<&HeldObject>, Vec<_>) =
@@ -152,7 +152,7 @@ fn would(UninstallReport { tally, left, unread }: &UninstallReport) -> String {
     text
 }
 
-/// What is left, why, and what next.
+/// The remaining objects, the reasons, and the next step.
 fn rest(UninstallReport { tally, left, unread }: &UninstallReport, me: &str) -> String {
     let mut text = format!("{tally}; left are:");
     let (waits, fails): (Vec<&HeldObject>, Vec<_>) =

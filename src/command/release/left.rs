@@ -1,4 +1,4 @@
-//! What came of a release of everything, for programs.
+//! The report of a release of all objects, as JSON.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -100,7 +100,7 @@ impl From<&Reason> for Cause {
 }
 
 impl ReleasedAll {
-    /// Of what came of it, and of what is said of that.
+    /// The report of an uninstall and of its messages.
     pub fn new(
         report: &UninstallReport,
         dry_run: bool,
@@ -110,7 +110,7 @@ impl ReleasedAll {
     ) -> Self {
         let UninstallReport { tally, left, unread } = report;
         let Tally { released, let_go, abandoned } = tally;
-        // Whoever is not among these is named by its plural.
+        // An unknown kind is named by its plural.
         let kinds = Kinds::default();
         let not_read = unread
             .iter()
@@ -144,7 +144,7 @@ impl Left {
     }
 }
 
-/// What keeps a hold where it is.
+/// The reason why a hold remains.
 pub fn because(reason: &Reason) -> String {
     match reason {
         Reason::InUse(causes) => {

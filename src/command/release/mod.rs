@@ -1,5 +1,4 @@
-//! `belay release`: has belay let go, of one object that waits or of all that
-//! it holds.
+//! `belay release`: has belay release one Terminating object or all objects that it holds.
 
 mod all;
 mod left;
@@ -78,7 +77,7 @@ pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
         let options = UninstallOptions { abandon, dry_run, limit };
         return block_on(all::release(place, options, timing, output))?;
     }
-    // clap asks for nothing that what is there excludes.
+    // clap does not require an option that another one excludes.
     if abandon || dry_run {
         let option = if abandon { "--abandon" } else { "--dry-run" };
         return Err(CommandError::Usage(format!("{option} goes with --all, and with no object")));

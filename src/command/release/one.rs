@@ -1,5 +1,4 @@
-//! One held, Terminating object: it is looked at now, and what came of it is
-//! said.
+//! Requests a check of one held, Terminating object, and reports the result.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ use crate::objects::{ApiError, is_hold};
 /// How often it is looked whether belay's Lease has run out.
 const ASK: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the object is gone.
+/// How often the command checks whether the object was deleted.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub async fn release(
@@ -50,7 +49,7 @@ pub async fn release(
     answer.told(object, output)
 }
 
-/// Has it looked at, and says what came of it. An error: that could not be tried.
+/// Requests a check and reports the result. An error: the check could not be requested.
 async fn look(target: TargetObject, limit: Duration, force: bool) -> Result<Answer, CommandError> {
     let Some(sight) = TargetState::read(&target.json) else {
         return Err(CommandError::Remote("the API server's answer is no object".to_owned()));
@@ -67,13 +66,13 @@ async fn look(target: TargetObject, limit: Duration, force: bool) -> Result<Answ
     }
     match work.target.session.leader().await {
         Ok(None) => work.release_without_leader().await,
-        // Whoever may not read the Lease may still ask: if nobody hears, that
-        // is what is said in the end.
+        // A user who may not read the Lease may still request a check. If no leader
+        // responds, the command reports that.
         Ok(Some(_)) | Err(_) => work.ask_leader().await,
     }
 }
 
-/// Why there is nothing to release, and what next.
+/// Why there is nothing to release, and the next step.
 fn why_not_held(target: &TargetObject) -> Option<String> {
     let (what, typed) = (target.object_ref.quoted(), target.object_ref.arguments());
     if target.terminating_since().is_none() {
@@ -106,7 +105,7 @@ fn keepers(target: &TargetObject, object: &Value) -> String {
     keepers.collect::<Vec<_>>().join("; ")
 }
 
-/// A release, with what it takes.
+/// A release in progress.
 struct Release {
     target: TargetObject,
     snapshot: Snapshot,
@@ -124,7 +123,7 @@ impl Release {
         let what = object_ref.quoted();
         let asked = caller.ask_for_release(info, at, &self.sight.uid, me.now).await;
         match asked {
-            // It was let go of before anybody asked, or the next look says so.
+            // belay released it before the request, or the next check reports the reason.
             Ok(()) | Err(ApiError::NotFound) => {}
             Err(ApiError::Status { message, .. }) if is_unasked(&message) => {
                 return self.wait_for_lease_expiry(&message).await;
@@ -146,7 +145,7 @@ impl Release {
             }
             tokio::time::sleep(LOOK).await;
         }
-        // Whoever led may have died, and its Lease run out meanwhile.
+        // The previous leader may have died, and its Lease expired meanwhile.
         if let Ok(None) = self.target.session.leader().await {
             return self.release_without_leader().await;
         }
@@ -156,8 +155,8 @@ impl Release {
         Ok(self.held(HoldState::count(&self.snapshot, &self.place, &object).await))
     }
 
-    /// Belay was asked and nothing came of it. If it has just died, its Lease
-    /// runs out in a moment, and then its work is anybody's.
+    /// The leader did not respond to the request. If it has just died, its Lease expires
+    /// soon, and then this command does the work.
     async fn wait_for_lease_expiry(&self, why: &str) -> Result<Answer, CommandError> {
         eprintln!("belay does not answer; if it is dead, its Lease runs out within seconds");
         let until = Instant::now() + self.limit;
@@ -182,7 +181,7 @@ impl Release {
         }
     }
 
-    /// Nobody leads: the same pass, by the one who asks.
+    /// There is no leader: the command runs the same pass as the user.
     async fn release_without_leader(&self) -> Result<Answer, CommandError> {
         let Snapshot { context, reader, .. } = &self.snapshot;
         if !context.world.read().known {
@@ -213,10 +212,11 @@ impl Release {
         }
     }
 
-    /// By whose hand the work of a dead belay is done. Its webhooks refuse
-    /// every write that they should be asked about, and are not asked about its
-    /// own account's alone; so whoever may be that account is. Everybody else
-    /// writes with their own rights, which is enough once the webhooks are gone.
+    /// Chooses the account that does the work of a dead belay. Its webhooks with
+    /// failurePolicy Fail refuse every write that they should review. Only the writes of
+    /// its own account are not reviewed, so a user who may impersonate that account does.
+    /// Other users write with their own rights, which is enough once the webhooks are
+    /// deleted.
     async fn choose_actor(&self) -> (Context, Actor) {
         let TargetObject { session, info, object_ref, .. } = &self.target;
         let (context, account) = (&self.snapshot.context, session.own_user());
@@ -226,7 +226,7 @@ impl Release {
         }
     }
 
-    /// Who gets past the webhooks of a dead belay.
+    /// Who can write although the webhooks of a dead belay refuse.
     fn impersonation_hint(&self) -> String {
         let UserSession { installation: (namespace, _), account: name, .. } = &self.target.session;
         format!(
@@ -236,7 +236,7 @@ impl Release {
         )
     }
 
-    /// Enough people have approved, and the one who asks knows what it is.
+    /// Releases an object with enough approvals, because the user forces it.
     async fn by_force(&self) -> Result<Answer, CommandError> {
         let what = self.target.object_ref.quoted();
         if !self.snapshot.context.world.read().known {
@@ -257,7 +257,7 @@ impl Release {
                 approve_command(&self.target.object_ref, false)
             )));
         }
-        // A belay that lives checks the approvals once more.
+        // A running belay checks the approvals again.
         let (context, actor) = match self.target.session.leader().await {
             Ok(None) => {
                 let (context, actor) = self.choose_actor().await;
@@ -286,7 +286,7 @@ impl Release {
         }
     }
 
-    /// Whether enough people have approved; if not, what is missing.
+    /// Whether enough users have approved. The error names what is missing.
     fn approved(&self) -> Result<(), String> {
         let world = self.snapshot.context.world.read();
         let situation = situation(&world);
@@ -305,7 +305,7 @@ impl Release {
         }
     }
 
-    /// What has become of it, if the hold is off.
+    /// The result, if the hold was removed.
     async fn find_outcome(&self) -> Result<Option<Answer>, CommandError> {
         let TargetObject { session, info, object_ref, .. } = &self.target;
         let what = object_ref.quoted();
@@ -364,12 +364,12 @@ impl Release {
 enum Actor {
     /// As belay's own account, of this name.
     Belay(String),
-    /// With one's own rights; and what it takes where they are not enough.
+    /// The user's own rights, with a hint in case they are not enough.
     Own(String),
 }
 
 impl Actor {
-    /// As whom, if not as oneself.
+    /// The impersonated account, if any.
     fn account(&self) -> Option<&str> {
         match self {
             Self::Belay(account) => Some(account),
@@ -377,7 +377,7 @@ impl Actor {
         }
     }
 
-    /// What is said when it was enough.
+    /// The message after success.
     fn done(&self) -> String {
         let so = "nobody leads belay, so this was done";
         match self {
@@ -386,7 +386,7 @@ impl Actor {
         }
     }
 
-    /// What is said when it was not.
+    /// The message after a failure.
     fn says(&self) -> String {
         match self {
             Self::Belay(_) => self.done(),

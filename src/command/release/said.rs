@@ -1,4 +1,4 @@
-//! What came of a release of one object, as data and as sentences.
+//! The result of releasing one object, as data and as sentences.
 
 use std::process::ExitCode;
 
@@ -81,7 +81,7 @@ impl Answer {
         }
     }
 
-    /// With who needs it.
+    /// Adds the users of the object.
     pub fn waiting(self, waits_for: Vec<String>) -> Self {
         Self { waits_for, ..self }
     }
@@ -98,7 +98,7 @@ impl Answer {
         self
     }
 
-    /// Prints it; for a person a no goes where errors go.
+    /// Prints it. In the table format, a failure goes to standard error.
     pub fn told(self, object: Object, format: Format) -> Result<ExitCode, CommandError> {
         let Self { state, waits_for, finalizers, acted_as, lines } = self;
         let released = Released { object, state, waits_for, finalizers, acted_as, lines };

@@ -1,5 +1,5 @@
-//! Reports: what commands print. A person reads a table or sentences, a program reads one
-//! versioned document. Every command that has `-o` prints through this trait.
+//! Reports: the output of commands. A person reads a table or sentences, a program reads
+//! one versioned document. Every command with `-o` prints through this trait.
 
 mod format;
 mod schema;
@@ -18,7 +18,7 @@ use super::{CommandError, print};
 /// The version of all documents. Within a version, no field changes its meaning or is removed.
 const VERSION: &str = "belay.dev/v1alpha1";
 
-/// What a command prints.
+/// The output of a command.
 pub trait Report: Serialize + JsonSchema {
     /// The kind of its document.
     const KIND: &'static str;
@@ -97,7 +97,7 @@ fn escape(json: &str) -> String {
 /// Where a report is shown to a person, and how much of it.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
-    /// What can be shown there.
+    /// The capabilities of the output.
     pub screen: Screen,
     /// Whether nothing is left out of long lists.
     pub all: bool,
@@ -117,7 +117,7 @@ impl View {
         table.text(self.screen) + &more.map_or(String::new(), |more| more + "\n")
     }
 
-    /// What could not be read, a line each.
+    /// Adds a line for each failed read.
     pub fn not_read(self, not_read: &[NotRead]) -> String {
         not_read.iter().map(|unread| self.screen.paragraph(0, &unread.line())).collect()
     }

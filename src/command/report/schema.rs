@@ -1,5 +1,4 @@
-//! What a document has in it, as JSON Schema: made from the types that are
-//! printed.
+//! The JSON Schema of a document, generated from the types that commands print.
 
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
@@ -17,8 +16,8 @@ pub struct Kind {
 
 /// The kind of which this is the content.
 pub fn kind<T: Report>() -> Kind {
-    // What is printed is meant, and not what could be read: a field that may be
-    // left out is none that has to be there.
+    // The schema describes the serialized form: an optional field that is left out is not
+    // required.
     let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let mut schema = generator.into_root_schema_for::<T>();
     let object = schema.ensure_object();

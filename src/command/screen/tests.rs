@@ -17,11 +17,11 @@ fn what_a_terminal_can_do_is_what_it_and_its_environment_say() {
     assert_eq!(look(true, Some(120), &[]), (Some(120), true));
     assert_eq!(look(true, Some(120), &[("COLUMNS", "60")]), (Some(60), true));
     assert_eq!(look(true, None, &[("COLUMNS", "wide")]), (Some(80), true));
-    // Emacs' shell has no columns to tell of.
+    // The shell of Emacs reports no columns.
     assert_eq!(look(true, Some(0), &[("TERM", "dumb")]), (Some(80), false));
     assert_eq!(look(true, Some(120), &[("NO_COLOR", "1")]), (Some(120), false));
     assert_eq!(look(true, Some(120), &[("NO_COLOR", "")]), (Some(120), true));
-    // In a pipe there is neither, whatever the terminal of the shell is like.
+    // A pipe has neither, regardless of the shell's terminal.
     assert_eq!(look(false, Some(120), &[("COLUMNS", "60")]), (None, false));
 }
 
@@ -35,7 +35,7 @@ fn columns_are_aligned_by_what_is_seen_of_them() {
                  pvc         data   in use\n    evidence\n\
                  namespace   日本\n";
     assert_eq!(table.text(screen(None, false)), plain);
-    // Colour moves nothing, and takes nothing away.
+    // Colour does not change the layout or the text.
     let coloured = table.text(screen(None, true));
     assert!(coloured.contains("\x1b[31mnamespace\x1b[0m   日本"), "{coloured}");
     let mut bare = coloured;
@@ -118,8 +118,7 @@ fn a_whole_text_keeps_its_lines_and_our_colours_and_nothing_that_a_terminal_obey
     for (written, shown) in [
         ("a\x1b[2Jb", "a [2Jb"),
         ("a\rb\u{9b}2Jc\u{7f}", "a b 2Jc "),
-        // A colour that is not ours, one that nobody ends, and one that is
-        // ended by something else.
+        // A foreign colour, a colour without an end, and a colour with another end.
         ("\x1b[35mx\x1b[0m", " [35mx [0m"),
         ("\x1b[31mx", " [31mx"),
         ("\x1b[31mx\ny\x1b[0m", " [31mx\ny [0m"),

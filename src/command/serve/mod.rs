@@ -198,7 +198,7 @@ fn serve_cluster(
     let over = {
         let mut died = died.clone();
         async move {
-            // An error means that all tasks are gone.
+            // An error means that all tasks have ended.
             let _ = died.wait_for(Option::is_some).await;
         }
     };

@@ -93,7 +93,7 @@ impl PolicyStatus {
     }
 }
 
-/// Why nothing of a policy gets a hold, whatever its kind; none: some may.
+/// Why no object of a policy gets a hold, whatever its kind. `None`: some objects may.
 fn never_held(spec: &DeletionPolicySpec, protected: i64) -> Option<NotHeld> {
     let why = match spec.action {
         _ if spec.hold == HoldMode::Never => NEVER,

@@ -30,8 +30,8 @@ use crate::objects::is_hold;
 /// So many objects are read, and holds counted, at once.
 const AT_ONCE: usize = 8;
 
-/// Of so many holds it is counted for whom they are, unless all is asked for:
-/// each takes live reads.
+/// The users are counted for at most this many holds, unless the user requests all: each
+/// count takes live reads.
 const COUNTED: usize = 30;
 
 /// Of so many objects the Events are read, unless all is asked for: of a
@@ -88,7 +88,7 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     let late: Vec<TerminatingObject> =
         futures_util::stream::iter(read).buffered(AT_ONCE).collect().await;
     progress.say(|| format!("asking why {} objects do not go", late.len()));
-    // What a program reads leaves nothing out.
+    // Output for programs is complete.
     let all = output.all || output.output != Format::Table;
     let most = |few: usize| if all { usize::MAX } else { few };
     let all_late: Vec<&TerminatingObject> = late.iter().collect();
@@ -112,7 +112,7 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     report.print(output)
 }
 
-/// Whether its metadata alone does not tell why an object stays.
+/// Whether the metadata of an object does not explain why it stays.
 fn needs_whole(object: &TerminatingObject) -> bool {
     let kinds = [
         "namespaces",
@@ -127,7 +127,8 @@ fn is_held(object: &TerminatingObject) -> bool {
     finalizers_of(&object.object).into_iter().any(is_hold)
 }
 
-/// What belay's holds on these objects wait for, by uid. At most so many are counted.
+/// The users that belay's holds on these objects wait for, by uid. At most this many are
+/// counted.
 async fn count_holds(
     session: &UserSession,
     snapshot: &Snapshot,
@@ -140,7 +141,7 @@ async fn count_holds(
     }
     // A dump may leave belay out that its cluster has.
     let installed = snapshot.is_installed() || session.asks_files();
-    // A user who may not read the Lease learns nothing about the leader.
+    // A user who may not read the Lease does not see who is the leader.
     let unled = installed && matches!(session.leader().await, Ok(None));
     // Without the policies nothing would seem to be protected.
     let counts = installed && snapshot.context.world.read().loaded;

@@ -1,4 +1,4 @@
-//! What `belay stuck` says, as data and as a table.
+//! The report of `belay stuck`, as data and as a table.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -113,8 +113,7 @@ impl Report for StuckReport {
             text.push_str(&view.table(&heading, (&self.items, SHOWN), row));
         }
         text.push_str(&view.not_read(&self.not_read));
-        // Whoever may read one namespace meets many of these, and each says the
-        // same.
+        // A user who may read one namespace has many failed reads with the same message.
         let told = |unread: &&NotRead| !self.not_read.iter().any(|n| n.resource == unread.resource);
         let more = self.evidence_not_read.iter().filter(told).map(|unread| &*unread.resource);
         let more: Vec<&str> = more.collect();

@@ -7,7 +7,7 @@ use crate::command::report::View;
 use crate::command::screen::Screen;
 use crate::objects::{Kinds, ObjectRef};
 
-/// A ConfigMap with a finalizer whose controller is gone.
+/// A ConfigMap with a finalizer whose controller does not exist.
 fn stuck() -> TerminatingObject {
     let fields = json!({"f:metadata": {"f:finalizers": {"v:\"db.example.com/drop\"": {}}}});
     TerminatingObject {

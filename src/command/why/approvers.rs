@@ -1,5 +1,5 @@
-//! Who may approve the end of an object: what RBAC says of it, as far as
-//! whoever asks may read that.
+//! Who may approve the deletion of an object, according to RBAC, as far as the current user
+//! may read it.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ const NAMED: usize = 8;
 pub struct NeededApproval {
     /// The object that it names.
     pub object: ObjectRef,
-    /// Whether it covers what goes along, too.
+    /// Whether it also covers the objects that are deleted as well.
     pub content: bool,
 }
 
@@ -32,7 +32,7 @@ pub fn needs(verdict: &Verdict) -> Vec<NeededApproval> {
         return Vec::new();
     }
     let deciding = || verdict.blockers.iter().filter(|b| b.outcome == verdict.decision);
-    // What no policy says no approval takes away.
+    // A blocker without a policy can't be removed by an approval.
     let deciding = || deciding().filter(|blocker| !blocker.policies.is_empty());
     let content = deciding().any(|blocker| blocker.is_content);
     let mut needs = Vec::new();
@@ -47,12 +47,12 @@ pub fn needs(verdict: &Verdict) -> Vec<NeededApproval> {
     needs
 }
 
-/// What it takes to write an approval of whatever.
+/// The right to create an approval.
 const CREATE: Right<'_> =
     Right { verb: "create", group: GROUP, resource: "deletionapprovals", name: "", namespace: "" };
 
 impl NeededApproval {
-    /// What the check of approvals in the API server asks for.
+    /// The rights that the check of approvals in the API server requires.
     fn rights(&self) -> impl Iterator<Item = Right<'_>> {
         let ObjectRef { resource, group, name, .. } = &self.object;
         let (verb, namespace) = ("approve-deletion", self.object.own_namespace());
@@ -62,30 +62,30 @@ impl NeededApproval {
     }
 }
 
-/// Who may approve all that is asked for.
+/// Who may give all required approvals.
 #[derive(Debug, Default)]
 pub struct Approvers {
-    /// Those of whom RBAC says so.
+    /// The subjects that RBAC names.
     pub named: Vec<String>,
-    /// Those who may approve it, and of whom RBAC does not say by their name
-    /// that they may create approvals: they may be in a group that may.
+    /// The subjects that may approve, but that RBAC does not name as creators of approvals.
+    /// They may be in a group that may create them.
     pub unsure: Vec<String>,
-    /// Whether whoever asks may; none: nobody says.
+    /// Whether the current user may. `None`: unknown.
     pub you: Option<bool>,
-    /// What of RBAC could not be read.
+    /// The RBAC objects that could not be read.
     pub unread: Vec<NotRead>,
 }
 
 impl Approvers {
-    /// Finds out who may give these approvals. A service account counts if it
-    /// is one of `accounts`, written `namespace/name`.
+    /// Finds who may give these approvals. A service account counts if it is one of
+    /// `accounts`, written `namespace/name`.
     pub async fn of(
         session: &UserSession,
         needs: &[NeededApproval],
         accounts: &[String],
     ) -> Option<Self> {
         let UserSession { caller, me, .. } = session;
-        // Files do not say who asks, and seldom what RBAC says.
+        // Files don't contain the current user, and rarely contain RBAC.
         if needs.is_empty() || session.asks_files() {
             return None;
         }
@@ -137,8 +137,8 @@ fn listed(names: &[String], all: bool) -> String {
     }
 }
 
-/// Those who have all of these rights: those who may create approvals as well,
-/// and those of whom that is not said.
+/// The subjects with all of these rights: those who may create approvals as well, and those
+/// for whom that is unknown.
 fn approvers(rbac: &Rbac, rights: &[Right<'_>], accounts: &[String]) -> (Vec<String>, Vec<String>) {
     let granted = rights.iter().map(|right| rbac.granted(right));
     let approving = granted.reduce(|all, more| both(&all, &more)).unwrap_or_default();
@@ -149,7 +149,7 @@ fn approvers(rbac: &Rbac, rights: &[Right<'_>], accounts: &[String]) -> (Vec<Str
     (named(&certain), named(&(&approving - &certain)))
 }
 
-/// Whether whoever asks has all of these rights, and may create approvals.
+/// Whether the current user has all of these rights and may create approvals.
 async fn may(caller: &Caller, rights: &[Right<'_>]) -> Option<bool> {
     let asked = rights.iter().chain([&CREATE]).map(|right| {
         let Right { verb, group, resource, name, namespace } = *right;
@@ -194,8 +194,8 @@ mod tests {
         json!({"metadata": {"name": name, "namespace": place}, "rules": rules})
     }
 
-    /// Whom this role lets approve the end of the Secret shop/key, where it is
-    /// bound to alice like this, and everybody may create approvals.
+    /// The subjects that may approve the deletion of the Secret shop/key through this role,
+    /// bound to alice, if all users may create approvals.
     fn approving(rules: &[Value], kind: &str, place: &str) -> Vec<String> {
         let everybody = binding(("ClusterRole", "create"), "", &[group(EVERYBODY)]);
         let create = role("create", "", &[rule(&[GROUP], &["deletionapprovals"], &["create"])]);
@@ -261,8 +261,8 @@ mod tests {
             let expected: &[&str] = if granted { &["alice"] } else { &[] };
             assert_eq!(approving(&rules, kind, place), expected, "{kind} in {place}");
         }
-        // What is aggregated stands in the role itself, and a role that is not
-        // there, or not filled in yet, grants nothing.
+        // The rules of an aggregated role are in the role itself. A role that is missing or
+        // not filled in yet grants nothing.
         let aggregated = |rules: Value| {
             let role = json!({"metadata": {"name": "own"}, "rules": rules, "aggregationRule":
                 {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});

@@ -1,9 +1,9 @@
-//! What manages an object: what owns it, what made it, and so what would make
-//! it again or take it away by itself.
+//! What manages an object: its owner and the tool that created it, which would re-create or
+//! delete it automatically.
 
 use serde_json::Value;
 
-/// How one tool marks what it manages.
+/// How a tool marks the objects that it manages.
 struct ManagerMark {
     /// Where in the metadata: `labels` or `annotations`.
     place: &'static str,
@@ -11,7 +11,7 @@ struct ManagerMark {
     key: &'static str,
     /// The mark beside it that has the namespace, if there is one.
     namespace: &'static str,
-    /// What is called by that name.
+    /// The kind of thing with that name.
     what: &'static str,
 }
 
@@ -25,7 +25,7 @@ const MARKS: &[ManagerMark] = &[
     ManagerMark { place: "labels", key: "olm.owner", namespace: "olm.owner.namespace", what: "OLM operator" },
 ];
 
-/// The label by which tools of any kind say their name.
+/// The label with the name of the managing tool.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// Everything that has left a mark on an object, in words.
@@ -70,8 +70,8 @@ fn owners(metadata: &Value) -> impl Iterator<Item = String> {
     })
 }
 
-/// Who wrote last what is not its status, and when: where nobody has left a
-/// mark, better than nothing.
+/// The last writer of the object without its status, with the time. It helps where no tool
+/// has left a mark.
 pub fn last_writer(object: &Value) -> Option<String> {
     let entries = object["metadata"]["managedFields"].as_array()?;
     let own = entries.iter().filter(|entry| entry["subresource"].as_str().is_none());
@@ -105,7 +105,7 @@ mod tests {
             })),
             ["Argo CD application shop", "tofu (label app.kubernetes.io/managed-by)"]
         );
-        // A tool is told from an object that is called like it.
+        // A tool is distinguished from an object with the same name.
         assert_eq!(
             of(json!({"labels": {"app.kubernetes.io/managed-by": "web"},
                 "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1"}]})),

@@ -1,4 +1,4 @@
-//! `belay why`: what stands against the end of an object, now and for me.
+//! `belay why`: explains what blocks the deletion of an object by the current user.
 
 mod approvers;
 mod manager;

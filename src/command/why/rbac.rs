@@ -1,4 +1,4 @@
-//! What RBAC says, as far as whoever asks may read that.
+//! The content of RBAC, as far as the current user may read it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,10 +13,10 @@ use crate::command::document::NotRead;
 use crate::objects::ApiError;
 use crate::policy::service_account;
 
-/// Everybody whom the API server knows.
+/// All authenticated users.
 pub const EVERYBODY: &str = "system:authenticated";
 
-/// Who may do everything, whatever RBAC says.
+/// The group that may do everything, regardless of RBAC.
 pub const MASTERS: &str = "system:masters";
 
 /// Something that RBAC allows or does not.
@@ -25,13 +25,13 @@ pub struct Right<'a> {
     pub verb: &'static str,
     pub group: &'a str,
     pub resource: &'a str,
-    /// Empty: whatever it is called.
+    /// Empty: every name.
     pub name: &'a str,
     /// Empty: in the whole cluster.
     pub namespace: &'a str,
 }
 
-/// Somebody whom RBAC names.
+/// A subject that RBAC names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grantee {
     User(String),
@@ -62,7 +62,7 @@ impl Grantee {
         }
     }
 
-    /// Somebody by the name that the API server knows.
+    /// The subject of a username.
     pub fn user(name: &str) -> Self {
         match service_account(name) {
             Some((namespace, name)) => Self::Account(format!("{namespace}/{name}")),
@@ -81,7 +81,7 @@ impl Grantee {
     }
 }
 
-/// What RBAC says.
+/// The roles and bindings of RBAC.
 #[derive(Debug, Default)]
 pub struct Rbac {
     pub cluster_bindings: Vec<ClusterRoleBinding>,
@@ -91,7 +91,7 @@ pub struct Rbac {
 }
 
 impl Rbac {
-    /// Whom it gives a right by name.
+    /// The subjects to which RBAC grants a right by name.
     pub fn granted(&self, right: &Right<'_>) -> BTreeSet<Grantee> {
         let everywhere = self.cluster_bindings.iter().map(|b| ("", &b.role_ref, &b.subjects));
         let here = |binding: &&RoleBinding| {
@@ -109,8 +109,8 @@ impl Rbac {
             .collect()
     }
 
-    /// The rules of a role. Of one that is aggregated from others the control
-    /// plane has written them into it, and nobody reads them elsewhere.
+    /// The rules of a role. The control plane writes the rules of aggregated roles into the
+    /// role, so the other roles need no read.
     fn rules(&self, role: &RoleRef, namespace: &str) -> &[PolicyRule] {
         let rules = match role.kind.as_str() {
             "ClusterRole" => {
@@ -139,7 +139,7 @@ fn grants(rule: &PolicyRule, right: &Right<'_>) -> bool {
         && (names.is_empty() || names.iter().any(|name| name == right.name))
 }
 
-/// Those who are in both: where everybody is, everybody is.
+/// The subjects in both sets. A set with all users contains every subject.
 pub fn both(one: &BTreeSet<Grantee>, other: &BTreeSet<Grantee>) -> BTreeSet<Grantee> {
     let everybody = Grantee::Group(EVERYBODY.to_owned());
     let within =
@@ -148,8 +148,7 @@ pub fn both(one: &BTreeSet<Grantee>, other: &BTreeSet<Grantee>) -> BTreeSet<Gran
     here.chain(other.iter().filter(|who| within(who, one))).cloned().collect()
 }
 
-/// What RBAC says of these namespaces and of the cluster, and what of it could
-/// not be read.
+/// The RBAC objects of these namespaces and of the cluster, and what could not be read.
 pub async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<NotRead>) {
     let all = || client.clone();
     let (cluster_bindings, cluster_roles) = tokio::join!(
@@ -174,7 +173,7 @@ pub async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<
     (rbac, unread)
 }
 
-/// What was read, or nothing, and a note of that.
+/// The read objects, or none and a note about the failure.
 fn read_or<K>(read: Result<Listed<K>, ApiError>, name: &str, unread: &mut Vec<NotRead>) -> Vec<K> {
     let error = match read {
         Ok(Listed { objects, unreadable }) if unreadable.is_empty() => return objects,

@@ -1,4 +1,4 @@
-//! What changes automatically: the blockers of an object that are deleted or end anyway, and the
+//! Automatic changes: the blockers of an object that are deleted or end anyway, and the
 //! approvals and pauses that expire.
 
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use crate::cluster::World;
 use crate::decide::{Blocker, Cause, Decision, ObjectName, Verdict};
 
-/// Sentences about what is known to change; of everything else nothing.
+/// Sentences about the known automatic changes.
 pub fn automatic_changes(world: &World, verdict: &Verdict) -> Vec<String> {
     let mut says = Vec::new();
     let deciding = verdict.blockers.iter().filter(|b| b.outcome == verdict.decision);

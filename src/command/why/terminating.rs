@@ -1,4 +1,4 @@
-//! What keeps an object that is Terminating.
+//! What keeps a Terminating object.
 
 use std::fmt::Write as _;
 
@@ -45,9 +45,8 @@ pub struct Terminating {
 }
 
 impl Terminating {
-    /// What is known of the object, if it is Terminating; `unled`: nobody leads
-    /// belay. It is found out by the count of the release, over live reads, and
-    /// nothing is written.
+    /// The facts about a Terminating object; `unled`: belay has no leader. It uses the
+    /// count of the release over live reads, and writes nothing.
     pub async fn of(target: &TargetObject, snapshot: &Snapshot, unled: bool) -> Option<Self> {
         let since = target.terminating_since()?.to_owned();
         let object_ref = &target.object_ref;
@@ -96,7 +95,7 @@ impl Terminating {
             );
             let of_it = |finding: &&Finding| finding.finalizer.as_ref() == Some(name);
             for finding in self.causes.iter().filter(of_it).filter(|one| !self.tells(one)) {
-                // The line before has said as much.
+                // The line before contains the same fact.
                 let taken_off = format!("{name} is taken off by ");
                 if !finding.says.starts_with(&taken_off) {
                     let _ = writeln!(text, "  {}", without_controls(&finding.says));
@@ -129,7 +128,7 @@ impl Terminating {
         text
     }
 
-    /// Whether other lines say what a finding does, and more.
+    /// Whether other lines contain a finding with more detail.
     fn tells(&self, finding: &Finding) -> bool {
         match finding.cause {
             Cause::HeldByBelay => self.hold.is_some(),
@@ -141,7 +140,7 @@ impl Terminating {
     }
 }
 
-/// What shows a finding, and what next.
+/// Writes the evidence of a finding and the next step.
 fn shown(text: &mut String, Finding { evidence, next, .. }: &Finding) {
     for evidence in evidence {
         let _ = writeln!(text, "    {}", without_controls(evidence));
@@ -170,9 +169,9 @@ async fn causes(
     (find_causes(&object, &survey, &evidence, hold), unread.collect())
 }
 
-/// The objects around it, where they tell why it stays: the dependents that a deletion in the
-/// foreground waits for, the content of a Namespace, the objects of a CRD. Otherwise the object
-/// alone, which takes no reads.
+/// The objects that explain why it stays: the dependents that a deletion in the foreground
+/// waits for, the content of a Namespace, the objects of a CRD. For other objects only the
+/// object itself, which takes no reads.
 async fn survey_around(snapshot: &Snapshot, object: &TerminatingObject) -> Survey {
     let is_definition = ("apiextensions.k8s.io", "customresourcedefinitions");
     let place = match &object.object_ref {
@@ -188,8 +187,7 @@ async fn survey_around(snapshot: &Snapshot, object: &TerminatingObject) -> Surve
     .await
 }
 
-/// When the hold has been there for as long as its policies say, if that is
-/// still to come.
+/// When the hold becomes effective by the time of its policies, if it is not yet.
 fn settles(target: &TargetObject, snapshot: &Snapshot, place: &Place) -> Option<Timestamp> {
     let since: Timestamp = target.terminating_since()?.parse().ok()?;
     let settle = settle(&snapshot.context.world.read(), place);
@@ -197,7 +195,7 @@ fn settles(target: &TargetObject, snapshot: &Snapshot, place: &Place) -> Option<
     (settles > target.session.now()).then_some(settles)
 }
 
-/// What a Namespace says of what is left in it.
+/// The conditions of a Namespace about its remaining content.
 fn conditions(object: &Value) -> Vec<String> {
     let list = object.pointer("/status/conditions").and_then(Value::as_array);
     let text = |condition: &Value, field: &str| Some(condition.get(field)?.as_str()?.to_owned());
@@ -249,7 +247,7 @@ mod tests {
                 .map(|line| text.split_once(line).unwrap().1.to_owned());
         let shown = format!("  {foreign}\n    it shows {foreign}\n  next: look\n");
         assert!(own.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
-        // That it is taken off stands in its own line.
+        // The removal by its controller has its own line.
         let shown = format!("    it shows {pvc} is taken off by it\n  next: look\n");
         assert!(protected.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
         assert_eq!(

@@ -1,8 +1,8 @@
-//! What is typed wrongly is answered with one sentence and the next step.
+//! A wrong command line gets one sentence and the next step.
 
 use super::{belay, fed};
 
-/// Line, code, and what the sentence says.
+/// Command line, exit code, and the sentence.
 const WRONG: &[(&str, i32, &str)] = &[
     ("impact --from .", 2, "no object is named; expected TYPE/NAME"),
     ("impact pvc --from .", 2, "\"pvc\" is a kind, and no object of it is named"),

@@ -38,7 +38,7 @@ fn a_claim_waits_for_the_pod_that_has_it_mounted() {
     says("claim.txt", 1, "impact pvc data-postgres-0 -n shop --from .");
 }
 
-/// Each of them would be refused alone: together they are one deletion.
+/// Each deletion alone would be refused. Together they are one deletion.
 #[test]
 fn members_of_a_set_do_not_block_each_other() {
     let alone = belay("impact secret/db-creds -n shop --from .");
@@ -66,7 +66,7 @@ fn a_manifest_names_a_set_and_so_do_labels() {
     assert!(everywhere.stdout.starts_with("DELETE 3 objects ("), "{everywhere:?}");
 }
 
-/// What a chart brings beside what the cluster, or its dump, has kinds for.
+/// A kind that the chart adds, and that the cluster or its dump does not contain.
 const MONITOR: &str = "---\napiVersion: monitoring.coreos.com/v1\nkind: ServiceMonitor\nmetadata: \
     {name: web, namespace: shop}\n";
 
@@ -74,14 +74,14 @@ const MONITOR: &str = "---\napiVersion: monitoring.coreos.com/v1\nkind: ServiceM
 fn a_kind_that_nobody_knows_leaves_the_rest_of_a_manifest_its_answer() {
     let colours = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: colours, namespace: shop}\n";
     let said = fed("impact -f - --from .", &format!("{colours}{MONITOR}"));
-    // Nobody can tell of all that is named whether it may go.
+    // For some of the named objects the verdict is unknown.
     assert_eq!((said.code, said.stderr.as_str()), (3, ""), "{said:?}");
     assert!(said.stdout.starts_with("DELETE configmap/colours -n shop   UNKNOWN   some targets"));
     let says = "not read    servicemonitor.monitoring.coreos.com/web -n shop (neither Kubernetes \
         nor the files have a kind \"ServiceMonitor\"; kubectl api-resources lists the kinds): the \
         counts are lower bounds\n";
     assert!(said.stdout.contains(says), "{said:?}");
-    // What is refused is refused, whatever else there is.
+    // A denial takes precedence over unknown verdicts.
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: db-creds, namespace: shop}\n";
     let denied = fed("impact -f - --from .", &format!("{secret}{MONITOR}"));
     assert_eq!(denied.code, 1, "{denied:?}");

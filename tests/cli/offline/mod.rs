@@ -1,7 +1,7 @@
-//! What people type, and what they read: the program itself, with no cluster.
+//! The command lines and outputs of the program without a cluster.
 //!
-//! Outputs are compared with files that somebody has looked at;
-//! `BELAY_UPDATE_SNAPSHOTS=1 cargo test --test cli` writes them anew.
+//! Outputs are compared with reviewed files; `BELAY_UPDATE_SNAPSHOTS=1 cargo test --test
+//! cli` writes them again.
 
 mod bad_input;
 mod impact;
@@ -18,14 +18,14 @@ use std::process::{Child, Command, Stdio};
 
 use crate::fits;
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Said {
     /// Its exit code.
     pub code: i32,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What it complained of.
+    /// Its standard error.
     pub stderr: String,
 }
 
@@ -67,24 +67,23 @@ pub fn fed(line: &str, input: &str) -> Said {
     said
 }
 
-/// The exit code of the same for somebody who reads nothing of it, as `| head`
-/// reads no more.
+/// The exit code of the command if its output is closed early, as `| head` does.
 pub fn unread(line: &str, input: &str) -> i32 {
     let mut child = started(line, Stdio::null());
-    // It has nothing to print until it has read what comes after this.
+    // It prints only after it has read the input below.
     drop(child.stdout.take());
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     child.wait().unwrap().code().unwrap()
 }
 
-/// The command says what the file of this name says, and ends with this code.
+/// Checks that the command prints the snapshot of this name and ends with this code.
 pub fn says(name: &str, code: i32, line: &str) {
     let said = belay(line);
     assert_eq!((said.code, said.stderr.as_str()), (code, ""), "{line}: {said:?}");
     is_as_in(name, line, &said.stdout);
 }
 
-/// What a command printed is what somebody has looked at.
+/// Checks the output of a command against a reviewed snapshot.
 pub fn is_as_in(name: &str, line: &str, text: &str) {
     let path = folder("snapshots").join(name);
     if std::env::var_os("BELAY_UPDATE_SNAPSHOTS").is_some_and(|value| value == "1") {

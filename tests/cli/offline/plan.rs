@@ -9,7 +9,7 @@ fn what_would_be_protected_and_held_and_what_not_and_why() {
 
 #[test]
 fn what_is_installed_there_is_no_part_of_the_plan() {
-    // The folder has policies of its own, one of them by the same name.
+    // The folder has its own policies, one of them with the same name.
     let json = belay("status --plan -f ../plan --from . -o json");
     let said: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     let names: Vec<&str> =

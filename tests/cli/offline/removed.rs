@@ -9,8 +9,8 @@ fn removed(old: &str, new: &str, more: &str) -> String {
 
 #[test]
 fn what_stays_counts_as_it_will_be_and_what_goes_is_there() {
-    // settings-a1 was used before the change, and db-creds is so after it. What
-    // is in several folders, policies among it, is one thing.
+    // settings-a1 was used before the change, and db-creds is used after it. Objects in
+    // several folders, also policies, count once.
     says("removed.txt", 1, &removed("old", "new", "--from ../change/new"));
     says("removed.md", 1, &removed("old", "new", "--from ../change/new -o markdown"));
     let sound = belay(&removed("old", "sound", "--from ../change/sound"));
@@ -24,7 +24,7 @@ fn what_goes_together_does_not_stand_in_its_own_way() {
     let said: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
     let names: Vec<&str> =
         said["targets"].as_array().unwrap().iter().filter_map(|t| t["name"].as_str()).collect();
-    // The Secret of a CronJob that goes as well; and a policy is an object.
+    // The Secret of a CronJob that is removed as well. A policy is an object, too.
     assert_eq!(names, ["reports", "db-creds", "settings-a1", "report", "mail"], "{said}");
     assert_eq!(said["summary"]["broken"]["total"], 0, "{said}");
 }
@@ -51,7 +51,7 @@ fn that_nothing_is_removed_is_one_sentence_and_takes_no_cluster() {
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["verdict"], "Allow");
     assert_eq!(json["targets"], serde_json::json!([]));
-    // The same in other words: -n says the namespace that one of them says.
+    // The same change in another form: -n names the namespace that one manifest contains.
     let old = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n";
     let other = fed("impact --removed - ../change/new -n shop --from ../change/new", old);
     assert_eq!((other.code, other.stdout.as_str()), (0, "no objects are removed\n"), "{other:?}");

@@ -22,7 +22,7 @@ fn ageless(text: &str) -> String {
 
 #[test]
 fn a_kind_that_a_dump_leaves_out_proves_nothing() {
-    // Without the StatefulSets nobody knows whether the operator is there.
+    // Without the StatefulSets it is unknown whether the operator exists.
     let dump = std::fs::read_to_string(folder("going").join("dump.yaml")).unwrap();
     let objects = |dump: &str| {
         let said = fed("stuck --from - -o json", dump);
@@ -38,17 +38,17 @@ fn a_kind_that_a_dump_leaves_out_proves_nothing() {
     };
     let whole = objects(&dump);
     assert_eq!((&whole["bucket"], &whole["parent"]), (&"OwnerDown".into(), &"Refused".into()));
-    // A dump without definitions does not say which kinds there were, and one
-    // without policies not whom belay holds something for.
+    // A dump without CRDs does not contain the list of kinds, and a dump without policies
+    // does not contain the users that belay waits for.
     assert_eq!((&whole["tenant"], &whole["settings"]), (&"Unknown".into(), &"HeldByBelay".into()));
     let gone = dump.replace("name: bucket-operator", "name: other");
     assert_eq!(objects(&gone)["bucket"], "OwnerGone");
     let part = gone.replace("kind: StatefulSet", "kind: Deployment");
     assert_eq!(objects(&part)["bucket"], "Unknown");
-    // One that was seen is there, whatever was not.
+    // A controller that is in the dump exists, even if other kinds are missing.
     let seen = dump.replace("kind: StatefulSet", "kind: Deployment");
     assert_eq!(objects(&seen)["bucket"], "OwnerDown");
-    // With a definition it does: those of this one's domain are gone.
+    // A dump with a CRD shows that no CRD of this domain exists.
     let definition = "
 - apiVersion: apiextensions.k8s.io/v1
   kind: CustomResourceDefinition
@@ -59,7 +59,7 @@ fn a_kind_that_a_dump_leaves_out_proves_nothing() {
     scope: Namespaced
     versions: [{name: v1, served: true, storage: true}]
 ";
-    // Nor does one without webhooks say which there are.
+    // A dump without webhooks does not contain the list of webhooks.
     let known = objects(&format!("{}{definition}", dump.trim_end()));
     assert_eq!(known["tenant"], "Unknown");
     let webhooks = "

@@ -1,5 +1,5 @@
-//! `kubectl belay test`: the tests that are shipped, what is said of those that
-//! fail, and what is refused.
+//! `kubectl belay test`: the shipped tests, the messages of failing tests, and refused
+//! input.
 
 use std::os::unix::fs::symlink;
 
@@ -54,8 +54,8 @@ fn programs_get_every_case() {
     assert!(case["message"].as_str().unwrap().contains("To override: "), "{case}");
 }
 
-/// Without a policy the case fails; with one from beside it passes; and one
-/// that says something else lets it fail again.
+/// Without a policy the case fails. With the policy of another file it passes. With a
+/// different policy it fails again.
 #[test]
 fn policies_may_come_from_elsewhere() {
     let folder = tempfile::tempdir().unwrap();

@@ -50,12 +50,12 @@ fn what_is_not_there_is_needed_all_the_same() {
         (&json["present"], &json["uses"][0]["object"]["name"]),
         (&false.into(), &"web".into())
     );
-    // Whoever can do without it does not need it.
+    // A user with an optional reference does not need the object.
     let weak = fed("used-by cm/colours -n shop --from -", PODS);
     assert_eq!(weak.code, 0, "{weak:?}");
     assert!(weak.stdout.contains("no users  not there"), "{weak:?}");
-    // What nobody names is a slip, and what is not there says of nothing that it
-    // needs it.
+    // An object that no manifest names is a mistake. A missing object is not reported as
+    // unused.
     for line in ["used-by secret/other -n shop", "used-by secret/db-creds -n shop --reverse"] {
         let none = fed(&format!("{line} --from -"), PODS);
         assert_eq!((none.code, none.stdout.as_str()), (3, ""), "{line}: {none:?}");

@@ -17,13 +17,13 @@ use crate::harness::manifest::Manifest as _;
 use crate::harness::rbac::{rule, user};
 use crate::harness::{Api, ControlPlane, eventually};
 
-/// The kinds that cannot be edited, and what is said to who tries.
+/// The kinds that can't be edited, and the messages for an attempt.
 pub const UNCHANGEABLE: [(&str, &str); 2] = [
     ("DeletionApproval", "an approval cannot be changed: delete it and approve again"),
     ("Pause", "a pause cannot be changed: delete it and pause again"),
 ];
 
-/// Two people who may create approvals and pauses, and nothing else so far.
+/// Two users who may create approvals and pauses, and nothing else so far.
 struct People {
     plane: &'static ControlPlane,
     /// A namespace of this test's own.
@@ -89,7 +89,7 @@ impl People {
         approval(&name, &self.alice, in_seconds(3600), namespace, resource)
     }
 
-    /// What is stored cannot be edited, not even by the administrator.
+    /// Stored objects can't be edited, not even by the administrator.
     fn cannot_be_edited(&self, config: &Path, object: &Value, edit: &Value) {
         let kind = object["kind"].as_str().unwrap();
         let words = UNCHANGEABLE.iter().find(|(k, _)| *k == kind).unwrap().1;
@@ -100,18 +100,18 @@ impl People {
             let refusal = self.plane.kubectl_as(config, &args).unwrap().failure().unwrap();
             assert!(refusal.contains(&format!("spec: Invalid value: {words}")), "{refusal}");
         }
-        // Labels are not what was said.
+        // Labels are not part of the approval.
         let label = ["label", "--overwrite", &kind, name.unwrap(), "seen=yes"];
         self.plane.kubectl_as(config, &label).unwrap().success().unwrap();
     }
 }
 
-/// Creates an object as this user. What kubectl would print.
+/// Creates an object as this user and returns kubectl's output.
 fn create(config: &Path, object: &Value) -> Output {
     Api::of(config).unwrap().create(object, "default").unwrap()
 }
 
-/// The same as a dry run: what would be stored, or why not.
+/// The same as a dry run: the object that would be stored, or the Status of the refusal.
 fn would_create(config: &Path, object: &Value) -> Result<Value, Value> {
     Api::of(config).unwrap().would_create(object, "default").unwrap()
 }
@@ -123,7 +123,7 @@ fn set(mut object: Value, pointer: &str, value: Value) -> Value {
 
 const UNTIL: &str = "/spec/expirationTime";
 
-/// The lifetimes that nobody may give, whatever they may approve.
+/// The lifetimes that are refused for every user, regardless of rights.
 fn lifetimes_are_bounded(people: &People, config: &Path, good: &Value) {
     let words = " now: it has to lie in the future, and at most 24 hours ahead";
     for seconds in [-3600, 0, MAX_APPROVAL_SECONDS + 60, 400 * MAX_APPROVAL_SECONDS] {
@@ -132,7 +132,7 @@ fn lifetimes_are_bounded(people: &People, config: &Path, good: &Value) {
         people.refused(config, &wrong, &format!("spec.expirationTime is {until}, and it is "));
         people.refused(config, &wrong, words);
     }
-    // A creation time that somebody sends is not the one that counts.
+    // A creation time that the user sends is ignored.
     let mut wrong = set(good.clone(), UNTIL, json!(in_seconds(3 * MAX_APPROVAL_SECONDS)));
     wrong["metadata"]["creationTimestamp"] = json!(in_seconds(3 * MAX_APPROVAL_SECONDS - 60));
     people.refused(config, &wrong, words);
@@ -158,7 +158,7 @@ fn s24_an_approval_is_checked_against_who_sent_it() {
     let good = people.by_alice("good", &here, "persistentvolumeclaims");
     let (alice, bob) = (&people.alice, &people.bob);
 
-    // Somebody else's name, in both directions.
+    // The name of another user, in both directions.
     let forged = format!(
         "spec.approver is {alice}, but you are {bob}: an approval is given by the one who sends it"
     );
@@ -279,7 +279,7 @@ fn scope_content_takes_the_right_to_everything_in_the_namespace() {
         people.alice
     );
     people.refused(&people.alice_config, &good, &words);
-    // The object alone takes no more than the right to it.
+    // An approval of only the object requires only its own right.
     let alone = people.by_alice("alone", "", "namespaces");
     people.accepted(&people.alice_config, &set(alone, "/spec/targetRef/name", json!(here)));
     let everything = &[rule("*", "*", "approve-deletion")];

@@ -82,7 +82,7 @@ to: {resource: pods}
 selectorFieldPath: spec.selector
 "#;
 
-/// What defaults are there for: as little as anybody can write.
+/// The shortest policy, for which defaults exist.
 const SHORT_POLICY: &str = r#"
 targets: [{apiGroups: [""], resources: [persistentvolumeclaims]}]
 protect: {whileUsed: {}, fromStripping: {}}
@@ -94,7 +94,7 @@ protect: {whileNotEmpty: {}}
 approval: {}
 "#;
 
-/// A null is what an empty line of a Helm template leaves.
+/// An empty line of a Helm template leaves a null.
 const WITH_NULLS: &str = r#"
 from: {group: null, resource: services}
 to: {resource: pods}
@@ -143,7 +143,7 @@ fn full() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// Stores an object; says what the server made of it, and of which type.
+/// Stores an object and returns the stored object as its type.
 fn store(plane: &ControlPlane, kind: &str, name: &str, spec: &Value) -> Value {
     let object = object(kind, name, spec.clone());
     let created = plane.api().create(&object, "").unwrap();
@@ -221,7 +221,7 @@ fn full_examples_come_back_as_they_were_written() {
         assert!(category.lines().any(|l| l == line), "{line}: {category}");
     }
 
-    // The status is belay's, and what columns show of it.
+    // The status is belay's; the columns show it.
     let status = json!({
         "conditions": [{
             "type": "Ready",

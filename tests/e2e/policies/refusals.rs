@@ -1,5 +1,5 @@
-//! What the API server refuses, in the words and at the place in which our own
-//! check refuses it, too.
+//! What the API server refuses, with the same sentence and the same field as belay's own
+//! check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::{approval, in_seconds, installed, object, pause, refusal};
 use crate::harness::ControlPlane;
 
-/// A field of a good object with another value, and what is said of it.
+/// A field of a valid object with another value, and its error message.
 struct Row {
     kind: &'static str,
-    /// Where the value goes, as a JSON pointer below the spec.
+    /// The place of the value, as a JSON pointer below the spec.
     pointer: String,
     value: Value,
     /// The field that is named.
@@ -126,7 +126,7 @@ const SELECTOR_PATH: &str = "selectorFieldPath goes with to alone: a selector lo
      in the object's own namespace";
 const BLANK: &str = "reason is blank: say why, somebody will read it one day";
 
-/// What is refused of DeletionPolicies, but for the types with many places.
+/// The invalid DeletionPolicies, except for the types that several places use.
 fn policies() -> Vec<Row> {
     let row = |pointer: &str, value, field: &str, message| {
         row("DeletionPolicy", pointer, value, field, message)
@@ -191,7 +191,7 @@ fn field_of(pointer: &str) -> String {
     })
 }
 
-/// What is refused in each place where targets, subjects and selectors are.
+/// The invalid values of each place with targets, subjects and selectors.
 fn places() -> Vec<Row> {
     let row = |pointer: String, value, message| {
         let field = field_of(&pointer);
@@ -304,8 +304,7 @@ fn wrong(row: &Row, name: &str) -> Value {
     with(good, &row.pointer, row.value.clone())
 }
 
-/// What is wrong with an object as our own check says it, or why it cannot
-/// even be read.
+/// The problems of an object according to belay's own check, or why it can't be read.
 fn problems(object: &Value) -> Result<Vec<Problem>, String> {
     fn of<T: DeserializeOwned + Check>(spec: &Value) -> Result<Vec<Problem>, String> {
         let typed: T = serde_json::from_value(spec.clone()).map_err(|e| e.to_string())?;
@@ -320,8 +319,7 @@ fn problems(object: &Value) -> Result<Vec<Problem>, String> {
     }
 }
 
-/// What is wrong with an object that the API server refuses: field and sentence of each
-/// cause.
+/// The causes for which the API server refuses an object: field and sentence of each.
 fn causes(plane: &ControlPlane, object: &Value) -> Result<Vec<(String, String)>, String> {
     let status = refusal(plane, object).map_err(|error| error.to_string())?;
     let causes = status["details"]["causes"].as_array().ok_or_else(|| status.to_string())?;
@@ -329,13 +327,13 @@ fn causes(plane: &ControlPlane, object: &Value) -> Result<Vec<(String, String)>,
     Ok(causes.iter().map(|cause| (text(&cause["field"]), text(&cause["message"]))).collect())
 }
 
-/// Holds one object against both; says what is not as the row has it.
+/// Compares the results of both for an object, and returns the differences from the row.
 fn disagreement(plane: &ControlPlane, row: &Row) -> Option<String> {
     let wrong = wrong(row, "wrong");
     let ours = problems(&wrong);
     let expected = vec![Problem { field: row.field.clone(), message: row.message }];
     let theirs = causes(plane, &wrong);
-    // Before the sentence stands the value, if it is a short one.
+    // The API server puts a short value before the sentence.
     let agrees = theirs.as_ref().is_ok_and(|causes| match causes.as_slice() {
         [(field, message)] => {
             *field == row.field
@@ -370,8 +368,8 @@ fn the_api_server_refuses_in_the_words_and_at_the_place_of_our_check() {
     assert!(wrong.is_empty(), "{} of {} rows:\n{}", wrong.len(), rows.len(), wrong.join(""));
 }
 
-/// What no rule of ours is needed for: the schema has words of its own, and
-/// our types do not read such an object.
+/// Errors that need no rule of belay: the schema has its own messages, and belay's types
+/// don't accept such an object.
 #[test]
 fn the_schema_itself_names_the_field_and_what_is_allowed() {
     let (plane, _) = installed();
@@ -424,7 +422,7 @@ fn the_schema_itself_names_the_field_and_what_is_allowed() {
         assert!(theirs.contains(&expected), "{pointer}: {theirs:?}");
         assert!(problems(&wrong).is_err(), "{pointer}");
     }
-    // A name that nobody knows is refused, and not dropped in silence.
+    // An unknown field is refused, and not silently dropped.
     let wrong = with(good("DeletionPolicy", "wrong"), "/protect/whileused", json!({}));
     let refused = refusal(plane, &wrong).unwrap();
     let message = refused["message"].as_str().unwrap();

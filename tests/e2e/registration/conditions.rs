@@ -1,5 +1,5 @@
-//! Which requests the conditions let the API server ask about. Whatever they
-//! match is refused, because nobody answers.
+//! Which requests match the conditions of the webhooks. A matching request is refused,
+//! because no server answers.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ async fn create(api: &Api<DynamicObject>, object: Value) {
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// The entry that was asked, if a request was refused because of one.
+/// The webhook that was called, if a request was refused because of one.
 #[track_caller]
 fn asked<T>(result: kube::Result<T>) -> Option<String> {
     match result {
@@ -39,7 +39,7 @@ fn asked<T>(result: kube::Result<T>) -> Option<String> {
     }
 }
 
-/// What is asked when an object is patched.
+/// The webhook that is called when an object is patched.
 async fn patched(api: &Api<DynamicObject>, name: &str, patch: Value) -> Option<String> {
     asked(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
 }
@@ -147,7 +147,8 @@ async fn the_api_server_asks_only_about_what_matters() {
     let fewer = json!({"metadata": {"finalizers": many(3_999, |n| format!("x.dev/{n}"))}});
     assert_eq!(patched(&secrets, "finalizers", fewer).await, update);
 
-    // Subresources: what has no such metadata passes, what strips does not.
+    // Subresources: requests without such metadata pass, requests that remove finalizers
+    // don't.
     let raw = async |method: &str, path: &str, body: Value| {
         let body = serde_json::to_vec(&body).unwrap();
         let path = format!("/api/v1/namespaces/{ns}/{path}");
@@ -186,7 +187,7 @@ async fn the_api_server_asks_only_about_what_matters() {
     assert_eq!(status(json!({"status": {"phase": "Running"}})).await, None);
     assert_eq!(status(strip.clone()).await, update);
 
-    // namespaces/finalize: who changes nothing is not asked about.
+    // namespaces/finalize: a request without a change is not sent to the webhook.
     let mut namespace = plane().api().get(&format!("namespace/{ns}"), "").unwrap().unwrap();
     assert_eq!(raw("PUT", "finalize", namespace.clone()).await, None);
     namespace["spec"]["finalizers"] = json!([]);
@@ -209,7 +210,8 @@ async fn the_api_server_asks_only_about_what_matters() {
     assert_eq!(deleted("swept", dry_run).await, delete);
     assert_eq!(deleted("orphaned", DeleteParams::background()).await, delete);
 
-    // belay's own account lets go of holds, and nobody asks belay about belay.
+    // belay's own account removes holds, and requests about belay's own objects are not
+    // sent to belay.
     let kubectl = |ns: &str, account: &str| {
         let user = format!("--as={account}");
         let args = ["label", "-n", ns, "secret/held", "a=b", &user, "--as-group=system:masters"];
@@ -242,7 +244,7 @@ async fn the_mutating_entries_ask_on_updates_only_when_the_hold_goes() {
     }
     budgets.delete("gone", &DeleteParams::default()).await.unwrap();
 
-    // Under Ignore nobody would see that it was asked.
+    // Under failurePolicy Ignore a call would not be visible.
     let mut mutating = skeleton("reg-hold", &address("reg-hold"), &account("reg-hold")).mutating;
     mutating.webhooks.iter_mut().flatten().for_each(|w| w.failure_policy = Some("Fail".into()));
     let api: Api<k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration> =
@@ -264,8 +266,8 @@ async fn the_mutating_entries_ask_on_updates_only_when_the_hold_goes() {
     }
     assert_eq!(patched(&budgets, "held", strip.clone()).await, hold);
     assert_eq!(patched(&budgets, "long", strip.clone()).await, hold);
-    // Not once it is Terminating, and not when another finalizer goes: then at
-    // the most the validating entry of the neighbouring test is asked.
+    // Not once it is Terminating, and not when another finalizer is removed. Then at most
+    // the validating webhook of the neighbouring test is called.
     assert_ne!(patched(&budgets, "gone", strip.clone()).await, hold);
     assert_ne!(patched(&budgets, "free", strip).await, hold);
     it.mutating.delete(&it.name, &DeleteParams::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Helm owns the configurations, belay what it fills in.
+//! Helm owns the webhook configurations, and belay owns the fields that it fills in.
 
 use belay::cluster::registration::manifests::{WebhookConfigurations, skeleton};
 

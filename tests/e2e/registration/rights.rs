@@ -1,4 +1,4 @@
-//! The rights that `belay admin manifests` prints are enough, and no more.
+//! The rights that `belay admin manifests` prints are sufficient and minimal.
 
 use std::process::Command;
 
@@ -41,14 +41,14 @@ async fn a_replica_waits_for_its_rights_and_fills_in_with_no_others() {
     plane().apply(&manifests).unwrap();
     it.in_place(0).await;
     assert_eq!(it.resources("delete.belay.dev").await, ["widgets"]);
-    // The same manifests again change nothing of what was filled in.
+    // Applying the same manifests again changes none of the filled-in fields.
     for args in [&["apply", "-f", "-"][..], &["apply", "--server-side", "-f", "-"]] {
         plane().apply_to(args, &manifests).unwrap().success().unwrap();
         assert_eq!(it.resources("delete.belay.dev").await, ["widgets"], "{args:?}");
     }
     assert!(!it.context.metrics.encode().contains("registration_repairs_total{"));
 
-    // What it was not given.
+    // A right that it does not have.
     let config_maps: Api<ConfigMap> = Api::all(client.clone());
     config_maps.list(&ListParams::default()).await.unwrap();
     let secrets: Api<Secret> = Api::all(client.clone());
@@ -64,8 +64,8 @@ async fn a_replica_waits_for_its_rights_and_fills_in_with_no_others() {
     assert!(forbidden(read.patch("another", &PatchParams::default(), &nothing).await));
     assert!(forbidden(read.create(&PostParams::default(), &live).await));
 
-    // It tells that a configuration is missing. It may have told so before, when
-    // it was given its rights a moment before kubectl made the configurations.
+    // It reports that a webhook configuration is missing. It may have reported it before,
+    // if it got its rights before kubectl created the webhook configurations.
     let events: Api<Event> = Api::namespaced(plane().client().await.unwrap(), "belay");
     let about = ListParams::default()
         .fields("involvedObject.kind=MutatingWebhookConfiguration,involvedObject.name=reg-rights");

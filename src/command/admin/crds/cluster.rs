@@ -27,7 +27,7 @@ pub async fn update(access: &Access) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Takes them out.
+/// Deletes the CRDs.
 pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
     // Without its kinds belay holds on to everything and knows no policy.

@@ -1,6 +1,5 @@
-//! `belay admin crds`: the kinds that belay adds to an API server, and the
-//! policies that check approvals and pauses there, as YAML; or the kinds alone,
-//! in a cluster.
+//! `belay admin crds`: the CRDs of belay and the policies that check approvals and pauses
+//! in the API server, as YAML. It can also apply or delete the CRDs in a cluster.
 
 mod cluster;
 

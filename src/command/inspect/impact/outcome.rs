@@ -30,7 +30,7 @@ pub struct Outcomes<'s> {
 
 /// An object that loses something it needs.
 pub struct Broken {
-    /// Who, by the owner at the top.
+    /// The owner at the top.
     pub root: NodeId,
     /// The object with the reference: itself or a dependent.
     pub user: NodeId,
@@ -71,7 +71,7 @@ impl<'s> Outcomes<'s> {
         self.waits.extend(waits);
     }
 
-    /// The Pod for which a claim waits: one that stays, and that a node runs.
+    /// The Pod that a claim waits for: it stays and runs on a node.
     fn mounted_by(&self, claim: Node<'_>) -> Option<String> {
         if !claim.finalizers().contains(CLAIM_PROTECTION) {
             return None;

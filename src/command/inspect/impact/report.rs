@@ -384,8 +384,8 @@ fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destroyed>
     destroyed
 }
 
-/// A reason in words. Admission has one target, and tells what goes along with
-/// it; of a set each object is told by itself.
+/// The text of a reason. Admission has one target and reports the objects that are deleted
+/// as well. In a set, each object has its own report.
 fn said(verdict: &Verdict, blocker: &Blocker, targets: &[Object]) -> String {
     let object = &blocker.object;
     let is = |target: &Object| {

@@ -74,8 +74,7 @@ pub async fn run(
     report.print(output)
 }
 
-/// The time of a plan: a pause lets go of nothing, and approvals are no part of
-/// it.
+/// The time of a plan: a pause releases nothing, and approvals are not part of a plan.
 const WHENEVER: i64 = 0;
 
 fn situation<'w>(graph: &'w Graph, policies: &'w PolicySet) -> Situation<'w> {

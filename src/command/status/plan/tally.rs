@@ -119,7 +119,7 @@ mod tests {
     use crate::policy::{Policy, PolicySet};
     use crate::relations::Catalogue;
 
-    /// What a policy would do with one object: protected, held, and why not.
+    /// What a policy does with one object: protected, held, and the reason if not.
     fn told(spec: serde_json::Value, kind: (&str, &str), metadata: &str) -> (usize, usize, String) {
         let spec: DeletionPolicySpec = serde_json::from_value(spec).unwrap();
         let policy = Policy::compile("p", &spec).unwrap();

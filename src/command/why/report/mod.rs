@@ -1,4 +1,4 @@
-//! What `belay why` has found out.
+//! The report of `belay why`.
 
 #[cfg(test)]
 mod tests;
@@ -179,7 +179,7 @@ impl Report for WhyReport {
 impl WhyReport {
     pub async fn new(target: &TargetObject, snapshot: &Snapshot, verdict: &Verdict) -> Self {
         let session = &target.session;
-        // A user who may not read the Lease learns nothing about the leader.
+        // A user who may not read the Lease does not see who is the leader.
         let leader = Leader::from_lease(&session.leader().await);
         let unled = leader.state == LeaderState::Nobody;
         let terminating = Terminating::of(target, snapshot, unled).await;
@@ -248,7 +248,8 @@ impl WhyReport {
 
 impl Why {
     fn of(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
-        // With its content an approval of the target covers what goes along.
+        // An approval of the target with its content covers the objects that are deleted as
+        // well.
         let covered = if blocker.is_content { &verdict.target } else { &blocker.object };
         Self {
             blocker: BlockerReport::new(
@@ -283,7 +284,7 @@ impl CauseReport {
     }
 }
 
-/// Who has approved what a blocker says, so far.
+/// Who has approved the object of a blocker so far.
 fn given(world: &World, blocker: &Blocker) -> Vec<String> {
     consent_to(world, &blocker.object, &saying(world, blocker))
         .map_or_else(Vec::new, |consent| consent.people)
@@ -295,7 +296,7 @@ fn saying<'w>(world: &'w World, blocker: &Blocker) -> Vec<&'w Policy> {
     policies.filter(|policy| blocker.policies.contains(&policy.source)).collect()
 }
 
-/// What helps beside an approval, as a refusal says it.
+/// How to delete it without an approval, in the words of a refusal.
 fn way_out(verdict: &Verdict) -> Option<String> {
     let stands = matches!(verdict.decision, Decision::Deny | Decision::Hold);
     remedies(verdict).0.filter(|_| stands)
@@ -331,7 +332,7 @@ fn uncounted_of_hold(target: &TargetObject, world: &World) -> Vec<String> {
     found.iter().map(ToString::to_string).collect()
 }
 
-/// What it takes to have belay let go of a held object all the same.
+/// The approvals that a release of a held object requires.
 fn approval_of_hold(target: &TargetObject, world: &World, known: bool) -> Option<Approval> {
     let policies = holding_policies(world, &target.object_ref);
     let consent = consent_to(world, &target.object_ref, &policies)?;
@@ -344,8 +345,8 @@ fn approval_of_hold(target: &TargetObject, world: &World, known: bool) -> Option
     })
 }
 
-/// The policies of the object, each with what it protects against: of some
-/// ways a plain DELETE says nothing.
+/// The policies of the object, each with its protection: a plain DELETE does not show all
+/// protection.
 fn protecting(target: &TargetObject, world: &World) -> Vec<ProtectingPolicy> {
     let Some(node) = world.graph.object_of(&target.object_ref) else { return Vec::new() };
     let applied = situation(world).policies_of(ObjectFacts::of_node(node));

@@ -5,7 +5,7 @@ fn text(report: &WhyReport) -> String {
     report.text(View { screen: Screen::pipe(), all: false })
 }
 
-/// A report that says little.
+/// A short report.
 fn report() -> WhyReport {
     WhyReport {
         object: Object::default(),
@@ -49,7 +49,7 @@ fn who_asks_and_who_needs_it_have_names_of_their_own() {
     // It is the verdict of a belay that lives.
     let text = text(&report);
     assert!(text.contains("nobody leads belay: "), "{text}");
-    // What people have written into an object is nothing that a terminal obeys.
+    // Text that users write into an object can't control the terminal.
     assert!(text.contains("\nmanaged by: Helm release web [2J\n"), "{text}");
 }
 

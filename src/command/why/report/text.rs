@@ -9,7 +9,7 @@ use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
 
-/// So many refusals are told.
+/// The number of refusals in the text.
 const REFUSALS: usize = 3;
 
 /// In sentences; `all`: with nothing left out.
@@ -34,7 +34,7 @@ pub fn text(report: &WhyReport, all: bool) -> String {
     for why in &report.blockers {
         let BlockerReport { says, by, reason, .. } = &why.blocker;
         let _ = writeln!(text, "- {says}; {by} ({reason})");
-        // What one approval covers is approved once.
+        // Blockers with the same approval show it once.
         let approve = why.approval.text();
         if told.insert(approve.clone()) {
             text.push_str(&approve);
@@ -78,7 +78,7 @@ pub fn text(report: &WhyReport, all: bool) -> String {
         let _ = writeln!(text, "refused {}", without_controls(&denial.line()));
     }
     text.extend(more.map(|more| format!("refused before that: {more}\n")));
-    // What is not read for the same reason takes one line.
+    // Failed reads with the same reason take one line.
     for alike in report.not_read.chunk_by(|one, next| one.why == next.why) {
         let names: Vec<&str> = alike.iter().map(|unread| unread.resource.as_str()).collect();
         let why = alike.first().map_or("", |unread| unread.why.as_str());
