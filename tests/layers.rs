@@ -234,7 +234,7 @@ fn re_exports<'c>(code: &'c str, children: &[&'c str]) -> BTreeMap<&'c str, &'c 
 }
 
 /// The modules of this crate that the file of a module names, as paths from the root. A
-/// name that a module re-exports stands for the child that defines it.
+/// re-exported name counts as the child that defines it.
 fn named_modules<'c>(
     module: &[&'c str],
     code: &'c str,

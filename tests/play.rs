@@ -1,8 +1,8 @@
 //! `make play`: a control plane with belay in front of it, installed by its
 //! chart, in the foreground.
 //!
-//! Says `export KUBECONFIG=…` and then `ready` on a line of its own; Ctrl-C
-//! ends it, also while it starts, and leaves nothing behind.
+//! Prints `export KUBECONFIG=…` and then `ready` on a separate line. Ctrl-C ends it, also
+//! while it starts, and leaves no processes or files.
 
 #[path = "harness/mod.rs"]
 mod harness;
@@ -46,7 +46,7 @@ async fn play() -> harness::Result<()> {
     let world = tokio::select! {
         world = &mut starting => world??,
         () = &mut interrupted => {
-            // What has been started so far ends with this process.
+            // The processes that were started end with this process.
             harness::folder::remove_own();
             std::process::exit(130);
         }
@@ -70,7 +70,7 @@ async fn play() -> harness::Result<()> {
 
 fn start(program: &std::path::Path) -> harness::Result<(Chart, ControlPlane)> {
     let plane = ControlPlane::start_with(&Options { nodes: 2, ..Options::default() })?;
-    // Whoever plays writes policies of every kind.
+    // The user may write policies for every kind.
     let mut chart = Chart::prepare(&plane, program)?;
     chart.kubelet.use_production_timing();
     chart.notes = chart.deploy("install", &["--set=rbac.watchEverything=true"])?.success()?;

@@ -19,19 +19,19 @@ const TIMEOUT: &str = "--timeout=4m";
 
 /// A release of the chart.
 pub struct Chart {
-    /// What runs its Pods.
+    /// The kubelet that runs its Pods.
     pub kubelet: Kubelet,
     chart: PathBuf,
     helm: PathBuf,
     admin: PathBuf,
     folder: PathBuf,
-    /// What helm said of the installation.
+    /// The notes that helm printed after the installation.
     pub notes: String,
 }
 
 impl Chart {
-    /// A namespace that lets only what is restricted run, and the means to
-    /// install there; nothing is yet.
+    /// Creates a namespace with the `restricted` Pod Security Standard and the means to
+    /// install there. Installs nothing yet.
     pub fn prepare(plane: &ControlPlane, program: &Path) -> Result<Self> {
         let kubelet = Kubelet::start(plane)?;
         kubelet.pull(env!("CARGO_PKG_VERSION"), program);

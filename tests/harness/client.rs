@@ -45,7 +45,7 @@ pub struct Client {
 pub type Connection = StreamOwned<ClientConnection, TcpStream>;
 
 impl Client {
-    /// Trusts the CA in this file, speaks every version of TLS.
+    /// A client that trusts the CA in this file and accepts every version of TLS.
     pub fn new(address: SocketAddr, ca: &Path) -> Self {
         Self::with(address, ca, rustls::ALL_VERSIONS, None)
     }
@@ -123,7 +123,7 @@ impl Client {
         hello
     }
 
-    /// POST of a JSON body on a connection of its own.
+    /// POST of a JSON body on a new connection.
     pub fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {
         self.post_as(path, "application/json", body)
     }
@@ -143,7 +143,7 @@ impl Client {
         receive(&mut connection).unwrap()
     }
 
-    /// These bytes, then whatever comes back until the end.
+    /// Sends these bytes and returns the response up to the end of the connection.
     pub fn raw(&self, bytes: &[u8]) -> std::io::Result<Answer> {
         let mut connection = self.connect()?;
         connection.write_all(bytes)?;

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use super::Result;
 
-/// What the C library answers a program that asks for the time. The clock that
-/// only goes on, by which waiting is measured, stays as it is.
+/// Replaces the C library's answer to a program that asks for the time. The monotonic
+/// clock, which measures waits, is unchanged.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>

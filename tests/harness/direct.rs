@@ -16,8 +16,8 @@ pub fn registered_path(plane: &ControlPlane, kind: &str) -> Result<String> {
     plane.api().field(&format!("{kind}/{NAME}"), "", path)
 }
 
-/// A client that trusts what the API server trusts. It has no client
-/// certificate unless a test gives it one.
+/// A client with the same trusted CAs as the API server. It has no client certificate
+/// unless a test gives it one.
 pub fn client(plane: &ControlPlane, address: SocketAddr) -> Result<Client> {
     let object = format!("validatingwebhookconfiguration/{NAME}");
     let bundle = plane.api().field(&object, "", ".webhooks[0].clientConfig.caBundle")?;

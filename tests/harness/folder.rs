@@ -13,7 +13,7 @@ use super::Result;
 const KEPT: usize = 4;
 const KEPT_FAILED: usize = 8;
 
-/// The file that says that a test has failed.
+/// The file that marks a failed test.
 const FAILED: &str = "failed";
 
 /// The folders of this program, and the threads that have created them.
@@ -63,7 +63,7 @@ pub fn root() -> PathBuf {
     std::env::temp_dir().join(format!("belay-test-{user}"))
 }
 
-/// Removes what this program's control planes have written.
+/// Removes the folders of this program's control planes.
 pub fn remove_own() {
     let own = format!("plane-{}-", std::process::id());
     for entry in std::fs::read_dir(root()).into_iter().flatten().flatten() {
@@ -73,8 +73,8 @@ pub fn remove_own() {
     }
 }
 
-/// A failed test says where the logs of its control planes are, and they stay. Of a test
-/// that has created none, the control plane is one that tests share.
+/// A failed test prints where the logs of its control planes are, and the logs stay. A test
+/// that has created no control plane used a shared one.
 fn keep_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -18,22 +18,22 @@ use super::{ControlPlane, Link, Result, clock, ports, roles, timing};
 /// The namespace, and the name, of the installation.
 pub const NAME: &str = "belay";
 
-/// What an installation is given beside what it needs.
+/// The options of an installation.
 #[derive(Debug, Clone, Default)]
 pub struct Install {
     /// How many replicas; none: one.
     pub replicas: usize,
-    /// The values with which the chart makes its roles, as helm's `--set-json`
-    /// takes them; none: the roles are those of `belay admin manifests`.
+    /// The values with which the chart makes its roles, as helm's `--set-json` takes them.
+    /// `None`: the roles are those of `belay admin manifests`.
     pub roles: Option<Vec<String>>,
-    /// Whether belay is to be refused something: the test takes rights away, or
-    /// gives too few, or starts the API server again, which for a moment knows
-    /// nobody's. In any other test the first refusal ends the run.
+    /// Whether belay may get forbidden requests: the test removes rights, grants too few,
+    /// or restarts the API server, which does not know RBAC for a moment. In any other test
+    /// the first forbidden request ends the run.
     pub refused: bool,
     /// More arguments of `belay serve`.
     pub serve: Vec<String>,
-    /// Whether each replica has a way of its own to the API server, which a
-    /// test can break.
+    /// Whether each replica has its own connection to the API server, which a test can
+    /// break.
     pub linked: bool,
     /// Whether it has the intervals of production, and not those of tests.
     pub production_timing: bool,
@@ -50,7 +50,7 @@ pub struct Installed {
     pub kubeconfig: PathBuf,
     /// The ways of the replicas to the API server, where they have their own.
     pub links: Vec<Link>,
-    /// Who sees to it that belay is refused nothing.
+    /// Ends the run if a request of belay is forbidden.
     pub watcher: Option<Watcher>,
 }
 
@@ -136,7 +136,7 @@ impl Installed {
         self.replicas.iter().map(|belay| belay.listen).collect()
     }
 
-    /// The number of the replica that leads.
+    /// The number of the leading replica.
     pub fn leader(&self) -> Result<usize> {
         eventually("a leader", Duration::from_secs(40), || {
             let leads = |belay: &Belay| {
@@ -158,7 +158,7 @@ impl Installed {
 }
 
 impl Belay {
-    /// Waits until it says that it is ready.
+    /// Waits until it reports that it is ready.
     pub fn wait_until_ready(&mut self) -> Result<()> {
         let probes = self.probes;
         while_running(&mut self.process, Duration::from_secs(60), || {
@@ -170,7 +170,7 @@ impl Belay {
     }
 }
 
-/// What a subcommand prints.
+/// The output of a subcommand.
 pub fn print(program: &Path, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).output()?;
     if !output.status.success() {
@@ -179,8 +179,8 @@ pub fn print(program: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The API server learns of webhooks and Services a moment after they are
-/// stored; until then it asks nobody.
+/// The API server uses webhooks and Services a moment after they are stored. Until then it
+/// calls no webhook.
 pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
     let probe = |label: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "belay-probe",
@@ -207,7 +207,7 @@ pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
     delete_the_probe(plane)
 }
 
-/// What is protected is deleted with an approval.
+/// A protected object is deleted with an approval.
 fn delete_the_probe(plane: &ControlPlane) -> Result<()> {
     let (api, object) = (plane.api(), "configmap/belay-probe");
     let uid = api.field(object, "default", ".metadata.uid")?;

@@ -9,7 +9,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::Result;
 
-/// What a command printed and how it ended.
+/// The output of a command and its exit status.
 #[derive(Debug, Clone, Default)]
 pub struct Output {
     pub stdout: String,
@@ -48,7 +48,7 @@ pub fn run(
     args: &[&str],
     input: Option<&str>,
 ) -> Result<Output> {
-    // Caches and preferences of whoever runs the tests stay out of them.
+    // The caches and preferences of the developer are not used.
     let home = kubeconfig.parent().unwrap_or(kubeconfig);
     let mut child = Command::new(program)
         .args(args)
@@ -73,7 +73,7 @@ pub fn run(
     Ok(Output { stdout: text(&stdout), stderr: text(&stderr), code })
 }
 
-/// Tells `make test` the CPU time of a child. It can be read between the child's end
+/// Reports the CPU time of a child to `make test`. It can be read between the child's end
 /// and the call that waits for it.
 fn record_cpu(program: &Path, child: &Child) -> Result<()> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);

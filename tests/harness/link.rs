@@ -23,15 +23,14 @@ struct Shared {
 #[derive(Default)]
 struct State {
     delay: Duration,
-    /// Connections that were begun before this one carry nothing to the
-    /// replica, and nobody closes them.
+    /// Connections before this one carry nothing to the replica and stay open.
     frozen: usize,
     begun: usize,
     open: Vec<TcpStream>,
 }
 
 impl Link {
-    /// Listens, and carries what comes to the API server and back.
+    /// Listens, and forwards connections to the API server.
     pub fn to(server: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let link = Self { address: listener.local_addr()?, shared: Arc::default() };
@@ -59,9 +58,8 @@ impl Link {
         }
     }
 
-    /// What the API server says on connections that are open now arrives no
-    /// more, until they are cut; new ones work. So is a network that has lost
-    /// a flow and tells nobody.
+    /// Drops the API server's answers on the open connections until they are cut. New
+    /// connections work. This is a network that has lost a flow without a reset.
     pub fn freeze(&self) {
         let mut state = self.state();
         state.frozen = state.begun;
@@ -73,7 +71,7 @@ impl Link {
         self.shared.thawed.notify_all();
     }
 
-    /// Each piece that the API server says waits this long.
+    /// Delays each piece of data from the API server.
     pub fn slow(&self, delay: Duration) {
         self.state().delay = delay;
     }

@@ -30,16 +30,15 @@ struct Shared {
     kept: ConfigMap,
     ends: AtomicBool,
     answered: AtomicUsize,
-    /// Whether a client has met with what should not be.
+    /// Whether a client has received a wrong answer.
     failed: AtomicBool,
-    /// Taken to read for each request, and to write while connections are
-    /// ended: no request is under way on one of them then.
+    /// Locked for reading by each request, and for writing while connections are closed, so
+    /// that no request is in progress on one of them.
     asking: RwLock<()>,
 }
 
 impl Load {
-    /// Begins, in a namespace where the ConfigMap `kept` becomes what is asked
-    /// about.
+    /// Starts, in a namespace with the ConfigMap `kept` for the requests.
     pub fn start(plane: &ControlPlane, namespace: &str) -> Result<Self> {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let runtime = Runtime::new()?;
@@ -63,7 +62,7 @@ impl Load {
         Ok(Self { shared, runtime, clients })
     }
 
-    /// Whether a client has given up; it says why in the end.
+    /// Whether a client has stopped after an error. The error is returned at the end.
     pub fn has_failed(&self) -> bool {
         self.shared.failed.load(Ordering::Relaxed)
     }
@@ -87,8 +86,7 @@ impl Load {
         act()
     }
 
-    /// Ends it and says how many answers there were, or the first that was not
-    /// as it should be.
+    /// Ends it and returns the number of answers, or the first wrong one.
     pub fn end(self) -> Result<usize> {
         self.shared.ends.store(true, Ordering::Relaxed);
         for client in self.clients {
@@ -113,8 +111,8 @@ impl Shared {
         new.metadata.generate_name = Some("new-".to_owned());
         while !self.ends.load(Ordering::Relaxed) {
             let _asking = self.asking.read().await;
-            // The mutating one is asked under Ignore: a failure shows in what
-            // it has not done.
+            // The mutating webhook has failurePolicy Ignore: a failure shows in the missing
+            // hold.
             let made = self.configmaps.create(&dry, &new).await.map_err(|e| e.to_string())?;
             if made.metadata.finalizers.iter().flatten().all(|f| f != "belay.dev/hold") {
                 return Err("an object was made without the hold".to_owned());

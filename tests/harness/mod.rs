@@ -53,5 +53,5 @@ pub use shared::{Shared, lock};
 pub use timing::{intervals, is_long};
 pub use wait::{eventually, pause, pause_async};
 
-/// What a harness function fails with: a sentence. Tests unwrap it.
+/// The error of a harness function: a sentence. Tests unwrap it.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

@@ -23,20 +23,20 @@ use super::wait::{eventually, while_running};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// What kind of control plane to start.
+/// The options of a control plane.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Nodes that kwok plays; with any, a scheduler runs too.
     pub nodes: usize,
-    /// Whether each controller uses a service account of its own.
+    /// Whether each controller uses its own service account.
     pub service_account_credentials: bool,
     /// Whether kube-controller-manager runs.
     pub controllers: bool,
-    /// Whether the audit log has what was asked and answered, and the watches
-    /// of service accounts, so that it tells the whole story.
+    /// Whether the audit log contains requests, responses, and the watches of service
+    /// accounts, so that it is complete.
     pub audit_bodies: bool,
-    /// Whether the API server streams lists to those who watch. One of
-    /// Kubernetes 1.33, the oldest that belay is for, does not.
+    /// Whether the API server streams lists to watches. Kubernetes 1.33, the oldest version
+    /// that belay supports, does not.
     pub streams_lists: bool,
 }
 
@@ -54,8 +54,7 @@ impl Default for Options {
 
 /// A running control plane. Everything in it ends with it.
 pub struct ControlPlane {
-    // In the order in which they are stopped: the API server hangs on its way
-    // out when etcd is gone first.
+    // In the order in which they are stopped: the API server hangs when etcd stops first.
     pub kwok: Option<Process>,
     pub scheduler: Option<Process>,
     pub controller_manager: Option<Process>,
@@ -79,7 +78,7 @@ impl ControlPlane {
 
     /// A control plane to measure.
     pub fn start_with(options: &Options) -> Result<Self> {
-        // Ports are free when they are chosen; somebody else may be quicker.
+        // The ports are free when they are chosen, but another process may take them.
         match Self::try_start(options) {
             Err(error) if error.to_string().contains("address already in use") => {
                 Self::try_start(options)
@@ -177,8 +176,8 @@ impl ControlPlane {
         let kubeconfig =
             self.write_kubeconfig("system:kube-controller-manager", None)?.display().to_string();
         if !options.service_account_credentials {
-            // Its own roles let it make tokens for its controllers and little
-            // else; whoever runs it so grants it what they all need.
+            // Its own roles let it create tokens for its controllers and little else. In
+            // this mode it needs the rights of all its controllers.
             let bind =
                 ["create", "clusterrolebinding", "controllers", "--clusterrole=cluster-admin"];
             let user = ["--user=system:kube-controller-manager"];
@@ -199,8 +198,8 @@ impl ControlPlane {
             "--bind-address=127.0.0.1".to_owned(),
             "--leader-elect=false".to_owned(),
             "--enable-hostpath-provisioner=true".to_owned(),
-            // A machine that is busy makes a node silent that nobody has lost,
-            // and what ran on it is never Ready again.
+            // On a busy machine a node may appear lost although it is not, and its Pods
+            // never become Ready again.
             "--node-monitor-grace-period=15m".to_owned(),
             "--kube-api-qps=500".to_owned(),
             "--kube-api-burst=1000".to_owned(),
@@ -242,7 +241,7 @@ impl ControlPlane {
         self.kwok = Some(Process::start("kwok", &self.binaries.join("kwok"), &args, &self.logs())?);
         for number in 0..nodes {
             let name = format!("node-{number}");
-            // A kubelet labels its node so; what spreads Pods goes by it.
+            // A kubelet sets this label on its node, and Pod spreading uses it.
             let labels = json!({"kubernetes.io/hostname": name});
             self.apply(&object("v1", "Node", &name).with_labels(labels))?;
         }
@@ -284,7 +283,7 @@ impl ControlPlane {
         self.folder.join("logs")
     }
 
-    /// A folder of this control plane's own, for what a test writes.
+    /// A folder of this control plane for the files of a test.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -309,7 +308,7 @@ impl ControlPlane {
         kubectl::run(&self.binaries.join("kubectl"), &self.admin, args, None)
     }
 
-    /// kubectl as somebody else, whose kubeconfig `user` made.
+    /// kubectl as another user, with a kubeconfig from `user`.
     pub fn kubectl_as(&self, kubeconfig: &Path, args: &[&str]) -> Result<Output> {
         kubectl::run(&self.binaries.join("kubectl"), kubeconfig, args, None)
     }
@@ -337,8 +336,8 @@ impl ControlPlane {
         self.kubectl_with(None, args, manifest)
     }
 
-    /// kubectl with a manifest on its standard input, as the administrator or
-    /// as somebody whose kubeconfig `user` made.
+    /// kubectl with a manifest on its standard input, as the administrator or as a user
+    /// with a kubeconfig from `user`.
     pub fn kubectl_with(
         &self,
         kubeconfig: Option<&Path>,
@@ -381,13 +380,13 @@ impl ControlPlane {
         self.api.create(&object("v1", "Namespace", name), "")?.success().map(drop)
     }
 
-    /// A user with a client certificate: the kubeconfig. RBAC gives it nothing
-    /// but what a test binds to it.
+    /// The kubeconfig of a new user with a client certificate. RBAC grants it only what a
+    /// test binds to it.
     pub fn user(&self, name: &str, group: Option<&str>) -> Result<PathBuf> {
         self.write_kubeconfig(name, group)
     }
 
-    /// The kubeconfig of a service account, with a token of its own.
+    /// The kubeconfig of a service account, with its own token.
     pub fn account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
         let token = self.api.token(namespace, name)?;
         let path = self.folder.join(format!("{namespace}-{name}.kubeconfig"));
@@ -395,13 +394,13 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// Where the API server is, for whoever has a token.
+    /// The address of the API server, for a client with a token.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint { server: self.server.clone(), ca: self.pki.ca() }
     }
 
-    /// A way to the API server that a test can break, and a copy of somebody's
-    /// kubeconfig that goes there by it.
+    /// A proxy to the API server that a test can break, and a copy of a kubeconfig that
+    /// uses the proxy.
     pub fn link(&self, kubeconfig: &Path, name: &str) -> Result<(Link, PathBuf)> {
         let link = Link::to(self.address()?)?;
         let server = format!("https://{}", link.address());
@@ -411,7 +410,7 @@ impl ControlPlane {
         Ok((link, path))
     }
 
-    /// Makes a Service and sends what the API server sends to it to `backends`.
+    /// Creates a Service and forwards the API server's connections to `backends`.
     pub fn service(&self, namespace: &str, name: &str, backends: &[SocketAddr]) -> Result<()> {
         let spec = json!({"spec": {"ports": [{"port": 443, "targetPort": 8443}]}});
         self.apply(&object("v1", "Service", name).with_namespace(namespace).with(spec))?;
@@ -450,7 +449,7 @@ fn kubeconfig(server: &str, ca: &Path, user: &Value, namespace: Option<&str>) ->
     })
 }
 
-/// Where the API server is, and who signs for it.
+/// The address of the API server and its CA.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     server: String,
@@ -458,20 +457,20 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The kubeconfig of whoever has the token.
+    /// A kubeconfig with this token.
     pub fn kubeconfig(&self, token: &str, namespace: &str) -> String {
         let user = json!({"token": token});
         kubeconfig(&self.server, &self.ca, &user, Some(namespace)).to_string()
     }
 }
 
-/// Metadata carries the annotations of webhooks and no bodies. What belay
-/// itself reads is there too: it shows which of its rights it uses.
+/// Metadata contains the annotations of webhooks and no bodies. belay's own reads are
+/// logged too, because they show which of its rights it uses.
 const AUDIT: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
      rules:\n- level: Metadata\n  userGroups: [\"system:serviceaccounts:belay\"]\n- level: None\n  verbs: [get, list, watch]\n- level: Metadata\n";
 
-/// Every write with its bodies, but for those that tell no story, and when
-/// watches of service accounts begin and end.
+/// Every write with its bodies, except irrelevant ones, and the begin and end of the
+/// watches of service accounts.
 const AUDIT_BODIES: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\n\
      omitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n\
      - level: Metadata\n  verbs: [watch]\n  userGroups: [\"system:serviceaccounts:belay\"]\n\
@@ -530,7 +529,7 @@ fn api_server_args(
         path("proxy-client-key-file", &front_proxy.key),
         path("audit-policy-file", &audit),
         path("audit-log-path", &folder.join("logs/audit.log")),
-        // In MiB; it is never put aside while somebody reads it.
+        // In MiB; the log is never rotated while a test reads it.
         "--audit-log-maxsize=1000000".to_owned(),
         path("egress-selector-config-file", &egress),
         // Tests are many small clients at once.
@@ -539,8 +538,8 @@ fn api_server_args(
     ])
 }
 
-/// The folder of the control plane's programs; builds them when needed, which
-/// says on standard error what it is doing.
+/// The folder of the control plane's programs. Builds them if needed, and reports the
+/// progress on standard error.
 pub fn binaries() -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/controlplane/build");
     let output = Command::new(&script).stderr(std::process::Stdio::inherit()).output()?;

@@ -1,4 +1,4 @@
-//! Policies of one test. What fails here fails the test.
+//! Policies of one test. An error here fails the test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,8 +10,8 @@ use super::ControlPlane;
 use super::api::has_condition;
 use super::manifest::deletion_policy;
 
-/// Applies a policy and waits until the API server asks belay about what it
-/// protects.
+/// Applies a policy and waits until the API server sends requests about the protected
+/// objects to belay.
 pub fn apply(plane: &ControlPlane, name: &str, spec: Value) {
     plane.apply(&deletion_policy(name, spec)).unwrap();
     in_force(plane, name);

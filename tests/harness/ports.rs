@@ -13,8 +13,7 @@ use super::{Result, folder};
 /// Below the ports of outgoing connections, which could take one before its server does.
 const PORTS: Range<u16> = 10_000..30_000;
 
-/// Ports on which nothing listens, and that no other test program takes while this one
-/// runs.
+/// Free ports that no other test program takes while this one runs.
 pub fn free<const N: usize>() -> Result<[u16; N]> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());

@@ -12,11 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::Result;
 use super::wait::eventually;
 
-/// Runs its arguments as a child, says the child's pid, and kills it when
-/// standard input ends. The test program holds the other end of that pipe and
-/// never writes to it: when the program is gone, by a return, a panic or
-/// SIGKILL, the kernel closes the pipe. `make test` asks for the CPU time that each
-/// child has used: a file that is empty while the child runs.
+/// Runs its arguments as a child, prints the child's pid, and kills it when standard input
+/// ends. The test program holds the other end of that pipe and never writes to it: when the
+/// program ends, by a return, a panic or SIGKILL, the kernel closes the pipe. `make test`
+/// reads the CPU time of each child from a file that is empty while the child runs.
 const TETHER: &str = r#"
     exec 4>&1 1>&2 3<&0
     usage=${BELAY_TEST_CPU:+"$BELAY_TEST_CPU/${0##*/}.$$"}
@@ -53,7 +52,7 @@ struct Running {
 }
 
 impl Process {
-    /// Starts it; its output goes to `<logs>/<name>.log`.
+    /// Starts it. Its output goes to `<logs>/<name>.log`.
     pub fn start(name: &str, program: &Path, args: &[String], logs: &Path) -> Result<Self> {
         Self::start_with_env(name, program, args, &[], logs)
     }
@@ -84,7 +83,7 @@ impl Process {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let (pid_reader, pid_writer) = std::io::pipe()?;
         let mut command = Command::new("sh");
-        // The shell says the pid on its standard output; the child's own goes
+        // The shell prints the pid to its standard output. The child's standard output goes
         // to the log with its standard error.
         command
             .arg("-c")
@@ -138,7 +137,7 @@ impl Process {
         Ok(kill_process(running.pid, signal)?)
     }
 
-    /// Waits until it has ended by itself and says its exit code.
+    /// Waits until it has exited and returns its exit code.
     pub fn wait_for_exit(&mut self, limit: Duration) -> Result<i32> {
         let name = self.name.clone();
         let running = self.running.as_mut().ok_or("it does not run")?;
@@ -149,7 +148,7 @@ impl Process {
         Ok(status.code().unwrap_or(-1))
     }
 
-    /// What it has written so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::Result;
 use super::shared::lock;
 
-/// What is wrong with the network between the API server and its webhooks.
+/// A fault of the network between the API server and its webhooks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
@@ -60,7 +60,7 @@ impl EgressProxy {
         lock(&self.0.routes).insert(address.to_owned(), backends.to_vec());
     }
 
-    /// Changes what is wrong, for new connections and for open ones.
+    /// Sets the fault for new and open connections.
     pub fn set_fault(&self, fault: Fault) {
         *lock(&self.0.fault) = fault;
         if fault == Fault::Cut {
@@ -133,8 +133,8 @@ impl EgressProxy {
                 }
             }
             let _ = to_server.shutdown(Shutdown::Both);
-            // Whatever the API server still sends has nowhere to go; that it
-            // closes its side is how one knows that it has seen the end.
+            // Discards the remaining data of the API server. When it closes its side, it
+            // has seen the end.
             while let Ok(1..) = from_client.read(&mut buffer) {}
             proxy.0.live.fetch_sub(1, Ordering::AcqRel);
         });

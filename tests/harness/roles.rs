@@ -10,9 +10,8 @@ use super::install::NAME;
 use super::shared::lock;
 use super::{ControlPlane, Result, eventually};
 
-/// The API groups of the kinds that tests make and policies are about.
-/// Whoever makes one of another group names it here, as a user of the chart
-/// does in `rbac.watchAlso`.
+/// The API groups of the kinds in tests and policies. A test that uses a kind of another
+/// group adds it here, as a user of the chart does in `rbac.watchAlso`.
 const GROUPS: [&str; 10] = [
     "h07.example.com",
     "h15.example.com",
@@ -39,7 +38,8 @@ const KINDS: [&str; 9] = [
     "secrets",
 ];
 
-/// The chart's value for what belay may read and hold beside the chart's list.
+/// The chart's value for the kinds that belay may read and hold in addition to the chart's
+/// list.
 pub fn also() -> String {
     let groups = GROUPS.map(|group| format!("\"{group}/*\"")).join(",");
     let kinds = KINDS.map(|kind| format!("\"{kind}\"")).join(",");
@@ -55,8 +55,8 @@ pub fn left_out(manifests: &str) -> String {
     kept.collect::<Vec<_>>().join("---\n")
 }
 
-/// The roles and bindings of the chart with these values. Most planes have the same ones,
-/// and helm takes a second of a core.
+/// The roles and bindings of the chart with these values. They are cached, because most
+/// control planes use the same ones and helm takes a second of a core.
 fn template(plane: &ControlPlane, values: &[String]) -> Result<String> {
     static KNOWN: Mutex<BTreeMap<Vec<String>, String>> = Mutex::new(BTreeMap::new());
     let mut known = lock(&KNOWN);
@@ -82,8 +82,8 @@ pub fn of_chart(plane: &ControlPlane, values: &[String]) -> Result<()> {
     if plane.controller_manager.is_some() {
         return Ok(());
     }
-    // Nobody sums the parts of the aggregated ClusterRole up here; whoever is
-    // bound to the part has the same rights.
+    // No controller aggregates ClusterRoles here. A binding to the part grants the same
+    // rights.
     let part = format!("{NAME}-kinds");
     let (role, account) =
         (format!("--clusterrole={part}"), format!("--serviceaccount={NAME}:{NAME}"));

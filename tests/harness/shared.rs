@@ -1,4 +1,4 @@
-//! What several tests use, as long as one of them does.
+//! A value that several tests share while one of them uses it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Result;
 
-/// Ends with the last test that uses it: a control plane takes an eighth of a core
-/// when it is idle.
+/// It is dropped with the last test that uses it: an idle control plane takes an eighth of
+/// a core.
 pub struct Shared<T>(Mutex<Weak<T>>);
 
 impl<T> Shared<T> {
@@ -16,7 +16,7 @@ impl<T> Shared<T> {
         Self(Mutex::new(Weak::new()))
     }
 
-    /// What other tests use at the moment, or a new one.
+    /// The current shared value, or a new one.
     pub fn get(&self, start: impl FnOnce() -> Result<T>) -> Arc<T> {
         let mut current = lock(&self.0);
         current.upgrade().unwrap_or_else(|| {

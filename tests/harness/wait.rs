@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::Result;
 use super::process::Process;
 
-/// Tries `attempt` until it succeeds or `limit` has passed; then the last
-/// error is the result, under the name of what was waited for. The longer it waits,
-/// the longer the pauses: some attempts start a kubectl, which takes 100 ms of a core.
+/// Tries `attempt` until it succeeds or `limit` has passed. Then the result is the last
+/// error with the name of the awaited condition. The pauses grow with time, because some
+/// attempts start a kubectl, which takes 100 ms of a core.
 pub fn eventually<T>(
     what: &str,
     limit: Duration,
@@ -30,8 +30,8 @@ pub fn eventually<T>(
     }
 }
 
-/// Lets time pass between two steps of a test, or while nothing may happen. What waits
-/// for a condition is [`eventually`].
+/// Pauses between two steps of a test, or while nothing may happen. Use [`eventually`] to
+/// wait for a condition.
 pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
@@ -41,8 +41,8 @@ pub async fn pause_async(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Waits for what a process does, and no longer than the process lives: one
-/// that ends while it starts says why in its log, and that is the error.
+/// Waits for a condition while a process runs. If the process ends during its start, the
+/// error contains its log.
 pub fn while_running(
     process: &mut Process,
     limit: Duration,

@@ -8,13 +8,13 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A test that needs a tool which this machine has not says so and is over;
-/// `make test` installs it where it may.
+/// A test that needs a missing tool prints the tool and ends. `make test` installs the
+/// tools where it may.
 fn something_is_missing() -> bool {
     let missing = if Command::new("buildah").arg("--version").output().is_err() {
         Some("buildah is not installed")
     } else {
-        // It mounts what it has built, and the program runs in another root.
+        // It mounts the image and runs the program in another root.
         (!rustix::process::geteuid().is_root()).then_some("only root may mount and chroot")
     };
     if let Some(what) = missing {
@@ -46,8 +46,8 @@ impl Store {
             .env("STORAGE_DRIVER", "vfs")
             .env("BUILDAH_ISOLATION", "chroot")
             .env("BUILDER", "buildah")
-            // The whole release build takes minutes; what is asked here does
-            // not depend on how much the program was optimised.
+            // A release build takes minutes, and the optimisation does not change the
+            // result of this test.
             .env("PROFILE", "dev")
             // Set by `make test`; with it cargo would build everything again.
             .env_remove("RUSTC_BOOTSTRAP")
@@ -61,8 +61,8 @@ impl Store {
     }
 }
 
-/// What `image/build` says if what it calls only says what it was asked, and a
-/// release has so many bytes.
+/// The output of `image/build` with stubs that only print their arguments, and with a
+/// release of this size.
 fn pretended(folder: &Path, status: &str, profile: &str, bytes: u64) -> Output {
     use std::os::unix::fs::PermissionsExt as _;
     let status = format!("case $1 in rev-parse) echo abc ;; status) printf '{status}' ;; esac");
@@ -102,8 +102,8 @@ fn an_image_of_what_nobody_has_committed_says_so() {
     assert!(dirty.contains("REVISION=abc-dirty --tag"), "{dirty}");
 }
 
-/// The size that is promised is that of a release. The whole release takes
-/// minutes to build, so every `make image` looks at it, and here it is seen to.
+/// The maximum size applies to a release. A release takes minutes to build, so `make image`
+/// checks its size, and this test checks that it does.
 #[test]
 fn no_image_is_made_of_a_release_that_has_grown_too_large() {
     for (profile, bytes, made) in
@@ -146,7 +146,7 @@ fn the_image_is_one_static_program_that_runs_from_an_empty_root() {
     }
     assert_eq!(files, ["belay"], "the image has more in it than the program");
 
-    // Nobody's account, and a root with nothing else in it.
+    // An account without a name, and a root with no other files.
     let here = mounted.display().to_string();
     let chroot = |args: &[&str]| {
         let all = [&["--userspec=65532:65532", &here, "/belay"], args].concat();

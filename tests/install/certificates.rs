@@ -7,8 +7,8 @@ use crate::harness::{Chart, ControlPlane, Result, eventually};
 use crate::shop::{LIMIT, Shop, policies_in_force};
 use crate::{plane, program};
 
-/// A certificate for the Service, as somebody else would make it: the options
-/// of `kubectl create secret` for its files.
+/// A certificate for the Service from another CA: the options of `kubectl create secret`
+/// for its files.
 fn made(plane: &ControlPlane, name: &str, days: u32) -> Vec<String> {
     let folder = plane.folder().join(name);
     let status = Command::new(program())
@@ -31,8 +31,8 @@ fn secret(plane: &ControlPlane, name: &str, files: &[String]) -> String {
     plane.kubectl(&args).unwrap().success().unwrap()
 }
 
-/// What every entry of the configurations trusts; the two are written one
-/// after the other.
+/// The CA bundle of every webhook. The two webhook configurations are written one after the
+/// other.
 fn trusted(plane: &ControlPlane) -> Result<String> {
     let trusted = |kind| plane.api().fields(kind, "", "", ".webhooks[*].clientConfig.caBundle");
     let (validating, mutating) = ("validatingwebhookconfiguration", "mutatingwebhookconfiguration");
@@ -49,8 +49,8 @@ fn stored(plane: &ControlPlane, name: &str) -> String {
     plane.api().field(&format!("secret/{name}"), "belay", ".data.ca\\.crt").unwrap()
 }
 
-/// Until when the certificate is good that the leader says it serves, once that
-/// is the end of its authority: each pair was made with its own.
+/// The expiry of the certificate that the leader serves, if it equals the expiry of its CA:
+/// each certificate is created with its own CA.
 fn served_until(plane: &ControlPlane) -> String {
     eventually("the end of the certificate that is served", LIMIT, || {
         let said = run(program(), plane.kubeconfig(), &["status", "-o", "json"], None)?;
@@ -84,7 +84,7 @@ fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
     let first = eventually("one authority", LIMIT, || trusted(&plane)).unwrap();
     assert_eq!(first, stored(&plane, "corporate"));
     let until = served_until(&plane);
-    // belay makes none of its own beside it.
+    // belay creates no certificate of its own.
     assert_eq!(plane.api().get("secret/belay-tls", "belay").unwrap(), None);
 
     plane.apply(&secret(&plane, "corporate", &made(&plane, "second", 60))).unwrap();
@@ -110,8 +110,8 @@ fn a_certificate_of_cert_managers_is_waited_for_and_served() {
         plane.define_kind("cert-manager.io", kind, plural).unwrap();
     }
     let chart = Chart::prepare(&plane, program()).unwrap();
-    // The stand-in: what the Certificate asks for is made under the name that
-    // it gives, while helm waits for Pods that wait for it.
+    // A stand-in for cert-manager: it creates the Secret that the Certificate names, while
+    // helm waits for Pods that wait for it.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let name = eventually("the Certificate", LIMIT, || {

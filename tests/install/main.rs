@@ -1,7 +1,7 @@
 //! belay as its chart installs it, with the real helm, in front of the real
 //! control plane: installed, upgraded under load, uninstalled.
 //!
-//! Each test has a control plane of its own: there is one belay in a cluster.
+//! Each test has its own control plane, because a cluster has one belay.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What each profile does, seen from outside.
+//! The behaviour of each profile, as users see it.
 
 use crate::harness::audit::forbidden;
 use crate::harness::{Chart, ControlPlane, Options};
@@ -18,7 +18,7 @@ fn observe_refuses_nothing_but_what_is_labelled_and_says_what_it_would_have() {
     let delete = ["delete", "pvc", "data-db-0", "--dry-run=server"];
     shop.kubectl(&delete);
     shop.holds("pvc/data-db-0", false);
-    // What would have been refused stands in the log and the metrics.
+    // The log and the metrics contain the denials that action Deny would cause.
     shop.kubectl(&["delete", "namespace", &shop.ns, "--dry-run=server"]);
     let replica = &chart.kubelet.replicas()[0];
     let metrics = replica.metrics().unwrap();

@@ -1,5 +1,4 @@
-//! The hold under another name: as a version before wrote it, or a finalizer
-//! that somebody ran at home.
+//! The hold under another name: the name of a previous version, or a finalizer of the user.
 
 use serde_json::{Value, json};
 
@@ -27,8 +26,8 @@ fn finalizers(shop: &Shop<'_>, object: &str) -> String {
 fn s29_a_changed_finalizer_name_migrates() {
     let plane = plane();
     let shop = Shop::open(&plane);
-    // As the version before has left them: a claim that others guard as well,
-    // one that only belay does, and one that is on its way out.
+    // The objects as the previous version left them: a claim with other finalizers, a claim
+    // with only belay's hold, and a Terminating claim.
     let put_on = |object: &str, path: &str, value: Value| {
         let path = format!("/metadata/finalizers{path}");
         plane.patch(object, &shop.ns, &json!([{"op": "add", "path": path, "value": value}]));
@@ -53,8 +52,8 @@ fn s29_a_changed_finalizer_name_migrates() {
         |event: &&Value| event["verb"] == "patch" && event["objectRef"]["name"] == "settings";
     assert_eq!(events(&plane).iter().filter(written).count(), 1);
 
-    // No finalizer comes to what is Terminating: the former one is the hold
-    // there, which nobody takes off by hand and belay does when it may.
+    // A Terminating object gets no new finalizers. The former name is its hold: belay
+    // refuses its removal by hand, and removes it when the object is released.
     assert_eq!(finalizers(&shop, "secret/password"), FORMER);
     let strip = r#"{"metadata":{"finalizers":null}}"#;
     let refused = ["patch", "secret", "password", "--type=merge", "-p", strip];
@@ -62,11 +61,11 @@ fn s29_a_changed_finalizer_name_migrates() {
     shop.kubectl(&["delete", "deployment", "web"]);
     plane.api().wait_gone(("secret/password", &shop.ns), LIMIT).unwrap();
 
-    // A replica that has not heard of the name puts its own beside it.
+    // A replica without the new name adds its own beside it.
     settings(&shop, "both", &[FORMER, "belay.dev/hold"]);
     renamed("configmap/both", "belay.dev/hold");
 
-    // What nobody has renamed yet is taken off all the same.
+    // A hold that was not renamed yet is removed as well.
     let scale = ["scale", "deployment", RELEASE, "-n", RELEASE, "--replicas=0"];
     plane.kubectl(&scale).unwrap().success().unwrap();
     chart.wait_for(0).unwrap();

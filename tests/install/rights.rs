@@ -1,6 +1,5 @@
-//! What belay's account may do, held against what it did: the API server's
-//! audit log is the witness. It has every right that it needs, and needs every
-//! one that it has.
+//! Compares the rights of belay's account with the requests in the API server's audit log.
+//! The account has every right that it needs, and needs every right that it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,23 +19,22 @@ type Right = (String, String, String);
 /// A kind, by group and plural name.
 type Kind = (String, String);
 
-/// How long anything may take: a safety limit. What has expired is taken away
-/// once a minute.
+/// The limit for every wait. Expired approvals are deleted once a minute.
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// The rights that no request shows. The API server asks its authorizer for
-/// `approve-deletion` when belay makes an approval of its own, for an exemption:
-/// without it that approval is refused. The verb is part of no request.
+/// `approve-deletion` when belay creates an approval for an exemption. Without the right
+/// that approval is refused. The verb is part of no request.
 const ASKED_FOR_BY_THE_CHECK: [(&str, &str, &str); 1] = [("*", "*", "approve-deletion")];
 
-/// What it may do anywhere, and what in its own namespace.
+/// The rights in the whole cluster, and those in its own namespace.
 const EVERYWHERE: (&str, &str) = ("clusterrolebindings", "clusterroles");
 const AT_HOME: (&str, &str) = ("rolebindings", "roles");
 
 /// The objects of which each may be held.
 const OBJECTS: &str = include_str!("rights/objects.yaml");
 
-/// What the account has done.
+/// The requests of the account.
 fn used(plane: &ControlPlane) -> BTreeSet<Right> {
     let mut events = events(plane);
     events.retain(|event| event["user"]["username"] == ACCOUNT);
@@ -53,7 +51,7 @@ fn used(plane: &ControlPlane) -> BTreeSet<Right> {
     events.iter().map(right).collect()
 }
 
-/// The rights that its bindings give it, as they stand in the roles.
+/// The rights that its bindings grant, as the roles contain them.
 fn granted(plane: &ControlPlane, by: (&str, &str)) -> BTreeSet<Right> {
     let get = |kind: &str| plane.api().list(kind, "", "").unwrap();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -95,8 +93,8 @@ fn served(plane: &ControlPlane) -> BTreeMap<Kind, bool> {
     served
 }
 
-/// The same rights for kinds that are served, one by one where a rule says all
-/// of a group.
+/// The same rights for served kinds, one for each kind where a rule contains all of a
+/// group.
 fn of_served(rights: BTreeSet<Right>, served: &BTreeMap<Kind, bool>) -> BTreeSet<Right> {
     let mut one_by_one = BTreeSet::new();
     for (group, resource, verb) in rights {
@@ -117,11 +115,10 @@ fn kinds(rights: &BTreeSet<Right>, verb: &str) -> BTreeSet<Kind> {
     with.map(|(group, resource, _)| (group.clone(), resource.clone())).collect()
 }
 
-/// What it reads of each kind and writes to its objects, and all that it keeps
-/// and tells beside that.
+/// Its reads of each kind, its writes to objects, and all its own records.
 #[test]
 fn every_right_of_its_roles_is_used_and_none_is_missing() {
-    // One that streams lists shows no list where a watch begins.
+    // An API server that streams lists logs no list at the start of a watch.
     let options = Options { nodes: 2, streams_lists: false, ..Options::default() };
     let plane = ControlPlane::start_with(&options).unwrap();
     let families = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/belay/files/relations");
@@ -155,7 +152,7 @@ fn every_right_of_its_roles_is_used_and_none_is_missing() {
         .map(|(group, resource, verb)| (group.into(), resource.into(), verb.into()))
         .into();
     eventually("every right is used", LIMIT, || {
-        // The same denial once more changes the Event that is there.
+        // A second denial updates the existing Event.
         is_denied(&plane, &ns)?;
         let used = used(&plane);
         let idle: BTreeSet<Right> = all.difference(&used).cloned().collect();
@@ -165,8 +162,8 @@ fn every_right_of_its_roles_is_used_and_none_is_missing() {
     assert_eq!(forbidden(&plane), Vec::<String>::new());
 }
 
-/// Defines what the roles name of groups that nobody has: the kinds of other
-/// people's operators. What is missing of Kubernetes' own groups stays so.
+/// Creates CRDs for the kinds in the roles that are not served: the kinds of third-party
+/// operators. Missing kinds of Kubernetes stay missing.
 fn define_what_is_not_served(plane: &ControlPlane) {
     let served = served(plane);
     let groups: BTreeSet<&String> = served.keys().map(|(group, _)| group).collect();
@@ -179,8 +176,8 @@ fn define_what_is_not_served(plane: &ControlPlane) {
     }
 }
 
-/// Has every kind watched, and one object of each that may be held: what was
-/// there before its policy gets the hold late. Says which kinds these are.
+/// Has every kind watched, and one object of each kind held: an object from before its
+/// policy gets the hold late. Returns these kinds.
 fn hold_one_of_each(plane: &ControlPlane, ns: &str, rights: &BTreeSet<Right>) -> Vec<String> {
     let create = ["create", "-n", ns, "-f", "-"];
     plane.apply_to(&create, OBJECTS).unwrap().success().unwrap();
@@ -195,7 +192,7 @@ fn hold_one_of_each(plane: &ControlPlane, ns: &str, rights: &BTreeSet<Right>) ->
     let targets: Vec<Value> = groups.iter().map(target).collect();
     let spec = json!({"targets": targets, "protect": {"whileUsed": {}}});
     plane.apply(&deletion_policy("proof", spec)).unwrap();
-    // belay's own entry in its role: what it fills in is no object of a policy.
+    // belay's own rule in its role: the webhook configurations are not objects of policies.
     let ours = ["admissionregistration.k8s.io", "belay.dev"];
     let held: Vec<String> = kinds(rights, "patch")
         .into_iter()
@@ -223,16 +220,15 @@ fn hold_one_of_each(plane: &ControlPlane, ns: &str, rights: &BTreeSet<Right>) ->
     held
 }
 
-/// Approvals that have expired, one for an object of each kind. Before belay
-/// takes one away it looks whether what it covers is on its way out.
+/// Expired approvals, one for an object of each kind. Before belay deletes one, it checks
+/// whether the object is Terminating.
 fn approve_what_expired(
     plane: &ControlPlane,
     ns: &str,
     kinds: &BTreeSet<Kind>,
     served: &BTreeMap<Kind, bool>,
 ) {
-    // As if they had been given a day ago: the check lets nobody give one that
-    // has expired.
+    // Approvals from a day ago: the check refuses the creation of an expired approval.
     let check = ["delete", "validatingadmissionpolicybinding", "approvals.belay.dev"];
     plane.kubectl(&check).unwrap().success().unwrap();
     let past = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24);
@@ -259,8 +255,8 @@ fn approve_what_expired(
     plane.apply_to(&["create", "-f", "-"], &rest).unwrap().success().unwrap();
 }
 
-/// Somebody exempt deletes what is protected, which is put on the record, and
-/// somebody is denied, which an Event tells.
+/// Deletes a protected object as an exempt user, which is recorded, and as another user,
+/// whose denial is an Event.
 fn exempt_and_deny(plane: &ControlPlane, ns: &str) {
     let exempt = json!({"exemptSubjects": [{"kind": "User", "name": "admin"}]});
     for (name, more) in [("exempt", exempt), ("denied", json!({}))] {
@@ -271,7 +267,7 @@ fn exempt_and_deny(plane: &ControlPlane, ns: &str) {
         plane.kubectl(&wait).unwrap().success().unwrap();
     }
     eventually("a refusal", LIMIT, || is_denied(plane, ns)).unwrap();
-    // Each replica hears of the policy in its own time.
+    // Each replica loads the policy at its own time.
     eventually("an exemption on the record", LIMIT, || {
         let object = ["configmap", "exempt", "-n", ns];
         plane.kubectl(&[&["create"], &object[..]].concat())?;
@@ -284,15 +280,15 @@ fn exempt_and_deny(plane: &ControlPlane, ns: &str) {
 }
 
 fn is_denied(plane: &ControlPlane, ns: &str) -> crate::harness::Result<()> {
-    // What is let through by mistake is there again for the next try.
+    // An object that was deleted too early is re-created for the next attempt.
     plane.kubectl(&["create", "configmap", "denied", "-n", ns])?;
     let delete = ["delete", "configmap", "denied", "-n", ns, "--wait=false"];
     let said = plane.kubectl(&delete)?.failure()?;
     if said.contains("policy denied") { Ok(()) } else { Err(said.into()) }
 }
 
-/// What is held is deleted and let go of; the certificate is to be a new one;
-/// and a replica that is long gone has left its counts.
+/// Held objects are deleted and released, the certificate is renewed, and a replica that no
+/// longer exists has left its counts.
 fn let_go_and_renew(plane: &ControlPlane, held: &[String], ns: &str) {
     let kinds = held.join(",");
     let select = ["-n", ns, "-l", "rights=proof"];

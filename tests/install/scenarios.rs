@@ -1,5 +1,5 @@
-//! Scenarios that have a test of their own elsewhere, once more under what the
-//! chart installs, with the ways out that its notes and refusals name.
+//! Scenarios with their own tests elsewhere, repeated with the installation of the chart,
+//! with the commands in its notes and refusals.
 
 use std::process::Command;
 
@@ -46,8 +46,7 @@ fn s20_a_forced_replacement_and_a_prune_are_denied_and_an_administrator_passes_w
         "-f",
         "-",
     ];
-    // The claims of a StatefulSet are nobody's manifest; a prune takes only
-    // what was applied.
+    // The claims of a StatefulSet are in no manifest. A prune deletes only applied objects.
     plane.apply_to(&["apply", "-f", "-"], &claim("data-db-0")).unwrap().success().unwrap();
     for (what, manifest) in [(&replace[..], claim("data-db-0")), (&prune[..], claim("spare"))] {
         let said = plane.apply_to(what, &manifest).unwrap().failure().unwrap();
@@ -60,7 +59,7 @@ fn s20_a_forced_replacement_and_a_prune_are_denied_and_an_administrator_passes_w
         assert_eq!(shop.field("pvc/data-db-0", ".metadata.deletionTimestamp"), "");
     }
 
-    // What the refusal says can be typed.
+    // The command in the refusal works.
     let approve = ["approve", "persistentvolumeclaims/data-db-0", "-n", ns, "--reason", "a test"];
     let approved =
         Command::new(program()).args(approve).env("KUBECONFIG", plane.kubeconfig()).output();
@@ -84,7 +83,7 @@ fn s26_with_every_pod_gone_what_is_protected_stays_and_the_one_line_of_the_notes
     chart.wait_for(0).unwrap();
     plane.proxy.cut_open();
 
-    // What nobody protects goes on as ever.
+    // Unprotected objects work as before.
     shop.kubectl(&["create", "service", "clusterip", "s", "--tcp=80"]);
     shop.kubectl(&["delete", "service", "s"]);
     shop.kubectl(&["scale", "deployment", "web", "--replicas=2"]);

@@ -1,5 +1,4 @@
-//! What stands in the cluster that belay is installed in: a namespace with a
-//! database and what it needs.
+//! The objects in the cluster: a namespace with a database and its dependencies.
 
 use std::time::Duration;
 
@@ -78,9 +77,8 @@ impl<'p> Shop<'p> {
     }
 }
 
-/// belay with the profile `strict` and these values beside it, and then the
-/// shop: what comes after belay has its hold from the beginning, on what was
-/// there before it is effective after a while.
+/// belay with the profile `strict` and these values, and then the shop: objects after belay
+/// have the hold from the beginning. On older objects it becomes effective later.
 pub fn strict<'p>(plane: &'p ControlPlane, values: &[&str]) -> (Chart, Shop<'p>) {
     let values = [&["--set=profile=strict"], values].concat();
     let chart = Chart::install(plane, program(), &values).unwrap();

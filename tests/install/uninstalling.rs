@@ -1,4 +1,4 @@
-//! The ways out.
+//! The ways to uninstall belay.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::harness::{ControlPlane, eventually};
 use crate::shop::{LIMIT, objects_with, strict};
 use crate::{plane, program};
 
-/// What the Jobs of uninstalls have logged so far.
+/// The logs of the uninstall Jobs.
 fn said_by_the_job(plane: &ControlPlane) -> String {
     let logs = std::fs::read_dir(plane.logs()).unwrap().flatten();
     logs.filter(|file| file.file_name().to_string_lossy().contains("uninstall"))
@@ -23,17 +23,18 @@ fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_p
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
     assert_ne!(shop.field("secret/password", ".metadata.deletionTimestamp"), "");
 
-    // Nobody is left who could do it.
+    // There is no replica that could do it.
     let scale = ["scale", "deployment", RELEASE, "-n", RELEASE, "--replicas=0"];
     plane.kubectl(&scale).unwrap().success().unwrap();
     chart.wait_for(0).unwrap();
 
     std::thread::scope(|scope| {
         let uninstall = scope.spawn(|| chart.uninstall(&[]).unwrap());
-        // What is not on its way out is let go of, what is waits for its user.
+        // Objects that are not Terminating are released. Terminating objects wait for their
+        // users.
         shop.holds("pvc/data-db-0", false);
         shop.holds("configmap/settings", false);
-        // Who waits says for whom.
+        // The Job logs the users that it waits for.
         eventually("what is waited for", LIMIT, || {
             let said = said_by_the_job(&plane);
             let names_both = said.contains("password") && said.contains("Deployment");
@@ -63,7 +64,7 @@ fn a_dead_belay_lets_go_by_the_hand_of_the_account_that_the_chart_was_told_of() 
     shop.kubectl(&["delete", "deployment", "web"]);
     let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig().display());
     let release = ["release", "secret/password", "-n", &shop.ns, &kubeconfig];
-    // Until its Lease has run out somebody may lead.
+    // Until its Lease has expired, a leader may exist.
     let said = eventually("the release", LIMIT, || print(program(), &release)).unwrap();
     assert!(said.contains("system:serviceaccount:belay:guards"), "{said}");
     assert_eq!(plane.api().get("secret/password", &shop.ns).unwrap(), None);
@@ -90,7 +91,7 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
     let (chart, shop) = strict(&plane, &["--set=uninstall.timeoutSeconds=1"]);
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
 
-    // It says no once, and nobody has the Lease in its name.
+    // It refuses once, and its own name does not hold the Lease.
     let output = chart.uninstall(&[]).unwrap();
     assert!(!output.ok(), "{}", output.stdout);
     let pods = plane.api().list("pods", RELEASE, "job-name=belay-uninstall").unwrap();
@@ -115,8 +116,8 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
     assert!(output.ok(), "{}", output.stderr);
     assert_eq!(objects_with(&plane, "belay.dev/hold"), Vec::<String>::new());
 
-    // What it has left of its kinds is of an older belay when the next one
-    // comes. Helm 3 leaves it alone; Helm 4 applies its own, if it is told to.
+    // The remaining CRDs are from an older belay when the next version is installed. Helm 3
+    // does not update them. Helm 4 does if the user requests it.
     let columns = "/spec/versions/0/additionalPrinterColumns";
     let older = json!([{"op": "remove", "path": columns}]).to_string();
     let kind = "crd/deletionpolicies.belay.dev";

@@ -8,14 +8,14 @@ use crate::harness::{Chart, ControlPlane, Load, eventually};
 use crate::shop::{LIMIT, Shop, objects_with, policies_in_force};
 use crate::{plane, program};
 
-/// Rules and authorities of both configurations, as they stand.
+/// The rules and CA bundles of both webhook configurations.
 fn registration(plane: &ControlPlane) -> String {
     let paths = ".webhooks[*].name .webhooks[*].rules .webhooks[*].clientConfig.caBundle";
     let kinds = ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
     kinds.map(|kind| plane.api().fields(kind, "", "", paths).unwrap().join("\n")).join("\n")
 }
 
-/// How often the leader has put back what somebody emptied.
+/// How often the leader has repaired the webhook configurations.
 fn repairs(chart: &Chart) -> f64 {
     let mut sum = 0.0;
     for replica in chart.kubelet.replicas() {
@@ -26,8 +26,8 @@ fn repairs(chart: &Chart) -> f64 {
     sum
 }
 
-/// How long each webhook configuration stood as a replacement had left it: from
-/// the last PUT of the administrator to the patch of belay that came next.
+/// How long each webhook configuration was in the state of a replacement: from the last PUT
+/// of the administrator to the next patch of belay.
 fn gaps(plane: &ControlPlane) -> Vec<jiff::SignedDuration> {
     let events = audited(plane);
     let time = |event: &Value| event["stageTimestamp"].as_str().unwrap().parse::<jiff::Timestamp>();
@@ -46,8 +46,8 @@ fn gaps(plane: &ControlPlane) -> Vec<jiff::SignedDuration> {
         .collect()
 }
 
-/// Nearer to what it is in production: a connection that the API server has not used
-/// for so long is closed, perhaps when it is about to use it.
+/// Closer to production: a connection that the API server has not used for this time is
+/// closed, possibly when it is about to use it.
 const DRAIN: &str = "--set=webhook.drainSeconds=3";
 
 #[test]
@@ -63,7 +63,7 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
         chart.notes
     );
 
-    // What is there already is protected, and what comes as well.
+    // Existing objects and new objects are protected.
     shop.holds("pvc/data-db-0", true);
     shop.is_refused(&["delete", "pvc", "data-db-0"], "in use by StatefulSet");
     shop.is_refused(&["delete", "namespace", &shop.ns], "namespaces");
@@ -76,7 +76,7 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     let tested = plane.helm(&["test", RELEASE, "-n", RELEASE, "--timeout=2m"]).unwrap();
     tested.success().unwrap();
     assert_eq!(objects_with(&plane, "belay-selftest"), Vec::<String>::new());
-    // One Event, which the API server forgets by itself.
+    // One Event, which the API server deletes automatically.
     let events = plane.api().list("events", "", "belay.dev/protect").unwrap();
     assert_eq!(events.len(), 1, "{events:?}");
 
@@ -105,7 +105,7 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     let (label, image) = ("app.kubernetes.io/component=webhook", ".spec.containers[0].image");
     let images = plane.api().fields("pods", RELEASE, label, image).unwrap().join(" ");
     assert!(images.split(' ').all(|image| image.ends_with(":0.1.1")), "{images} {replicas:?}");
-    // Back again, and once more as Helm 3 did it.
+    // A rollback, and the same in the way of Helm 3.
     let back = ["rollback", RELEASE, "1", "-n", RELEASE, "--wait", "--timeout=4m"];
     plane.helm(&back).unwrap().success().unwrap();
     assert_eq!((timeouts(&plane), registration(&plane)), ("5".to_owned(), before.clone()));
@@ -117,8 +117,8 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     let answered = load.end().unwrap();
     println!("{answered} answers, none of them wrong");
 
-    // Forced, rules and authorities are gone until the leader has put them
-    // back, which is counted; the hold stands meanwhile.
+    // A forced replacement removes the rules and CA bundles until the leader has restored
+    // them, which is counted. The hold stays meanwhile.
     chart.wait_for(2).unwrap();
     let counted = repairs(&chart);
     // The same values, so that the replicas stay and their count does.
@@ -160,6 +160,6 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     for left in ["pvc/data-db-0", "configmap/settings", "secret/password", "configmap/precious"] {
         assert_eq!(shop.field(left, ".metadata.deletionTimestamp"), "", "{left}");
     }
-    // And nobody is asked any more.
+    // No request is sent to belay any longer.
     shop.kubectl(&["delete", "configmap", "precious"]);
 }

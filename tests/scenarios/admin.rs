@@ -1,6 +1,6 @@
-//! What is done around an installation: its kinds are brought up to date and
-//! taken out, it tests itself, it goes with its Namespace, and it does not write
-//! to half a cluster because of one policy.
+//! Administration of an installation: CRDs are updated and deleted, the self-test runs, the
+//! installation is deleted with its Namespace, and one invalid policy does not stop its
+//! writes.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -17,8 +17,8 @@ use crate::{World, policy, program};
 const SOON: Duration = Duration::from_secs(60);
 const HELD: &str = r#"["belay.dev/hold"]"#;
 
-/// A control plane for these tests, for the caller alone: its belay puts three
-/// holds on late, its kinds are changed, and a configuration is taken away.
+/// A control plane for these tests, one caller at a time: its belay adds three holds late,
+/// its CRDs are changed, and a webhook configuration is deleted.
 fn world() -> Arc<Mutex<World>> {
     static WORLD: Shared<Mutex<World>> = Shared::new();
     WORLD.get(|| {
@@ -29,7 +29,7 @@ fn world() -> Arc<Mutex<World>> {
     })
 }
 
-/// Runs `belay admin …` as somebody.
+/// Runs `belay admin …` as the user of a kubeconfig.
 fn admin(kubeconfig: &Path, arguments: &[&str]) -> Output {
     run(program(), kubeconfig, &[&["admin"], arguments].concat(), None).unwrap()
 }
@@ -67,7 +67,7 @@ fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
     assert!(lines[1].starts_with("2 of 3  a DELETE is refused   ok after"), "{lines:?}");
     assert!(lines[1].contains("delete.belay.dev\" denied the request: event "), "{lines:?}");
     assert!(lines[2].starts_with("3 of 3  it is cleaned up      only Event"), "{lines:?}");
-    // What is stored is an Event alone.
+    // Only an Event is stored.
     let [maps, events] = ["configmaps", "events"].map(|kind| {
         let mut names = plane.api().fields(kind, "default", "", ".metadata.name").unwrap();
         names.retain(|name| name.contains("selftest"));
@@ -112,7 +112,7 @@ fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
     let unasked = eventually("an API server that does not ask", SOON, || {
         let args = ["selftest", "--namespace=default", "--timeout=5"];
         let unasked = admin(plane.kubeconfig(), &args);
-        // The other check says no for a moment after it is gone.
+        // The other check still refuses for a moment after it was deleted.
         let is_said = unasked.code == 1 && !unasked.stderr.contains("not today");
         if is_said { Ok(unasked) } else { Err(format!("{unasked:?}").into()) }
     })
@@ -139,7 +139,7 @@ fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
             .map(|name| format!("customresourcedefinition {name}.belay.dev {says}\n"))
             .concat()
     };
-    // kubectl has applied them, and they are what this belay says.
+    // kubectl applied them, and they equal those of this belay.
     assert_eq!(apply().success().unwrap(), all("unchanged"));
 
     // An older belay had another schema, and Helm's word stays.
@@ -169,7 +169,7 @@ fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
     let refused = apply();
     assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
     assert!(refused.stderr.contains("objects stored in version v2"), "{refused:?}");
-    // Stored anew, as it says.
+    // Stored again in the version that it names.
     let mut back = later["spec"]["versions"].clone();
     back[0]["storage"] = true.into();
     back[1]["storage"] = false.into();
@@ -223,14 +223,14 @@ fn a_backfill_that_is_too_large_is_not_begun_until_somebody_says_so() {
         count => Err(format!("{count}").into()),
     })
     .unwrap();
-    // They are protected all the same, and what is made now is held.
+    // They are protected as well, and new objects are held.
     let refused = plane.kubectl(&["delete", "configmap", "a", "-n", &ns]).unwrap();
     assert!(refused.failure().unwrap().contains(&format!("policy {ns}")));
     create("new");
     let new = format!("new{HELD}");
     assert_eq!(finalizers(), ["a", "b", "c", "d", &new]);
 
-    // What it says is what has to be typed.
+    // The printed command works.
     kubectl(plane, &way.split(' ').skip(1).collect::<Vec<_>>());
     holding("InPlace 5 of 5");
     let held = ["a", "b", "c", "d", "new"].map(|name| format!("{name}{HELD}"));
@@ -258,7 +258,7 @@ fn the_configurations_belong_to_the_namespace_and_stay_so() {
             plane.api().wait_field(object, SOON, ".metadata.ownerReferences", is_met).unwrap();
         };
         owners(&[&ours]);
-        // Somebody takes it off, and somebody else has a word there, too.
+        // Two users change the owner references, and one has no right to do it.
         let patch = |owners: Value| {
             plane.patch(&object, "", &json!({"metadata": {"ownerReferences": owners}}));
         };
@@ -271,7 +271,7 @@ fn the_configurations_belong_to_the_namespace_and_stay_so() {
     }
 }
 
-/// A control plane of its own, which is left without belay.
+/// A separate control plane, which is left without belay.
 #[test]
 fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     let plane = ControlPlane::start_with(&Options::default()).unwrap();
@@ -313,14 +313,14 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     for kind in kinds {
         plane.api().wait_gone((&format!("{kind}/belay"), ""), SOON).unwrap();
     }
-    // Nobody is locked out any more.
+    // Users are no longer refused.
     eventually("an end of the refusals", SOON, || plane.kubectl(&delete)?.success()).unwrap();
 
-    // What is left are its kinds, and who asks for it takes them out, too.
+    // Its CRDs remain. The command deletes them on request.
     let crds = rule("apiextensions.k8s.io", "customresourcedefinitions", "get, delete");
     let rights = [crds, rule("belay.dev", "*", "list")];
     plane.create_namespace("belay").unwrap();
-    // Whoever may not see whether a belay lives takes nothing out below it.
+    // A user who can't see whether a belay runs deletes nothing that it needs.
     let blind = account(&plane, "blind", None, &rights);
     let refused = admin(&blind, &["crds", "--delete"]).failure().unwrap();
     assert!(

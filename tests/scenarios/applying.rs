@@ -1,5 +1,5 @@
-//! What people and pipelines apply: objects get the hold when they are made,
-//! and nothing in a manifest takes the protection off.
+//! Applies by users and pipelines: objects get the hold when they are created, and no
+//! manifest removes the protection.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ fn s13_create_under_a_policy_makes_the_array_works_with_generate_name_and_adds_n
         let made = jane.send(&args, &manifest).success().unwrap();
         assert_eq!(made, held, "{manifest}");
     }
-    // The label has a webhook of its own, so the last one was asked about
-    // twice; and a server-side apply comes as a CREATE, too.
+    // The label has its own webhook, so two webhooks were called for the last one. A
+    // server-side apply is a CREATE, too.
     let args = ["apply", "--server-side", "-f", "-", "-o", "jsonpath={.metadata.finalizers}"];
     for _ in 0..2 {
         let made = jane.send(&args, &settings(json!({"name": "served"}))).success().unwrap();
@@ -62,8 +62,8 @@ fn s16_letting_go_of_an_object_takes_what_deleting_it_takes() {
     jane.kubectl_apply(&settings(json!({"name": "gold", "labels": {"tier": "gold"}})));
     jane.kubectl_apply(&settings(json!({"name": "marked"})).with_protect_label("Always"));
 
-    // By a policy's selector and by belay's own label; alone, or in one PATCH
-    // with the hold.
+    // By a policy's selector and by belay's own label; without other changes, or in one
+    // PATCH with the hold.
     for (object, label) in [("configmap/gold", "tier"), ("configmap/marked", "belay.dev/protect")] {
         let without = json!({"metadata": {"labels": {label: null}}});
         let both = json!({"metadata": {"finalizers": null, "labels": {label: null}}});
@@ -83,7 +83,7 @@ fn s16_letting_go_of_an_object_takes_what_deleting_it_takes() {
         let denied = jane.delete(&[object]).failure().unwrap();
         assert!(denied.contains("is protected"), "{denied}");
     }
-    // What nobody selects by is changed as ever.
+    // Labels that no policy selects by can be changed.
     jane.kubectl(&["label", "configmap/gold", "team=blue"]).success().unwrap();
 }
 
@@ -149,7 +149,7 @@ fn s39_a_manifest_that_lists_finalizers_is_applied_ten_times_without_a_loop() {
     assert!(denied.contains(&format!("\"db\" is protected; policy {ns}.")), "{denied}");
     assert_eq!(jane.finalizers(database), r#"["s39.example.com/keep"]"#);
 
-    // One that lists none is held, and applying it again is no drift either.
+    // A manifest without finalizers is held, and applying it again shows no drift.
     let plain = "apiVersion: s39.example.com/v1\nkind: Database\nmetadata: {name: plain}\n";
     jane.kubectl_apply(plain);
     let database = "databases.s39.example.com/plain";
@@ -184,24 +184,24 @@ fn s47_an_owner_that_is_not_there_is_decided_as_a_delete() {
         let patch = json!({"metadata": {"ownerReferences": owners.collect::<Vec<_>>()}});
         jane.kubectl(&["patch", object, "--type=merge", "-p", &patch.to_string()])
     };
-    // Nobody of that name, and somebody of that name under another uid.
+    // An owner that does not exist, and an owner with another uid.
     for name in ["ghost", "owner"] {
         let denied = owned("configmap/kept", &[(name, absent)]).failure().unwrap();
         let sentence = format!("configmap \"kept\" is protected; policy {ns}.");
         assert!(denied.starts_with("Error from server (Protected): "), "{denied}");
         assert!(denied.contains(&sentence), "{denied}");
     }
-    // One that is there keeps it, a dangling one beside it or not.
+    // An existing owner keeps it, with or without a dangling one.
     owned("configmap/kept", &[("owner", &uid), ("ghost", absent)]).success().unwrap();
-    // And then the end of the last one that keeps it is a DELETE, whether it
-    // is taken out of the list,
+    // Removing the last existing owner counts as a DELETE, whether it is removed from the
+    // list,
     let denied = owned("configmap/kept", &[("ghost", absent)]).failure().unwrap();
     assert!(denied.contains("configmap \"kept\" is protected"), "{denied}");
     // or deleted.
     let denied = jane.delete(&["configmap/owner"]).failure().unwrap();
     assert!(denied.contains("also deletes configmap \"kept\", which is protected"), "{denied}");
-    // What nobody protects is collected, which shows that the collector would
-    // have come.
+    // An unprotected object is collected, which shows that the garbage collector was
+    // active.
     owned("configmap/plain", &[("ghost", absent)]).success().unwrap();
     eventually("the collector", Duration::from_secs(30), || match jane.lacks("configmap/plain") {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! What more than one person has to approve.
+//! Approvals by more than one person.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ fn s24_two_people_approve_one_object_under_one_uid() {
     );
     assert!(refused.contains(&way), "{refused}");
 
-    // One person is one, however often; and nobody speaks for another.
+    // Several approvals of one person count once, and no person can approve in another's
+    // name.
     let of = team.of("configmaps", "settings");
     team.approve(Approver::Carol, of, "Object");
     team.approve(Approver::Carol, of, "Object");
@@ -45,7 +46,7 @@ fn s24_two_people_approve_one_object_under_one_uid() {
         .unwrap();
     team.goes("configmap/settings");
 
-    // Made again, it is another object.
+    // A re-created object is another object.
     team.apply(&config_map("settings"));
     assert_ne!(team.uid(of), uid);
     team.refused(&["configmap/settings"]);
@@ -68,7 +69,7 @@ fn s24_an_approval_expires_and_a_cascade_that_began_in_time_ends() {
     eventually("an approval in force", SOON, || team.delete(&dry).success()).unwrap();
     eventually("a DELETE that passes", SOON, || team.delete(&["configmap/parent"]).success())
         .unwrap();
-    // The parent waits for somebody; meanwhile what was approved expires.
+    // The parent waits for its child. Meanwhile the approval expires.
     eventually("an approval that has expired", SOON, || team.delete(&dry).failure()).unwrap();
     let refused = team.refused(&["configmap/other"]);
     assert!(refused.contains("is protected; policy "), "{refused}");

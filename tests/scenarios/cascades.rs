@@ -1,5 +1,5 @@
-//! What Kubernetes' own controllers do to what policies watch over and do not
-//! refuse: nothing of it is in their way, whatever names they go by.
+//! What the controllers of Kubernetes do to objects of policies with modes that don't
+//! apply: belay does not block them, under any of their names.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::harness::{ControlPlane, eventually};
 use crate::people::{Person, field, is_gone};
 use crate::{policy, world};
 
-/// Every mode under which these cascades are none of belay's business: nobody
-/// orphans, nothing is used from outside, and the control plane takes off its
-/// own finalizers, though the policy names somebody else alone.
+/// The modes that don't apply to these cascades: no dependent is orphaned, no object is
+/// used from outside, and the control plane removes its own finalizers, although the policy
+/// names another account.
 fn watch_over(plane: &ControlPlane, ns: &str) {
     let targets = [
         policy::target("", "configmaps, persistentvolumeclaims, pods", ns),
@@ -67,7 +67,7 @@ pub fn cascades_end(plane: &ControlPlane) {
         .unwrap();
     }
 
-    // A Job takes its finalizer off its Pods when they are counted.
+    // The Job controller removes its finalizer from Pods after it has counted them.
     create(plane, &ns, JOB);
     eventually("the Job's Pod counted", Duration::from_secs(90), || {
         let paths = ".status.phase .metadata.finalizers";
@@ -86,8 +86,8 @@ pub fn cascades_end(plane: &ControlPlane) {
     plane.kubectl_as(&who, &delete).unwrap().success().unwrap();
 }
 
-/// A claim that is deleted while a Pod mounts it waits on a finalizer that
-/// nobody takes off by hand; its controller does when the Pod is gone.
+/// A claim that is deleted while a Pod mounts it waits for a finalizer that users may not
+/// remove. Its controller removes it after the Pod was deleted.
 fn finalizer_of_a_claim(plane: &ControlPlane, ns: &str) {
     let who = Person::editor(plane, ns).kubeconfig;
     // From `whileUsed` the claim would be kept in the first place.

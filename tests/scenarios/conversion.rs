@@ -1,4 +1,4 @@
-//! A kind that nobody can read.
+//! A kind whose objects can't be read.
 
 use serde_json::{Value, json};
 
@@ -36,8 +36,8 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
         "--timeout=60s",
     ]);
 
-    // An operator stays while things are, the things themselves stay, and what
-    // lies elsewhere has nothing to do with either.
+    // An operator stays while custom resources exist, the custom resources stay, and
+    // objects in other namespaces are not affected.
     let maps = |namespace: &str| policy::target("", "configmaps", namespace);
     let kind = json!({"apiGroups": ["s46.example.test"], "resources": ["things"]});
     let itself = policy::target("s46.example.test", "things", &operators);
@@ -57,7 +57,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     world.refuses_delete(operator, &operators, "policy s46-needs");
     assert!(world.belay.metric("belay_failed_watches") < 0.5);
 
-    // The storage moves on, and nobody converts what is stored.
+    // The storage version changes, and the stored objects can't be converted.
     world.plane.apply(&things("s46.example.test", "v2", true)).unwrap();
     for name in ["s46-needs", "s46-itself"] {
         world.says(name, "Watching", "False Failed");

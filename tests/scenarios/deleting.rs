@@ -76,7 +76,7 @@ fn s02_a_namespace_with_a_bound_claim_or_a_protected_object_is_not_begun() {
     namespaces_are_not_begun(&world().plane);
 }
 
-/// Scenario 2, and 3 for what nobody protects any more: the Namespace goes.
+/// Scenario 2, and scenario 3 for a Namespace without protected objects, which is deleted.
 pub fn namespaces_are_not_begun(plane: &ControlPlane) {
     let ns = plane.namespace("s02").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
@@ -100,7 +100,7 @@ pub fn namespaces_are_not_begun(plane: &ControlPlane) {
     plane.kubectl_as(&who, &["delete", "pvc", "data", "-n", &ns]).unwrap().success().unwrap();
     plane.kubectl_as(&who, &[&delete[..], &["--timeout=90s"]].concat()).unwrap().success().unwrap();
 
-    // No policy speaks of this Namespace; one speaks of what is in it.
+    // No policy is about this Namespace; one is about objects in it.
     let ns = plane.namespace("s02").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
     plane.kubectl(&["create", "configmap", "settings", "-n", &ns]).unwrap().success().unwrap();
@@ -121,7 +121,7 @@ pub fn namespaces_are_not_begun(plane: &ControlPlane) {
     );
     assert!(denied.ends_with(&reason), "{denied}");
     assert_eq!(begun(&ns), "");
-    // Now it is protected from its users alone, and they go along with it.
+    // Now it is protected only from its users, which are deleted with it.
     protect("whileUsed");
     let args = [&delete[..], &["--timeout=120s"]].concat();
     plane.kubectl_as(&who, &args).unwrap().success().unwrap();
@@ -161,7 +161,7 @@ fn s04_of_all_claims_only_the_protected_one_stays_and_the_message_names_it() {
         assert!(output.stdout.contains(&line), "{}", output.stdout);
     }
     assert_eq!(field(plane, &ns, "pvc/data", ".metadata.deletionTimestamp"), "");
-    // The others wait for the release, or are gone already.
+    // The others wait for the release, or are already deleted.
     for object in ["pvc/cache", "pvc/scratch"] {
         let left = plane.api().get(object, &ns).unwrap();
         let left = left.is_some_and(|left| left["metadata"]["deletionTimestamp"].is_null());

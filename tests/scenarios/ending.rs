@@ -1,4 +1,4 @@
-//! What is deleted while it is needed stays until it is not.
+//! An object that is deleted while it is in use stays until it is not.
 
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ fn s38_a_pod_that_is_made_again_finds_its_held_settings() {
     };
     let name = running(&pods()).unwrap();
 
-    // The new Pods find no node, so the rollout stays in its middle, and what
-    // the old ones read is pruned.
+    // The new Pods find no node, so the rollout stays incomplete, and the ConfigMap of the
+    // old Pods is pruned.
     jane.apply(&deployment("web-2", json!({"nodeSelector": {"none": "such"}})));
     eventually("the new Pod", Duration::from_secs(30), || {
         let now = pods().join(", ");
@@ -107,7 +107,7 @@ fn s45_who_deletes_what_will_be_held_is_told_what_it_waits_for() {
     })
     .unwrap();
 
-    // What nobody needs is gone without a word about waiting.
+    // An unused object is deleted without a warning.
     jane.apply(&config_map("free"));
     let deleted = jane.delete(&["configmap/free"]);
     assert_eq!((deleted.code, &*deleted.stderr), (0, ""));

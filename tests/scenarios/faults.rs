@@ -1,5 +1,5 @@
-//! Faults in the middle of letting go: no hold goes while somebody needs its
-//! object, and what is free goes when the fault is over, or before.
+//! Faults during a release: no object that is in use loses its hold, and unused objects are
+//! deleted at the latest after the fault.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::team::SOON;
 const EACH: usize = 12;
 
 fn installed(plane: &ControlPlane, ahead: Vec<u32>) -> Installed {
-    // An API server that has just started knows nobody's rights.
-    // Its watches are silent for long only where they are frozen.
+    // An API server that has just started does not know RBAC yet. Its watches are silent
+    // for long only where they are frozen.
     let serve = vec![format!("--timing={},feed.silence=30", intervals())];
     let install =
         Install { linked: true, refused: true, ahead, serve, ..Install::of_everything(2) };
     install.on(plane, program()).unwrap()
 }
 
-/// Breaks something while users go and what they used is let go of, and has
-/// those go that were left.
+/// Causes a fault while users are deleted and their objects are released, and then has the
+/// remaining users deleted.
 fn in_the_middle(rounds: &mut Rounds<'_>, round: &str, fault: impl FnOnce()) {
     rounds.wait(round);
     std::thread::scope(|scope| {
@@ -33,8 +33,8 @@ fn in_the_middle(rounds: &mut Rounds<'_>, round: &str, fault: impl FnOnce()) {
         fault();
         drop(going.join().unwrap());
     });
-    // Those that the command did not come to; what has just started may refuse
-    // a request or two.
+    // The command did not reach all users; an API server that has just started may refuse a
+    // request or two.
     eventually("the rest of the users to go", SOON, || {
         rounds.try_to_let_go(round).success().map(drop)
     })
@@ -54,7 +54,7 @@ fn releases_outlive_the_api_server_etcd_and_the_network() {
         plane.wait_until_serving().unwrap();
     });
 
-    // etcd, and all that the API server has cached is made anew.
+    // etcd restarts, and the API server builds its cache again.
     in_the_middle(&mut rounds, "etcd", || {
         plane.etcd().restart().unwrap();
         plane.wait_until_serving().unwrap();
@@ -71,27 +71,26 @@ fn releases_outlive_the_api_server_etcd_and_the_network() {
     });
     rounds.ends("cut");
 
-    // Watches say nothing any more, and nobody closes them. What the leader
-    // knows becomes untrue: it has heard of the end of some users, and not that
-    // everything is used again.
+    // The watches deliver nothing and stay open. The leader's graph becomes outdated: it
+    // contains the deletion of some users, and not that every object is used again.
     rounds.wait("frozen");
     let leader = belay.leader().unwrap();
     rounds.let_go_of("frozen", 0..EACH / 2);
     belay.links[leader].freeze();
     rounds.use_again("frozen");
     rounds.let_go_of("frozen", EACH / 2..EACH);
-    // A pass that had begun before somebody used it again may still end, and
-    // none is good for more than two seconds.
+    // A pass that began before the object was used again may still end. A pass is valid for
+    // at most two seconds.
     crate::harness::pause(Duration::from_secs(3));
     assert!(rounds.keep("frozen") >= EACH / 2, "what was used again all the time is gone");
-    // It finds out by itself that what should speak now and then is silent.
+    // It detects automatically that a watch is silent for too long.
     rounds.wait("deaf");
     rounds.let_go("deaf");
     rounds.ends("deaf");
     belay.links[leader].cut();
     belay.links[leader].thaw();
 
-    // One replica is dead, and the other one hears and speaks slowly.
+    // One replica is dead, and the connection of the other is slow.
     let leader = belay.leader().unwrap();
     rounds.wait("slow");
     belay.replicas[1 - leader].process.kill();
@@ -122,9 +121,9 @@ fn replicas_whose_clocks_are_half_a_minute_apart_protect_and_let_go() {
 
     let mut led = BTreeSet::new();
     for (round, again) in [("a", 0), ("b", 1)] {
-        // By the clock of one that starts the Lease of the other one has run
-        // out, or is none: it takes it, and only then sees that the other lives.
-        // The other one is asleep for this moment: if it wrote just then, that would count.
+        // By the clock of the starting replica, the other's Lease has expired or is
+        // missing: it takes the Lease, and only then sees that the other runs. The other is
+        // stopped for this moment, because a write at that time would count.
         belay.replicas[1 - again].process.signal(Signal::STOP).unwrap();
         belay.replicas[again].process.restart().unwrap();
         belay.replicas[again].wait_until_ready().unwrap();

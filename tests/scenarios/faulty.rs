@@ -1,6 +1,6 @@
-//! A control plane for what breaks belay: its replicas are killed, its
-//! registration taken away, its certificates changed. One test has it at a
-//! time, and finds it whole.
+//! A control plane for tests that break belay: its replicas are killed, its registration is
+//! deleted, its certificates are changed. One test uses it at a time, and finds it
+//! repaired.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -10,15 +10,14 @@ use crate::harness::install::NAME;
 use crate::harness::{Belay, ControlPlane, Fault, Install, Options, Result, eventually};
 use crate::{World, program};
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any wait on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(180);
 
-/// The control plane, for the caller alone. Whatever an earlier test has left
-/// broken is mended.
+/// The control plane, for one caller at a time. It is repaired after an earlier test.
 pub fn faulty() -> MutexGuard<'static, World> {
     static FAULTY: OnceLock<std::result::Result<Mutex<World>, String>> = OnceLock::new();
     let started = FAULTY.get_or_init(|| start().map(Mutex::new).map_err(|e| e.to_string()));
-    // A test that failed leaves it as broken as one that did not.
+    // A failed test leaves it as broken as a successful one.
     let mut world = started.as_ref().unwrap().lock().unwrap_or_else(PoisonError::into_inner);
     world.mend().unwrap();
     world
@@ -61,7 +60,7 @@ impl World {
         .unwrap();
     }
 
-    /// kubectl that has to succeed: what it printed.
+    /// The output of a kubectl that has to succeed.
     pub fn kubectl(&self, args: &[&str]) -> String {
         self.plane.kubectl(args).unwrap().success().unwrap()
     }
@@ -81,7 +80,7 @@ impl World {
         .unwrap();
     }
 
-    /// Waits until a replica says that it leads, and none but it.
+    /// Waits until only this replica reports that it is the leader, and returns it.
     pub fn leader_but(&self, not: usize) -> usize {
         eventually("another leader", Duration::from_secs(30), || {
             let leader = self.belay.leader()?;
@@ -90,8 +89,8 @@ impl World {
         .unwrap()
     }
 
-    /// The numbers of the changes of both configurations, which go up with
-    /// every change of what they say.
+    /// The generations of both webhook configurations, which increase with every change of
+    /// their content.
     pub fn registration(&self) -> String {
         let both = ["mutatingwebhookconfiguration/belay", "validatingwebhookconfiguration/belay"];
         let paths = ".metadata.uid .metadata.generation";
@@ -110,7 +109,7 @@ impl Belay {
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
 
-    /// What /readyz?verbose says, and whether it is ready.
+    /// The content of /readyz?verbose, and whether it is ready.
     pub fn readiness(&self) -> (bool, String) {
         let (code, text) = http_get(self.probes, "/readyz?verbose").unwrap();
         (code == 200, text)

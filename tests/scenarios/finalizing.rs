@@ -1,4 +1,4 @@
-//! PUT of namespaces/finalize: what keeps a Namespace in storage goes.
+//! PUT of namespaces/finalize removes the finalizer that keeps a Namespace in storage.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,11 +17,11 @@ fn s08_a_namespace_is_not_finalized_over_protected_content() {
     finalizing(&world().plane);
 }
 
-/// Scenario 8, whatever name the namespace controller goes by.
+/// Scenario 8, under any name of the namespace controller.
 pub fn finalizing(plane: &ControlPlane) {
     let ns = plane.namespace("s08").unwrap();
     let person = Person::editor(plane, &ns).kubeconfig;
-    // Elsewhere: what is in a Namespace that goes, goes with it.
+    // In another namespace: objects in a Namespace are deleted with it.
     let home = plane.namespace("s08-home").unwrap();
     let account = Person::operator(plane, &ns, &home, "forcer").kubeconfig;
     let whoever: [&Path; 3] = [plane.kubeconfig(), &person, &account];
@@ -53,7 +53,7 @@ pub fn finalizing(plane: &ControlPlane) {
     whoever.into_iter().for_each(refused);
     assert_eq!(finalizers(plane, &ns), r#"["kubernetes"]"#);
 
-    // The same in one that is Terminating: it was begun while nothing in it was
+    // The same for a Terminating Namespace, whose deletion began while nothing in it was
     // protected.
     protects("nothing");
     let delete = ["delete", "namespace", &ns, "--wait=false"];
@@ -63,7 +63,7 @@ pub fn finalizing(plane: &ControlPlane) {
     assert_eq!(finalizers(plane, &ns), r#"["kubernetes"]"#);
     field(plane, &ns, "configmap/ledger", ".metadata.name");
 
-    // Once nothing in it is, the namespace controller says so by itself.
+    // After that, the namespace controller finalizes it automatically.
     protects("nothing");
     plane.patch("configmap/ledger", &ns, &json!({"metadata": {"finalizers": null}}));
     goes(plane, &ns, &format!("namespace/{ns}"));
@@ -79,7 +79,7 @@ pub fn finalizing(plane: &ControlPlane) {
     })
     .unwrap();
 
-    // So may anybody in a Namespace with nothing that is protected.
+    // Every user may finalize a Namespace without protected objects.
     let ns = plane.namespace("s08").unwrap();
     let person = Person::editor(plane, &ns).kubeconfig;
     finalize(plane, &person, &ns).success().unwrap();

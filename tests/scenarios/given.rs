@@ -1,4 +1,4 @@
-//! Certificates that somebody else looks after.
+//! Certificates that another component manages.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::harness::{ControlPlane, Install, Options, eventually};
 use crate::program;
 use crate::team::SOON;
 
-/// Makes an authority and a pair, in the place of those that are there.
+/// Creates a CA and a server certificate in place of the existing ones.
 fn make(folder: &str) {
     let names = ["--name=belay.belay.svc", "--force"];
     print(program(), &[&["admin", "certs", "--cert-dir", folder], &names[..]].concat()).unwrap();
@@ -23,7 +23,8 @@ fn s27_certificates_of_somebody_else_are_served_trusted_and_taken_up_when_they_c
         serve: vec!["--certificates=files".to_owned(), format!("--cert-dir={folder}")],
         ..Install::of_everything(1)
     };
-    // It waits until the API server asks belay, and so trusts what is served.
+    // It waits until the API server calls belay, which shows that it trusts the
+    // certificate.
     let _belay = install.on(&plane, program()).unwrap();
     let ns = plane.namespace("s27").unwrap();
     plane.kubectl(&["create", "configmap", "kept", "-n", &ns]).unwrap().success().unwrap();
@@ -41,10 +42,10 @@ fn s27_certificates_of_somebody_else_are_served_trusted_and_taken_up_when_they_c
     let before = plane.api().field(configuration.0, "", bundle).unwrap();
     make(&folder);
     plane.api().wait_field(configuration, SOON, bundle, |now| now != before).unwrap();
-    // No connection from before shows whom the API server trusts now.
+    // An older connection does not show whom the API server trusts now.
     plane.proxy.cut_open();
     eventually("a refusal over a new connection", SOON, refused).unwrap();
-    // It makes no certificate of its own, but a path.
+    // It creates no certificate, but a path.
     let secrets = plane.api().fields("secrets", "belay", "", ".metadata.name").unwrap();
     assert_eq!(secrets, ["belay-path"]);
 }

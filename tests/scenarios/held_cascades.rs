@@ -1,4 +1,4 @@
-//! What one delete takes along, and what waits in it.
+//! The objects that one delete cascades to, and those that wait in it.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn apply_claim(team: &Team<'_>, name: &str) {
     }
 }
 
-/// Waits until objects are as a condition or a JSON path says.
+/// Waits until objects match a condition or a JSON path.
 fn until(team: &Team<'_>, object: &str, condition: &str) {
     let args = ["wait", object, &format!("--for={condition}"), "--timeout=60s"];
     team.kubectl(&args).success().unwrap();
@@ -111,8 +111,8 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     let way = format!("To override: kubectl belay approve secrets/child -n {ns} --reason \"…\"");
     assert!(refused.contains("secret \"child\" is protected; policy "), "{refused}");
     assert!(refused.contains(&way), "{refused}");
-    // The collector tries again later each time; so a person who approves reads what to
-    // type. It is kept from being faster than the person.
+    // The garbage collector retries later each time, so the refusal of the approver names
+    // the command. The binding keeps the collector from being faster than the user.
     team.keep_collector_from("secret/child");
     let erin = Person::worker(team.plane, ns, "erin", Some(("", "secrets")));
     let said = erin.approves_what_is_named(&refused).remove(0).stdout;
@@ -125,8 +125,8 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     team.goes("secret/child");
 }
 
-/// The other owner that waits for a collector which was refused: one that is
-/// deleted in the foreground. And an owner that lives waits for nobody.
+/// Another owner that waits for a refused garbage collector: one that is deleted in the
+/// foreground. An owner that is not Terminating does not wait.
 #[test]
 fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
     let team = Team::new(&world().plane, "s11-foreground");
@@ -144,7 +144,7 @@ fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
     let said = approved("secret/kept");
     assert!(!said.contains("now delete it"), "{said}");
 
-    // The parent waits for a child that takes its time, and one more comes.
+    // The parent waits for a slow child, and gets another one.
     team.apply(&config_map("parent"));
     let slow = config_map("slow").with_finalizers(&["example.com/slow"]);
     team.apply(&slow.with_owner(team.owner("ConfigMap", "parent")));
@@ -152,7 +152,7 @@ fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
     // Later it would be refused: it would take the other child along.
     team.collector_asks("/slow");
     secret("child", "parent");
-    // When that one is through, the collector looks who else is in the way.
+    // After the first child, the garbage collector lists the remaining ones.
     team.finish("configmap/slow");
     team.collector_asks("/child");
     team.stands("secret/child");
@@ -178,7 +178,7 @@ fn s12_foreground_deletion_keeps_what_is_used_until_its_user_is_gone() {
     team.apply(&config_map("root"));
     let owner = team.owner("ConfigMap", "root");
     team.apply(&secret("key").with_owner(owner.clone()));
-    // A user that goes along, and takes its time.
+    // A slow user that is deleted as well.
     let slow = reader("slow", "secretRef", "key").with_finalizers(&["example.com/busy"]);
     team.apply(&slow.with_owner(owner));
 
@@ -189,8 +189,8 @@ fn s12_foreground_deletion_keeps_what_is_used_until_its_user_is_gone() {
     team.goes("secret/key");
     team.goes("configmap/root");
 
-    // A user that does not go along: where a policy says no, it says so at the
-    // root, before anything is Terminating.
+    // A user that is not deleted as well: if a policy refuses, it refuses at the root,
+    // before any object is Terminating.
     team.plane.delete(&["deletionpolicy", &hold], "");
     policy::protect(team.plane, ns, "secrets", json!({"whileUsed": {}}));
     team.apply(&config_map("again"));
@@ -313,8 +313,8 @@ fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
     let team = Team::new(&world().plane, "s41-deny");
     let ns = &team.ns;
     policy::protect(team.plane, ns, "persistentvolumeclaims, secrets", json!({"whileUsed": {}}));
-    // Who comes first among those at once is anybody's guess; what surely comes
-    // too early is refused.
+    // The order of concurrent DELETEs is random. The test makes sure that one is too early
+    // and refused.
     team.apply(&secret("early"));
     team.apply(&reader("reader", "secretRef", "early"));
     let refused = team.refused(&["secret/early", "pod/reader"]);
@@ -331,7 +331,7 @@ fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
     })
     .unwrap();
     for object in ["pvc/data", "secret/key"] {
-        // The graph learns a moment later that the last Pod is gone.
+        // The graph gets the deletion of the last Pod a moment later.
         eventually("a retry that passes", SOON, || {
             team.kubectl(&["delete", object, "--ignore-not-found", "--wait=false"]).success()
         })
@@ -340,8 +340,8 @@ fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
     }
 }
 
-/// A Deployment with a claim and a Secret, all deleted by one person at one
-/// time in the foreground; what each DELETE came to.
+/// A Deployment with a claim and a Secret, all deleted concurrently by one user in the
+/// foreground. Returns the result of each DELETE.
 fn all_at_once(team: &Team<'_>) -> Vec<Result<String, String>> {
     apply_claim(team, "data");
     team.apply(&secret("key"));

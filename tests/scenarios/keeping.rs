@@ -23,13 +23,14 @@ fn s14_an_update_of_a_terminating_object_adds_no_finalizer() {
     let plane = &world().plane;
     let ns = plane.namespace("s14").unwrap();
     let jane = Person::of(plane, &ns);
-    // Deleted before anybody protected it.
+    // Deleted before it was protected.
     let made = config_map("late").with_finalizers(&["x.dev/y"]);
     jane.apply(&made);
     jane.apply(&config_map("alive"));
     jane.delete(&["configmap/late"]).success().unwrap();
     policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
-    // The hold is put on what lives, so the leader has looked at both.
+    // The hold is added to the object that is not Terminating, so the leader has checked
+    // both.
     eventually("the hold", Duration::from_secs(30), || {
         match &*jane.finalizers("configmap/alive") {
             HELD => Ok(()),
@@ -89,7 +90,7 @@ fn s15_a_second_delete_does_not_orphan_what_a_held_owner_has() {
     jane.delete(&["configmap/owner"]).success().unwrap();
 }
 
-/// What `PUT namespaces/finalize` sends to take every finalizer out.
+/// The body of `PUT namespaces/finalize` that removes every finalizer.
 fn finalized(ns: &str) -> Value {
     object("v1", "Namespace", ns).with(json!({"spec": {"finalizers": []}}))
 }
@@ -101,7 +102,7 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     let jane = Person::of(plane, &ns);
     jane.may(&[rule("", "namespaces, namespaces/finalize", "get, update, delete")]);
     let target = policy::target("", "configmaps", &ns);
-    // What is deleted stays held for a while after its last user has gone.
+    // A deleted object stays held for some time after its last user was deleted.
     let protect = json!({"whileUsed": {"onDelete": "Hold"}});
     let spec = json!({"targets": [target], "protect": protect, "settleSeconds": 600});
     policy::apply(plane, &ns, spec.clone());
@@ -132,7 +133,7 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     .unwrap();
     assert!(denied.contains("and wait until it is removed"), "{denied}");
 
-    // and where nothing is protected it goes.
+    // and a Namespace without protected objects is deleted.
     plane.delete(&["deletionpolicy", &ns], "");
     eventually("the end of the finalizer", Duration::from_secs(60), || {
         finalize().success().map(drop)
@@ -143,8 +144,8 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     jane.apply(&config_map("later"));
     jane.apply(&reader("later"));
 
-    // From here on two DELETEs would take the Namespace out of storage, and
-    // leave all that is in it where nobody can reach it.
+    // From here on two DELETEs would remove the Namespace from storage, and leave its
+    // content unreachable.
     jane.delete(&[&namespace]).success().unwrap();
     assert_eq!(jane.field(&namespace, ".status.phase"), "Terminating");
     let denied = jane.delete(&[&namespace]).failure().unwrap();
@@ -152,8 +153,8 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
     let later = format!("contains ConfigMap {ns}/later, which is protected");
     assert!(denied.contains(&later), "{denied}");
 
-    // Nobody needs it any more, so it may go; but until its hold is off the
-    // Namespace has to be there.
+    // The last user was deleted, so the object may be. But the Namespace has to exist until
+    // the hold is removed.
     reader_is_gone();
     jane.delete(&["configmap/later"]).success().unwrap();
     assert_ne!(jane.field("configmap/later", ".metadata.deletionTimestamp"), "");
@@ -191,7 +192,7 @@ fn an_object_that_refuses_its_hold_is_named_by_the_policy() {
     says(&["\"InPlace\""]);
 }
 
-/// What a policy counts: denials and holds.
+/// The counts of a policy: denials and holds.
 fn counted(policy: &str) -> Result<String> {
     let paths = ".status.last24h.denied .status.last24h.held";
     world().plane.api().field(&format!("deletionpolicy/{policy}"), "", paths)
@@ -263,8 +264,8 @@ fn s19_a_dry_run_tells_the_truth_and_writes_nothing() {
     assert_eq!(events(&ns).unwrap(), ["Held used 1", "Protected always 1"]);
 }
 
-/// The API server asks nothing about these namespaces, so nothing there may be
-/// held: nobody would guard the hold, and a delete would hang on it.
+/// The API server sends no requests about these namespaces to belay, so nothing there may
+/// be held: the hold would not be guarded, and would block a delete.
 #[test]
 fn in_namespaces_that_are_left_out_nothing_is_held() {
     let plane = &world().plane;

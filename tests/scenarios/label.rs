@@ -25,8 +25,7 @@ fn a_labelled_object_gets_the_hold_and_is_not_deleted() {
     assert_eq!(finalizers(&ns, "settings"), r#"["belay.dev/hold"]"#);
 
     let denied = plane.kubectl(&["delete", "configmap", "settings", "-n", &ns]).unwrap();
-    // Which entry refuses first is open where policies of other tests name the
-    // kind: both are asked.
+    // Policies of other tests may name the kind, so either webhook may refuse first.
     let denied = denied.failure().unwrap();
     let words = format!(
         "delete.belay.dev\" denied the request: configmap \"settings\" is protected; label \

@@ -1,6 +1,5 @@
-//! A leader that dies in the middle of letting go, and two that believe they
-//! lead: no hold goes while somebody needs its object, and what is free goes
-//! all the same.
+//! A leader that dies during a release, and two replicas that both believe they are the
+//! leader: no object that is in use loses its hold, and unused objects are deleted.
 
 use std::time::Duration;
 
@@ -11,8 +10,8 @@ use crate::program;
 use crate::rounds::Rounds;
 use crate::team::SOON;
 
-/// As many lose their user in a round, and as many keep it: deleting so many
-/// users one by one takes longer than letting go of what the first one used.
+/// In a round, half of the objects lose their user and half keep it: deleting the users one
+/// by one takes longer than the release of the first object.
 const EACH: usize = 24;
 
 #[test]
@@ -21,15 +20,15 @@ fn s34_no_hold_goes_while_a_user_lives_whoever_leads() {
     let mut belay = Install::of_everything(2).on(&plane, program()).unwrap();
     let mut rounds = Rounds::new(&plane, "s34", EACH);
 
-    // Killed at different moments of the passes: with some tokens written, some
-    // lists read, some holds taken off.
+    // Killed at different moments of the passes: after the writes of some tokens, the reads
+    // of some lists, the removal of some holds.
     for (round, moment) in [("a", 0), ("b", 25), ("c", 120)] {
         rounds.wait(round);
         let leader = belay.leader().unwrap();
         std::thread::scope(|scope| {
             let going = scope.spawn(|| rounds.let_go(round));
             rounds.begins(round);
-            // The moment itself is what is tried here.
+            // This exact delay is under test.
             crate::harness::pause(Duration::from_millis(moment));
             belay.replicas[leader].process.kill();
             going.join().unwrap();
@@ -39,9 +38,8 @@ fn s34_no_hold_goes_while_a_user_lives_whoever_leads() {
         belay.replicas[leader].wait_until_ready().unwrap();
     }
 
-    // Stopped as leader in the middle of letting go, and waked when another one
-    // leads. Meanwhile what it knows has become untrue: everything has a user
-    // again.
+    // The leader is stopped during a release, and resumed when there is another leader.
+    // Meanwhile its graph has become outdated: every object has a user again.
     rounds.wait("d");
     let first = belay.leader().unwrap();
     let before = rounds.looked("d");
@@ -52,7 +50,7 @@ fn s34_no_hold_goes_while_a_user_lives_whoever_leads() {
         going.join().unwrap();
     });
     rounds.use_again("d");
-    // Nobody looks now: what is there stays, whoever looks next.
+    // There is no leader now, so the remaining objects stay for every later leader.
     assert!(rounds.keep("d") > 0, "all were gone before the leader was stopped");
     let leads = || {
         let text = belay.replicas[1 - first].metrics()?;

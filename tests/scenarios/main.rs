@@ -1,9 +1,9 @@
 //! belay as it is installed, in front of the real API server, etcd and
 //! controllers: the scenarios, by their numbers.
 //!
-//! One control plane with two replicas serves most of them; each has a
-//! namespace and policies of its own, so that all run side by side. Those that
-//! break something have a control plane of their own.
+//! One control plane with two replicas serves most of them. Each has its own namespace and
+//! policies, so that all run in parallel. Tests that break something have their own control
+//! plane.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -66,8 +66,8 @@ pub struct World {
     pub belay: Installed,
 }
 
-/// The one world of this program, started by whichever test comes first. If
-/// it does not start, every test says why and none tries again.
+/// The shared world of this program. The first test starts it. If it does not start, every
+/// test fails with the reason and none tries again.
 pub fn world() -> &'static World {
     static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
     WORLD.get_or_init(|| start().map_err(|error| error.to_string())).as_ref().unwrap()

@@ -22,7 +22,7 @@ fn s08_s10_and_cascades_under_one_name_for_all_controllers() {
             scope.spawn(move || part(plane));
         }
     });
-    // It was so: no controller had a name of its own.
+    // The controllers had no names of their own in that run.
     let log = plane.audit_log().unwrap();
     assert!(log.contains("\"username\":\"system:kube-controller-manager\""));
     assert!(!log.contains("system:serviceaccount:kube-system:"));

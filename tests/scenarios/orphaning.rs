@@ -11,8 +11,8 @@ use crate::harness::{ControlPlane, eventually};
 use crate::people::{Person, field};
 use crate::{policy, world};
 
-/// Owners of several kinds, each with a ConfigMap that it owns and that may
-/// not lose it. No policy speaks of the owners.
+/// Owners of several kinds, each with a ConfigMap whose owner is protected from orphaning.
+/// No policy is about the owners.
 struct Families<'w> {
     plane: &'w ControlPlane,
     ns: String,
@@ -55,7 +55,7 @@ impl<'w> Families<'w> {
         field(self.plane, &self.ns, &format!("configmap/{child}"), path)
     }
 
-    /// Who was answered so about an object, by the audit log.
+    /// Whose request about an object got this verdict, by the audit log.
     fn answered(&self, object: &str, verdict: &str) -> crate::harness::Result<Vec<String>> {
         let log = self.plane.audit_log()?;
         let events = log.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
@@ -167,7 +167,7 @@ fn s10_the_collectors_own_patches_pass_but_none_that_completes_what_was_never_al
     the_collectors_patches(&world().plane);
 }
 
-/// Scenario 10, whatever name the collector goes by.
+/// Scenario 10, under any name of the garbage collector.
 pub fn the_collectors_patches(plane: &ControlPlane) {
     let families = Families::new(plane, "s10");
     let ns = families.ns.clone();
@@ -188,15 +188,15 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
     .unwrap();
     assert_eq!(families.owner_of("never-child"), "never");
     assert_eq!(field(plane, &ns, "configmap/never", ".metadata.finalizers"), r#"["orphan"]"#);
-    // A second DELETE, with its dependents, rescues both. In the moment between the two the
-    // collector would orphan the child of an owner that is gone.
+    // A second DELETE that cascades rescues both. Between the two, the garbage collector
+    // would orphan the child of a deleted owner.
     refuse_updates(&families, "never-child");
     let rescue = ["delete", "configmap", "never", "-n", &ns, "--cascade=background"];
     plane.kubectl(&rescue).unwrap().success().unwrap();
     goes(plane, &ns, "configmap/never-child");
 
-    // What is no orphaning passes: a dangling reference goes from a child that
-    // has another owner, and with it the finalizer of the foreground.
+    // Changes that orphan nothing pass: a child with another owner loses a dangling
+    // reference, and with it the foreground finalizer.
     families.add("first", &[], &[]);
     families.add("second", &[], &[]);
     let uid = field(plane, &ns, "configmap/second", ".metadata.uid");
@@ -212,8 +212,8 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
     })
     .unwrap();
 
-    // Nor is it one when the owner goes in the foreground with all its own,
-    // though its finalizer is guarded as all are.
+    // The deletion of the owner in the foreground with its dependents orphans nothing
+    // either, although its finalizer is guarded like all.
     plane.patch("configmap/second", &ns, &json!({"metadata": {"labels": {"tier": "child"}}}));
     let foreground = ["delete", "configmap", "second", "-n", &ns, "--cascade=foreground"];
     plane.kubectl(&foreground).unwrap().success().unwrap();
@@ -232,7 +232,7 @@ fn begin_orphaning(families: &Families<'_>, owner: &str) {
     plane.kubectl(&delete).unwrap().success().unwrap();
 }
 
-/// An admission policy that lets nobody update a ConfigMap.
+/// An admission policy that refuses every update of a ConfigMap.
 fn refuse_updates(families: &Families<'_>, name: &str) {
     let (plane, ns) = (families.plane, &families.ns);
     let allowed = format!("request.name != '{name}'");

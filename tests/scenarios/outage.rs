@@ -1,4 +1,4 @@
-//! Replicas that take turns, that die, and that are all gone.
+//! Replicas that are restarted in turn, that die, and that are all stopped.
 
 use std::time::Duration;
 
@@ -48,8 +48,8 @@ fn s18_protection_written_through_one_replica_is_honoured_on_the_other() {
         world.plane.apply(&settings(&labelled, &ns).with_protect_label("Always")).unwrap();
         world.plane.apply(&settings(&late, &ns)).unwrap();
         world.plane.patch(&format!("configmap/{late}"), &ns, &always);
-        // The last thing before the other one is asked: it has had no time to
-        // hear of the user.
+        // The last change before the other replica is called: it may not have seen the user
+        // yet.
         let user = pod(&used).with_volume(json!({"configMap": {"name": used}}));
         world.plane.apply(&user.with_namespace(&ns)).unwrap();
 
@@ -86,7 +86,7 @@ fn s18_when_the_leader_is_killed_the_other_one_keeps_the_rules_in_step() {
     let killed = world.belay.leader().unwrap();
     world.belay.replicas[killed].process.kill();
     world.ask(&[1 - killed]);
-    // Nobody leads yet, and everything is answered all the same.
+    // There is no leader yet, and every request is answered all the same.
     world.plane.apply(&settings("kept", &ns).with_protect_label("Always")).unwrap();
     assert_eq!(world.finalizers(&ns, "kept"), HELD);
     world.refuses_delete("configmap/kept", &ns, "\"kept\" is protected; label");
@@ -98,11 +98,11 @@ fn s18_when_the_leader_is_killed_the_other_one_keeps_the_rules_in_step() {
     let refusal = world.delete_refusal("deployment/shop", &ns).unwrap();
     assert!(refusal.contains(&format!("policy {ns}")), "{refusal}");
 
-    // The one that comes back does not take over.
+    // The restarted replica does not become the leader.
     world.belay.replicas[killed].process.restart().unwrap();
     world.belay.replicas[killed].wait_until_ready().unwrap();
     assert_eq!(world.belay.leader().unwrap(), 1 - killed);
-    // Whoever reads policies one by one does not take the first ones for all.
+    // A reader that reads policies one by one does not treat the first ones as all.
     let log = world.belay.replicas[killed].process.log();
     assert!(!log.contains("cannot be read by this version"), "{log}");
     world.plane.delete(&["deletionpolicy", &ns], "");
@@ -130,7 +130,7 @@ fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
     }
     world.ask(&[]);
 
-    // Kinds that nobody protects, and objects that are not labelled.
+    // Kinds without a policy, and objects without a label.
     world.kubectl(&["delete", "secret", "plain", "-n", &ns]);
     world.kubectl(&["create", "service", "clusterip", "s", "--tcp=80", "-n", &ns]);
     world.kubectl(&["delete", "service", "s", "-n", &ns]);
@@ -140,7 +140,7 @@ fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
     assert!(refusal.contains(closed), "{refusal}");
     let refusal = world.delete_refusal("secret/marked", &ns).unwrap();
     assert!(refusal.contains("failed calling webhook \"label-delete.belay.dev\""), "{refusal}");
-    // What changes neither finalizers nor owners nor labels needs nobody.
+    // A change of other fields than finalizers, owners and labels is not sent to belay.
     let seen = json!({"metadata": {"annotations": {"example.test/seen": "yes"}}});
     for change in [json!({"data": {"currency": "CHF"}}), seen] {
         world.plane.patch("configmap/kept", &ns, &change);
@@ -162,7 +162,7 @@ fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
         belay.wait_until_ready().unwrap();
     }
     world.ask(&[0, 1]);
-    // All is as it was: nothing was made anew, and what came meanwhile is held.
+    // Nothing has changed: no object was re-created, and new objects are held.
     for name in ["kept", "made"] {
         let because = format!("configmap \"{name}\" is protected");
         world.refuses_delete(&format!("configmap/{name}"), &ns, &because);

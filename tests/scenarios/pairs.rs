@@ -1,4 +1,4 @@
-//! What needs each other, and what is made a moment before it is needed.
+//! Objects that use each other, and objects that are created a moment before they are used.
 
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
@@ -48,7 +48,7 @@ fn s17_a_user_that_was_made_a_moment_before_is_found() {
     });
     assert_eq!(denied + held.len(), 30);
     for name in &held {
-        // The hold found what admission had not yet seen.
+        // The hold found a user that admission had not yet seen.
         team.was_kept(&format!("configmap/{name}"));
     }
     let names = team.plane.api().fields("configmaps", &team.ns, "", ".metadata.name").unwrap();
@@ -59,7 +59,7 @@ fn s17_a_user_that_was_made_a_moment_before_is_found() {
     }
 }
 
-/// Custom resources that need the one that they name, through a Relation.
+/// Custom resources that use each other, in a cycle, through a Relation.
 struct Ring {
     plural: String,
     group: String,
@@ -104,7 +104,7 @@ fn s25_a_cycle_is_told_and_can_be_broken() {
     policy::apply(team.plane, ns, json!({"targets": [target], "protect": {"whileUsed": {}}}));
     ring.close(&team, &["a", "b", "c"]);
 
-    // Each one says who needs it, all the way round.
+    // Each refusal names the next user of the cycle.
     for (link, user) in [("a", "c"), ("b", "a"), ("c", "b")] {
         let words = format!(
             "link.{group} \"{link}\" is in use by Link {ns}/{user} (spec.next); policy {ns}. \
@@ -116,7 +116,7 @@ fn s25_a_cycle_is_told_and_can_be_broken() {
         })
         .unwrap();
     }
-    // One is let go of by a person, and the others follow one by one.
+    // A user releases one of them, and the others follow one by one.
     let of = Of { resource: plural, group, name: "b", place: ns };
     team.approve(Approver::Carol, of, "Object");
     for link in ["b", "c", "a"] {
@@ -158,8 +158,8 @@ fn s25_a_cycle_that_is_held_goes_together() {
     }
 }
 
-/// Deletes two that belong to each other in both orders and at one time, each
-/// time after they were made anew.
+/// Deletes two objects that belong together in both orders and concurrently, each time
+/// after they were re-created.
 fn in_any_order(team: &Team<'_>, make: impl Fn(usize) -> [String; 2]) {
     for round in 0..2 {
         let mut pair = make(round);

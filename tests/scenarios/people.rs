@@ -12,7 +12,7 @@ use crate::harness::{Api, ControlPlane, Result, eventually};
 use crate::team::SOON;
 use crate::way::commands_in;
 
-/// What people do in their namespace every day; approving is not among it.
+/// The verbs of everyday work in a namespace, without approvals.
 const WORK: &str = "get, list, watch, create, update, patch, delete";
 
 /// A user of one namespace.
@@ -46,8 +46,8 @@ impl<'p> Person<'p> {
         jane
     }
 
-    /// A user who works in a namespace and approves deletions of what is in `approves`
-    /// (API group and resource).
+    /// A user who works in a namespace and approves deletions of the resources in
+    /// `approves` (API group and resource).
     pub fn worker(
         plane: &'p ControlPlane,
         namespace: &str,
@@ -104,8 +104,8 @@ impl<'p> Person<'p> {
         self.plane.grant(&name, namespace, rules, &[user(&self.name)]).unwrap();
     }
 
-    /// The refusal of a DELETE. Until belay has heard of a user the hold alone keeps an
-    /// object, so it is asked without consequences before.
+    /// The refusal of a DELETE. Until belay has seen a user, only the hold keeps an object,
+    /// so the test sends a dry run first.
     pub fn refused(&self, objects: &[&str]) -> String {
         let ask = [&["--dry-run=server"], objects].concat();
         eventually("a refusal", SOON, || self.delete(&ask).failure()).unwrap();
@@ -161,7 +161,7 @@ impl<'p> Person<'p> {
         self.field(object, ".metadata.finalizers")
     }
 
-    /// Whether the object is gone.
+    /// Whether the object was deleted.
     pub fn lacks(&self, object: &str) -> bool {
         self.api.get(object, &self.namespace).unwrap().is_none()
     }
@@ -172,8 +172,8 @@ impl<'p> Person<'p> {
         run(Path::new(env!("CARGO_BIN_EXE_kubectl-belay")), &self.kubeconfig, &args, None).unwrap()
     }
 
-    /// Does what a refusal says: every approval that it names, with a reason of
-    /// one's own in the place of the dots.
+    /// Creates every approval that a refusal names, with its own reason in place of the
+    /// dots.
     pub fn approves_what_is_named(&self, refusal: &str) -> Vec<Output> {
         let commands = commands_in(refusal, "approve");
         assert!(!commands.is_empty(), "{refusal}");

@@ -1,5 +1,5 @@
-//! What machines do: prunes, forced replacement, drains, controllers that
-//! clean up, and tools that move objects.
+//! Tools: prunes, forced replacement, drains, controllers that clean up, and tools that
+//! move objects.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::harness::rbac::rule;
 use crate::team::{Approver, SOON, Team};
 use crate::{policy, world};
 
-/// A Deployment that reads a ConfigMap, and rolls out so slowly that old Pods
-/// stand beside new ones for seconds.
+/// A Deployment that reads a ConfigMap, and rolls out so slowly that old and new Pods exist
+/// together for seconds.
 fn reading(map: &str) -> Value {
     let strategy = json!({"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}});
     let spec = json!({"replicas": 2, "minReadySeconds": 3, "strategy": strategy});
@@ -111,7 +111,7 @@ fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
     team.goes("pod/reader");
     eventually("replace --force", SOON, || team.send(&replace, manifest).success()).unwrap();
     assert_ne!(team.field("configmap/settings", ".metadata.uid"), uid);
-    // Only what was applied is pruned.
+    // A prune deletes only applied objects.
     team.kubectl_apply(manifest);
     eventually("apply --prune", SOON, || {
         team.send(&prune, other.trim_start_matches("---\n")).success()
@@ -167,7 +167,7 @@ fn s20_helm_upgrades_by_force_keep_the_hold_and_what_they_prune_is_denied() {
 fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
     let team = Team::new(&world().plane, "s21");
     let ns = &team.ns;
-    // A node of this test's own: what is drained is cordoned, too.
+    // A node only for this test, because a drain also cordons it.
     let taint = json!({"key": "only", "value": ns, "effect": "NoSchedule"});
     let node = object("v1", "Node", ns).with(json!({"spec": {"taints": [taint]}}));
     team.plane.apply(&node).unwrap();
@@ -190,8 +190,7 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
     team.deleted(&["secret/key"]);
     team.was_kept("secret/key");
 
-    // The drain takes what it may, goes on asking for the rest, and ends when
-    // that was approved.
+    // The drain evicts the allowed Pods, retries the others, and ends after their approval.
     let drain = ["drain", ns, "--force", "--pod-selector=team=it", "--timeout=120s"];
     let output = std::thread::scope(|scope| {
         let running = scope.spawn(|| {
@@ -225,8 +224,8 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
     team.goes("pod/pinned");
     team.goes("secret/key");
 
-    // The Job controller takes its finalizer off each Pod that has ended, and
-    // the collector of Pods takes away what stands on no node.
+    // The Job controller removes its finalizer from each Pod that has ended, and the Pod
+    // garbage collector deletes Pods on nodes that don't exist.
     team.kubectl_apply(
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: once}\nspec: {template: {spec: \
          {restartPolicy: Never, containers: [{name: main, image: x}]}}}\n",
@@ -253,8 +252,8 @@ fn s32_a_tool_that_moves_objects_works_under_an_approval_with_content() {
         team.kubectl_apply(&machine.with_owner(owner.clone()));
     }
     let objects = ["secret/machine-0", "secret/machine-1", "configmap/cluster"];
-    // Such a tool takes the finalizers off first, so that nobody begins to
-    // clean up, and deletes then.
+    // Such a tool removes the finalizers before it deletes, so that no controller begins to
+    // clean up.
     let strip = json!({"metadata": {"finalizers": null}}).to_string();
     let strip = |object: &str| team.kubectl(&["patch", object, "--type=merge", "-p", &strip]);
     for object in objects {

@@ -1,4 +1,4 @@
-//! The registration and the kinds of belay's own, taken away by accident.
+//! The registration and belay's own CRDs, deleted by accident.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn always(world: &World, namespace: &str) {
 }
 
 impl World {
-    /// Waits until each replica says this of itself, ready or not.
+    /// Waits until each replica reports this line and this readiness.
     fn all_say(&self, line: &str, ready: bool) {
         eventually(line, LIMIT, || {
             for belay in &self.belay.replicas {
@@ -33,12 +33,12 @@ impl World {
         .unwrap();
     }
 
-    /// A metric of the replica that leads.
+    /// A metric of the leader.
     fn leader_says(&self, name: &str, words: &[&str]) -> f64 {
         self.belay.replicas[self.belay.leader().unwrap()].sum(name, words)
     }
 
-    /// What stands in both configurations as they are installed.
+    /// The content of both webhook configurations as installed.
     fn skeleton(&self) -> String {
         let arguments = ["admin", "manifests", "--service=belay/belay", "--watch-everything"];
         print(program(), &arguments).unwrap()
@@ -76,7 +76,7 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
     let path = ".status.conditions[?(@.type==\"Ready\")].reason";
     api.wait_field((&policy, ""), LIMIT, path, |reason| reason == "ConfigurationMissing").unwrap();
 
-    // The leader goes on with the other one, and this one stays away.
+    // The leader continues with the other configuration, and this one stays deleted.
     let other = world.plane.namespace("s42").unwrap();
     let target = policy::target("apps", "daemonsets", &other);
     let spec = json!({"targets": [target], "protect": {"always": {}}});
@@ -115,7 +115,7 @@ fn s42_rules_that_somebody_empties_are_put_back_and_counted() {
         let configuration = format!("{kind}/belay");
         let rules = ".webhooks[*].name .webhooks[*].rules";
         let full = world.plane.api().field(&configuration, "", rules).unwrap();
-        // What `kubectl replace` or a forced install does.
+        // The result of `kubectl replace` or of a forced install.
         let skeleton = world.skeleton();
         let own = skeleton
             .split("---\n")

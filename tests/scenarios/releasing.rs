@@ -1,4 +1,4 @@
-//! What waits under the hold goes when nothing needs it any more.
+//! A held object is deleted when it is no longer in use.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! What ordinary work costs: nothing is asked of belay that no policy can
-//! refuse.
+//! The cost of ordinary work: requests that no policy can refuse are not sent to belay.
 
 use serde_json::json;
 
@@ -9,7 +8,7 @@ use crate::harness::eventually;
 use crate::policy;
 
 impl World {
-    /// Reviews of an operation that have arrived, at whichever replica.
+    /// The received reviews of an operation, of all replicas.
     fn reviews(&self, operation: &str) -> f64 {
         let operation = format!("operation=\"{operation}\"");
         let of =
@@ -20,7 +19,7 @@ impl World {
 
 #[test]
 fn a_rollout_of_20_protected_pods_sends_no_update_review() {
-    // Nobody else changes anything on this control plane meanwhile.
+    // No other test changes objects on this control plane meanwhile.
     let world = faulty();
     let ns = world.plane.namespace("rollout").unwrap();
     let pods = policy::target("", "pods", &ns);

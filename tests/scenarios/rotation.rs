@@ -7,7 +7,7 @@ use crate::faulty::{LIMIT, faulty};
 use crate::harness::{Load, eventually};
 
 impl World {
-    /// The authorities that every entry of a configuration trusts.
+    /// The CAs that every webhook of a configuration trusts.
     fn bundle(&self, kind: &str) -> String {
         let path = ".webhooks[*].clientConfig.caBundle";
         let bundles = self.plane.api().field(&format!("{kind}/belay"), "", path).unwrap();
@@ -22,7 +22,7 @@ impl World {
         self.plane.api().field("secret/belay-tls", "belay", &path).unwrap()
     }
 
-    /// The serial numbers of what the replicas say that they serve.
+    /// The serial numbers of the certificates that the replicas report.
     fn served(&self) -> Vec<String> {
         let (label, path) =
             ("belay.dev/replica=belay", ".metadata.annotations.belay\\.dev/certificate");
@@ -47,8 +47,8 @@ fn s27_certificates_are_rotated_under_load_and_no_review_fails() {
         if load.has_failed() {
             return Ok(());
         }
-        // Each look is followed by handshakes with both replicas, whatever the
-        // rotation has come to.
+        // After each check the load connects to both replicas, at every step of the
+        // rotation.
         load.while_nobody_asks(|| world.reconnect());
         let bundle = world.bundle("validatingwebhookconfiguration");
         if phases.last() != Some(&bundle) {
@@ -65,7 +65,7 @@ fn s27_certificates_are_rotated_under_load_and_no_review_fails() {
     // The last one has to carry some load as well.
     load.goes_on().unwrap();
     load.end().unwrap();
-    // Old alone, old and new together, new alone.
+    // Only the old CA, both, only the new CA.
     assert_eq!(phases.len(), 3, "{phases:#?}");
     // Replicas that were killed have left their last report behind, and it is
     // not waited for.

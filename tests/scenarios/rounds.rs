@@ -1,5 +1,5 @@
-//! Rounds of letting go, for tests that break something in the middle of one:
-//! of the ConfigMaps that wait, half lose their users and go, half stay.
+//! Rounds of releases, for tests that cause a fault during one: of the waiting ConfigMaps,
+//! half lose their users and are deleted, half stay.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -74,7 +74,7 @@ impl<'p> Rounds<'p> {
             team.kubectl(&delete).success().unwrap();
         }
         for part in ["goes", "stays"] {
-            // A watch that says nothing counts as dead after a minute and a half.
+            // A silent watch is considered dead after a minute and a half.
             eventually("a look at each", SOON * 3, || {
                 let looked = self.tokens(&format!("{round}-{part}")).len();
                 if looked == each { Ok(()) } else { Err(format!("{looked}").into()) }
@@ -118,7 +118,7 @@ impl<'p> Rounds<'p> {
         self.team.deleted(&[&users[..], &["--grace-period=0", "--force"]].concat());
     }
 
-    /// The first of that half has gone.
+    /// Waits until the first object of that half was deleted.
     pub fn begins(&self, round: &str) {
         eventually("the first one to go", SOON, || {
             if self.left(round) < self.each { Ok(()) } else { Err("none".into()) }
@@ -126,7 +126,7 @@ impl<'p> Rounds<'p> {
         .unwrap();
     }
 
-    /// What is left of that half has users again, and stays from now on.
+    /// The remaining objects of that half have users again, and stay from now on.
     pub fn use_again(&mut self, round: &str) {
         let elder = self.team.owner("ConfigMap", "elder");
         for number in 0..self.each {
@@ -136,8 +136,8 @@ impl<'p> Rounds<'p> {
         }
     }
 
-    /// What of a round is there now stays: it has users again, and had them
-    /// before anybody let go of it. Says how many that are.
+    /// The remaining objects of a round stay: they have users again, and had them before
+    /// they could be released. Returns their number.
     pub fn keep(&mut self, round: &str) -> usize {
         let left = self.going(round);
         let many = left.len();
@@ -145,7 +145,7 @@ impl<'p> Rounds<'p> {
         many
     }
 
-    /// That half goes, and of the others nobody was lost.
+    /// That half is deleted, and none of the others is lost.
     pub fn ends(&self, round: &str) {
         eventually(&format!("what round {round} lets go of"), SOON * 2, || {
             let left = self.going(round);

@@ -1,4 +1,4 @@
-//! What a policy says of itself.
+//! The status of a policy.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn a_policy_is_ready_once_its_rules_are_and_holds_are_put_on_what_was_there() {
     plane.kubectl(&create).unwrap().success().unwrap();
     policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
 
-    // From the moment it is ready, what is made gets the hold at once.
+    // From the moment it is ready, new objects get the hold at once.
     let args = ["create", "configmap", "after", "-n", &ns, "-o", "jsonpath={.metadata.finalizers}"];
     let held = plane.kubectl(&args).unwrap().success().unwrap();
     assert_eq!(held, r#"["belay.dev/hold"]"#);
@@ -23,7 +23,7 @@ fn a_policy_is_ready_once_its_rules_are_and_holds_are_put_on_what_was_there() {
     let refused = refused.failure().unwrap();
     assert!(refused.contains(&format!("policy {ns}")), "{refused}");
 
-    // What was there before gets it afterwards, and the policy says how far.
+    // Older objects get it afterwards, and the policy reports the progress.
     let (before, limit) = (("configmap/before", &*ns), Duration::from_secs(30));
     let is_held = |finalizers: &str| finalizers == r#"["belay.dev/hold"]"#;
     plane.api().wait_field(before, limit, ".metadata.finalizers", is_held).unwrap();

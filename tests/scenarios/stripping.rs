@@ -1,4 +1,4 @@
-//! Finalizers that are taken off by hand, and those that may be.
+//! Finalizers that users remove by hand, guarded and not guarded.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{policy, world};
 
 const HOLD: &str = "belay.dev/hold";
 
-/// Somebody who tries to take the hold off a claim.
+/// A user who tries to remove the hold from a claim.
 struct Stripper<'w> {
     plane: &'w ControlPlane,
     ns: &'w str,
@@ -27,7 +27,7 @@ impl Stripper<'_> {
         if list.is_empty() { Vec::new() } else { serde_json::from_str(&list).unwrap() }
     }
 
-    /// What stands beside the hold.
+    /// The finalizers beside the hold.
     fn others(&self) -> Vec<String> {
         self.finalizers().into_iter().filter(|finalizer| finalizer != HOLD).collect()
     }
@@ -49,10 +49,10 @@ impl Stripper<'_> {
         self.patch("json", &json!([{"op": "remove", "path": path}]), &[])
     }
 
-    /// A PUT that leaves all but the hold, and says something new in a label.
+    /// A PUT that removes only the hold and changes a label.
     fn put(&self, label: Option<&str>, more: &[&str]) -> Output {
-        // Others write, too, belay's own token among them: who replaces reads
-        // again, as a person would.
+        // Other writers, such as belay with its token, change the object too. A replace
+        // reads it again, as a user would.
         loop {
             let output = self.put_once(label, more);
             if !output.stderr.contains("Error from server (Conflict)") {
@@ -101,7 +101,7 @@ fn s05_the_hold_is_not_taken_off_while_something_uses_the_object() {
     let stripper = Stripper { plane, ns: &ns, who: &who };
     stripper.is_held("at first");
 
-    // Where the hold is all that goes, somebody means it.
+    // A request that removes only the hold is meant to remove it.
     let refused = stripper.is_refused("JSON patch", stripper.json_patch());
     assert_eq!(
         refused,
@@ -193,7 +193,7 @@ fn s06_a_guarded_finalizer_is_taken_off_by_its_controller_and_by_nobody_else() {
                  Details: kubectl belay why configmaps/{name} -n {ns}\n"
             )
         );
-        // What is not guarded is anybody's.
+        // Every user may remove a finalizer that is not guarded.
         strip(&person, json!(["example.com/database"])).success().unwrap();
         let delete = ["delete", "configmap", name, "-n", &ns, "--wait=false"];
         plane.kubectl_as(&person, &delete).unwrap().success().unwrap();

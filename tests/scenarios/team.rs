@@ -1,5 +1,5 @@
-//! The people of one namespace: somebody who works in it, and others who may
-//! approve what happens in it.
+//! The users of one namespace: one who works in it, and others who may approve deletions in
+//! it.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -12,19 +12,18 @@ use crate::harness::rbac::{rule, user};
 use crate::harness::{self, Api, ControlPlane, eventually};
 use crate::people::Person;
 
-/// So long anything may take that ought to happen at once: a safety limit, and
-/// no measure of anything.
+/// The safety limit for changes that should happen at once. It measures nothing.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// A namespace with its people. jane may there what the ClusterRole `admin`
-/// lets people do, and nothing anywhere else; carol and dave may approve.
+/// A namespace with its users. jane has the ClusterRole `admin` in it, and no rights
+/// elsewhere; carol and dave may approve.
 pub struct Team<'p> {
     pub plane: &'p ControlPlane,
     pub ns: String,
     jane: Person<'p>,
 }
 
-/// What jane does.
+/// The actions of jane.
 impl<'p> Deref for Team<'p> {
     type Target = Person<'p>;
 
@@ -33,7 +32,7 @@ impl<'p> Deref for Team<'p> {
     }
 }
 
-/// One who may approve.
+/// A user who may approve.
 #[derive(Clone, Copy)]
 pub enum Approver {
     Carol,
@@ -49,8 +48,8 @@ impl Approver {
     }
 }
 
-/// What an approval is for: resource, group and name. `place` is its namespace,
-/// or empty for what has none.
+/// The object of an approval: resource, group and name. `place` is its namespace, or empty
+/// for a cluster-scoped object.
 #[derive(Clone, Copy)]
 pub struct Of<'a> {
     pub resource: &'a str,
@@ -95,7 +94,7 @@ impl<'p> Team<'p> {
         self.goes(object);
     }
 
-    /// A delete that passes; says what it warns of.
+    /// Sends a delete that passes, and returns its warnings.
     pub fn deleted(&self, objects: &[&str]) -> String {
         let output = self.delete(objects);
         let warnings = output.stderr.clone();
@@ -103,12 +102,12 @@ impl<'p> Team<'p> {
         warnings
     }
 
-    /// Somebody approves, for an hour.
+    /// Creates an approval of a user, for an hour.
     pub fn approve(&self, who: Approver, of: Of<'_>, scope: &str) {
         self.approve_for(who, of, scope, Duration::from_secs(3600));
     }
 
-    /// Somebody approves, for so long.
+    /// Creates an approval of a user, for this lifetime.
     pub fn approve_for(&self, who: Approver, of: Of<'_>, scope: &str, life: Duration) {
         let uid = self.uid(of);
         eventually("the approval", SOON, || {
@@ -161,12 +160,12 @@ impl<'p> Team<'p> {
         owner(kind, name, &self.field(&format!("{kind}/{name}"), ".metadata.uid"))
     }
 
-    /// The name under which somebody approves.
+    /// The username of an approver.
     pub fn name_of(&self, who: Approver) -> String {
         who.name(&self.ns)
     }
 
-    /// What an approval names that is in the namespace.
+    /// An object of the namespace, for an approval.
     pub fn of<'a>(&'a self, resource: &'a str, name: &'a str) -> Of<'a> {
         Of { resource, group: "", name, place: &self.ns }
     }
@@ -208,17 +207,17 @@ impl<'p> Team<'p> {
         self.is_held(object);
     }
 
-    /// The object is there, and nobody deletes it.
+    /// Checks that the object exists and is not Terminating.
     pub fn stands(&self, object: &str) {
         assert_eq!(self.field(object, ".metadata.deletionTimestamp"), "", "{object}");
     }
 
-    /// The object is gone, or will soon be.
+    /// Waits until the object is deleted.
     pub fn goes(&self, object: &str) {
         self.goes_within(object, SOON);
     }
 
-    /// The object is gone, or will be so soon.
+    /// Waits up to this limit until the object is deleted.
     pub fn goes_within(&self, object: &str, limit: Duration) {
         self.plane.api().wait_gone((object, &self.ns), limit).unwrap();
     }
@@ -249,7 +248,7 @@ impl<'p> Team<'p> {
         binding
     }
 
-    /// The collector may again what this binding refuses.
+    /// Deletes the binding, so that the garbage collector may delete again.
     pub fn remove_binding(&self, binding: &str) {
         let remove = ["delete", "validatingadmissionpolicybinding", binding];
         self.plane.kubectl(&remove).unwrap().success().unwrap();
@@ -267,7 +266,7 @@ impl<'p> Team<'p> {
         .unwrap();
     }
 
-    /// How often somebody's DELETE of objects whose path ends so was answered.
+    /// How many DELETEs of a user for paths with this ending were answered.
     pub fn deletes_by(&self, user: &str, ends: &str) -> usize {
         let log = self.plane.audit_log().unwrap();
         let path = format!("/namespaces/{}/", self.ns);

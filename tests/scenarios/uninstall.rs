@@ -1,5 +1,5 @@
-//! belay is taken out of a cluster, alive and dead: no object keeps a hold,
-//! nothing that is in use is lost, and nothing is put back.
+//! belay is uninstalled from a cluster, running and dead: no object keeps a hold, no object
+//! in use is lost, and nothing is restored.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::{policy, program};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Everybody's uninstall, by this kubeconfig.
+/// The uninstall command for every user with this kubeconfig.
 const ALL: [&str; 3] = ["release", "--all", "--installation=belay/belay"];
 
 /// A control plane with one namespace, in which ConfigMaps are held while they
@@ -70,7 +70,7 @@ impl Stage {
         Process::start_with_env(name, program(), &args, &env, &self.plane.logs()).unwrap()
     }
 
-    /// What belay keeps in its namespace, and its configurations.
+    /// The objects of belay in its namespace, and its webhook configurations.
     fn kept(&self) -> String {
         let configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
         let mut kept = Vec::new();
@@ -102,7 +102,7 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     let mut belay = Install::of_everything(2).on(&plane, program()).unwrap();
     let stage = Stage::new(plane, 4);
 
-    // Nothing is done where somebody only wants to see.
+    // A dry run changes nothing.
     let would = stage.all(&["--dry-run"]);
     assert_eq!(would.code, 0, "{would:?}");
     assert!(would.stdout.contains("would take 4 holds off configmaps"), "{would:?}");
@@ -116,14 +116,14 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("hint: --installation=belay/belay"), "{refused:?}");
 
-    // Nor for one that has no configurations while another belay lives.
+    // The same for an installation without webhook configurations while another belay runs.
     let elsewhere = ["release", "--all", "--installation=ops/guard"];
     let refused = run(program(), stage.plane.kubeconfig(), &elsewhere, None).unwrap();
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("hint: --installation=belay/belay"), "{refused:?}");
     assert_eq!(stage.held().len(), 5);
 
-    // What is in use keeps it waiting, and nothing else does.
+    // It waits for objects in use, and for no others.
     let mut uninstall = stage.begins("uninstall", &[]);
     let says = format!("Terminating and held: configmaps/used -n {}: it waits for Pod", stage.ns);
     eventually("the list of what waits", SOON, || {
@@ -139,20 +139,20 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     assert_eq!(uninstall.wait_for_exit(SOON).unwrap(), 0, "{}", uninstall.log());
     stage.is_gone("used");
     assert_eq!(stage.held(), [""; 0]);
-    // The Lease stays taken while replicas run, and goes with their account.
+    // The Lease stays held while replicas run, and is deleted with their account.
     let owned = lease(".metadata.ownerReferences[*].kind");
     assert_eq!(owned, "ServiceAccount", "{}", uninstall.log());
     let kept = stage.kept();
     assert!(kept.lines().all(|line| line.starts_with("lease")), "{kept}");
 
-    // Even a replica that leads again puts no hold on: neither on what was
-    // there, nor on what is new.
+    // Even a replica that becomes the leader again adds no hold, neither to old objects nor
+    // to new ones.
     let nobody = serde_json::json!({"spec": {"holderIdentity": ""}});
     stage.plane.patch("lease/belay", "belay", &nobody);
     belay.leader().unwrap();
     belay.replicas[0].process.restart().unwrap();
     stage.plane.apply(&map(&stage.ns, "late")).unwrap();
-    // Longer than the leader leaves holds alone.
+    // Longer than the leader's pause for holds.
     let until = Instant::now() + Duration::from_secs(3);
     while Instant::now() < until {
         assert_eq!(stage.held(), [""; 0]);
@@ -167,7 +167,7 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     assert!(again.stderr.contains(says), "{again:?}");
     assert!(again.stdout.contains("released 0 holds; nothing of belay's is left"), "{again:?}");
 
-    // Whoever deletes the Deployment and the account has deleted all.
+    // A user who deletes the Deployment and the account has deleted all.
     belay.replicas.iter_mut().for_each(|replica| replica.process.kill());
     stage.kubectl(&["delete", "serviceaccount", "belay", "-n", "belay"]);
     eventually("the end of the Leases", SOON, || {
@@ -184,10 +184,10 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     let objects = 100;
     let stage = Stage::new(plane, objects);
     let bob = stage.plane.user("bob", None).unwrap();
-    // Its webhooks stay, and refuse what it would be asked about.
+    // Its webhooks remain, and refuse the requests that are sent to them.
     belay.replicas.iter_mut().for_each(|replica| replica.process.kill());
 
-    // Who may not reads what it takes, and nothing was changed.
+    // A user without the rights sees which rights are missing, and nothing was changed.
     let refused = run(program(), &bob, &ALL, None).unwrap();
     assert_eq!(refused.code, 3, "{refused:?}");
     let says = "cannot read the MutatingWebhookConfiguration belay";
@@ -195,7 +195,7 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     assert!(refused.stderr.contains("the RBAC verbs get and delete on mutating"), "{refused:?}");
     assert_eq!(stage.held().len(), objects + 1);
 
-    // Killed in the middle, it goes on when it is begun again.
+    // After it was killed, a second run continues its work.
     let mut first = stage.begins("first", &[]);
     let some = || {
         let held = stage.held().len();
@@ -229,10 +229,10 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     stage.is_gone("used");
     assert_eq!(stage.held(), [""; 0]);
     let names = stage.plane.api().fields("configmaps", &stage.ns, "", ".metadata.name").unwrap();
-    // What was not deleted is all there.
+    // Objects that were not deleted all exist.
     let settings = names.iter().filter(|name| name.contains("settings-")).count();
     assert_eq!(settings, objects);
-    // Its replica has just died; a moment later nobody takes it for alive.
+    // Its replica has just died. A moment later it does not count as running.
     eventually("the end of what belay kept", SOON, || {
         assert_eq!(stage.all(&[]).code, 0);
         let kept = stage.kept();

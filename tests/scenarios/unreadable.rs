@@ -1,4 +1,4 @@
-//! What belay cannot read is told, and is never taken for what is not there.
+//! belay reports what it can't read, and never treats it as deleted.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -13,9 +13,8 @@ use crate::{World, policy, program, way};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// belay as it is installed without more: Secrets are not among the kinds that
-/// it may read. One test at a time, because kinds that come and go are read
-/// again for everybody.
+/// belay with the default installation, which may not read Secrets. One test at a time,
+/// because all tests notice when kinds are added and removed.
 fn small_world() -> (&'static World, MutexGuard<'static, ()>) {
     static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
     static TURN: Mutex<()> = Mutex::new(());
@@ -38,7 +37,7 @@ fn watching(plane: &ControlPlane, name: &str) -> crate::harness::Result<[String;
     parts.try_into().map_err(|_| said.into())
 }
 
-/// Applies a policy and waits until it says this of what it watches.
+/// Applies a policy and waits until it reports this about its watched kinds.
 fn apply(plane: &ControlPlane, name: &str, spec: Value, reason: &str, about: &str) {
     plane.apply(&deletion_policy(name, spec)).unwrap();
     eventually("the Watching condition", LIMIT, || {
@@ -51,7 +50,7 @@ fn apply(plane: &ControlPlane, name: &str, spec: Value, reason: &str, about: &st
     .unwrap();
 }
 
-/// Whether a line of belay's log says all of this.
+/// Whether a line of belay's log contains all of these words.
 fn logged(belay: &Installed, words: &[&str]) -> crate::harness::Result<()> {
     let logs: String = belay.replicas.iter().map(|replica| replica.process.log()).collect();
     match logs.lines().any(|line| words.iter().all(|word| line.contains(word))) {
@@ -94,8 +93,8 @@ fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
     );
     assert!(denied.contains("(Unknown)") && denied.contains(&sentence), "{denied}");
     assert!(denied.contains("Try again when belay can read it. To override: "), "{denied}");
-    // The other half of that way leads through: somebody who knows takes it on
-    // them.
+    // The other command in the refusal works as well: a user with the knowledge takes the
+    // responsibility.
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));
     let rules = &[rule("", "namespaces", "get")];
     alice.bind("namespaces", None, rules);

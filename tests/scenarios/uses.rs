@@ -1,4 +1,4 @@
-//! What is in use stays, and who uses it is named.
+//! An object in use stays, and the refusal names its user.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn s22_a_claim_and_a_secret_are_kept_while_pods_and_ingresses_use_them() {
     let ns = plane.namespace("s22").unwrap();
     let jane = Person::of(plane, &ns);
     let target = policy::target("", "persistentvolumeclaims, secrets, services", &ns);
-    // Without holds an object goes at once when nothing uses it.
+    // Without holds, an unused object is deleted at once.
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
     policy::apply(plane, &ns, spec);
 
@@ -194,7 +194,7 @@ fn s44_the_secret_of_a_finished_job_can_be_deleted() {
         .success()
         .unwrap();
     assert!(!jane.lacks("job/import"));
-    // The graph hears of it a moment later.
+    // The graph gets the deletion a moment later.
     let gone = eventually("the DELETE", Duration::from_secs(30), || {
         let deleted = jane.delete(&["secret/token"]);
         if deleted.ok() { Ok(deleted) } else { Err(deleted.stderr.into()) }

@@ -1,4 +1,4 @@
-//! What a newcomer to finalizers tries, and how it ends.
+//! The attempts of a user who is new to finalizers, and their results.
 
 use serde_json::json;
 
@@ -20,23 +20,22 @@ fn s49_a_finalizer_that_no_controller_knows_hangs_and_a_guard_says_who_may_end_i
     team.deleted(&["configmap/plain"]);
     let state = team.field("configmap/plain", ".metadata");
     assert!(state.contains("deletionTimestamp") && state.contains("example.com/nobody"), "{state}");
-    // A second DELETE changes nothing; the one who takes the finalizer off
-    // ends it.
+    // A second DELETE changes nothing. Removing the finalizer completes the deletion.
     team.deleted(&["configmap/plain"]);
     let zoe = Person::worker(team.plane, ns, "zoe", None);
     let why = zoe.belay(&["why", "configmap/plain", "-n", ns]);
     assert_eq!(why.code, 1, "{why:?}");
-    // Whoever put it there with kubectl takes nothing off.
+    // A user who added it with kubectl is not named as its controller.
     let says = "- example.com/nobody: taken off by its own controller, which belay does not know\n";
     assert!(why.stdout.contains(says), "{why:?}");
-    // What to do stands there as well, to be typed as it is.
+    // The output contains the command that removes it.
     let (_, typed) = why.stdout.split_once("and its work is done: kubectl ").unwrap();
     let (words, patch) = typed.lines().next().unwrap().split_once(" '").unwrap();
     let words: Vec<&str> = words.split(' ').chain([patch.trim_end_matches('\'')]).collect();
     zoe.kubectl(&words).success().unwrap();
     team.goes("configmap/plain");
 
-    // Guarded, it takes somebody who is meant to, or an approval.
+    // If the finalizer is guarded, an authorized user or an approval is needed.
     policy::protect(team.plane, ns, "configmaps", json!({"fromStripping": {}}));
     team.apply(&manifest("guarded"));
     team.deleted(&["configmap/guarded"]);
@@ -74,8 +73,8 @@ fn s49_parent_and_child_under_each_propagation() {
     team.stands("configmap/orphan-child");
     assert_eq!(team.field("configmap/orphan-child", ".metadata.ownerReferences"), "");
 
-    // The same under a policy: no child is left behind, and what is not used
-    // goes as it ever did.
+    // The same with a policy: no child is orphaned, and unused objects are deleted as
+    // without a policy.
     policy::protect(team.plane, ns, "configmaps", json!({"whileUsed": {}, "fromOrphaning": {}}));
     family(&team, "guarded");
     let refused = team.refused(&["configmap/guarded", "--cascade=orphan"]);
@@ -105,7 +104,7 @@ fn s49_a_namespace_is_not_forced_away_while_protected_content_is_left() {
     team.apply(&config_map("settings"));
     team.may(&[rule("", "namespaces, namespaces/finalize", "*")]);
 
-    // Nobody speaks of the Namespace itself, so what stands in it does.
+    // No policy is about the Namespace itself, so the protected objects in it count.
     let object = format!("namespace/{ns}");
     let refused = team.refused(&[&object]);
     assert!(
@@ -124,7 +123,7 @@ fn s49_a_namespace_is_not_forced_away_while_protected_content_is_left() {
     assert!(refused.contains(&words), "{refused}");
     assert_eq!(team.field(&object, ".spec.finalizers"), r#"["kubernetes"]"#);
 
-    // With a yes to the Namespace and its content it goes as it should.
+    // With an approval of the Namespace and its content it is deleted.
     let of = Of { resource: "namespaces", group: "", name: ns, place: "" };
     team.approve(Approver::Carol, of, "Content");
     eventually("a DELETE that passes", SOON, || team.delete(&[&object]).success()).unwrap();

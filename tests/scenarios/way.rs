@@ -1,5 +1,4 @@
-//! The way through: whoever is refused reads in the refusal what to type, and
-//! typing it helps.
+//! A refusal contains the commands that make the deletion possible, and they work.
 
 mod commands;
 mod denials;
@@ -34,7 +33,7 @@ pub fn passes_now(mut request: impl FnMut() -> Output) {
     .unwrap();
 }
 
-/// Waits until an object is gone.
+/// Waits until an object is deleted.
 pub fn gone(plane: &ControlPlane, ns: &str, object: &str) {
     plane.api().wait_gone((object, ns), Duration::from_secs(60)).unwrap();
 }

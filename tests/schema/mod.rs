@@ -1,5 +1,5 @@
-//! The schemas of the documents of `-o json`, as `belay admin schemas` prints
-//! them: what is read of them, and whether a document is as they say.
+//! The schemas of the documents of `-o json`, as `belay admin schemas` prints them: their
+//! fields, and the validation of documents.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -34,8 +34,8 @@ impl<'s> Schema<'s> {
         self.of["$ref"].as_str()?.strip_prefix("#/$defs/")
     }
 
-    /// What it refers to. Of one that may be null the other is meant: what is null
-    /// is not there.
+    /// The schema that a reference points to. For a nullable schema, the one that is not
+    /// null.
     pub fn resolved(self) -> Self {
         if let Some(name) = self.refers() {
             return self.with(&self.root["$defs"][name]).resolved();
@@ -47,7 +47,7 @@ impl<'s> Schema<'s> {
         self
     }
 
-    /// What is said of it.
+    /// The description.
     pub fn meaning(self) -> String {
         let said = self.of["description"].as_str();
         said.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
@@ -79,8 +79,8 @@ impl<'s> Schema<'s> {
     }
 }
 
-/// What of a document is not as its schema says; nothing that the schema does
-/// not know may stand in it.
+/// The differences of a document from its schema. A field that the schema does not contain
+/// is a difference.
 pub fn differences(schema: Schema<'_>, value: &Value, path: &str) -> Vec<String> {
     let of = schema.resolved();
     let is = match value {

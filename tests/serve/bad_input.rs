@@ -1,4 +1,4 @@
-//! What is no review gets an answer all the same, and belay lives on.
+//! An invalid review gets an answer, and belay keeps running.
 
 use std::io::{Read as _, Write as _};
 use std::sync::OnceLock;
@@ -12,8 +12,7 @@ use crate::client::{self, Client};
 use crate::harness::Belay;
 use crate::{belay, sample};
 
-/// One belay for all of these: each test is also a test that the others did
-/// it no harm.
+/// One belay for all of these: each test also checks that the others did it no harm.
 fn shared() -> &'static Belay {
     static BELAY: OnceLock<(Belay, tempfile::TempDir)> = OnceLock::new();
     &BELAY.get_or_init(|| belay(&["--deadline=2"])).0
@@ -170,8 +169,8 @@ fn h33_a_body_over_the_limit_is_413_and_one_of_unknown_size_411() {
     assert_eq!(client().post("/validate", largest).code, 200);
 }
 
-/// An answer that nobody has asked for is taken for that of the next request, which passes
-/// where a webhook has failurePolicy Ignore.
+/// An answer without a request is used for the next request, which passes where a webhook
+/// has failurePolicy Ignore.
 #[test]
 fn h94_a_connection_that_has_sent_nothing_is_sent_nothing() {
     let [mut silent, mut slow] = [(); 2].map(|()| client().connect().unwrap());
@@ -187,7 +186,7 @@ fn h94_a_connection_that_has_sent_nothing_is_sent_nothing() {
 
 #[test]
 fn slow_senders_get_an_answer_or_a_closed_connection_within_the_deadline() {
-    // Its own start is not what is measured.
+    // Its start is not measured.
     shared();
     let start = Instant::now();
     let heads = [
@@ -256,7 +255,7 @@ fn stalled_senders_cost_next_to_no_memory() {
             let mut connection = client.connect().unwrap();
             connection.write_all(head.as_bytes()).unwrap();
             connection.flush().unwrap();
-            // That it says to go on shows that it waits for the body.
+            // The answer 100 shows that it waits for the body.
             assert_eq!(client::receive(&mut connection).unwrap().code, 100);
             connection.write_all(b"{").unwrap();
             connection.flush().unwrap();
@@ -282,8 +281,8 @@ fn a_truncated_body_is_no_crash() {
     assert_eq!(client().post("/validate", sample("delete-denied.json")).code, 200);
 }
 
-/// Arbitrary bytes, and real reviews with bytes changed, taken out and put in:
-/// each gets an answer.
+/// Arbitrary bytes, and real reviews with bytes changed, removed and inserted: each gets an
+/// answer.
 #[test]
 fn arbitrary_bytes_and_mutated_reviews_get_an_answer() {
     let reviews = [sample("delete-denied.json"), sample("create-held.json")];
@@ -333,7 +332,7 @@ fn no_body_reaches_a_log() {
     assert_eq!(client.post("/validate", &with_secret).code, 200);
     let quoted = format!("\"{secret}\"");
     for broken in [
-        // Where another type is expected, a parser likes to quote what it found.
+        // A parser that expects another type may quote the value.
         with_secret.replace("[\"belay.dev/hold\"]", &quoted),
         with_secret.replace("{\"belay.dev/protect\": \"Always\"}", &quoted),
         with_secret.replace("\"DELETE\"", &quoted),

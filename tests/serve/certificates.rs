@@ -70,8 +70,7 @@ fn a_replaced_certificate_is_taken_up_and_a_broken_one_is_not() {
     assert!(answers(&old), "the last good pair stays");
     replace(&good_key);
 
-    // A new pair of a new authority, the way a mounted Secret changes: a link
-    // is swapped.
+    // A new certificate of a new CA, replaced as in a mounted Secret: a link is swapped.
     swap_links(&certs, &other);
     let new = Client::new(belay.listen, &other.join("ca.crt"));
     eventually("the new certificate", Duration::from_secs(10), || {
@@ -79,7 +78,7 @@ fn a_replaced_certificate_is_taken_up_and_a_broken_one_is_not() {
     })
     .unwrap();
     assert!(answers(&new));
-    // A client of its own: the old one would resume its session, unasked.
+    // A new client: the old one would resume its session without checks.
     let old = client(&belay);
     assert!(old.connect().is_err(), "the old authority signed nothing that is served now");
     let log = belay.process.log();
@@ -110,7 +109,7 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
 
     let with = |identity| Client::with(belay.listen, &belay.ca, rustls::ALL_VERSIONS, identity);
     let gets_in = |client: &Client| {
-        // TLS 1.3 tells a refused client only after its handshake.
+        // In TLS 1.3 a client is refused after its handshake.
         let Ok(mut connection) = client.connect() else { return false };
         let body = sample("delete-denied.json");
         let sent =
@@ -132,7 +131,7 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
         }
     })
     .unwrap();
-    // One that has sessions to resume gets in no more than a new one.
+    // A client with sessions to resume is refused like a new one.
     assert!(!gets_in(&ours_all_along));
     assert!(!gets_in(&with(Some((&ours.cert, &ours.key)))));
 }
@@ -146,7 +145,7 @@ fn h04_a_client_ca_that_cannot_be_used_is_an_error_at_start_in_every_mode() {
         path.display().to_string()
     };
     make_certificates(program(), &folder.path().join("certs")).unwrap();
-    // Nothing answers there; what is wrong with the file is found without it.
+    // No server listens there. The error in the file is found without one.
     let kubeconfig = file(
         "config",
         "apiVersion: v1\nkind: Config\ncurrent-context: none\nclusters: [{name: none, cluster: \
@@ -186,7 +185,7 @@ fn h04_a_client_ca_that_cannot_be_used_is_an_error_at_start_in_every_mode() {
 fn what_cannot_be_served_is_one_sentence_and_an_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {
-        // Whoever runs the tests may have a cluster.
+        // The developer's kubeconfig is not used.
         let output = std::process::Command::new(program())
             .args(args)
             .env("HOME", folder.path())
@@ -223,7 +222,8 @@ fn what_cannot_be_served_is_one_sentence_and_an_exit_code() {
     let (code, message) = run(&["admin", "certs", "--force", "--name=not a name", &empty]);
     assert_eq!(code, Some(2), "{message}");
     assert!(message.contains("not a name"), "{message}");
-    // The standalone server has made a pair there; nothing replaces it unasked.
+    // The standalone server created a certificate there. Nothing replaces it without a
+    // request.
     let (code, message) = run(&["admin", "certs", "--name=a.b", &empty]);
     assert_eq!(code, Some(2), "{message}");
     assert!(message.contains("is there already; --force"), "{message}");
@@ -238,7 +238,7 @@ fn what_cannot_be_served_is_one_sentence_and_an_exit_code() {
     }
 }
 
-/// People keep keys beside certificates; a caBundle is for everybody to read.
+/// Keys are often stored beside certificates, but a caBundle is public.
 #[test]
 fn a_ca_bundle_holds_certificates_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();

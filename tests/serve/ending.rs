@@ -34,7 +34,7 @@ fn a_request_under_way_is_answered_and_idle_connections_do_not_delay_the_end() {
     })
     .unwrap();
 
-    // While it drains it answers whoever still comes, and sends them elsewhere.
+    // While it drains, it answers new requests and closes their connections.
     let late = client.post("/validate", &review);
     assert_eq!(late.code, 200);
     assert!(late.head.contains("connection: close"), "{}", late.head);
@@ -69,7 +69,7 @@ fn a_second_signal_aborts_whatever_is_under_way() {
         )
         .unwrap();
         half.flush().unwrap();
-        // That it says to go on shows that the request is under way.
+        // The answer 100 shows that the request is in progress.
         assert_eq!(receive(&mut half).unwrap().code, 100);
         belay.process.signal(Signal::TERM).unwrap();
         eventually("draining", Duration::from_secs(5), || {

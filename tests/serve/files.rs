@@ -74,7 +74,7 @@ fn a_policy_file_denies_and_is_read_again_when_it_changes() {
         assert!(message.contains(words), "{message}");
     }
 
-    // Audit passes it; of the same length, so that the length tells nothing.
+    // Audit allows it. The text has the same length, so the length shows no change.
     let audit = deny.replace("  targets:", "  action: Audit\n  targets:");
     replace(&file, &audit);
     until_allowed(&belay, true);
@@ -85,7 +85,7 @@ fn a_policy_file_denies_and_is_read_again_when_it_changes() {
     replace(&file, &audit);
     until_allowed(&belay, true);
 
-    // A broken file changes nothing, and is told of once.
+    // A broken file changes nothing, and is logged once.
     replace(&file, &format!("{audit}  settleSeconds: soon # hunter2\n"));
     let place = format!("{}:15:18: spec.settleSeconds: expected a whole number", file.display());
     until_logged(&belay, &place);
@@ -94,7 +94,7 @@ fn a_policy_file_denies_and_is_read_again_when_it_changes() {
     assert_eq!(code, 200, "{readiness}");
     assert!(readiness.contains("[!]files a file is invalid"), "{readiness}");
     until_allowed(&belay, true);
-    // Another one beside it is not taken up for as long.
+    // Meanwhile a new file beside it is not loaded.
     replace(&policies.join("more.yaml"), "a: [\n");
     replace(&file, &deny);
     until_logged(&belay, "more.yaml:1:4");
@@ -137,8 +137,8 @@ fn a_dump_is_read_and_kinds_that_nobody_serves_are_named() {
     assert!(log.contains("policy claims: persistentvolumeclaims.e.x"), "{log}");
     assert!(!log.contains("policy claims: persistentvolumeclaims,"), "{log}");
 
-    // Once the Pod is in the dump no more, nothing uses the claim: in a
-    // folder absence is a fact.
+    // When the dump no longer contains the Pod, the claim is unused: in a folder, a missing
+    // object does not exist.
     let text = std::fs::read_to_string(&dump).unwrap();
     replace(&dump, &text.replace("data-postgres-0\"}}]", "another\"}}]"));
     until_allowed(&belay, true);

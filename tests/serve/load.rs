@@ -18,7 +18,7 @@ use crate::{belay, program, sample};
 /// The API server waits for a webhook for 5 s, its handshake included.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What the test itself may open, and leaves for the rest of it.
+/// The limit of open connections of the test, without a reserve for the test itself.
 fn most_open() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -26,7 +26,7 @@ fn most_open() -> usize {
     limit.maximum.map_or(usize::MAX, |most| usize::try_from(most).unwrap() / 2).min(10_000)
 }
 
-/// Opens connections until it is told to stop. The newest stay open.
+/// Opens connections until it is stopped. The newest stay open.
 struct Flood {
     stop: std::sync::Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -255,7 +255,7 @@ fn h99_answers_of_the_probes_that_are_not_read_are_kept_for_few() {
         }
     });
     ended.unwrap();
-    // Who reads has the whole answer.
+    // A client that reads gets the whole answer.
     belay.metrics().unwrap();
     drop(clients);
 }
@@ -391,7 +391,8 @@ fn is_silent(connection: &mut Connection) -> bool {
 fn h77_an_ordinary_review_does_not_wait_for_the_bodies_of_others() {
     let (belay, _folder) = belay(&["--deadline=30"]);
     let client = crate::client(&belay);
-    // They take all the room, and the turn of the one that takes more. None waits for it.
+    // They use the whole budget for bodies, and the only slot for large ones. No request
+    // waits for it.
     let mut stalled = stall(&client, 127, 255 << 10, (255 << 10) - 1);
     stalled.extend(stall(&client, 1, 127 << 10, (127 << 10) - 1));
     stalled.extend(stall(&client, 1, 255 << 10, (255 << 10) - 1));
@@ -404,7 +405,7 @@ fn h53_a_review_that_waits_for_room_gets_an_answer() {
     let (belay, _folder) = belay(&["--deadline=30", "--workers=2"]);
     let client = crate::client(&belay);
     answered(&client).unwrap();
-    // They take all the room that small bodies have.
+    // They use the whole budget for small bodies.
     let stalled = stall(&client, 300, 261_120, 261_119);
     for size in [20 << 10, 200 << 10] {
         let mut review = sample("delete-denied.json").into_bytes();

@@ -147,7 +147,7 @@ fn the_lines_work_from_any_folder_and_certificates_are_made_once() {
     assert_eq!(std::fs::read(folder.path().join("certs/ca.crt")).unwrap(), first);
 }
 
-/// An ordinary TLS Secret has no ca.crt. What is there is somebody's own.
+/// An ordinary TLS Secret has no ca.crt. The existing files belong to the user.
 #[test]
 fn a_folder_with_somebodys_key_is_not_written_to() {
     let folder = tempfile::tempdir().unwrap();

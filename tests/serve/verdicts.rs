@@ -1,5 +1,5 @@
-//! What the tables say of verdicts, once over the wire for each question: that
-//! the bytes of a review become that question, and the verdict an answer.
+//! The verdicts of the tables, once through HTTPS for each kind of request: a review
+//! becomes the right request, and the verdict the right answer.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -73,7 +73,8 @@ fn each_question_arrives_and_is_answered() {
     };
     let held = || json!(["a.dev/x", "belay.dev/hold"]);
 
-    // The hold goes and nothing else changes: refused where patches are made.
+    // The hold is removed and nothing else changes: refused by the webhook that returns
+    // patches.
     let strip = core(
         "UPDATE",
         "persistentvolumeclaims",
@@ -106,7 +107,7 @@ fn each_question_arrives_and_is_answered() {
     );
     assert_eq!(answer["auditAnnotations"]["hold"], "restored");
 
-    // In use, and the audit log says which policy.
+    // In use, and the audit annotation names the policy.
     let answer = ask(
         &belay,
         "/validate",
@@ -115,7 +116,7 @@ fn each_question_arrives_and_is_answered() {
     assert_eq!(answer["status"]["reason"], "InUse", "{answer}");
     assert_eq!(answer["auditAnnotations"]["policies"], "policy claims");
 
-    // Warn passes with a warning, and records what it would have said.
+    // Warn passes with a warning, and records the denial that action Deny would cause.
     let map = json!({"metadata": {"name": "m", "namespace": "db", "uid": "m"}});
     let answer = ask(&belay, "/validate", core("DELETE", "configmaps", "m", map, Value::Null));
     assert_eq!(answer["allowed"], true, "{answer}");
@@ -125,7 +126,7 @@ fn each_question_arrives_and_is_answered() {
     );
     assert!(answer["auditAnnotations"]["would-deny"].as_str().unwrap().contains("policy maps"));
 
-    // An eviction is told to come again later.
+    // The answer to an eviction is to retry later.
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "main", "namespace": "db"}});
     let mut request = core("CREATE", "pods", "main", Value::Null, eviction);
     request["subResource"] = json!("eviction");

@@ -1,7 +1,7 @@
-//! A tenant who attacks: edits objects in the rooms, has no right to approve,
-//! and can reach the port of belay.
+//! A tenant who attacks: edits objects in the namespaces of the soak, has no right to
+//! approve, and can reach the port of belay.
 //!
-//! The referee judges what comes of it as it judges the requests of all users.
+//! The referee judges the results like those of all users.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ const SILENT: usize = 500;
 /// One attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attack {
-    /// Adds an owner to an object: one that others may have approved, one of
-    /// another scope, or one that does not exist.
+    /// Adds an owner to an object: one that others may have approved, one of another scope,
+    /// or one that does not exist.
     AddOwner(Place, Owner),
     /// Adds an owner of the attacker's own, and then removes all the others.
     ReplaceOwner(Place),
@@ -45,16 +45,16 @@ enum Attack {
     ManyFinalizers(Place),
     /// Posts a DELETE review of a cluster administrator straight to belay.
     ForgedReview(Place),
-    /// Connects to belay many times, and says nothing.
+    /// Opens many connections to belay and sends nothing.
     SilentConnections,
 }
 
 /// Which owner is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// Another object of the room.
+    /// Another object of the namespace.
     Sibling(usize),
-    /// The Namespace of another room.
+    /// Another Namespace.
     OtherNamespace,
     /// A uid that no object has.
     Absent,
@@ -82,7 +82,7 @@ impl Attack {
         }
     }
 
-    /// What the report calls it.
+    /// Its name in the report.
     fn name(self) -> &'static str {
         match self {
             Self::AddOwner(..) => "attack: add owner",
@@ -197,7 +197,7 @@ impl Attacker {
         }
     }
 
-    /// Deletes what an earlier attack created under this name, and creates it.
+    /// Deletes the object of an earlier attack with this name, and creates it again.
     async fn replace(&self, place: Place, prefix: &str, object: Value) -> Answer {
         let url = place.collection();
         let old = format!("{url}/{prefix}-{}", place.number);

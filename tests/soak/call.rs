@@ -1,4 +1,4 @@
-//! Requests to the API server, as somebody.
+//! Requests to the API server as one user.
 
 use std::path::Path;
 
@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 
 use crate::harness::Result;
 
-/// Somebody's client.
+/// The client of a user.
 #[derive(Clone)]
 pub struct Caller(kube::Client);
 
-/// What the API server did not do.
+/// A refused or failed request.
 #[derive(Debug, Clone)]
 pub struct Refusal {
     /// The HTTP status; 0: there was no answer.
     pub code: u16,
     /// The reason in one word.
     pub reason: String,
-    /// What it said.
+    /// The message of the error.
     pub message: String,
 }
 
-/// What came of a request.
+/// The result of a request.
 pub type Answer = std::result::Result<Value, Refusal>;
 
 impl Caller {

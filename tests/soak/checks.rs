@@ -1,4 +1,4 @@
-//! What has to be true when nothing happens any more.
+//! The conditions that must be true when all activity has stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::plan::ROOMS;
 
 const HOLD: &str = "belay.dev/hold";
 
-/// What is known of an object: where it is, and what may change of it.
+/// The compared facts about an object: its place, and the parts that may change.
 type Known = BTreeMap<String, String>;
 
 /// Whether it is a namespace of the soak.
@@ -36,7 +36,7 @@ pub const COLLECTIONS: [&str; 10] = [
     "/apis/soak.dev/v1/gadgets",
 ];
 
-/// Everything in the rooms.
+/// All objects in the namespaces of the soak.
 pub async fn content(caller: &Caller) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for url in COLLECTIONS {
@@ -74,8 +74,8 @@ pub async fn quiet(caller: &Caller, still: Duration, limit: Duration) -> Result<
     Ok(())
 }
 
-/// The graph of a replica against the API server's content, until they agree.
-/// What they do not agree on, and how many objects were compared.
+/// Compares the graph of a replica with the API server's content until they agree. Returns
+/// the differences and the number of compared objects.
 pub async fn graph(caller: &Caller, probes: SocketAddr) -> Result<(Vec<String>, usize)> {
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
@@ -173,7 +173,7 @@ async fn served(caller: &Caller) -> Result<BTreeMap<String, String>> {
     }
     let mut served = BTreeMap::new();
     for (group, root) in roots {
-        // A group that goes at this moment is served no more.
+        // A group that is deleted at this moment is not served.
         let Ok(list) = caller.get(&root).await else { continue };
         for resource in list["resources"].as_array().into_iter().flatten() {
             let name = resource["name"].as_str().unwrap_or_default();
@@ -192,7 +192,7 @@ pub fn metric(probes: SocketAddr, begins: &str) -> Result<f64> {
     value.ok_or_else(|| format!("no metric {begins}").into())
 }
 
-/// Waits until no object has the hold any more. Says what is left.
+/// Waits until no object has the hold. Returns the remaining ones.
 pub async fn empty(caller: &Caller, limit: Duration) -> Result<Vec<String>> {
     let until = Instant::now() + limit;
     let left = loop {

@@ -5,8 +5,8 @@
 //! cargo run --example soak -- --seed 7 --minutes 60 --rate 20
 //! ```
 //!
-//! The seed chooses what is done; when it arrives nobody chooses. Ends with 1
-//! if something is wrong.
+//! The seed chooses the actions; their order of arrival is random. Exits with 1 if it finds
+//! an error.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -7,7 +7,7 @@ use crate::plan::{Kind, Place, ROOMS};
 /// The label that some policies look for.
 pub const KEEP: &str = "soak.dev/keep";
 
-/// A finalizer that an operator takes off.
+/// A finalizer that an operator removes.
 pub const GUARD: &str = "soak.dev/guard";
 
 impl Place {
@@ -27,7 +27,7 @@ impl Place {
         format!("{letter}-{}", self.number)
     }
 
-    /// Its room.
+    /// Its namespace.
     pub fn namespace(&self) -> &'static str {
         ROOMS[self.room]
     }
@@ -46,7 +46,7 @@ impl Place {
         }
     }
 
-    /// The URL of all of its kind in its room.
+    /// The URL of its collection in its namespace.
     pub fn collection(&self) -> String {
         let (group, resource) = self.resource();
         let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };

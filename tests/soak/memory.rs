@@ -10,7 +10,7 @@ use crate::harness::lock;
 /// One look: seconds since the beginning, KiB of each replica that runs.
 pub type Sample = (u64, Vec<Option<u64>>);
 
-/// Looks every few seconds until told to stop.
+/// Measures every few seconds until it is stopped.
 pub fn watch(belay: &Arc<Mutex<Installed>>, stop: &AtomicBool) -> Vec<Sample> {
     let start = Instant::now();
     let mut samples = Vec::new();
@@ -34,7 +34,7 @@ pub fn quarters(samples: &[Sample]) -> Option<(u64, u64)> {
 
 /// Whether memory grew by more than starts, caches and the allocator explain.
 pub fn grows(samples: &[Sample]) -> bool {
-    // In less than ten minutes nothing can be told: most of it is the start.
+    // Less than ten minutes are not enough: most of it is the start.
     let long = samples.last().is_some_and(|(seconds, _)| *seconds >= 600);
     long && quarters(samples).is_some_and(|(first, last)| last > first + first / 2 + 16 * 1024)
 }

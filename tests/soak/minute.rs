@@ -22,7 +22,7 @@ mod trouble;
 
 use std::time::Duration;
 
-/// `BELAY_SOAK_SEED` chooses another minute; the seed stands in the report.
+/// `BELAY_SOAK_SEED` chooses another minute; the report contains the seed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_minute_of_everything_at_once_leaves_nothing_wrong() {
     let seed = std::env::var("BELAY_SOAK_SEED").ok();

@@ -1,4 +1,4 @@
-//! Somebody who acts, as often as the rate says.
+//! A user who acts at a given rate.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::manifests::{GUARD, KEEP, manifest};
 use crate::plan::{Action, Kind, Place, ROOMS, Strip, choose};
 use crate::random::Random;
 
-/// How often an action was tried, and what came of it.
+/// How often an action was tried, by result.
 pub type Tally = BTreeMap<(&'static str, String), usize>;
 
-/// What came of an action, as the report has it.
+/// The result of an action in the report.
 pub fn outcome(done: Result<Answer, tokio::time::error::Elapsed>) -> String {
     match done {
         Ok(Ok(_)) => "done".to_owned(),
@@ -43,8 +43,8 @@ impl Person {
         while Instant::now() < until {
             ticks.tick().await;
             let action = choose(&mut random);
-            // A request that hangs on a webhook is cut off by the API server
-            // after half a minute; nobody waits for longer than a minute.
+            // The API server ends a request that hangs on a webhook after half a minute. A
+            // user waits at most a minute.
             let done = tokio::time::timeout(Duration::from_secs(60), self.perform(action)).await;
             *tally.entry((action.name(), outcome(done))).or_default() += 1;
         }
@@ -145,7 +145,7 @@ impl Person {
     }
 }
 
-/// An operator: takes its own finalizer off whatever is Terminating.
+/// An operator: removes its own finalizer from Terminating objects.
 pub async fn operate(caller: Caller, stop: tokio::sync::watch::Receiver<bool>) {
     let mut ticks = interval(Duration::from_secs(2));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -174,7 +174,7 @@ pub async fn operate(caller: Caller, stop: tokio::sync::watch::Receiver<bool>) {
                 let path = format!("/metadata/finalizers/{at}");
                 let patch = json!([{"op": "test", "path": path, "value": GUARD},
                     {"op": "remove", "path": path}]);
-                // If somebody was quicker the next round sees it.
+                // If another writer was quicker, the next round retries.
                 let _ = caller.json_patch(&format!("{url}/{name}"), patch).await;
             }
         }

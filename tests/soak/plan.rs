@@ -1,11 +1,11 @@
-//! What users do: chosen by the seed alone, whatever the cluster says to it.
+//! The actions of users, chosen only by the seed and not by the state of the cluster.
 
 use crate::random::Random;
 
 /// The namespaces in which everything happens.
 pub const ROOMS: [&str; 3] = ["room-0", "room-1", "room-2"];
 
-/// What there is to make, use and delete.
+/// The kinds of objects that users create, use and delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A ConfigMap, which may own others.
@@ -20,7 +20,7 @@ pub enum Kind {
     Pod,
     /// A Deployment that does.
     Deployment,
-    /// A StatefulSet with claims of its own.
+    /// A StatefulSet with its own claims.
     StatefulSet,
     /// A Job that ends.
     Job,
@@ -28,10 +28,10 @@ pub enum Kind {
     Widget,
 }
 
-/// An object: a room, a kind and a number.
+/// An object: a namespace, a kind and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Which room.
+    /// The number of the namespace.
     pub room: usize,
     /// Which kind.
     pub kind: Kind,
@@ -39,10 +39,10 @@ pub struct Place {
     pub number: usize,
 }
 
-/// How finalizers are taken off.
+/// The request that removes finalizers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strip {
-    /// A merge patch that says null.
+    /// A merge patch with null.
     Merge,
     /// A JSON patch that removes the first.
     Json,
@@ -52,20 +52,20 @@ pub enum Strip {
     Status,
 }
 
-/// One thing that somebody does.
+/// An action of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Makes it; users use the things of these numbers.
     Create { place: Place, uses: [usize; 3], keep: bool, guarded: bool },
     /// Deletes it, in this way if one is named.
     Delete { place: Place, propagation: Option<&'static str> },
-    /// Deletes all of a kind in a room, one by one or as a collection.
+    /// Deletes all objects of a kind in a namespace, one by one or as a collection.
     DeleteAll { place: Place, collection: bool },
-    /// Puts the label that some policies look for on it, or takes it off.
+    /// Adds or removes the label that some policies select by.
     Label { place: Place, keep: bool },
-    /// Takes its finalizers off.
+    /// Removes its finalizers.
     Strip { place: Place, how: Strip },
-    /// Takes its owner references off.
+    /// Removes its owner references.
     Disown { place: Place },
     /// Approves of its end.
     Approve { place: Place, content: bool },
@@ -76,7 +76,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// What the report calls it.
+    /// Its name in the report.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Create { .. } => "create",
@@ -95,7 +95,7 @@ impl Action {
 }
 
 const KINDS: [(Kind, usize, usize); 9] = [
-    // A kind, how often it is chosen, and how many of it there are in a room.
+    // A kind, its weight, and the number of its objects in a namespace.
     (Kind::ConfigMap, 24, 6),
     (Kind::Child, 10, 6),
     (Kind::Secret, 16, 4),
@@ -129,7 +129,7 @@ fn among(random: &mut Random, kinds: &[Kind]) -> Place {
     }
 }
 
-/// The next action of somebody.
+/// The next action of a user.
 pub fn choose(random: &mut Random) -> Action {
     let place = place(random);
     let uses = [random.below(6), random.below(4), random.below(3)];

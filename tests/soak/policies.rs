@@ -63,7 +63,7 @@ pub fn lasting() -> Vec<Value> {
     ]
 }
 
-/// One that comes and goes.
+/// A temporary policy.
 fn guest(random: &mut Random, number: usize) -> Value {
     let name = format!("guest-{number}");
     let room = random.pick(&ROOMS);
@@ -137,12 +137,12 @@ pub async fn in_force(caller: &Caller, name: &str) -> Result<()> {
     }
 }
 
-/// Has policies, Relations, kinds and namespaces come and go until then. Says
-/// how many changes were made.
+/// Creates and deletes policies, Relations, kinds and namespaces until then. Returns the
+/// number of changes.
 pub async fn change(caller: Caller, mut random: Random, until: Instant) -> usize {
     let mut changes = 0;
-    // Whether something is there already, or still, is no matter here: what is
-    // not done in one round is in another.
+    // A conflict with an earlier round is ignored, because a later round repeats the
+    // change.
     while Instant::now() < until {
         let pause = Duration::from_millis(1000 + random.below(3000) as u64);
         let left = until.saturating_duration_since(Instant::now());
@@ -171,7 +171,7 @@ async fn once(caller: &Caller, random: &mut Random) -> bool {
     }
 }
 
-/// A kind that comes with a few objects, and goes with them.
+/// A CRD that is created with a few objects, and deleted with them.
 async fn gadgets(caller: &Caller, random: &mut Random) -> bool {
     if random.chance(40) {
         return caller.delete(&format!("{DEFINITIONS}/gadgets.soak.dev"), None).await.is_ok();
@@ -205,7 +205,7 @@ async fn visit(caller: &Caller, random: &mut Random) -> bool {
     made
 }
 
-/// Takes away whatever was written for belay.
+/// Deletes all belay objects.
 pub async fn withdraw(caller: &Caller) {
     for url in [URL, RELATIONS, "/apis/belay.dev/v1alpha1/deletionapprovals"] {
         let _ = caller.delete(url, None).await;

@@ -1,4 +1,4 @@
-//! What a soak says when it is over.
+//! The report of a finished soak.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ const PRINTED: usize = 20;
 /// Everything that was found.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What chose the actions.
+    /// The seed of the actions.
     pub seed: u64,
     /// The actions.
     pub tally: Tally,
@@ -26,23 +26,23 @@ pub struct Report {
     pub samples: Vec<Sample>,
     /// The referee's.
     pub sentence: Sentence,
-    /// Objects compared between graph and API server, and what differed.
+    /// The number of objects that were compared between graph and API server.
     pub compared: usize,
-    /// The same, what differed.
+    /// The differences.
     pub differences: Vec<String>,
     /// Watches that should not be there.
     pub watches: Vec<String>,
-    /// What was left when no policy was.
+    /// The remaining holds after all policies were deleted.
     pub left: Vec<String>,
 }
 
 impl Report {
-    /// What the referee says.
+    /// Adds the result of the referee.
     pub fn judged(&mut self, sentence: Sentence) {
         self.sentence = sentence;
     }
 
-    /// What a replica's graph lacks or has too much.
+    /// Adds the missing and extra objects of a replica's graph.
     pub fn graph(&mut self, replica: usize, (differences, compared): (Vec<String>, usize)) {
         self.compared += compared;
         let named = differences.into_iter().map(|text| format!("replica {replica}: {text}"));

@@ -24,10 +24,10 @@ use crate::trouble::trouble;
 /// How often the attacker acts.
 const ATTACK: Duration = Duration::from_secs(1);
 
-/// What a soak is told.
+/// The options of a soak.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What chooses all actions.
+    /// The seed of all actions.
     pub seed: u64,
     /// For how long people act.
     pub length: Duration,
@@ -37,7 +37,7 @@ pub struct Settings {
     pub program: PathBuf,
 }
 
-/// Runs it, and says what was found.
+/// Runs the soak and returns its report.
 pub async fn run(settings: &Settings) -> Result<Report> {
     let stage = Stage::set(&settings.program).await?;
     let log = stage.plane.logs().join("audit.log");
@@ -67,7 +67,7 @@ pub async fn run(settings: &Settings) -> Result<Report> {
 
     policies::withdraw(&stage.admin).await;
     report.left = checks::empty(&stage.admin, Duration::from_secs(90)).await?;
-    // The operator goes on for as long as something may wait for it.
+    // The operator continues while objects may wait for it.
     end.send_replace(true);
     operating.await?;
     report.watches = watches_left(&log, &before, report.watches).await?;
@@ -79,8 +79,9 @@ pub fn reader(log: &Path) -> Result<BufReader<File>> {
     Ok(BufReader::new(File::open(log)?))
 }
 
-/// Waits until no watch is left but those from before any policy was. A leader
-/// watches what may be held until it has seen that nothing is. Adds what stays.
+/// Waits until only the watches from before the first policy are open. The leader watches
+/// kinds until it has seen that no object of them is held. Adds the remaining watches to
+/// the report.
 async fn watches_left(
     log: &Path,
     before: &BTreeSet<String>,
@@ -124,7 +125,7 @@ async fn act(stage: &Stage, settings: &Settings) -> Result<Report> {
         .iter()
         .zip(0..)
         .map(|(person, number)| person.live(Random::new(settings.seed, number), pause, until));
-    // One attack a second leaves the people room for what they do.
+    // One attack a second leaves time for the requests of the users.
     let attack = stage.attacker.attack(Random::new(settings.seed, 1002), ATTACK, until);
     let (lives, mut tally) =
         futures_util::future::join(futures_util::future::join_all(lives), attack).await;
@@ -133,7 +134,7 @@ async fn act(stage: &Stage, settings: &Settings) -> Result<Report> {
             *tally.entry(what).or_default() += count;
         }
     }
-    // Whatever came of it, the threads beside it end.
+    // The other threads end even after an error.
     let changes = changing.await;
     stop.store(true, Ordering::Relaxed);
     let changes = changes?;

@@ -1,5 +1,5 @@
-//! The cluster in which a soak runs: a control plane, two replicas of belay,
-//! rooms, and people with their rights.
+//! The cluster of a soak: a control plane, two replicas of belay, namespaces, and users
+//! with their rights.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,7 +15,7 @@ use crate::policies::{self, in_force, lasting};
 /// Two, as the chart has it.
 pub const REPLICAS: usize = 2;
 
-/// Who belay is to the API server.
+/// The username of belay.
 pub const BELAY: &str = "system:serviceaccount:belay:belay";
 
 const RIGHTS: &str = r#"
@@ -72,7 +72,7 @@ rules:
 pub struct Stage {
     /// The control plane.
     pub plane: ControlPlane,
-    /// belay, shared with whoever makes trouble.
+    /// belay, shared with the thread that causes faults.
     pub belay: Arc<Mutex<Installed>>,
     /// The administrator.
     pub admin: Caller,
@@ -100,7 +100,7 @@ impl Stage {
             plane.apply(RIGHTS)?;
             for room in ROOMS {
                 plane.create_namespace(room)?;
-                // What the attacker may do in a room, and nowhere else.
+                // The rights of the attacker in a namespace. It has none elsewhere.
                 let role = ("ClusterRole", "soak-tenant");
                 plane.bind("soak-tenant", Some(room), role, &[user(NAME)])?;
             }
@@ -140,7 +140,7 @@ impl Stage {
         Ok(())
     }
 
-    /// belay, while nobody else touches it.
+    /// belay, for one thread at a time.
     pub fn installed(&self) -> MutexGuard<'_, Installed> {
         lock(&self.belay)
     }

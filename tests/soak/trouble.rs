@@ -1,5 +1,5 @@
-//! Leaders that are killed, and leaders that are paused and come back in the
-//! belief that they still lead.
+//! Leaders that are killed, and leaders that are paused and resume while they still believe
+//! they are the leader.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,8 @@ use crate::harness::proxy::EgressProxy;
 use crate::harness::{Installed, Result};
 use crate::random::Random;
 
-/// Makes trouble until it is told to stop; then all replicas run. Says how
-/// often leaders were killed and paused.
+/// Causes faults until it is stopped; at the end all replicas run. Returns how often
+/// leaders were killed and paused.
 pub fn trouble(
     belay: &Arc<Mutex<Installed>>,
     proxy: &EgressProxy,
@@ -27,7 +27,7 @@ pub fn trouble(
     while wait(Duration::from_secs(8 + random.below(12) as u64), stop) {
         let number = {
             let belay = lock(belay);
-            // Mostly the leader; sometimes whoever it is.
+            // Mostly the leader, sometimes a random replica.
             match belay.leader() {
                 Ok(leader) if random.chance(85) => leader,
                 _ => random.below(addresses.len()),
@@ -43,7 +43,7 @@ pub fn trouble(
             lock(belay).replicas[number].process.signal(Signal::STOP)?;
             paused += 1;
         }
-        // A Service takes a while to see that a Pod does not answer.
+        // A Service needs time to see that a Pod does not answer.
         let unseen = Duration::from_millis(random.below(3000) as u64);
         wait(unseen.min(away), stop);
         proxy.route(address, &others);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::Result;
 
-/// The variable that names the folder into which the harness writes what the
-/// processes that it starts have used.
+/// The variable with the folder into which the harness writes the CPU time of the processes
+/// that it starts.
 pub const FOLDER: &str = "BELAY_TEST_CPU";
 
 /// The CPU time of the programs that the tests start.
@@ -27,8 +27,8 @@ impl Usage {
         &self.folder
     }
 
-    /// Prints CPU seconds and processes of each program. `own` is what the test
-    /// programs have used themselves.
+    /// Prints CPU seconds and processes of each program. `own` is the CPU time of the test
+    /// programs themselves.
     pub fn print(&self, own: f64) -> Result<()> {
         self.wait_for_processes();
         let mut programs: BTreeMap<String, (f64, usize)> = BTreeMap::new();
@@ -49,7 +49,7 @@ impl Usage {
                 program,
                 match name.ends_with(".stat") {
                     true => stat_seconds(&times)?,
-                    // What `times` of a shell printed: its own time, and that of its child.
+                    // The output of the shell's `times`: its own time, and that of its child.
                     false => times.split_whitespace().filter_map(shell_seconds).sum(),
                 },
             );

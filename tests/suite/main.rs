@@ -14,7 +14,7 @@ mod run;
 
 use std::process::ExitCode;
 
-/// What every function here fails with: a sentence.
+/// The error of every function here: a sentence.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Which tests to run.

@@ -58,8 +58,7 @@ pub fn build(selection: &Selection) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The selected tests of a program: those that run beside others, and those that run
-/// alone.
+/// The selected tests of a program: those that run in parallel, and those that run alone.
 fn select(selection: &Selection, name: String, path: PathBuf) -> Result<[Program; 2]> {
     let output = Command::new(&path).args(["--list", "--format", "terse"]).output()?;
     let listed = String::from_utf8(output.stdout)?;

@@ -1,4 +1,4 @@
-//! What the user sees while tests run, and at the end.
+//! The output for the user while tests run, and at the end.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -45,7 +45,7 @@ impl Progress {
         self.print();
     }
 
-    /// Reports a failure with what the test printed.
+    /// Reports a failure with the output of the test.
     pub fn fail(&mut self, test: &str, output: &str) {
         self.clear();
         println!("FAILED {test}\n{}", output.trim_end());

@@ -16,7 +16,7 @@ use super::{Result, Selection, cpu};
 /// So many programs run at the same time.
 const PROGRAMS: usize = 2;
 
-/// What a program reports: a line of libtest's JSON, or its end.
+/// A report of a program: a line of libtest's JSON, or its end.
 enum Report {
     Line(String),
     Ended { success: bool, cpu: f64 },
@@ -57,7 +57,7 @@ pub fn run(selection: &Selection) -> Result<bool> {
     Ok(progress.finish())
 }
 
-/// Starts a program and a thread that reports what it does.
+/// Starts a program and a thread that sends its reports.
 fn start(program: Program, usage: &cpu::Usage, reports: Sender<(String, Report)>) -> Result<()> {
     let mut command = Command::new(&program.path);
     command

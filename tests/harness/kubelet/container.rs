@@ -39,7 +39,7 @@ pub(super) struct Probing {
     pub(super) failures: u32,
 }
 
-/// A volume that follows what is stored.
+/// A volume that is updated with its Secret or ConfigMap.
 pub(super) struct Mount {
     namespace: String,
     source: Source,
@@ -116,7 +116,7 @@ impl Container {
         let words = command.chain(container.args.iter().flatten());
         let mut args: Vec<String> = words.map(|word| expand(word, &env, &places)).collect();
         let ports = if args.first().is_some_and(|first| first == "serve") {
-            // The chart's default would win. What a test sets does.
+            // The value of a test overrides the chart's default.
             args.retain(|arg| !is_short || arg != "--drain=5");
             own_ports(&mut args)?
         } else {
@@ -129,8 +129,8 @@ impl Container {
     }
 }
 
-/// Two replicas on one machine cannot have the same port: each is told to
-/// listen where nobody does, and who calls it is told where that is.
+/// Two replicas on one machine cannot have the same port. Each gets free ports to listen
+/// on, and its callers get the addresses.
 fn own_ports(args: &mut Vec<String>) -> Result<BTreeMap<u16, SocketAddr>> {
     let mut ports = BTreeMap::new();
     for (flag, default) in [("--listen=", 8443), ("--probes=", 8081)] {
@@ -209,8 +209,8 @@ fn source(volume: &Volume) -> Result<Option<Source>> {
 }
 
 impl Mount {
-    /// Writes what is stored, if it has changed, the way a kubelet does: a
-    /// folder of its own, and then one link that is swapped.
+    /// Writes the stored data, if it has changed, as a kubelet does: into a new folder, and
+    /// then one link is swapped.
     pub(super) async fn follow(&mut self, client: &Client) -> Result<()> {
         let Some(content) = self.source.read(client, &self.namespace).await? else { return Ok(()) };
         if self.written.as_ref() == Some(&content) {

@@ -1,11 +1,10 @@
 //! A kubelet for belay's own Pods, and the kube-proxy beside it.
 //!
-//! What a chart makes is made into Pods by the real controllers and put on a
-//! node by the real scheduler; kwok plays every Pod but these. Their one
-//! container runs here as a process of this machine, with its arguments, its
-//! environment, what it mounts, and a token of its ServiceAccount: whatever it
-//! may do, the chart's roles let it do. Its probes decide whether it is Ready,
-//! and what EndpointSlices say is where the API server's calls go.
+//! The real controllers create the Pods of a chart, and the real scheduler assigns them to
+//! a node. kwok simulates all Pods but these. Their one container runs here as a process of
+//! this machine, with its arguments, its environment, its volumes, and a token of its
+//! ServiceAccount, so it has the rights of the chart's roles. Its probes decide whether it
+//! is Ready, and the API server calls the endpoints in EndpointSlices.
 
 mod container;
 mod pod;
@@ -42,7 +41,7 @@ pub const IMAGE: &str = "belay.dev/belay";
 /// How long it sleeps between two looks at its Pods.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The kubelet. What it runs ends with it.
+/// The kubelet. Its processes end with it.
 pub struct Kubelet {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -64,20 +63,20 @@ pub struct Replica {
     pub name: String,
     /// Where it answers reviews.
     pub listen: SocketAddr,
-    /// Where it answers probes and tells its metrics.
+    /// The address of its probes and metrics.
     pub probes: SocketAddr,
-    /// Whether its probe says that it is ready.
+    /// Whether its readiness probe succeeds.
     pub ready: bool,
 }
 
 impl Replica {
-    /// What /metrics says.
+    /// The content of /metrics.
     pub fn metrics(&self) -> Result<String> {
         Ok(http_get(self.probes, "/metrics")?.1)
     }
 }
 
-/// What all looks share.
+/// The state that all passes share.
 struct Node {
     client: Client,
     watched: Watched,
@@ -89,7 +88,7 @@ struct Node {
     pods: HashMap<String, Local>,
     /// How many Pods have had an address so far.
     addresses: u16,
-    /// What went wrong last with each Pod, so that it is said once.
+    /// The last problem of each Pod, so that it is printed once.
     troubles: HashMap<String, String>,
 }
 
@@ -151,8 +150,8 @@ where
 }
 
 impl Kubelet {
-    /// Starts it on a control plane with nodes. It runs an image once `pull`
-    /// has said what is in it.
+    /// Starts it on a control plane with nodes. It runs an image after `pull` has set its
+    /// program.
     pub fn start(plane: &ControlPlane) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let (admin, endpoint) = (plane.kubeconfig().to_owned(), plane.endpoint());
@@ -187,7 +186,7 @@ impl Kubelet {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// From now on this program is what is in the image.
+    /// Sets the program in the image.
     pub fn pull(&self, tag: &str, program: &Path) {
         lock(&self.shared.images).insert(format!("{IMAGE}:{tag}"), program.to_owned());
     }
@@ -240,12 +239,12 @@ impl Node {
         }
     }
 
-    /// One look at every Pod of ours, and at where Services lead.
+    /// One pass over the Pods of the chart and the endpoints of Services.
     async fn look(&mut self) {
         let ours: Vec<_> =
             self.watched.pods.state().into_iter().filter(|pod| is_ours(pod)).collect();
         let uids: Vec<&str> = ours.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
-        // What the API server has forgotten has no right to run on.
+        // A Pod that was removed from the API server is stopped.
         self.pods.retain(|uid, _| uids.contains(&uid.as_str()));
         for pod in &ours {
             if let Err(error) = self.look_at(pod).await {
@@ -280,7 +279,7 @@ impl Node {
         Ok(())
     }
 
-    /// Said once, on standard error, where a failed test shows it.
+    /// Prints a problem once to standard error, where a failed test shows it.
     fn trouble(&mut self, who: &str, what: &str) {
         if self.troubles.get(who).is_none_or(|last| last != what) {
             eprintln!("kubelet: {who}: {what}");

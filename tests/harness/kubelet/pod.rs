@@ -15,8 +15,8 @@ use crate::harness::Result;
 use crate::harness::belay::http_get;
 use crate::harness::process::Process;
 
-/// How often a probe asks. A real one asks every few seconds, and nobody wants
-/// to wait for that in a test.
+/// The interval of probes. A real kubelet probes every few seconds, which is too long for a
+/// test.
 const PROBE: Duration = Duration::from_millis(200);
 
 /// A Pod's process here.
@@ -30,15 +30,15 @@ pub(super) struct Local {
     restarts: u32,
     /// How it has ended, until it is started again.
     code: Option<i32>,
-    /// What is said of its end, which is one.
+    /// The reason of its end, if it ended.
     ended: Option<Value>,
     ready: bool,
     /// How often in a row the liveness probe has failed.
     failures: u32,
     asked: Option<Instant>,
-    /// When it was told to end.
+    /// When it was asked to end.
     told: Option<Instant>,
-    /// What was said of it last.
+    /// The status that was reported last.
     said: Option<Value>,
 }
 
@@ -75,7 +75,7 @@ impl Local {
         })
     }
 
-    /// What a test may know of it, if it serves.
+    /// The facts for a test, if it serves.
     pub(super) fn replica(&self) -> Option<Replica> {
         let mut ports = self.container.ports.iter();
         // In the order of their numbers in the container: 8081, 8443.
@@ -83,7 +83,7 @@ impl Local {
         Some(Replica { name: self.name.clone(), listen, probes, ready: self.ready })
     }
 
-    /// One look: has it ended, is it ready, was it told to go.
+    /// One pass: checks whether it has ended, is ready, or must end.
     pub(super) async fn look(&mut self, client: &Client, pod: &Pod) -> Result<()> {
         if self.code.is_none() && !self.process.is_running() {
             self.code = Some(self.process.wait_for_exit(Duration::ZERO).unwrap_or(-1));
@@ -123,7 +123,7 @@ impl Local {
         Ok(())
     }
 
-    /// What a kubelet does about a container that has ended by itself.
+    /// What a kubelet does when a container has ended without a request.
     async fn ended(&mut self, client: &Client, pod: &Pod, code: i32) -> Result<()> {
         let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
         let again = match policy {
@@ -160,7 +160,7 @@ impl Local {
         self.say(client, phase, state).await
     }
 
-    /// Tells it to end, gives it its time, and says when it has.
+    /// Asks it to end, waits for the grace period, and reports its end.
     async fn end(&mut self, client: &Client, pod: &Pod, code: Option<i32>) -> Result<()> {
         if code.is_some() {
             return forget(client, pod).await;
@@ -217,7 +217,7 @@ pub(super) async fn forget(client: &Client, pod: &Pod) -> Result<()> {
         DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
     match Api::<Pod>::namespaced(client.clone(), namespace).delete(name, &now).await {
         Ok(_) => Ok(()),
-        // It may be gone, or there is another one of its name.
+        // The Pod may be deleted or replaced by one with the same name.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(error) => Err(error.into()),
     }

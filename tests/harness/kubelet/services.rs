@@ -1,5 +1,5 @@
-//! The kube-proxy: what the API server sends to a Service goes to the ready
-//! endpoints that its EndpointSlices name.
+//! The kube-proxy: it forwards connections to a Service to the ready endpoints in its
+//! EndpointSlices.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

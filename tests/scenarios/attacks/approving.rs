@@ -43,7 +43,7 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
         let said = create(more, &[]).failure().unwrap();
         assert!(said.contains("an approval"), "{more}: {said}");
     }
-    // H73: belay keeps what its own approvals say of exemptions in memory.
+    // H73: belay caches the content of its own approvals for exemptions in memory.
     let said = create(&json!({}), &["some-policy"]).failure().unwrap();
     assert!(said.contains("only belay itself writes spec.exempts"), "{said}");
     let good = json!({"labels": {"a": "b"}, "annotations": {"a": "b".repeat(4_000)}});

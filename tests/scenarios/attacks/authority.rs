@@ -114,8 +114,8 @@ fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
     team.stands("configmap/precious");
 }
 
-/// What two patches at the same moment do, which don't see each other: belay's
-/// own account attaches, because belay doesn't judge it.
+/// Two patches at the same moment don't see each other: belay's own account attaches,
+/// because belay doesn't judge it.
 #[test]
 fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
     let team = vault("h01b-late", json!({}));
@@ -266,7 +266,8 @@ fn h02_a_forged_delete_opens_no_delete_by_another() {
     }
     let said = team.kubectl(&["delete", "namespace", &ns, "--wait=false"]).failure().unwrap();
     assert!(said.contains("is protected"), "{said}");
-    // Nor does an owner that a record names open the way to what is attached to it.
+    // An owner that a record names does not allow the deletion of objects attached to it
+    // either.
     is_not_owned(&team, "precious", &json!([above]), "Protected");
 }
 
@@ -295,7 +296,7 @@ fn h02_a_forged_delete_releases_no_hold_and_ends_with_a_delete_by_another() {
     team.goes("configmap/used");
 }
 
-/// What a record is for: the deletes of the garbage collector that follow.
+/// A record allows the later deletes of the garbage collector.
 #[test]
 fn h02_what_an_exempt_subject_deletes_takes_its_dependents() {
     let team = Team::new(&world().plane, "h02-exempt");
@@ -344,7 +345,7 @@ fn f03_an_approval_that_lasts_too_long_says_so() {
     let reason = format!("no: it lasts longer than policy {ns} allows (10m)");
     assert!(row.contains(&reason), "{list}");
 
-    // The command that approves never sends one that is too long.
+    // The approve command never sends a reason that is too long.
     let approve = ["approve", "configmaps/precious", "-n", &ns, "--reason", "x", "--for", "1h"];
     let said = erin.belay(&approve).success().unwrap();
     assert!(

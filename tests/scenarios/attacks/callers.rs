@@ -115,7 +115,7 @@ fn h02b_a_post_without_the_secret_path_gets_404_and_leaves_nothing() {
     }
 }
 
-/// Who knows the path could name any object, and read what uses it.
+/// A caller who knows the path could name any object, and read its users.
 #[test]
 fn h03_a_review_of_an_object_that_does_not_exist_tells_nothing() {
     let world = world();
@@ -225,7 +225,7 @@ fn h02b_the_path_is_rotated_on_command_under_load_and_the_old_one_ends() {
     assert_eq!(codes(&second), [200, 200]);
     load.goes_on().unwrap();
 
-    // A deleted Secret is made again, with a new secret in it.
+    // A deleted Secret is re-created with a new path.
     world.kubectl(&["delete", "secret", "belay-path", "-n", "belay"]);
     let third = rotated(&world, &second, &load);
     eventually("the end of the second path", LIMIT, || match &codes(&second)[..] {

@@ -37,7 +37,7 @@ fn h20_a_hold_stays_for_a_user_that_the_collector_may_not_delete() {
     }
     team.deleted(&["configmap/t"]);
     team.was_kept("configmap/t");
-    // The user becomes a dependent of what it uses, and then it is protected.
+    // The user becomes a dependent of the used object, which is then protected.
     own(&team, "pod/user", &["t"]).unwrap();
     team.kubectl(&["patch", "pod/user", "--type=merge", "-p", PROTECTED]).success().unwrap();
     eventually("the label in force", SOON, || {
@@ -62,7 +62,7 @@ fn h21_a_cascade_over_a_held_object_is_judged_with_what_follows() {
         team.apply(&config_map(name).with_finalizers(&["example.com/slow"]));
     }
 
-    // What comes into use below it, while the owner at the top is Terminating.
+    // A dependent below it comes into use while the owner at the top is Terminating.
     own(&team, "configmap/used", &["held"]).unwrap();
     own(&team, "configmap/held", &["top"]).unwrap();
     team.deleted(&["configmap/top"]);

@@ -1,4 +1,4 @@
-//! Objects of one namespace that stop what belay does in others.
+//! Objects of one namespace that stop belay's work in others.
 
 use serde_json::{Value, json};
 

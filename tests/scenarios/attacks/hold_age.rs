@@ -7,8 +7,8 @@ use crate::harness::manifest::{Manifest as _, pod};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
 
-/// A hold that was added a moment ago may not be relied on (s33). managedFields
-/// tell its age, and an editor can reset them.
+/// A hold that was added a moment ago may not be relied on (s33). managedFields contain its
+/// age, and an editor can reset them.
 #[test]
 fn h18_a_hold_does_not_become_effective_by_a_reset_of_managed_fields() {
     let team = Team::new(&world().plane, "h18");

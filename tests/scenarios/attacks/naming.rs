@@ -1,5 +1,5 @@
-//! What a refusal looks at and what it names: owners above a user, and objects
-//! of other namespaces.
+//! The objects that a refusal checks and names: owners above a user, and objects of other
+//! namespaces.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ fn protect_claim(team: &Team<'_>, claim: &str, owners: &str) {
 fn h22_a_first_owner_does_not_hide_the_owner_that_a_policy_means() {
     let team = Team::new(&world().plane, "h22");
     protect_claim(&team, "data", "configmaps");
-    // Tells when belay has seen the new owner.
+    // A denial shows that belay has seen the new owner.
     protect_claim(&team, "probe", "secrets");
     team.apply(&claim("data"));
     team.apply(&claim("probe"));

@@ -1,4 +1,4 @@
-//! Ways to delete or orphan an object by changing what is around it.
+//! Attempts to delete or orphan an object by changing related objects.
 
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ fn h72_an_editor_keeps_no_cluster_scoped_object() {
         let owner = here.owner(kind, owner);
         here.apply(&config_map(name).with_protect_label("Always").with_owner(owner));
     }
-    // Its own Namespace says when belay knows of them.
+    // A refusal of its own Namespace shows that belay has seen them.
     eventually("a refusal", SOON, || {
         api.delete(&[&format!("namespace/{}", here.ns), "--dry-run=server"], "")?.failure()
     })
@@ -189,7 +189,7 @@ fn owned_twice(name: &str, protect: Value) -> Team<'static> {
     team
 }
 
-/// The real owner goes, and the garbage collector removes the reference to it.
+/// Deletes the real owner, and the garbage collector removes the reference to it.
 fn lose_real_owner(team: &Team<'_>) {
     team.deleted(&["configmap/real"]);
     team.goes("configmap/real");
@@ -207,7 +207,7 @@ fn h80_an_approval_of_one_owner_does_not_cover_what_another_one_keeps() {
         let refused = team.refused(&[&format!("configmap/{object}")]);
         assert!(refused.contains("was given before the owners"), "{refused}");
     }
-    // Now it is what the approver sees.
+    // Now the approver sees it.
     team.approve(Approver::Carol, team.of("configmaps", "mine"), "Content");
     eventually("the approval in force", SOON, || team.delete(&["configmap/mine"]).success())
         .unwrap();

@@ -1,4 +1,4 @@
-//! H7: objects that are hard to read. Each affects itself alone.
+//! H7: objects that are hard to read. Each affects only itself.
 
 use std::fs;
 

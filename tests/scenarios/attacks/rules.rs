@@ -1,5 +1,5 @@
-//! Ways around what belay is asked and what it promises: subjects, labels,
-//! subresources, repeated DELETEs, tokens, and the webhooks themselves.
+//! Attempts to evade the requests that belay reviews: subjects, labels, subresources,
+//! repeated DELETEs, tokens, and the webhooks themselves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::{World, policy, program, world};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// belay with no policy about Pods, and none about what is in namespaces.
+/// belay without a policy for Pods or for objects in namespaces.
 fn labels_alone() -> Arc<World> {
     static WORLD: Shared<World> = Shared::new();
     WORLD.get(|| {
@@ -49,7 +49,8 @@ fn f01_what_a_policy_of_some_subjects_protects_is_deleted_for_the_others() {
     policy::apply(team.plane, &team.ns, spec(json!({"always": {}})));
     team.apply(&config_map("owner"));
     team.apply(&config_map("owned").with_owner(team.owner("ConfigMap", "owner")));
-    // jane is told "deleted", and so it is; the collector deletes the rest.
+    // jane's DELETE reports "deleted", and the object is. The garbage collector deletes the
+    // rest.
     team.deleted(&["configmap/owner"]);
     team.goes("configmap/owner");
     team.goes("configmap/owned");
@@ -140,7 +141,7 @@ fn h92_texts_of_any_length_in_an_object_let_nothing_pass() {
     plane.patch("deployment/owner", ns, &generate_name);
     let refused = team.refused(&["deployment/owner"]);
     assert!(refused.contains("configmap \"child\""), "{refused}");
-    // Nor does it keep what nothing protects.
+    // Nor does it keep unprotected objects.
     plane.delete(&["configmap/child"], ns);
     team.goes("configmap/child");
     eventually("a DELETE that passes", SOON, || team.delete(&["deployment/owner"]).success())

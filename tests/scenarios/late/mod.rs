@@ -1,8 +1,8 @@
 //! A hold that comes too late to count.
 //!
-//! Whoever patches a hold onto an object whose DELETE is in admission patches
-//! it onto an object that goes all the same: the API server asks its webhooks
-//! again, shows them the hold, and forgets it when they agree.
+//! A hold that is added to an object during the admission of its DELETE does not keep it:
+//! the API server calls its webhooks again, shows them the hold, and ignores it when they
+//! allow the DELETE.
 
 mod slow;
 
@@ -32,8 +32,8 @@ fn s33_a_hold_that_is_patched_on_during_a_delete_is_not_relied_on() {
     policy::apply(&plane, &ns, early);
     let slow = Slow::on_deletes_in(&plane, &ns);
 
-    // belay has agreed, because nobody needs the object; another webhook
-    // still thinks about it.
+    // belay has allowed it, because the object is unused. Another webhook has not answered
+    // yet.
     let agreed = || {
         let counted = "belay_admission_requests_total{webhook=\"validate\",operation=\"delete\",\
                        verdict=\"Allow\"";
@@ -47,7 +47,7 @@ fn s33_a_hold_that_is_patched_on_during_a_delete_is_not_relied_on() {
             counts => Err(format!("{counts:?}").into()),
         })
         .unwrap();
-        // Meanwhile somebody comes to need it, and the leader puts a hold on.
+        // Meanwhile the object comes into use, and the leader adds a hold.
         jane.apply(&pod("reader").with_env_from("configMapRef", "settings"));
         policy::protect(&plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
         eventually("the hold", LIMIT, || match &*jane.finalizers("configmap/settings") {

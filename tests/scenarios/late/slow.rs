@@ -1,5 +1,4 @@
-//! A webhook of somebody else, which agrees with everything and takes its time
-//! over the first question.
+//! A webhook of another owner, which allows every request and delays its first answer.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -80,7 +79,7 @@ impl Slow {
         self.0.reviews.lock().unwrap().0
     }
 
-    /// Answers what came and what comes.
+    /// Answers the current request and later ones.
     pub fn answer(&self) {
         self.0.reviews.lock().unwrap().1 = true;
         self.0.opened.notify_all();

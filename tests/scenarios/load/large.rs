@@ -21,7 +21,7 @@ fn most_memory() -> Vec<u64> {
     world().belay.replicas.iter().map(of).collect()
 }
 
-/// Makes so many ConfigMaps, many at a time, and says how many there are.
+/// Creates this many ConfigMaps in parallel, and returns the number of all.
 fn make(team: &Team<'_>, objects: usize) -> usize {
     use k8s_openapi::api::core::v1::ConfigMap;
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -56,9 +56,8 @@ fn s30_a_namespace_of_thousands_of_objects_is_answered_at_once_and_goes() {
     assert!(make(&team, objects()) >= objects());
 
     let object = format!("namespace/{ns}");
-    // What belay says arrives within timeoutSeconds, or the API server would
-    // say something else; on a machine that is busy with other tests not
-    // always at the first time.
+    // belay's answer arrives within timeoutSeconds, or the API server would report a
+    // timeout. On a machine that is busy with other tests it may need a second attempt.
     let mut took = Duration::ZERO;
     let refused = eventually("a refusal in belay's own words", SOON, || {
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Tests that give the machine much work. `make test` runs them alone, because
-//! they would delay the others.
+//! Tests that load the machine. `make test` runs them without other tests, which they would
+//! delay.
 
 mod large;

@@ -1,4 +1,4 @@
-//! What the commands say when they cannot do what is asked, or not alone.
+//! The messages of commands that can't do what the user requests, or not without help.
 
 use std::path::Path;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn who_may_not_approve_is_told_what_it_takes() {
              {name}\n"
         )
     );
-    // Somebody with no rights around belay is told of the other one, too.
+    // A user without rights for belay is shown the other command, too.
     let eve = Person::user(plane, &ns, "eve");
     eve.bind("read", Some(&ns), &[rule("", "configmaps", "get")]);
     let mut refused = eve.belay(&["approve", "cm/settings", "-n", &ns, "--reason", "x"]);
@@ -92,7 +92,7 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
 fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_name() {
     let plane = &world().plane;
     let ns = plane.namespace("way-force").unwrap();
-    // Nothing goes for ten minutes: only who forces it is quicker than that.
+    // No hold becomes effective for ten minutes: only a forced release is quicker.
     let target = policy::target("", "configmaps", &ns);
     let protect = json!({"whileUsed": {"onDelete": "Hold"}});
     let spec = json!({"targets": [target], "protect": protect, "settleSeconds": 600});
@@ -189,7 +189,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     assert!(kept.stderr.contains(&says), "{kept:?}");
     let end = ["delete", "pod", "user", "-n", &ns, "--grace-period=0", "--force"];
     plane.kubectl(&end).unwrap().success().unwrap();
-    // Who may not be belay's account reads who may.
+    // A user who may not impersonate belay's account sees who may.
     let kept = release(&bob, &["--timeout=5"]);
     assert_eq!(kept.code, 3, "{kept:?}");
     let says = "the RBAC verb impersonate on serviceaccounts belay in namespace belay";
@@ -200,7 +200,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     assert!(done.stdout.contains(says), "{done:?}");
     gone(&plane, &ns, "configmap/settings");
 
-    // Taken out altogether, it may have left something under its hold.
+    // After a full uninstall, objects may still have its hold.
     let configurations = "validatingwebhookconfiguration,mutatingwebhookconfiguration";
     plane.kubectl(&["delete", configurations, "belay"]).unwrap().success().unwrap();
     plane.kubectl(&["delete", "clusterrolebinding", "belay"]).unwrap().success().unwrap();

@@ -1,4 +1,4 @@
-//! Each kind of refusal, followed by what it says to the end of the object.
+//! Each kind of refusal: the tests follow its commands until the object is deleted.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn user() -> Value {
     pod("user").with_env_from("configMapRef", "settings")
 }
 
-/// A policy with this mode for the ConfigMaps of a namespace of its own.
+/// A policy with this mode for the ConfigMaps of a new namespace.
 fn protected(prefix: &str, protect: Value) -> String {
     let plane = &world().plane;
     let ns = plane.namespace(prefix).unwrap();
@@ -148,7 +148,7 @@ fn a_guarded_finalizer_is_approved() {
     let strip = ["patch", "configmap", "settings", "-n", &ns, "-p", strip];
     let refusal = alice.kubectl(&strip).failure().unwrap();
     assert!(refusal.contains("(FinalizerGuarded)"), "{refusal}");
-    // A plain DELETE is another question, and why says what guards the object.
+    // why answers about a plain DELETE, and also shows the guards of the object.
     let why = alice.belay(&commands_in(&refusal, "why").remove(0));
     assert!(why.stdout.contains("(fromStripping, action Deny)"), "{why:?}");
     alice.approves_what_is_named(&refusal);
@@ -169,7 +169,7 @@ fn a_hold_that_is_stripped_by_hand_is_released() {
     let refusal = alice.kubectl(&strip).failure().unwrap();
     assert!(refusal.contains("(FinalizerGuarded)"), "{refusal}");
 
-    // While the Pod needs it, it stays, and release says why.
+    // While the Pod uses it, it stays, and release reports the reason.
     let mut release = commands_in(&refusal, "release").remove(0);
     release.push("--timeout=1".to_owned());
     let waits = alice.belay(&release);
@@ -186,7 +186,7 @@ fn a_hold_that_is_stripped_by_hand_is_released() {
     // The other way that the refusal names.
     alice.approves_what_is_named(&refusal);
     let release = alice.belay(&commands_in(&refusal, "release").remove(0));
-    // It may be gone before anybody asks.
+    // It may be deleted before the command runs.
     assert!(release.code == 0 || release.stderr.contains("there is no"), "{release:?}");
     gone(plane, &ns, "configmap/settings");
 }

@@ -1,5 +1,5 @@
-//! Whether one object certainly goes because another one does: asked of the
-//! oracle, which plays the garbage collector through in every order.
+//! Whether the deletion of one object certainly deletes another: computed by the oracle,
+//! which simulates the garbage collector in every order.
 
 use super::Propagation;
 use super::history::{History, Life};
@@ -9,8 +9,8 @@ use super::oracle::{Obj, Ref, Rules, State};
 const OBJECTS: usize = 8;
 const STATES: usize = 20_000;
 
-/// Whether `user` is certainly deleted because `target` is. None: there are too
-/// many ways to tell.
+/// Whether `user` is certainly deleted because `target` is. `None`: there are too many
+/// orders to compute.
 pub fn takes(history: &History, target: &Life, user: &Life, moment: i64) -> Option<bool> {
     let there = |life: &&Life| life.was_there(moment);
     let mut places: Vec<&Life> = vec![target];
@@ -30,7 +30,7 @@ pub fn takes(history: &History, target: &Life, user: &Life, moment: i64) -> Opti
         }
     }
     let goal = places.iter().position(|life| life.uid == user.uid)?;
-    // Owners of the dependents that are no dependents themselves stand beside.
+    // Owners of the dependents that are not dependents themselves are listed after them.
     let below = places.clone();
     for life in below.iter().skip(1) {
         for uid in life.at(moment).into_iter().flat_map(|version| &version.owners) {
@@ -45,7 +45,7 @@ pub fn takes(history: &History, target: &Life, user: &Life, moment: i64) -> Opti
         let owners = if place == 0 { &[][..] } else { &version.owners[..] };
         let refs = owners.iter().map(|uid| {
             let at = places.iter().position(|known| known.uid == *uid);
-            // An owner that is not there is a place that nobody has.
+            // A missing owner is a place without an object.
             let at = at.unwrap_or(places.len());
             Ref { place: at, uid: at, blocking: true, error: false }
         });
@@ -53,7 +53,7 @@ pub fn takes(history: &History, target: &Life, user: &Life, moment: i64) -> Opti
             refs: refs.collect(),
             foreground: version.has("foregroundDeletion"),
             orphan: version.has("orphan"),
-            // The target's hold is what is about to go.
+            // The target's hold is about to be removed.
             other: place != 0
                 && version.finalizers.iter().any(|f| f != "foregroundDeletion" && f != "orphan"),
             terminating: place != 0 && version.deleted.is_some(),

@@ -22,11 +22,11 @@ pub struct Event {
     pub id: String,
     /// Whether it is over.
     pub complete: bool,
-    /// What was asked: create, update, patch, delete, deletecollection, watch.
+    /// The verb: create, update, patch, delete, deletecollection, watch.
     pub verb: String,
-    /// Who asked.
+    /// The user of the request.
     pub user: String,
-    /// API group of what it is about.
+    /// API group of the object.
     pub group: String,
     /// Plural name.
     pub resource: String,
@@ -44,7 +44,7 @@ pub struct Event {
     pub reason: String,
     /// When.
     pub span: Span,
-    /// What was answered.
+    /// The response.
     pub response: Value,
 }
 

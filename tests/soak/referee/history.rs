@@ -1,4 +1,4 @@
-//! The life of every object, as the audit log tells it.
+//! The life of every object, according to the audit log.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ pub type Key = (String, String, String, String);
 /// One object under one uid.
 #[derive(Debug, Clone)]
 pub struct Life {
-    /// Where it stood.
+    /// Its key.
     pub key: Key,
     /// Its uid.
     pub uid: String,
@@ -23,7 +23,7 @@ pub struct Life {
     pub deleted: Option<(Span, String)>,
     /// When it left storage, and by whose request.
     pub gone: Option<(Span, String)>,
-    /// Requests that may have removed it, though their answers don't say so.
+    /// Requests that may have removed it, although their responses don't show it.
     pub doubts: Vec<(Span, String)>,
 }
 
@@ -62,7 +62,7 @@ impl Life {
         self.versions.last()
     }
 
-    /// Since when it is Terminating, as its versions say.
+    /// When it became Terminating, according to its versions.
     pub fn terminating(&self) -> Option<i64> {
         self.versions.iter().find_map(|version| version.deleted)
     }
@@ -88,7 +88,7 @@ impl Life {
 }
 
 impl History {
-    /// Takes in one event.
+    /// Processes one event.
     pub fn take(&mut self, event: &Event) {
         let is_write = matches!(
             event.verb.as_str(),
@@ -136,7 +136,7 @@ impl History {
         (event.group.clone(), event.resource.clone(), namespace, name)
     }
 
-    /// Notes a version; says of which object.
+    /// Records a version and returns the uid of its object.
     fn version(&mut self, event: &Event, object: &Value) -> Option<String> {
         let uid = object["metadata"]["uid"].as_str()?.to_owned();
         let version = Version::of(&event.group, &event.resource, object, event.span, &event.user)?;
@@ -171,7 +171,8 @@ impl History {
         Some(uid)
     }
 
-    /// Something is made under a name: what had it before is gone by then.
+    /// An object is created under a name: the previous object with the name no longer
+    /// exists.
     fn replaced(&mut self, key: &Key, event: &Event) {
         for uid in self.by_place.get(key).into_iter().flatten() {
             let Some(life) = self.lives.get_mut(uid).filter(|life| life.gone.is_none()) else {
@@ -216,8 +217,8 @@ impl History {
         }
     }
 
-    /// The answer lists what was deleted, as it stood before: what has finalizers, or
-    /// was given some at the last moment, stays Terminating.
+    /// The response lists the deleted objects as they were before: those with finalizers,
+    /// or with a finalizer added at the last moment, stay Terminating.
     fn collection(&mut self, event: &Event) {
         for item in event.response["items"].as_array().into_iter().flatten() {
             let Some(uid) = item["metadata"]["uid"].as_str() else { continue };
@@ -257,8 +258,8 @@ impl History {
         }
     }
 
-    /// What the API server has at the end settles what the log leaves open.
-    /// Returns what the log and the API server do not agree on.
+    /// The final content of the API server decides what the log leaves open. Returns the
+    /// differences between the log and the API server.
     pub fn settle(
         &mut self,
         there: &BTreeSet<String>,
@@ -302,8 +303,8 @@ impl History {
         self.all(self.by_kind.get(resource))
     }
 
-    /// Whoever may ever have needed what stands there: by Kubernetes' own
-    /// relations, or a custom resource.
+    /// The objects that may ever have used this one: by the relations of Kubernetes, or as
+    /// a custom resource.
     pub fn perhaps_needing(&self, key: &Key) -> Vec<&Life> {
         let mut found = self.all(self.by_need.get(key));
         for resource in ["widgets", "gadgets"] {
@@ -312,7 +313,7 @@ impl History {
         found
     }
 
-    /// Whatever was ever owned by this uid.
+    /// The objects that were ever owned by this uid.
     pub fn owned_by(&self, uid: &str) -> Vec<&Life> {
         self.all(self.by_owner.get(uid))
     }

@@ -1,4 +1,4 @@
-//! What went wrong, by what the log says.
+//! The errors, according to the log.
 
 use super::event::SECOND;
 use super::history::{History, Life};
@@ -6,7 +6,7 @@ use super::object::Version;
 use super::policy::{MARGIN, Policy, is_approved, is_approved_with};
 use super::uses::{HOLD, PERHAPS, Use, counts, is_newcomer, needed};
 
-/// What the referee has to say.
+/// A finding of the referee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     /// A protected object left storage.
@@ -26,7 +26,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// What the report counts it as.
+    /// Its name in the counts of the report.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Lost { .. } => "lost",
@@ -45,9 +45,9 @@ impl Finding {
 pub struct Looked {
     /// Removals of objects under a policy in force.
     pub judged: usize,
-    /// Of those, the ones that people had approved.
+    /// Of those, the ones that users had approved.
     pub approved: usize,
-    /// How often the referee could not tell.
+    /// How often the referee could not decide.
     pub unsure: usize,
 }
 
@@ -63,8 +63,7 @@ pub struct Judge<'h> {
     pub end: i64,
 }
 
-/// Whether this is a person, or acts for one: what belongs to the system is
-/// trusted with finalizers.
+/// Whether this is a person, or acts for one: system accounts are trusted with finalizers.
 pub fn is_person(user: &str) -> bool {
     !user.starts_with("system:")
 }
@@ -84,7 +83,7 @@ impl Judge<'_> {
         (findings, looked)
     }
 
-    /// The policies that spoke of an object all the time between.
+    /// The policies that matched an object all the time between.
     fn in_force<'s>(
         &'s self,
         life: &'s Life,
@@ -105,7 +104,7 @@ impl Judge<'_> {
             return;
         };
         let Some(made) = life.made() else { return };
-        // A DELETE of a collection that was broken off is seen in the versions alone.
+        // An interrupted DELETE of a collection shows only in the versions.
         let terminating = life.terminating().unwrap_or(i64::MAX);
         let asked = deleted.from.min(gone.from).min(terminating);
         if made.to > asked {
@@ -135,8 +134,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Who needed an object from before it was deleted, or from before the last
-    /// time that belay began to look, until it was gone.
+    /// The users of an object from before its deletion, or from before the last check of
+    /// belay, until the object was removed.
     fn users(&self, life: &Life, asked: i64, gone: i64, unsure: &mut usize) -> Vec<String> {
         let looks = life.versions.iter().filter(|v| v.by == self.belay && !v.over);
         let looked = looks.map(|v| v.span.from).filter(|from| *from > asked).max();
@@ -218,8 +217,8 @@ impl Judge<'_> {
             };
             return policy.holds() && !back(life);
         }
-        // What guards nothing any more may go; of Kubernetes' own the referee
-        // cannot tell.
+        // A finalizer that no longer guards anything may be removed; the referee can't
+        // decide that for those of Kubernetes.
         let patterns = policy.spec["protect"]["fromStripping"]["finalizers"].as_array();
         let own = !finalizer.contains('/') || finalizer.starts_with("kubernetes.io/");
         policy.has("fromStripping")
@@ -233,8 +232,8 @@ impl Judge<'_> {
             })
     }
 
-    /// Whether an owner was still there, and not on its way out with its
-    /// dependents. The control plane may leave them to another owner.
+    /// Whether an owner still existed and was not being deleted with its dependents. The
+    /// control plane may leave them to another owner.
     fn is_orphaning(&self, policy: &Policy, owner: &str, new: &Version, when: i64) -> bool {
         let solid = |uid: &str| {
             let life = self.history.lives.get(uid).filter(|life| life.was_there(when));
@@ -247,8 +246,8 @@ impl Judge<'_> {
         solid(owner).is_some() && !excused() && !approved
     }
 
-    /// Whoever waits looks again now and then, and when something happens:
-    /// never this often for long.
+    /// A waiting object is checked now and then, and after a change: never this often for
+    /// long.
     fn busy(&self, life: &Life, findings: &mut Vec<Finding>) {
         const WRITES: usize = 100;
         let own = life.versions.iter().filter(|version| version.by == self.belay);
@@ -280,16 +279,15 @@ impl Judge<'_> {
             return;
         }
         let asked = life.deleted.as_ref().map_or(self.end, |(span, _)| span.from);
-        // Since when an object is owned by what is approved with its content, the next
-        // leader does not know.
+        // The next leader does not know since when an approved object owns another.
         let yes =
             |policy: &Policy| is_approved_with(self.history, policy, life, (asked, self.end), &[]);
         let kept = policies.iter().filter(|policy| !yes(policy));
         let kept = kept.into_iter().any(|policy| {
             let used = || {
                 let users = self.history.perhaps_needing(&life.key);
-                // Who counts for belay may be a newcomer to the referee, and
-                // the other way round; at the end either is an explanation.
+                // A user that counts for belay may be a newcomer to the referee, and vice
+                // versa. In the end either is an explanation.
                 users.into_iter().any(|user| {
                     user.gone.is_none()
                         && needed(self.history, user, &life.key, self.end, self.end)

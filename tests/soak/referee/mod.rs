@@ -1,8 +1,8 @@
-//! The referee: reads the audit log in order and says what went wrong.
+//! The referee: reads the audit log in order and reports errors.
 //!
-//! It knows the log, what the API server has at the end, and nothing of belay:
-//! what policies mean it has from their documentation. Only the oracle is
-//! shared, which plays the garbage collector and knows nothing of belay, too.
+//! It uses the log, the final content of the API server, and no code of belay: it
+//! implements policies from their documentation. It shares only the oracle, which simulates
+//! the garbage collector and does not use belay either.
 
 mod closure;
 mod event;
@@ -28,7 +28,7 @@ pub use watches::Watches;
 
 use judge::Judge;
 
-/// How a DELETE treats dependents: the oracle's word, of its own here.
+/// The propagation policy of a DELETE: the oracle's term, defined here again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Propagation {
     /// First the owner.
@@ -39,10 +39,10 @@ pub enum Propagation {
     Orphan,
 }
 
-/// What the referee found.
+/// The result of the referee.
 #[derive(Debug, Default)]
 pub struct Sentence {
-    /// What went wrong.
+    /// The errors.
     pub findings: Vec<Finding>,
     /// How much it looked at.
     pub looked: Looked,
@@ -56,7 +56,7 @@ pub struct Sentence {
     pub refused: BTreeMap<String, usize>,
 }
 
-/// The log, taken in.
+/// The processed log.
 #[derive(Debug, Default)]
 pub struct Referee {
     /// The lives of all objects.
@@ -79,7 +79,7 @@ impl Referee {
         Ok(referee)
     }
 
-    /// Takes in one event.
+    /// Processes one event.
     pub fn take(&mut self, event: &Event) {
         self.end = self.end.max(event.span.to);
         self.watches.take(event);
@@ -90,8 +90,8 @@ impl Referee {
         self.history.take(event);
     }
 
-    /// Judges. `there`: the uids of what the API server has now, of the kinds
-    /// that `listed` says.
+    /// Judges the log. `there`: the uids of the objects that the API server has now, of the
+    /// kinds in `listed`.
     pub fn judge(
         mut self,
         belay: &str,

@@ -1,4 +1,4 @@
-//! What the referee keeps of one version of an object.
+//! The data that the referee stores about one version of an object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct Version {
     pub number: u64,
     /// When it was written.
     pub span: Span,
-    /// By whom.
+    /// The user who wrote it.
     pub by: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
@@ -30,7 +30,7 @@ pub struct Version {
     pub deleted: Option<i64>,
     /// When it was made.
     pub created: i64,
-    /// What it needs by Kubernetes' own relations.
+    /// The objects that it uses by the relations of Kubernetes.
     pub needs: Vec<Need>,
     /// Whether it has ended and needs nothing.
     pub finished: bool,
@@ -40,14 +40,13 @@ pub struct Version {
     pub whole: Option<Arc<Value>>,
 }
 
-/// The kinds of which everything is kept: what people have written for belay,
-/// and what relations read.
+/// The kinds whose objects are stored whole: belay objects, and those that relations read.
 fn is_kept_whole(group: &str) -> bool {
     group == "belay.dev" || group == "soak.dev"
 }
 
 impl Version {
-    /// What stands in an answer.
+    /// The object of a response.
     pub fn of(group: &str, resource: &str, object: &Value, span: Span, by: &str) -> Option<Self> {
         let metadata = &object["metadata"];
         let texts = |value: &Value| -> Vec<String> {
@@ -106,14 +105,15 @@ fn needs(group: &str, resource: &str, object: &Value) -> Vec<Need> {
         _ => Vec::new(),
     };
     if resource == "replicasets" && spec["replicas"] == 0 {
-        // The history of a Deployment only mentions what it once needed.
+        // The ReplicaSets of a Deployment's history only mention objects that it used
+        // before.
         needs.clear();
     }
     if resource == "statefulsets" {
         let set = object["metadata"]["name"].as_str().unwrap_or_default();
         for template in spec["volumeClaimTemplates"].as_array().into_iter().flatten() {
             let claim = template["metadata"]["name"].as_str().unwrap_or_default();
-            // Whatever the number of replicas: scaled down is not deleted.
+            // For any number of replicas, because scaling down deletes no claims.
             let claims =
                 (0..3).map(|n| ("", "persistentvolumeclaims", format!("{claim}-{set}-{n}")));
             needs.extend(claims);

@@ -1,5 +1,5 @@
-//! Policies as the log has them: when each was in force, and what it means.
-//! This is the referee's own reading of their documentation, not belay's.
+//! The policies in the log: when each was in force, and what it means. The referee
+//! implements their documentation independently of belay.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::event::{SECOND, Span};
 use super::history::{History, Key, Life};
 use super::object::Version;
 
-/// A policy has to have been ready for so long before anything is asked of it:
-/// replicas and API servers hear of it one after the other.
+/// A policy must have been ready for this long before the referee applies it: replicas and
+/// API servers load it one after the other.
 pub const MARGIN: i64 = 5 * SECOND;
 
 /// A policy as it was written, for as long as that was in force.
@@ -97,9 +97,9 @@ impl Policy {
     }
 }
 
-/// The shapes of targets that the soak writes, and no others: whoever writes
-/// another teaches the referee first, so what is not understood is an error of
-/// the program and not a policy that matches nothing.
+/// The shapes of targets that the soak uses. A new shape must be added to the referee
+/// first, so an unknown shape is an error of the program and not a policy that matches
+/// nothing.
 fn is_target(history: &History, target: &Value, key: &Key, version: &Version) -> bool {
     let names = |field: &str, name: &str| {
         let list = target[field].as_array().into_iter().flatten();
@@ -138,10 +138,9 @@ fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
     wanted.into_iter().all(|(key, value)| labels.get(key).map(String::as_str) == value.as_str())
 }
 
-/// Whether people may have approved of the end of this object, for this
-/// policy, which was asked for at one time and came to pass by another: they
-/// named it, or something that it goes along with. Where the referee cannot
-/// tell it believes that they have.
+/// Whether users may have approved the deletion of this object for this policy, which was
+/// requested at one time and completed by another: they named the object, or one whose
+/// deletion cascades to it. If the referee can't decide, it assumes an approval.
 pub fn is_approved(
     history: &History,
     policy: &Policy,
@@ -166,7 +165,7 @@ pub fn is_approved(
     is_approved_with(history, policy, life, (asked, until), &above)
 }
 
-/// The same with what is above the object, and since when.
+/// The same with the objects above the object, each with the start of the ownership.
 pub fn is_approved_with(
     history: &History,
     policy: &Policy,
@@ -185,7 +184,7 @@ pub fn is_approved_with(
         let Some(whole) = &first.whole else { continue };
         let spec = &whole["spec"];
         let of = &spec["targetRef"]["uid"];
-        // When what is above was deleted is another question.
+        // The time when the object above was deleted is checked separately.
         let covers = |(uid, since): &(&str, i64)| *of == *uid && *since <= first.span.to;
         let names = match *of == life.uid.as_str() {
             true => expires(spec).is_some_and(|time| time + MARGIN >= asked),
@@ -223,8 +222,8 @@ fn owners_above<'h>(history: &'h History, life: &'h Life) -> BTreeMap<&'h str, i
     above
 }
 
-/// Whether the content of what is approved may be in a namespace: the right to
-/// approve was checked in one, or in the whole cluster.
+/// Whether the content of an approved object may be in a namespace: the right to approve
+/// was checked in one namespace, or in the whole cluster.
 fn reaches(approval: &Value, namespace: &str) -> bool {
     let of = &approval["targetRef"];
     let is_namespace =

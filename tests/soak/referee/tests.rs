@@ -24,7 +24,7 @@ fn stamp(second: i64) -> String {
 }
 
 impl Log {
-    /// A log with a room and a policy in it that has long been in force.
+    /// A log with a namespace and a policy that has long been in force.
     fn with(protect: Value) -> Self {
         let mut log = Self::default();
         let labels = json!({"kubernetes.io/metadata.name": "room-0"});
@@ -83,7 +83,7 @@ impl Log {
                     "name": name},
                 "responseStatus": {"code": code},
                 "requestReceivedTimestamp": stamp(self.second),
-                // An answer takes a while.
+                // The response comes later than the request.
                 "stageTimestamp": stamp(self.second).replace('Z', ".2Z"),
                 "responseObject": answer,
             })
@@ -105,7 +105,7 @@ impl Log {
         self.line(verb, user, group, resource, 200, &object);
     }
 
-    /// A protected ConfigMap, with this beside what it has always.
+    /// A protected ConfigMap, with these fields in addition to the usual ones.
     fn config(&mut self, verb: &str, user: &str, more: Value) {
         let mut metadata = json!({"name": "settings", "namespace": "room-0",
             "labels": {"keep": "yes"}, "finalizers": ["belay.dev/hold"],
@@ -126,7 +126,7 @@ impl Log {
         self.write(verb, "alice", "", "pods", pod);
     }
 
-    /// The settings are deleted and belay lets go of them.
+    /// The settings are deleted and belay releases them.
     fn deleted_and_released(&mut self) {
         let now = stamp(self.second + 1);
         self.config("delete", "alice", json!({"deletionTimestamp": now}));
@@ -205,8 +205,8 @@ fn what_was_approved_may_go_and_what_was_approved_afterwards_may_not() {
     log.deleted_and_released();
     assert_eq!(log.found(&[]), ["lost"], "it had expired");
 
-    // What an object owned when it was approved is its content, and what is
-    // created below it.
+    // The dependents at the time of the approval are its content, and so are objects that
+    // are created below it.
     let owners = |owner: &str| json!({"ownerReferences": [{"uid": owner}]});
     for (attached, found) in [("before", vec![]), ("at once", vec![]), ("after", vec!["lost"])] {
         let mut log = Log::with(always());
@@ -225,7 +225,7 @@ fn what_was_approved_may_go_and_what_was_approved_afterwards_may_not() {
         assert_eq!(log.found(&[]), found, "{attached}");
     }
 
-    // An approval of the namespace is one of what is in it by its scope alone.
+    // An approval of the namespace covers the objects in it only with scope Content.
     for (scope, found) in [("Object", vec!["lost"]), ("Content", vec![])] {
         let mut log = Log::with(always());
         log.config("create", "alice", json!({}));
@@ -340,7 +340,7 @@ fn a_newcomer_is_one_after_a_deletecollection_too() {
     log.config("create", "alice", json!({}));
     log.wait(10);
     let now = stamp(log.second + 1);
-    // The answer lists the objects as they stood before.
+    // The response lists the objects as they were before.
     let taken = json!({"items": [{"metadata": {"uid": "settings"}}]});
     log.line("deletecollection", "alice", "", "configmaps", 200, &taken);
     log.wait(10);
@@ -479,7 +479,7 @@ fn a_child_was_orphaned() {
     log.config("patch", GC, orphan.clone());
     assert_eq!(log.found(&["settings", "child"]), ["orphaned"]);
 
-    // The owner is gone: that reference leads nowhere.
+    // The owner was deleted, so the reference is dangling.
     let mut log = Log::with(family);
     log.config("create", "alice", json!({"finalizers": []}));
     log.config("create", "alice", child);

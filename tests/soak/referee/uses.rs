@@ -1,4 +1,4 @@
-//! Who needed an object, by what the log says.
+//! The users of an object, according to the log.
 
 use super::closure::takes;
 use super::event::SECOND;
@@ -11,18 +11,18 @@ pub const HOLD: &str = "belay.dev/hold";
 /// A Relation counts for the referee when it has been there for so long.
 const RELATION: i64 = 10 * SECOND;
 
-/// What the referee found of one user.
+/// The referee's decision about one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// It kept the target.
     Counts,
     /// It did not.
     Excused,
-    /// The referee cannot tell.
+    /// The referee can't decide.
     Unsure,
 }
 
-/// Whether this version needs what stands at this place, with these Relations.
+/// Whether this version uses the object at this key, with these Relations.
 fn needs(relations: &[&Life], life: &Life, version: &Version, key: &Key) -> bool {
     let (group, resource, namespace, name) = key;
     let same_namespace = life.key.2 == *namespace;
@@ -30,8 +30,8 @@ fn needs(relations: &[&Life], life: &Life, version: &Version, key: &Key) -> bool
     same_namespace && (built_in || by_relation(relations, life, version, key))
 }
 
-/// The Relations that count all the time between. One that was taken away
-/// meanwhile made nobody need anything any more.
+/// The Relations that were in force all the time between. With the deletion of a Relation,
+/// its uses end.
 fn lasting(history: &History, from: i64, to: i64) -> Vec<&Life> {
     let mut relations = history.of_kind("relations");
     relations.retain(|relation| {
@@ -71,16 +71,16 @@ pub fn needed(history: &History, user: &Life, target: &Key, from: i64, to: i64) 
         .all(|version| !version.finished && needs(&relations, user, version, target))
 }
 
-/// Whether a user of the target counts, at this moment. Where a hold could be
-/// taken off in either way, the referee goes by what is good for belay.
+/// Whether a user of the target counts at this moment. If a hold could be removed either
+/// way, the referee decides in favour of belay.
 pub fn counts(history: &History, target: &Life, user: &Life, moment: i64) -> Use {
     let Some(version) = user.at(moment) else { return Use::Excused };
     if user.uid == target.uid {
         return Use::Excused;
     }
     if version.deleted.is_some() {
-        // A Terminating ancestor; or one that nothing but our hold keeps, in a
-        // cycle with the target perhaps.
+        // A Terminating ancestor; or one with no finalizer but the hold, which may be in a
+        // cycle with the target.
         let only_held = version.finalizers.iter().all(|f| f == HOLD) && version.has(HOLD);
         if is_ancestor(history, target, &user.uid, moment) {
             return Use::Excused;
@@ -123,11 +123,11 @@ fn ancestors<'h>(history: &'h History, of: &Life, moment: i64) -> Vec<&'h Life> 
 /// not for one made later than the second.
 pub const PERHAPS: (i64, i64) = (4 * SECOND, 10 * SECOND);
 
-/// Whether a user was made so long after the target had been deleted, with
-/// nobody above it that is older.
+/// Whether a user was created long after the deletion of the target, with no older owner
+/// above it.
 pub fn is_newcomer(history: &History, target: &Life, user: &Life, moment: i64, after: i64) -> bool {
-    // The log of a deletecollection says nothing of each object; that it was
-    // deleted by then is seen in whatever is written to it next.
+    // The log of a deletecollection does not list each object. The next write of an object
+    // shows that it was deleted by then.
     let deleted = target.terminating().filter(|deleted| *deleted <= moment);
     let late = |life: &Life| match (deleted, life.versions.first()) {
         (Some(deleted), Some(first)) => first.created > deleted + after,

@@ -1,4 +1,4 @@
-//! The watches that somebody has open, by what the log says of them.
+//! The open watches of a user, according to the log.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::BufRead;
@@ -10,7 +10,7 @@ use super::event::Event;
 pub struct Watches(HashMap<String, String>);
 
 impl Watches {
-    /// Reads a log for its watches alone, which is quicker than all of it.
+    /// Reads only the watches of a log, which is quicker than reading all of it.
     pub fn read(log: impl BufRead) -> std::io::Result<Self> {
         let mut watches = Self::default();
         for line in log.lines() {
@@ -22,7 +22,7 @@ impl Watches {
         Ok(watches)
     }
 
-    /// Takes in one event.
+    /// Processes one event.
     pub fn take(&mut self, event: &Event) {
         if event.verb != "watch" {
             return;

@@ -41,7 +41,7 @@ fn h06_thousands_of_finalizers_are_refused_and_others_are_answered_meanwhile() {
     let _ = std::fs::remove_file(patch);
 }
 
-/// Far more than the API server lets pass: who knows the path posts it.
+/// Far more than the API server accepts: a caller who knows the path posts it directly.
 #[test]
 fn h06_posted_reviews_of_any_length_are_answered_and_so_is_another() {
     let plane = &world().plane;
@@ -84,9 +84,8 @@ fn h06_posted_reviews_of_any_length_are_answered_and_so_is_another() {
     }
 }
 
-/// Deletes an object in the foreground that has a dependent and is as large as
-/// etcd stores it. In JSON `<` takes six bytes, and the review of an UPDATE has
-/// two such objects.
+/// Deletes an object with a dependent in the foreground that has the maximum size in etcd.
+/// In JSON `<` takes six bytes, and the review of an UPDATE has two such objects.
 fn deletes_in_foreground(
     team: &Team<'_>,
     (path, resource, kind): (&str, &str, &str),

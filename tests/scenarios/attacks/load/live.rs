@@ -1,4 +1,4 @@
-//! Live reads and release passes under a tenant who makes them expensive.
+//! Live reads and release passes while a tenant makes them expensive.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use kube::Api;

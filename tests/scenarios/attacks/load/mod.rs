@@ -1,4 +1,4 @@
-//! Attacks that give the machine much work. `make test` runs them alone.
+//! Attacks that load the machine. `make test` runs them without other tests.
 
 mod backfill;
 mod bounds;
