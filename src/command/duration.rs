@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_and_told_as_people_write_them() {
+    fn durations_are_parsed_and_printed_in_the_usual_form() {
         for (text, seconds) in [("45s", 45), ("30m", 1800), ("1h30m", 5400), ("24h", 86_400)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)));
             assert_eq!(format_duration(Duration::from_secs(seconds)), text);

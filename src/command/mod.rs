@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn that_nobody_reads_on_ends_no_command() {
+    fn a_closed_pipe_ends_no_command() {
         use std::io::{Error, ErrorKind};
         assert!(printed(Ok(())).is_ok());
         assert!(printed(Err(Error::from(ErrorKind::BrokenPipe))).is_ok());

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_says_loudly_what_it_does_and_how_it_ends() {
+    fn a_pause_reports_what_it_does_and_how_it_ends() {
         let begun = begun(pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
         let render =
             |format| begun.render(format, View { screen: Screen::pipe(), all: false }).unwrap();

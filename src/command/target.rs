@@ -230,7 +230,7 @@ mod tests {
     use crate::cluster::Clock;
 
     #[test]
-    fn whoever_mistypes_a_kind_is_told_the_nearest() {
+    fn a_mistyped_kind_is_answered_with_the_most_similar_one() {
         let names = KindNames::of_kinds(&crate::objects::Kinds::default(), &[]);
         let said = |kind: &str| unserved(&names, kind, "nobody has a kind");
         assert_eq!(said("secert"), "nobody has a kind \"secert\"; nearest: secrets");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn approvals_are_judged_by_the_time_that_the_api_server_told() {
+    fn approvals_are_judged_by_the_time_of_the_api_server() {
         let told: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let world = World { clock: Clock::from_server(told), ..World::default() };
         let late = situation(&world).now - told.as_second();

@@ -33,7 +33,7 @@ fn names_fit_where_kubernetes_is_narrow() {
 }
 
 #[test]
-fn the_installation_is_called_as_the_release_says_it() {
+fn the_installation_has_the_name_of_the_release() {
     let named = |render: Render| {
         let objects = render.objects();
         objects.of("Deployment")[0]["metadata"]["name"].as_str().unwrap().to_owned()

@@ -100,7 +100,7 @@ fn a_budget_is_there_where_it_can_be_kept() {
 }
 
 #[test]
-fn the_service_leads_to_the_replicas_and_to_no_hook() {
+fn the_service_selects_the_replicas_and_no_hook() {
     let objects = Render::default().set("crds.keep=false").objects();
     let selector = objects.get("Service", "belay")["spec"]["selector"].as_object().unwrap();
     let selects = |labels: &Value| selector.iter().all(|(key, value)| labels[key] == *value);
@@ -171,7 +171,7 @@ fn each_hook_runs_one_command_with_an_account_that_comes_and_goes_with_it() {
 }
 
 #[test]
-fn an_uninstall_ends_by_itself_before_helm_gives_up() {
+fn an_uninstall_ends_before_the_timeout_of_helm() {
     let told = |render: Render| {
         let objects = render.objects();
         let job = objects.get("Job", "belay-uninstall");
@@ -221,7 +221,7 @@ fn whatever_is_scraped_is_a_port_of_a_service_and_of_the_replicas() {
 }
 
 #[test]
-fn metrics_are_open_to_those_that_are_named_and_to_nobody_else() {
+fn metrics_are_open_only_to_the_named_clients() {
     let rules = |from: &str| {
         let api_server = "networkPolicy.apiServer={\"cidrs\":[\"10.0.0.1/32\"],\"ports\":[443]}";
         let render = Render::default().set("networkPolicy.enabled=true").set(api_server);
@@ -262,7 +262,7 @@ fn reviews_are_admitted_from_the_places_that_are_named_and_from_no_other() {
 }
 
 #[test]
-fn who_looks_at_holds_is_told_their_former_names() {
+fn programs_that_check_holds_get_their_former_names() {
     let objects = Render::default().set(r#"formerHolds=["a.dev/x","b.dev/y"]"#).objects();
     for (kind, name) in [("Deployment", "belay"), ("Job", "belay-uninstall")] {
         let pod = &objects.get(kind, name)["spec"]["template"]["spec"];

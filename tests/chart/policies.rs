@@ -71,7 +71,7 @@ fn switches() -> Vec<(String, String)> {
 }
 
 #[test]
-fn each_profile_does_what_its_table_says() {
+fn each_profile_matches_its_table() {
     let table = yaml("files/profiles.yaml");
     let readme = file("README.md");
     let found = PROFILES.map(|name| (name, policies(&profile(name).objects())));
@@ -115,7 +115,7 @@ fn each_switch_switches_its_policy_and_no_other() {
 }
 
 #[test]
-fn what_values_say_of_a_policy_stands_in_it() {
+fn a_policy_contains_its_values() {
     for (key, name) in switches() {
         let set = format!(
             "policies.{key}={{\"enabled\":true,\"action\":\"Warn\",\

@@ -29,7 +29,7 @@ fn bare(object: &Value) -> Value {
 }
 
 #[test]
-fn the_definitions_are_those_of_the_program_and_outlive_the_chart() {
+fn the_crds_are_those_of_the_program_and_outlive_the_chart() {
     let keep = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n";
     let printed = print(&["admin", "crds"]);
     let definitions = printed.split("---\n").filter(|d| d.contains("\nkind: CustomResource"));

@@ -95,7 +95,7 @@ fn belay_is_bound_to_the_sum_that_users_extend_by_a_label() {
 }
 
 #[test]
-fn secrets_are_read_only_where_somebody_asks_for_their_protection() {
+fn secrets_are_readable_only_if_the_values_protect_them() {
     let may = |render: Render| {
         let rights = cluster(&render.objects());
         let verbs = rights.into_iter().filter(|(group, resource, ..)| {
@@ -125,7 +125,7 @@ fn secrets_are_read_only_where_somebody_asks_for_their_protection() {
 }
 
 #[test]
-fn a_family_brings_the_right_to_read_its_kinds_and_no_more() {
+fn a_family_adds_only_the_right_to_read_its_kinds() {
     let without = cluster(&plain("").objects());
     for (family, group, resource) in [
         ("certManager", "cert-manager.io", "certificates"),

@@ -26,7 +26,7 @@ fn lint_has_nothing_to_say() {
 }
 
 #[test]
-fn what_is_rendered_is_what_somebody_has_looked_at() {
+fn rendered_manifests_match_the_reviewed_snapshots() {
     let defaults = Render::default().text();
     let mut differs = Vec::new();
     let mut compare = |name: &str, rendered: &str| {

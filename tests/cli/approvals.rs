@@ -60,7 +60,7 @@ fn h95_an_approval_that_cannot_be_read_is_left_out_and_named() {
 }
 
 #[test]
-fn what_somebody_is_called_is_nothing_that_a_terminal_obeys() {
+fn usernames_do_not_control_the_terminal() {
     let plane = &world().plane;
     let ns = plane.namespace("escaped").unwrap();
     policy::protect(plane, &ns, "configmaps", json!({"always": {}}));

@@ -38,7 +38,7 @@ fn refuse(plane: &ControlPlane, name: &str, ns: &str, operation: &str, objects: 
 }
 
 #[test]
-fn a_webhook_that_cannot_be_asked_lets_nobody_take_a_finalizer_off() {
+fn a_webhook_without_a_server_blocks_the_removal_of_a_finalizer() {
     let plane = plane();
     let [ns, elsewhere] = ["broken-hook", "broken-no-hook"].map(|ns| plane.namespace(ns).unwrap());
     for ns in [&ns, &elsewhere] {
@@ -63,7 +63,7 @@ fn a_webhook_that_cannot_be_asked_lets_nobody_take_a_finalizer_off() {
 }
 
 #[test]
-fn a_finalizer_of_kinds_that_were_removed_is_told_with_that() {
+fn a_finalizer_of_removed_kinds_is_reported_with_the_reason() {
     let plane = plane();
     let ns = plane.namespace("broken-kinds").unwrap();
     plane.apply(&things("removed.example.org", "v1", false)).unwrap();
@@ -86,7 +86,7 @@ fn a_finalizer_of_kinds_that_were_removed_is_told_with_that() {
 }
 
 #[test]
-fn a_finalizer_whose_kinds_were_left_without_their_webhook_is_told_with_that() {
+fn a_finalizer_of_kinds_without_their_webhook_is_reported_with_the_reason() {
     let plane = plane();
     let ns = plane.namespace("broken-left").unwrap();
     plane.apply(&things("left.example.net", "v1", false)).unwrap();
@@ -133,7 +133,7 @@ fn an_api_without_a_server_keeps_every_namespace() {
 }
 
 #[test]
-fn a_kind_that_nobody_converts_keeps_its_namespace() {
+fn a_kind_without_conversion_keeps_its_namespace() {
     // While such a kind exists, the namespace controller takes minutes for every Namespace,
     // so this test has its own control plane.
     let plane = &ControlPlane::start().unwrap();
@@ -181,7 +181,7 @@ fn a_kind_that_nobody_converts_keeps_its_namespace() {
 }
 
 #[test]
-fn a_child_whose_end_is_refused_is_told_with_how_to_see_by_whom() {
+fn a_child_with_a_refused_deletion_is_reported_with_a_command_that_shows_who_refuses() {
     let plane = plane();
     let ns = plane.namespace("broken-child").unwrap();
     plane.apply(&config_map("owner").with_namespace(&ns)).unwrap();
@@ -207,7 +207,7 @@ fn a_child_whose_end_is_refused_is_told_with_how_to_see_by_whom() {
 }
 
 #[test]
-fn a_definition_waits_for_the_objects_of_its_kind() {
+fn a_crd_waits_for_the_objects_of_its_kind() {
     let plane = plane();
     let ns = plane.namespace("broken-definition").unwrap();
     plane.apply(&things("kept.example.test", "v1", false)).unwrap();
@@ -228,7 +228,7 @@ fn a_definition_waits_for_the_objects_of_its_kind() {
 }
 
 #[test]
-fn a_namespace_is_told_with_who_refuses_the_end_of_what_is_in_it() {
+fn a_namespace_is_reported_with_who_refuses_the_deletion_of_its_content() {
     let plane = plane();
     let ns = plane.namespace("broken-policy").unwrap();
     plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
@@ -246,7 +246,7 @@ fn a_namespace_is_told_with_who_refuses_the_end_of_what_is_in_it() {
 }
 
 #[test]
-fn a_pod_whose_node_is_silent_is_told_with_it() {
+fn a_pod_with_a_silent_node_is_reported_with_the_node() {
     let plane = plane();
     let ns = plane.namespace("broken-silent").unwrap();
     let node = format!("silent-{ns}");
@@ -268,7 +268,7 @@ fn a_pod_whose_node_is_silent_is_told_with_it() {
 }
 
 #[test]
-fn a_pod_whose_node_is_gone_is_told_with_it() {
+fn a_pod_without_its_node_is_reported_with_the_node() {
     let plane = plane();
     let ns = plane.namespace("broken-node").unwrap();
     // The finalizer keeps it when the collector of Pods has been there.
@@ -282,7 +282,7 @@ fn a_pod_whose_node_is_gone_is_told_with_it() {
 }
 
 #[test]
-fn a_hold_that_belay_left_behind_is_told_with_how_it_goes() {
+fn a_hold_left_by_an_uninstalled_belay_is_reported_with_its_removal() {
     let plane = plane();
     let ns = plane.namespace("broken-hold").unwrap();
     let object = config_map("settings").with_namespace(&ns).with_finalizers(&["belay.dev/hold"]);

@@ -6,7 +6,7 @@ use crate::harness::eventually;
 use crate::{LIMIT, belay, json, kubectl, policy, world};
 
 #[test]
-fn what_was_refused_and_what_would_have_been_are_told_apart() {
+fn denials_and_audited_denials_are_distinguished() {
     let plane = &world().plane;
     let [denied, warned] = ["denials", "denials"].map(|name| plane.namespace(name).unwrap());
     policy::protect(plane, &denied, "configmaps", json!({"always": {}}));

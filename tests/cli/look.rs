@@ -19,7 +19,7 @@ fn mounted(plane: &ControlPlane, ns: &str) {
 }
 
 #[test]
-fn impact_says_before_what_the_refusal_says_after() {
+fn impact_predicts_the_refusal() {
     let plane = &world().plane;
     let ns = plane.namespace("look").unwrap();
     // There is no hold: held objects would stay, and their users would keep working.
@@ -68,7 +68,7 @@ fn impact_says_before_what_the_refusal_says_after() {
 }
 
 #[test]
-fn what_may_not_be_read_is_told_and_nothing_is_certain() {
+fn forbidden_reads_are_reported_and_the_result_is_uncertain() {
     let plane = &world().plane;
     let ns = plane.namespace("look-little").unwrap();
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);

@@ -75,7 +75,7 @@ fn policy_of<'s>(said: &'s serde_json::Value, name: &str) -> &'s serde_json::Val
 }
 
 #[test]
-fn what_the_commands_print_is_what_somebody_has_looked_at() {
+fn outputs_of_commands_match_the_reviewed_snapshots() {
     let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
     let _belay = Install::of_everything(1).on(&plane, program()).unwrap();
     let plane = &plane;

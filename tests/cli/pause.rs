@@ -89,7 +89,7 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
 }
 
 #[test]
-fn a_pause_lets_everything_pass_says_so_everywhere_and_ends() {
+fn a_pause_allows_every_request_is_reported_and_ends() {
     let plane = ControlPlane::start_with(&Options { nodes: 1, ..Options::default() }).unwrap();
     let installed = Install::of_everything(2).on(&plane, program()).unwrap();
     let ns = plane.namespace("paused").unwrap();

@@ -48,7 +48,7 @@ fn a_plan_needs_nothing_of_belay_in_the_cluster() {
 }
 
 #[test]
-fn what_a_plan_says_is_what_comes_of_it() {
+fn a_plan_predicts_the_result() {
     let plane = &world().plane;
     let ns = plane.namespace("plan-kept").unwrap();
     let target = policy::target("", "configmaps", &ns);

@@ -42,7 +42,7 @@ fn a_dry_run_of_a_release_lists_every_object() {
 }
 
 #[test]
-fn a_self_test_is_told_by_its_stages() {
+fn a_self_test_is_reported_by_its_stages() {
     let plane = &world().plane;
     let said = belay(plane, &["admin", "selftest", "-n", "default", "-o", "json"]);
     assert_eq!(said.code, 0, "{said:?}");

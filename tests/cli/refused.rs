@@ -14,7 +14,7 @@ use crate::{LIMIT, program};
 const STRIP: &str = "[{\"op\": \"remove\", \"path\": \"/metadata/finalizers/0\"}]";
 
 #[test]
-fn a_webhook_that_is_well_and_refuses_is_told_by_where_it_is_and_by_what_it_said() {
+fn a_running_webhook_that_refuses_is_reported_with_its_address_and_message() {
     let plane = plane();
     let ns = plane.namespace("refused").unwrap();
     // A webhook at a URL. To the API server, belay is a webhook like any other.

@@ -31,7 +31,7 @@ fn apply(plane: &ControlPlane, ns: &str, objects: &[Value]) {
 }
 
 #[test]
-fn what_a_change_would_prune_is_told_of_the_cluster_as_it_is() {
+fn the_prune_of_a_change_is_computed_for_the_current_cluster() {
     let plane = &world().plane;
     let ns = plane.namespace("removed").unwrap();
     policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}}));
@@ -71,7 +71,7 @@ fn what_a_change_would_prune_is_told_of_the_cluster_as_it_is() {
 }
 
 #[test]
-fn what_may_not_be_looked_for_is_not_taken_for_gone() {
+fn unreadable_objects_do_not_count_as_deleted() {
     let plane = &world().plane;
     let ns = plane.namespace("removed-blind").unwrap();
     kubectl(plane, &["create", "secret", "generic", "password", "-n", &ns]);

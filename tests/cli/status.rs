@@ -6,7 +6,7 @@ use crate::harness::eventually;
 use crate::{LIMIT, belay, kubectl, policy, world};
 
 #[test]
-fn the_status_has_the_policies_and_who_leads() {
+fn the_status_contains_the_policies_and_the_leader() {
     let plane = &world().plane;
     let ns = plane.namespace("status").unwrap();
     policy::protect(plane, &ns, "configmaps, pods", json!({"whileUsed": {}}));

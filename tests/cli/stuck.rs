@@ -52,7 +52,7 @@ fn deleted_settings(plane: &ControlPlane, ns: &str, manager: &str, finalizer: &s
 }
 
 #[test]
-fn a_finalizer_whose_owner_is_gone_is_found_and_the_command_that_is_named_helps() {
+fn a_finalizer_without_a_controller_is_found_and_the_named_command_works() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-owner").unwrap();
     deleted_settings(plane, &ns, "db-operator", "db.example.test/drop");
@@ -94,7 +94,7 @@ fn what_is_not_late_is_not_stuck() {
 }
 
 #[test]
-fn what_belay_holds_is_told_with_for_whom() {
+fn held_objects_are_reported_with_their_users() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-held").unwrap();
     policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
@@ -158,7 +158,7 @@ fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
 }
 
 #[test]
-fn whether_the_owner_of_a_finalizer_runs_is_told() {
+fn the_state_of_the_controller_of_a_finalizer_is_reported() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-operator").unwrap();
     let operator = workload("Deployment", "queue-operator", &pod("queue"));
@@ -234,7 +234,7 @@ fn a_webhook_that_cannot_be_asked_lets_no_namespace_go() {
 }
 
 #[test]
-fn who_may_not_look_is_not_told_that_all_is_well() {
+fn a_user_without_read_access_does_not_see_a_clean_result() {
     let plane = &world().plane;
     let ns = plane.namespace("stuck-blind").unwrap();
     let eve = plane.user(&format!("eve-{ns}"), None).unwrap();

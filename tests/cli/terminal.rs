@@ -91,7 +91,7 @@ fn plain(text: &str) -> String {
 const IMPACT: &str = "impact ns/shop --from .";
 
 #[test]
-fn colour_is_for_terminals_and_only_says_again_what_words_say() {
+fn colour_is_only_for_terminals_and_repeats_the_text() {
     let (coloured, code) = Terminal::of(200).shows(IMPACT);
     assert_eq!(code, 1);
     assert!(coloured.contains("\x1b[31mDENIED\x1b[0m"), "{coloured}");
@@ -152,7 +152,7 @@ fn bash_completes_what_bash_itself_takes_for_several_words() {
 }
 
 #[test]
-fn a_cluster_says_which_kinds_and_namespaces_there_are() {
+fn completion_lists_kinds_and_namespaces_of_the_cluster() {
     let plane = &world().plane;
     let ns = plane.namespace("typed").unwrap();
     // It answers within a second, or is not waited for.
@@ -189,7 +189,7 @@ fn lines_keep_to_the_width_of_the_terminal() {
 }
 
 #[test]
-fn long_work_says_how_far_it_is_on_a_terminal_and_nothing_in_a_pipe() {
+fn long_work_shows_progress_on_a_terminal_and_not_in_a_pipe() {
     let plane = &world().plane;
     let ns = plane.namespace("far").unwrap();
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);

@@ -134,7 +134,7 @@ fn the_tour_of_the_readme_is_what_the_commands_print() {
 }
 
 #[test]
-fn what_differs_from_run_to_run_is_told_from_what_does_not() {
+fn text_that_differs_between_runs_is_replaced() {
     let one =
         "approved until 2026-11-22T02:36:18Z (30m)\nsecrets-db-creds-x7k2p   29m left   web-0";
     let two = "approved until 2027-01-02T12:00:00Z (9m58s)\nsecrets-db-creds-aaaaa  1h left web-0";

@@ -63,7 +63,7 @@ fn told(kubeconfig: &Path, ns: &str, cause: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_hold_is_counted_where_nobody_leads_and_what_is_named_lets_go() {
+fn a_hold_is_counted_without_a_leader_and_the_named_command_releases_it() {
     let plane = plane();
     let ns = plane.namespace("unled").unwrap();
     plane.apply(&object("v1", "ServiceAccount", "default").with_namespace(&ns)).unwrap();
@@ -96,7 +96,7 @@ fn a_hold_is_counted_where_nobody_leads_and_what_is_named_lets_go() {
 }
 
 #[test]
-fn who_may_read_neither_policies_nor_users_is_told_that_it_was_not_counted() {
+fn a_user_who_may_read_neither_policies_nor_users_sees_that_it_was_not_counted() {
     let plane = plane();
     let ns = plane.namespace("uncounted").unwrap();
     held(&ns);
@@ -109,7 +109,7 @@ fn who_may_read_neither_policies_nor_users_is_told_that_it_was_not_counted() {
 }
 
 #[test]
-fn who_may_list_an_object_and_not_get_it_is_told_so_as_a_person() {
+fn a_user_who_may_list_but_not_get_an_object_sees_the_reason() {
     let plane = plane();
     let ns = plane.namespace("listed").unwrap();
     held(&ns);
@@ -128,7 +128,7 @@ fn who_may_list_an_object_and_not_get_it_is_told_so_as_a_person() {
 }
 
 #[test]
-fn a_foreground_deletion_of_what_has_no_dependents_says_that_nobody_collects() {
+fn a_foreground_deletion_without_dependents_reports_that_no_garbage_collector_runs() {
     let plane = plane();
     let ns = plane.namespace("uncollected").unwrap();
     plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
@@ -146,7 +146,7 @@ fn a_foreground_deletion_of_what_has_no_dependents_says_that_nobody_collects() {
 }
 
 #[test]
-fn a_namespace_of_which_nobody_says_anything_is_told_with_who_should() {
+fn a_namespace_without_conditions_is_reported_with_the_missing_controller() {
     let plane = plane();
     let ns = plane.namespace("unsaid").unwrap();
     delete(plane, &["namespace", &ns]);

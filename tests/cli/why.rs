@@ -60,7 +60,7 @@ fn programs_read_what_was_approved() {
 }
 
 #[test]
-fn evidence_that_could_not_be_read_is_told() {
+fn failed_reads_of_evidence_are_reported() {
     let plane = &world().plane;
     let ns = plane.namespace("why-little").unwrap();
     let held =

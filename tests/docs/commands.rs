@@ -102,7 +102,7 @@ fn commands(page: &Page) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn every_command_that_is_told_exists() {
+fn every_documented_command_exists() {
     let mut program = Program::default();
     let (mut wrong, mut count) = (Vec::new(), 0);
     for page in pages() {

@@ -69,7 +69,7 @@ fn check(object: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_is_to_be_applied_is_taken() {
+fn every_example_to_apply_is_accepted() {
     let mut count = 0;
     for page in pages() {
         for block in page.blocks().iter().filter(|block| block.language == "yaml") {
@@ -87,7 +87,7 @@ fn what_is_to_be_applied_is_taken() {
 }
 
 #[test]
-fn what_is_not_taken_is_found_out() {
+fn a_refused_example_is_found() {
     let policy = |protect: &str| {
         let spec = "kind: DeletionPolicy\nmetadata: {name: p}\nspec:\n  targets: [{apiGroups: \
                     [''], resources: [pods]}]\n";

@@ -179,7 +179,7 @@ fn the_page_is_what_the_documents_have_in_them() {
 }
 
 #[test]
-fn every_field_says_what_it_means_and_when_it_is_not_there() {
+fn every_field_has_a_description_with_its_condition() {
     let mut wrong = Vec::new();
     for (kind, root) in &schemas() {
         let whole = fields(&Schema { root, of: root }, &[]);
@@ -243,7 +243,7 @@ fn the_schema_of_one_kind_is_asked_for_by_its_name() {
 }
 
 #[test]
-fn what_is_not_as_the_schema_says_is_found_out() {
+fn differences_from_the_schema_are_found() {
     let all = schemas();
     let root = &all["StatusPlan"];
     let plan = serde_json::json!({

@@ -77,7 +77,7 @@ fn what_is_named_is_exposed() {
 }
 
 #[test]
-fn the_dashboard_asks_one_installation_and_says_what_it_shows() {
+fn the_dashboard_queries_one_installation_and_describes_its_panels() {
     let dashboard: serde_json::Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let mut ids = BTreeSet::new();

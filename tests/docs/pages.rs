@@ -144,7 +144,7 @@ impl Page {
 }
 
 #[test]
-fn code_is_told_from_prose() {
+fn code_is_distinguished_from_prose() {
     let text = "Type `belay\nwhy x` or:\n\n    belay serve\n\n- and\n\n      belay admin\n\n  `in a\n  list`\n\n\
                 ```sh\nbelay release\n```\n\n| `a \\| b` |\n";
     let page = Page { path: PathBuf::new(), text: text.to_owned() };

@@ -56,7 +56,7 @@ fn tell(of: &[String], page: &mut String) {
 }
 
 #[test]
-fn the_reference_is_what_the_program_says() {
+fn the_reference_matches_the_help() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
     let mut page = INTRODUCTION.to_owned();
     tell(&[], &mut page);

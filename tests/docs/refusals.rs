@@ -37,7 +37,7 @@ fn every_reason_word_is_a_heading_with_what_to_do() {
 }
 
 #[test]
-fn what_is_quoted_is_what_belay_says() {
+fn quoted_refusals_match_those_of_belay() {
     let mut said = read("src/decide/unreadable.rs");
     for table in files("src/decide/tables", "yaml") {
         said.push_str(&std::fs::read_to_string(table).unwrap());

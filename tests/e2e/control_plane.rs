@@ -9,7 +9,7 @@ use crate::harness::{ControlPlane, Fault, Install, Options, Result, eventually};
 use crate::{program, world};
 
 #[test]
-fn nodes_are_ready_and_pods_run_end_and_are_made_again() {
+fn nodes_are_ready_and_pods_run_end_and_are_re_created() {
     let plane = &world().plane;
     let ns = plane.namespace("pods").unwrap();
     let manifest = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec:\n  serviceName: db\n  \

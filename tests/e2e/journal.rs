@@ -234,7 +234,7 @@ fn ready(plane: &ControlPlane, policy: &str, expected: &str) -> Value {
 }
 
 #[test]
-fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
+fn the_status_sums_the_counts_of_two_replicas_and_kubectl_shows_it() {
     let (plane, _) = installed();
     let ns = plane.namespace("journal").unwrap();
     let object = config_map(plane, &ns, "journal-kept");
@@ -325,7 +325,7 @@ fn the_status_sums_what_two_replicas_said_and_kubectl_shows_it() {
 }
 
 #[test]
-fn a_policy_that_is_not_valid_says_what_is_wrong_and_a_changed_one_is_right_again() {
+fn an_invalid_policy_reports_its_error_and_becomes_valid_after_a_change() {
     let (plane, _) = installed();
     let ns = plane.namespace("journal-invalid").unwrap();
     let object = config_map(plane, &ns, "journal-invalid");

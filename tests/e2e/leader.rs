@@ -89,7 +89,7 @@ fn lease(plane: &ControlPlane, namespace: &str, path: &str) -> String {
 }
 
 #[test]
-fn one_leads_and_when_it_ends_the_other_does_at_once() {
+fn one_replica_is_the_leader_and_after_its_end_the_other_at_once() {
     let (runtime, plane) = (runtime(), &world().plane);
     let ns = plane.namespace("election").unwrap();
     let [a, b] = ["a", "b"].map(|name| replica(&runtime, plane, &ns, name));
@@ -119,7 +119,7 @@ fn one_leads_and_when_it_ends_the_other_does_at_once() {
 }
 
 #[test]
-fn a_leader_that_is_gone_is_replaced_when_its_time_is_over() {
+fn a_leader_that_has_stopped_is_replaced_when_its_lease_expires() {
     let (runtime, plane) = (runtime(), &world().plane);
     let ns = plane.namespace("election").unwrap();
     let [a, b] = ["a", "b"].map(|name| replica(&runtime, plane, &ns, name));
@@ -254,7 +254,7 @@ fn straggler(plane: &ControlPlane, namespace: &str, serial: &str) {
 }
 
 #[test]
-fn a_pair_is_made_and_rotated_with_overlap_by_whoever_leads() {
+fn a_certificate_is_created_and_rotated_with_overlap_by_the_leader() {
     let (runtime, plane) = (runtime(), &world().plane);
     let ns = plane.namespace("rotation").unwrap();
     let [a, b] = ["a", "b"].map(|name| Server::start(&runtime, plane, &ns, name));
@@ -380,7 +380,7 @@ fn what_cannot_be_used_is_not_served_and_what_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn where_certificates_are_files_only_their_authorities_are_told() {
+fn with_certificate_files_only_their_cas_are_published() {
     let (runtime, plane) = (runtime(), &world().plane);
     let ns = plane.namespace("files").unwrap();
     let folder = plane.folder().join("files-certs");

@@ -194,7 +194,7 @@ fn comes_true(plane: &ControlPlane, ns: &str, said: &Predicted, before: &Stored,
 }
 
 #[test]
-fn what_impact_says_is_what_happens() {
+fn impact_predicts_the_result() {
     let seed = std::env::var("BELAY_PREVIEW_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or(20_261_121);
     std::thread::scope(|scope| {

@@ -166,7 +166,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_follow_policies_and_are_put_back_when_somebody_empties_them() {
+async fn rules_follow_policies_and_are_restored_after_they_were_emptied() {
     let it = Installed::with("reg-rules", &[policy(&["reg.example.com"], &["widgets"])]).await;
     it.in_place(0).await;
     assert_eq!(it.resources("delete.belay.dev").await, ["widgets"]);
@@ -237,7 +237,7 @@ async fn rules_follow_policies_and_are_put_back_when_somebody_empties_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_that_was_uninstalled_stays_away_and_is_told_of() {
+async fn an_uninstalled_webhook_configuration_stays_deleted_and_is_reported() {
     let it = Installed::with("reg-gone", &[policy(&["reg.example.com"], &["widgets"])]).await;
     it.in_place(0).await;
     it.validating.delete(&it.name, &DeleteParams::default()).await.unwrap();

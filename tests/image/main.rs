@@ -88,7 +88,7 @@ fn pretended(folder: &Path, status: &str, profile: &str, bytes: u64) -> Output {
 }
 
 #[test]
-fn an_image_of_what_nobody_has_committed_says_so() {
+fn an_image_of_uncommitted_changes_is_marked() {
     let folder = tempfile::tempdir().unwrap();
     let said = |status: &str| {
         let output = pretended(folder.path(), status, "dev", 0);

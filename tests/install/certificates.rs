@@ -73,7 +73,7 @@ fn works(plane: &ControlPlane) -> Shop<'_> {
 }
 
 #[test]
-fn a_secret_of_somebody_elses_is_served_and_followed_when_it_changes() {
+fn a_secret_of_another_ca_is_served_and_reloaded() {
     let plane = plane();
     let mut chart = Chart::prepare(&plane, program()).unwrap();
     plane.apply(&secret(&plane, "corporate", &made(&plane, "first", 90))).unwrap();

@@ -6,7 +6,7 @@ use crate::shop::{Shop, policies_in_force, strict};
 use crate::{plane, program};
 
 #[test]
-fn observe_refuses_nothing_but_what_is_labelled_and_says_what_it_would_have() {
+fn observe_refuses_only_for_labelled_objects_and_records_other_denials() {
     let plane = plane();
     let shop = Shop::open(&plane);
     let args = ["--set=profile=observe", "--set=replicas=1"];

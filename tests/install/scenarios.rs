@@ -73,7 +73,7 @@ fn s20_a_forced_replacement_and_a_prune_are_denied_and_an_administrator_passes_w
 }
 
 #[test]
-fn s26_with_every_pod_gone_what_is_protected_stays_and_the_one_line_of_the_notes_works() {
+fn s26_without_pods_protected_objects_stay_and_the_command_in_the_notes_works() {
     let plane = plane();
     let shop = Shop::open(&plane);
     let chart = installed(&plane);

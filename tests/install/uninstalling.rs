@@ -54,7 +54,7 @@ fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_p
 }
 
 #[test]
-fn a_dead_belay_lets_go_by_the_hand_of_the_account_that_the_chart_was_told_of() {
+fn a_dead_belay_is_released_with_the_account_in_the_chart_values() {
     let plane = plane();
     let (chart, shop) = strict(&plane, &["--set=serviceAccount.name=guards"]);
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
@@ -71,7 +71,7 @@ fn a_dead_belay_lets_go_by_the_hand_of_the_account_that_the_chart_was_told_of() 
 }
 
 #[test]
-fn s28_uninstall_that_is_told_to_abandon_lets_go_of_everything() {
+fn s28_uninstall_with_abandon_releases_everything() {
     let plane = plane();
     let (chart, shop) = strict(&plane, &["--set=uninstall.abandon=true", "--set=crds.keep=false"]);
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);

@@ -53,7 +53,7 @@ fn account(
 }
 
 #[test]
-fn the_selftest_passes_with_few_rights_and_says_what_is_wrong() {
+fn the_selftest_passes_with_few_rights_and_reports_errors() {
     let world = world();
     let world = lock(&world);
     let plane = &world.plane;
@@ -187,7 +187,7 @@ fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
 }
 
 #[test]
-fn a_backfill_that_is_too_large_is_not_begun_until_somebody_says_so() {
+fn a_backfill_that_is_too_large_needs_confirmation() {
     let world = world();
     let world = lock(&world);
     let plane = &world.plane;

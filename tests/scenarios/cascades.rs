@@ -41,7 +41,7 @@ fn create(plane: &ControlPlane, ns: &str, manifest: &(impl Display + ?Sized)) {
 }
 
 #[test]
-fn cascades_of_what_nobody_protects_end() {
+fn cascades_of_unprotected_objects_end() {
     cascades_end(&world().plane);
 }
 

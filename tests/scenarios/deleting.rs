@@ -17,7 +17,7 @@ const LAMPS: &str = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDe
      {type: object}}}\n  - {name: v1beta1, served: true, storage: false, schema: *any}\n";
 
 #[test]
-fn s01_a_definition_with_objects_stays_and_one_without_goes() {
+fn s01_a_crd_with_objects_stays_and_one_without_is_deleted() {
     let plane = &world().plane;
     let ns = plane.namespace("s01").unwrap();
     plane.apply(LAMPS).unwrap();

@@ -19,7 +19,7 @@ fn deployment(settings: &str, spec: Value) -> Value {
 }
 
 #[test]
-fn s38_a_pod_that_is_made_again_finds_its_held_settings() {
+fn s38_a_re_created_pod_finds_its_held_settings() {
     let plane = &world().plane;
     let ns = plane.namespace("s38").unwrap();
     let jane = Person::of(plane, &ns);
@@ -73,7 +73,7 @@ fn s38_a_pod_that_is_made_again_finds_its_held_settings() {
 }
 
 #[test]
-fn s45_who_deletes_what_will_be_held_is_told_what_it_waits_for() {
+fn s45_a_delete_of_a_held_object_warns_with_its_users() {
     let plane = &world().plane;
     let ns = plane.namespace("s45").unwrap();
     let jane = Person::of(plane, &ns);

@@ -106,7 +106,7 @@ fn releases_outlive_the_api_server_etcd_and_the_network() {
 }
 
 #[test]
-fn replicas_whose_clocks_are_half_a_minute_apart_protect_and_let_go() {
+fn replicas_whose_clocks_are_half_a_minute_apart_protect_and_release() {
     let plane = ControlPlane::start_with(&Options::default()).unwrap();
     let mut belay = installed(&plane, vec![0, 30]);
     let mut rounds = Rounds::new(&plane, "clocks", EACH);

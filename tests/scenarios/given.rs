@@ -14,7 +14,7 @@ fn make(folder: &str) {
 }
 
 #[test]
-fn s27_certificates_of_somebody_else_are_served_trusted_and_taken_up_when_they_change() {
+fn s27_certificates_of_another_ca_are_served_trusted_and_reloaded() {
     let options = Options { controllers: false, ..Options::default() };
     let plane = ControlPlane::start_with(&options).unwrap();
     let folder = plane.folder().join("given").display().to_string();

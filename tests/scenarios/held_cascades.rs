@@ -128,7 +128,7 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
 /// Another owner that waits for a refused garbage collector: one that is deleted in the
 /// foreground. An owner that is not Terminating does not wait.
 #[test]
-fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
+fn s11_an_owner_in_the_foreground_waits_for_the_approved_object() {
     let team = Team::new(&world().plane, "s11-foreground");
     let ns = &team.ns;
     policy::protect(team.plane, ns, "secrets", json!({"always": {}}));
@@ -168,7 +168,7 @@ fn s11_an_owner_in_the_foreground_is_told_to_wait_for_what_was_approved() {
 }
 
 #[test]
-fn s12_foreground_deletion_keeps_what_is_used_until_its_user_is_gone() {
+fn s12_foreground_deletion_keeps_a_used_object_until_its_user_is_deleted() {
     let team = Team::new(&world().plane, "s12");
     let ns = &team.ns;
     let target = policy::target("", "secrets", ns);
@@ -277,7 +277,7 @@ fn apply_owning_set(team: &Team<'_>) {
 }
 
 #[test]
-fn s35_a_stateful_set_leaves_its_claims_when_it_is_told_to_retain_them() {
+fn s35_a_stateful_set_with_retain_leaves_its_claims() {
     let team = Team::new(&world().plane, "s35-retained");
     let ns = &team.ns;
     policy::protect(team.plane, ns, "persistentvolumeclaims", json!({"fromOrphaning": {}}));

@@ -90,7 +90,7 @@ fn h104_the_label_of_a_service_leaves_its_endpoints_with_it() {
 }
 
 #[test]
-fn an_unlabelled_object_is_nobodys_business() {
+fn an_unlabelled_object_is_not_reviewed() {
     let plane = &world().plane;
     let ns = plane.namespace("plain").unwrap();
     plane.kubectl(&["create", "configmap", "plain", "-n", &ns]).unwrap().success().unwrap();
@@ -128,7 +128,7 @@ fn a_collection_delete_names_what_it_stops_at() {
 }
 
 #[test]
-fn a_dry_run_says_the_truth_and_stores_nothing() {
+fn a_dry_run_gets_the_real_verdict_and_stores_nothing() {
     let plane = &world().plane;
     let ns = plane.namespace("dry").unwrap();
     let created = [

@@ -15,7 +15,7 @@ use crate::team::SOON;
 const EACH: usize = 24;
 
 #[test]
-fn s34_no_hold_goes_while_a_user_lives_whoever_leads() {
+fn s34_no_hold_is_removed_while_a_user_exists_under_any_leader() {
     let plane = ControlPlane::start_with(&Options::default()).unwrap();
     let mut belay = Install::of_everything(2).on(&plane, program()).unwrap();
     let mut rounds = Rounds::new(&plane, "s34", EACH);

@@ -10,7 +10,7 @@ use crate::team::{Approver, Of, SOON, Team};
 use crate::{policy, world};
 
 #[test]
-fn s17_a_user_that_was_made_a_moment_before_is_found() {
+fn s17_a_user_that_was_created_a_moment_before_is_found() {
     let team = Team::new(&world().plane, "s17");
     let ns = team.ns.clone();
     policy::protect(team.plane, &ns, "configmaps", json!({"whileUsed": {}}));
@@ -95,7 +95,7 @@ impl Ring {
 }
 
 #[test]
-fn s25_a_cycle_is_told_and_can_be_broken() {
+fn s25_a_cycle_is_reported_and_can_be_broken() {
     let team = Team::new(&world().plane, "s25");
     let ns = &team.ns;
     let ring = Ring::of(&team);
@@ -138,7 +138,7 @@ fn s25_a_cycle_is_told_and_can_be_broken() {
 }
 
 #[test]
-fn s25_a_cycle_that_is_held_goes_together() {
+fn s25_a_held_cycle_is_deleted_together() {
     let team = Team::new(&world().plane, "s25-held");
     let ns = &team.ns;
     let ring = Ring::of(&team);
@@ -194,7 +194,7 @@ fn in_any_order(team: &Team<'_>, make: impl Fn(usize) -> [String; 2]) {
 }
 
 #[test]
-fn s48_a_service_and_its_endpoint_slice_go_in_any_order() {
+fn s48_a_service_and_its_endpoint_slice_are_deleted_in_any_order() {
     let team = Team::new(&world().plane, "s48-service");
     let ns = &team.ns;
     let services = policy::target("", "services", ns);
@@ -215,7 +215,7 @@ fn s48_a_service_and_its_endpoint_slice_go_in_any_order() {
 }
 
 #[test]
-fn s48_a_volume_and_its_claim_go_in_any_order() {
+fn s48_a_volume_and_its_claim_are_deleted_in_any_order() {
     let team = Team::new(&world().plane, "s48-volume");
     let ns = &team.ns;
     let names = format!("{ns}-*");
@@ -235,7 +235,7 @@ fn s48_a_volume_and_its_claim_go_in_any_order() {
 }
 
 #[test]
-fn s48_an_account_and_its_token_go_in_any_order() {
+fn s48_an_account_and_its_token_are_deleted_in_any_order() {
     let team = Team::new(&world().plane, "s48-account");
     let ns = &team.ns;
     let used = json!({"whileUsed": {"onDelete": "Hold"}});

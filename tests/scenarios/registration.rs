@@ -98,7 +98,7 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
 }
 
 #[test]
-fn s42_rules_that_somebody_empties_are_put_back_and_counted() {
+fn s42_emptied_rules_are_restored_and_counted() {
     let world = faulty();
     let ns = world.plane.namespace("s42").unwrap();
     always(&world, &ns);

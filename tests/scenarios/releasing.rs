@@ -21,7 +21,7 @@ fn deleted(plane: &ControlPlane, ns: &str, object: &str) -> String {
 }
 
 #[test]
-fn what_nobody_needs_goes_at_once_and_what_a_pod_needs_when_the_pod_is_gone() {
+fn an_unused_object_is_deleted_at_once_and_one_of_a_pod_after_the_pod() {
     let plane = &world().plane;
     let ns = plane.namespace("release").unwrap();
     policy::protect(plane, &ns, "configmaps, secrets", json!({"whileUsed": {"onDelete": "Hold"}}));

@@ -88,7 +88,7 @@ impl Stripper<'_> {
 }
 
 #[test]
-fn s05_the_hold_is_not_taken_off_while_something_uses_the_object() {
+fn s05_the_hold_is_not_removed_while_the_object_is_in_use() {
     let plane = &world().plane;
     let ns = plane.namespace("s05").unwrap();
     let who = Person::editor(plane, &ns).kubeconfig;
@@ -156,7 +156,7 @@ fn s05_the_hold_is_not_taken_off_while_something_uses_the_object() {
 }
 
 #[test]
-fn s06_a_guarded_finalizer_is_taken_off_by_its_controller_and_by_nobody_else() {
+fn s06_a_guarded_finalizer_is_removed_only_by_its_controller() {
     let plane = &world().plane;
     let ns = plane.namespace("s06").unwrap();
     let person = Person::editor(plane, &ns).kubeconfig;

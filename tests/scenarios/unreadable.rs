@@ -60,7 +60,7 @@ fn logged(belay: &Installed, words: &[&str]) -> crate::harness::Result<()> {
 }
 
 #[test]
-fn s31_a_list_that_is_forbidden_is_told_and_is_no_empty_list() {
+fn s31_a_forbidden_list_is_reported_and_is_no_empty_list() {
     let (World { plane, belay }, _turn) = small_world();
     let ns = plane.namespace("s31-forbidden").unwrap();
     let jane = Person::of(plane, &ns);

@@ -137,7 +137,7 @@ fn s23_the_same_kind_and_name_elsewhere_is_another_object() {
 }
 
 #[test]
-fn s23_an_object_that_is_made_again_inherits_no_approval() {
+fn s23_a_re_created_object_inherits_no_approval() {
     let plane = &world().plane;
     let ns = plane.namespace("s23-again").unwrap();
     let jane = Person::of(plane, &ns);

@@ -12,7 +12,7 @@ use crate::{policy, world};
 const STRIP: [&str; 3] = ["--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
 
 #[test]
-fn s49_a_finalizer_that_no_controller_knows_hangs_and_a_guard_says_who_may_end_it() {
+fn s49_a_finalizer_without_a_controller_hangs_and_a_guard_names_who_may_remove_it() {
     let team = Team::new(&world().plane, "s49-unknown");
     let ns = &team.ns;
     let manifest = |name: &str| config_map(name).with_finalizers(&["example.com/nobody"]);

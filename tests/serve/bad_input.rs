@@ -33,7 +33,7 @@ fn check(body: impl AsRef<[u8]>, code: u16, words: &[&str]) {
 }
 
 #[test]
-fn not_json_is_told_with_the_place() {
+fn invalid_json_is_reported_with_its_place() {
     check("", 400, &["the body is empty", "AdmissionReview"]);
     check("{\"apiVersion\": nonsense}", 400, &["not JSON", "line 1 column 17"]);
     check("\u{feff}{}", 400, &["not JSON", "line 1 column 1"]);
@@ -42,7 +42,7 @@ fn not_json_is_told_with_the_place() {
 }
 
 #[test]
-fn other_json_is_told_what_was_expected() {
+fn unexpected_json_is_reported_with_the_expected_type() {
     check("[]", 400, &["expected"]);
     check(
         r#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {}}"#,
@@ -106,7 +106,7 @@ fn deep_nesting_and_huge_numbers_are_skipped_or_refused() {
 }
 
 #[test]
-fn an_unreadable_object_is_answered_as_the_failure_policy_says() {
+fn an_unreadable_object_is_answered_by_the_failure_policy() {
     let body = sample("delete-denied.json").replace("[\"belay.dev/hold\"]", "\"not a list\"");
     let answer = client().post("/validate", &body).json();
     let response = &answer["response"];
@@ -129,7 +129,7 @@ fn an_unreadable_object_is_answered_as_the_failure_policy_says() {
 }
 
 #[test]
-fn what_is_no_post_of_json_is_told_so() {
+fn other_requests_than_post_of_json_get_an_error() {
     let answer = client().post_as("/validate", "application/yaml", "{}");
     assert_eq!(answer.code, 415);
     assert!(answer.body.contains("\"application/yaml\"; expected application/json"));

@@ -112,7 +112,7 @@ fn a_policy_file_denies_and_is_read_again_when_it_changes() {
 }
 
 #[test]
-fn a_dump_is_read_and_kinds_that_nobody_serves_are_named() {
+fn a_dump_is_read_and_kinds_that_are_not_served_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write(

@@ -446,7 +446,7 @@ fn h52_connections_of_known_callers_end_for_newer_ones() {
 }
 
 #[test]
-fn h55_a_large_body_takes_no_more_room_than_it_has_sent() {
+fn h55_a_large_body_takes_only_the_memory_of_its_received_bytes() {
     let (belay, _folder) = belay(&["--deadline=30"]);
     let client = crate::client(&belay);
     answered(&client).unwrap();

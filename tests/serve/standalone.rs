@@ -149,7 +149,7 @@ fn the_lines_work_from_any_folder_and_certificates_are_made_once() {
 
 /// An ordinary TLS Secret has no ca.crt. The existing files belong to the user.
 #[test]
-fn a_folder_with_somebodys_key_is_not_written_to() {
+fn a_folder_with_a_foreign_key_is_not_written_to() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("tls.key"), "mine").unwrap();
     let output = Command::new(program())

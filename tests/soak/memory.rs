@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_for_ever_is_told_from_what_is_steady() {
+    fn growing_memory_is_distinguished_from_steady_memory() {
         assert!(!grows(&samples(|second| 40_000 + second % 7 * 1000)));
         assert!(grows(&samples(|second| 40_000 + second * 100)));
         assert!(!grows(&samples(|second| 40_000 + second * 100)[..500]));

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_read_by_nobody_who_does_not_ask_for_them() {
+    fn secrets_are_readable_only_on_request() {
         let rights = Rights::default();
         for verb in ["get", "list", "watch", "patch"] {
             assert!(!may(&rights, verb, "", "secrets"), "{verb}");

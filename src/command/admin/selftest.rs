@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_are_told_in_columns() {
+    fn stages_are_printed_in_columns() {
         let text = line(1, "the hold is put on", "ok") + &line(2, "a DELETE is refused", "FAILED");
         assert_eq!(
             text,

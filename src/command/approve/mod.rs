@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_refuses_an_approval_is_told_by_what_is_said() {
+    fn the_source_of_a_refused_approval_follows_from_its_message() {
         let says = |code, message: &str| refusal_of(code, message, "bob", "a right");
         let begin = "deletionapprovals.belay.dev \"x\" is forbidden: ";
         let own = format!(

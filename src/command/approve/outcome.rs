@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_missing_is_said_as_far_as_it_is_known() {
+    fn missing_approvers_are_named_as_far_as_they_are_known() {
         let (ci, right) = ("system:serviceaccount:ops:ci", "a right");
         let says = |me: &str, consent: &RequiredApprovals, known: bool| {
             missing(me, &[], consent, known, right)

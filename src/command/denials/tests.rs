@@ -49,7 +49,7 @@ fn told(items: &[Denial]) -> Vec<(i64, &str, String)> {
 }
 
 #[test]
-fn what_several_policies_and_events_say_of_one_request_is_told_once() {
+fn one_request_in_several_policies_and_events_is_listed_once() {
     let policies = [
         policy("one", &[(5000, "configmaps shop/a", "Deny"), (4000, "configmaps shop/b", "Audit")]),
         policy("two", &[(5000, "configmaps shop/a", "Deny"), (100, "configmaps shop/c", "Deny")]),
@@ -83,7 +83,7 @@ fn what_several_policies_and_events_say_of_one_request_is_told_once() {
 }
 
 #[test]
-fn what_would_have_been_refused_is_asked_for_by_itself() {
+fn audited_denials_have_their_own_option() {
     let recent = [
         (5000, "x a", "Deny"),
         (4000, "x b", "Audit"),

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_a_finalizer_off_is_known_or_told_by_who_put_it_there() {
+    fn the_remover_of_a_finalizer_is_well_known_or_its_writer() {
         let names = [HOLD, "kubernetes.io/pvc-protection", "db.example.com/drop", "x.dev/y"];
         let object = json!({"metadata": {"finalizers": names, "managedFields": [
             {"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:labels": {}}}},

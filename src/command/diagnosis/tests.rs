@@ -82,7 +82,7 @@ fn words(finding: &Finding) -> String {
 }
 
 #[test]
-fn an_owner_is_gone_when_nothing_of_its_name_runs() {
+fn a_controller_is_missing_when_no_workload_has_its_name() {
     let stuck = settings("db.example.com/drop", "db-operator");
     let gone = of(&stuck, &evidence(&[workload("web", "nginx", 1)]));
     assert_eq!(gone.cause, Cause::OwnerGone);
@@ -116,7 +116,7 @@ fn an_owner_is_gone_when_nothing_of_its_name_runs() {
 }
 
 #[test]
-fn where_a_persons_tool_put_it_there_the_kinds_of_its_domain_say_who_is_gone() {
+fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_controller() {
     let gone = of(&settings("gone.example.test/drop", "kubectl-create"), &evidence(&[]));
     assert_eq!(gone.cause, Cause::OwnerGone);
     let says = words(&gone);
@@ -175,7 +175,7 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
 }
 
 #[test]
-fn a_webhook_that_may_refuse_is_told_where_nothing_else_explains_it() {
+fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
     let at = At::Host("guard.test:8443".to_owned());
     let far = Webhook { at, ..webhook("guard.test") };
     let near = webhook("near.test");
@@ -218,7 +218,7 @@ fn a_webhook_that_may_refuse_is_told_where_nothing_else_explains_it() {
 }
 
 #[test]
-fn our_hold_says_for_whom() {
+fn the_hold_of_belay_is_reported_with_its_users() {
     let stuck = settings("belay.dev/hold", "belay");
     let of = |state: Option<HoldState>, is_left_out, (installed, unled)| {
         let hold = Hold { state, is_left_out, installed, unled };
@@ -312,7 +312,7 @@ fn a_namespace_waits_for_what_is_left_in_it() {
 }
 
 #[test]
-fn a_namespace_says_which_api_does_not_answer() {
+fn a_namespace_reports_which_api_does_not_answer() {
     let said = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list \
                 of server APIs: things.test/v1: stale GroupVersion discovery";
     let mut evidence = evidence(&[]);
@@ -330,7 +330,7 @@ fn a_namespace_says_which_api_does_not_answer() {
 }
 
 #[test]
-fn a_dead_conversion_webhook_is_told_of_its_namespace_and_of_its_kind() {
+fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
     let said = "Failed to delete all resource types, 1 remaining: conversion webhook for \
                 things.test/v1, Kind=Thing failed: service \"nobody\" not found";
     let mut evidence = evidence(&[]);
@@ -379,7 +379,7 @@ fn dependent(name: &str, terminating: bool) -> Dependent {
 }
 
 #[test]
-fn foreground_waits_for_children_and_says_who_refused_their_end() {
+fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     let stuck = settings("foregroundDeletion", "kube-apiserver");
     let children = vec![dependent("web-0", true), dependent("web-1", false)];
     let mut survey = Survey::default();
@@ -420,7 +420,7 @@ fn foreground_waits_for_children_and_says_who_refused_their_end() {
 }
 
 #[test]
-fn a_refusal_is_told_before_what_it_leads_to() {
+fn a_refusal_is_reported_before_its_consequences() {
     let stuck = settings("db.example.com/drop", "db-operator");
     let mut evidence = evidence(&[workload("db-operator", "x", 1)]);
     evidence.events.insert(
@@ -532,7 +532,7 @@ fn a_volume_in_use_names_its_users() {
 }
 
 #[test]
-fn what_nothing_keeps_is_said_to_be_so() {
+fn an_object_without_blockers_is_reported_as_such() {
     let bare = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "u"}});
     let finding = of(&found(info("", "configmaps", true), bare), &Evidence::default());
     assert_eq!((finding.cause, &finding.says[..]), (Cause::Unknown, "no finalizer keeps it"));

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_an_object_is_not_said() {
+    fn unknown_facts_of_an_object_are_left_out() {
         let said = |object: &Object| serde_json::to_value(object).unwrap();
         let kinds = Kinds::default();
         assert_eq!(

@@ -35,7 +35,7 @@ fn policy(spec: &str) -> String {
 const TARGETS: &str = "  targets: [{apiGroups: [''], resources: [secrets]}]\n";
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn errors_are_reported_with_their_place() {
     let good = format!("{TARGETS}  protect: {{always: {{}}}}\n");
     let with = |more: &str| policy(&format!("{good}{more}"));
     let own = |kind: &str, spec: &str| {
@@ -178,7 +178,7 @@ fn text_keeps_its_meaning() {
 }
 
 #[test]
-fn definitions_teach_kinds_and_what_has_none_shows_its_own() {
+fn crds_define_kinds_and_other_objects_show_their_own() {
     let world = world(
         "{apiVersion: e.x/v1, kind: Widget, metadata: {name: w, namespace: shop}}\n---\n\
         {apiVersion: e.x/v1, kind: Planet, metadata: {name: earth, namespace: ignored}}\n---\n\
@@ -245,7 +245,7 @@ fn objects_are_as_a_cluster_would_have_them() {
 }
 
 #[test]
-fn all_that_people_say_is_taken_up() {
+fn all_belay_objects_in_files_are_loaded() {
     let world = world(
         &(policy(&format!(
             "{TARGETS}  protect: {{always: {{}}}}\nstatus: {{from: {{another: version}}}}\n"

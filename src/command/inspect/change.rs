@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_after_it_in_another_spelling_is_not_taken_out() {
+    fn an_object_in_the_new_manifests_in_another_spelling_is_not_removed() {
         let names = KindNames::of_kinds(&Kinds::default(), &[]);
         for (had, has, removed) in [
             ("- Secret a", "- Secret a", 0),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn that_nothing_is_removed_is_said_with_how_much_was_looked_at() {
+    fn a_change_that_removes_nothing_is_reported_with_the_number_of_objects() {
         let said = |had: &[&str], has: &[&str]| change(had, has).nothing();
         assert_eq!(said(&["- Secret a"], &[]), None);
         let two = said(&["- Secret a", "- Secret b"], &["- Secret b", "- Secret a", "- Node c"]);

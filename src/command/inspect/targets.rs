@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_serves_is_told_beside_the_rest_as_it_would_be_typed() {
+    fn kinds_that_are_not_served_are_listed_as_typed() {
         let names = KindNames::of_kinds(&Kinds::default(), &[]);
         let query = read_manifests(&["Gizmo a", "Gizmo b shop", "Node c"]);
         let typed: Vec<_> = query.unserved(&names, "x").into_iter().map(Manifest::typed).collect();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_comes_first_with_all_that_leads_to_it() {
+    fn the_most_important_line_comes_first_with_its_parents() {
         let bad = Branch { rank: 0, note: "spec.x".into(), ..branch("z", vec![]) };
         let mut root = branch("root", vec![branch("a", vec![]), branch("b", vec![bad])]);
         root.sort();

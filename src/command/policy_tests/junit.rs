@@ -79,7 +79,7 @@ mod tests {
     use super::escaped;
 
     #[test]
-    fn nothing_that_somebody_has_written_becomes_markup() {
+    fn text_of_users_is_escaped_in_markup() {
         for (text, written) in [
             ("plain", "plain"),
             ("a <b> & \"c\" 'd'", "a &lt;b&gt; &amp; &quot;c&quot; &apos;d&apos;"),

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_in_the_groups_that_the_api_server_gives() {
+    fn every_user_is_in_the_groups_that_the_api_server_adds() {
         for (by, said, all) in [
             ("alice", &["ops"][..], "ops system:authenticated"),
             ("system:anonymous", &[], "system:unauthenticated"),

@@ -331,7 +331,7 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_cannot_be_meant_is_refused_where_it_stands() {
+fn contradictory_cases_are_refused_with_their_place() {
     let objects = "objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: \
                    default}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: far, namespace: \
                    away}}]\n";
@@ -351,7 +351,7 @@ fn what_cannot_be_meant_is_refused_where_it_stands() {
 }
 
 #[test]
-fn cases_of_one_name_are_told_apart() {
+fn cases_with_the_same_name_are_distinguished() {
     let case = "{name: a, ask: {delete: cm/a}, expect: {verdict: Deny}}";
     let text = format!("{HEAD}cases:\n- {case}\n- {case}\n");
     let said = tried(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dry_run_says_what_would_be_done() {
+    fn a_dry_run_reports_the_planned_changes() {
         assert_eq!(would(&UninstallReport::default()), "nothing has a hold\n");
         let report = UninstallReport {
             tally: Tally { let_go: 1, ..Tally::default() },
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_it_says_what_was_changed_and_what_next() {
+    fn an_error_reports_the_changes_so_far_and_the_next_step() {
         let settings =
             Settings { namespace: "ops".into(), name: "guard".into(), ..Settings::of_test(&[]) };
         let said = why(

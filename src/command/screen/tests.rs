@@ -61,7 +61,7 @@ fn the_last_column_is_wrapped_below_itself_on_a_terminal_alone() {
 }
 
 #[test]
-fn nothing_that_somebody_has_written_moves_the_cursor() {
+fn text_of_users_does_not_control_the_terminal() {
     let name = "a\x1b[2Jb\r\nc";
     assert_eq!(screen(None, true).paint(Tone::Bad, name), "\x1b[31ma [2Jb  c\x1b[0m");
     let mut table = Table::new(&["NAME", "WHY"]);
@@ -85,7 +85,7 @@ fn a_long_list_is_cut_with_its_count_unless_all_is_asked_for() {
 }
 
 #[test]
-fn progress_is_silent_where_nobody_looks_and_for_a_while() {
+fn progress_is_silent_without_a_terminal_and_at_first() {
     let said = std::cell::Cell::new(0);
     let text = || {
         said.set(said.get() + 1);

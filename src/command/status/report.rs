@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_told_with_what_they_cover() {
+    fn policies_are_reported_with_their_objects() {
         let report = report(vec![well()]);
         assert_eq!(
             text(&report),
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_no_hold_is_told_with_why_it_does_not() {
+    fn objects_without_a_hold_are_reported_with_the_reason() {
         let told = |change: Value| {
             let mut policy = json!({
                 "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_says_what_is_not_as_it_should_be_and_where_it_holds_nothing() {
+    fn a_policy_reports_its_problems_and_where_it_holds_nothing() {
         let conditions = json!([
             condition("Ready", "True", "Registered", "it is asked"),
             condition("Watching", "False", "Forbidden", "secrets: you may not"),

@@ -75,7 +75,7 @@ not read: secrets: forbidden
 }
 
 #[test]
-fn nothing_stuck_is_only_said_where_everything_was_read() {
+fn nothing_stuck_is_only_reported_after_a_complete_read() {
     for (count, not_read, expected) in
         [(0, &[][..], 0), (0, &["secrets"][..], 3), (1, &[], 1), (1, &["secrets"], 1)]
     {

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_grants_what_the_api_server_says_it_grants() {
+    fn a_rule_grants_the_same_as_in_the_api_server() {
         let named = |names: &[&str]| {
             let mut rule = rule(&[""], &["secrets"], &["approve-deletion"]);
             rule["resourceNames"] = json!(names);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn who_counts_is_named_and_who_may_only_approve_is_told_apart() {
+    fn full_approvers_are_named_apart_from_partial_ones() {
         let account = json!({"kind": "ServiceAccount", "name": "ci", "namespace": "ops"});
         let same = user("system:serviceaccount:ops:cd");
         let part = user("system:kube-controller-manager");
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_is_not_nobody() {
+    fn unread_approvers_are_unknown() {
         let said = |approvers: &Approvers, all| approvers.text(all);
         let mut of = Approvers { you: Some(false), ..Approvers::default() };
         assert_eq!(said(&of, false), "may approve: nobody but group system:masters; you: no\n");

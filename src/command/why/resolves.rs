@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_automatic_changes_is_said_and_nothing_else() {
+    fn only_automatic_changes_are_reported() {
         let living = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u"}}"#;
         let going = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u",
             "deletionTimestamp": "2026-01-01T00:00:00Z"}}"#;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_told_with_its_end() {
+    fn a_pause_is_reported_with_its_end() {
         let mut world = World::default();
         let expires = Timestamp::now().as_second() + 600;
         let pause = Pause { by: "bob".to_owned(), expires, ..Pause::default() };

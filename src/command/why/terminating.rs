@@ -210,7 +210,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_stuck_finds_stands_under_its_finalizer_and_nothing_twice() {
+    fn findings_are_listed_once_below_their_finalizer() {
         let finding = |finalizer: Option<&str>, cause: Cause, says: &str| Finding {
             finalizer: finalizer.map(str::to_owned),
             ..Finding::new(cause, says, "look").with([format!("it shows {says}")])

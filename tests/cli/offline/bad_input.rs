@@ -69,7 +69,7 @@ const WRONG: &[(&str, i32, &str)] = &[
 ];
 
 #[test]
-fn one_sentence_says_what_is_wrong_and_what_next() {
+fn one_sentence_contains_the_error_and_the_next_step() {
     for (line, code, says) in WRONG {
         let said = belay(line);
         assert_eq!(said.code, *code, "{line}: {said:?}");
@@ -84,7 +84,7 @@ fn one_sentence_says_what_is_wrong_and_what_next() {
 }
 
 #[test]
-fn what_is_no_manifest_is_told_with_its_place() {
+fn an_invalid_manifest_is_reported_with_its_place() {
     let said = fed("impact -f - --from .", "kind: [\n");
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.stderr.contains("standard input:"), "{said:?}");

@@ -29,7 +29,7 @@ fn no_policy_applies_in_the_namespaces_of_the_cluster_and_of_belay() {
 }
 
 #[test]
-fn without_policies_nothing_refuses_it_and_it_is_told_all_the_same() {
+fn without_policies_nothing_is_refused_and_the_impact_is_still_reported() {
     says("no-policies.txt", 0, "impact ns/shop --from shop.yaml");
 }
 
@@ -71,7 +71,7 @@ const MONITOR: &str = "---\napiVersion: monitoring.coreos.com/v1\nkind: ServiceM
     {name: web, namespace: shop}\n";
 
 #[test]
-fn a_kind_that_nobody_knows_leaves_the_rest_of_a_manifest_its_answer() {
+fn an_unknown_kind_does_not_change_the_answer_for_the_rest_of_a_manifest() {
     let colours = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: colours, namespace: shop}\n";
     let said = fed("impact -f - --from .", &format!("{colours}{MONITOR}"));
     // For some of the named objects the verdict is unknown.
@@ -96,7 +96,7 @@ fn a_kind_that_nobody_knows_leaves_the_rest_of_a_manifest_its_answer() {
 }
 
 #[test]
-fn what_belay_itself_has_kinds_for_is_known_without_their_definitions() {
+fn belay_kinds_are_known_without_their_crds() {
     let said = belay("impact -f policies.yaml --from .");
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
     let says = "DELETE 3 objects (deletionpolicy.belay.dev/claims-in-use, ";
@@ -106,7 +106,7 @@ fn what_belay_itself_has_kinds_for_is_known_without_their_definitions() {
 }
 
 #[test]
-fn the_verdict_is_the_exit_code_though_nobody_reads_on() {
+fn the_verdict_is_the_exit_code_with_a_closed_pipe() {
     for (kind, name, code) in [("Secret", "db-creds", 1), ("ConfigMap", "colours", 0)] {
         let manifest = object("v1", kind, name).to_string();
         assert_eq!(unread("impact -f - -n shop --from .", &manifest), code, "{kind}");

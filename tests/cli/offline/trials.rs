@@ -26,7 +26,7 @@ fn the_tests_that_are_shipped_pass() {
 }
 
 #[test]
-fn whoever_reads_of_a_failure_reads_what_was_expected_and_everything_that_was_said() {
+fn a_failure_contains_the_expectation_and_the_whole_message() {
     says("tests-failing.txt", 1, "test ../trials/failing.yaml");
     says("tests-failing.junit.xml", 1, "test ../trials/failing.yaml -o junit");
     says("tests-failing-yaml.txt", 1, "test ../trials/failing.yaml -o yaml");
@@ -75,7 +75,7 @@ fn policies_may_come_from_elsewhere() {
 }
 
 #[test]
-fn a_test_from_standard_input_is_told_with_its_place() {
+fn a_test_from_standard_input_is_reported_with_its_place() {
     assert_eq!(fed("test -", SMALL).code, 1);
     for (from, to, says) in [
         ("cm/a", "cm/b", "standard input:8:17: cases[0].ask.delete: there is no configmaps/b"),

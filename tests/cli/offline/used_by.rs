@@ -8,7 +8,7 @@ fn who_needs_a_secret_by_the_owners_at_the_top() {
 }
 
 #[test]
-fn weaker_ones_are_counted_and_told_when_asked_for() {
+fn weak_users_are_counted_and_listed_on_request() {
     says("used-by-weak.txt", 0, "used-by deploy/web -n shop --from .");
     says("used-by-weak-all.txt", 0, "used-by deploy/web -n shop --from . --all");
 }
@@ -67,7 +67,7 @@ fn what_is_not_there_is_needed_all_the_same() {
 }
 
 #[test]
-fn what_would_go_along_is_told_though_nobody_needs_it() {
+fn cascaded_objects_are_listed_without_users() {
     let place = belay("used-by ns/shop --from .");
     assert_eq!((place.code, place.stderr.as_str()), (0, ""), "{place:?}");
     let says = "16 objects would be deleted as well; next: kubectl belay impact namespace/shop\n";

@@ -3,7 +3,7 @@
 use super::{belay, says};
 
 #[test]
-fn what_stands_against_the_end_of_an_object_in_a_dump() {
+fn blockers_of_an_object_in_a_dump() {
     says("why-used.txt", 1, "why secret/key -n shop --from ../going");
     says("why-unused.txt", 0, "why secret unused -n shop --from ../going");
 }
@@ -15,7 +15,7 @@ fn what_keeps_an_object_of_a_dump() {
 }
 
 #[test]
-fn it_says_the_same_as_impact_does() {
+fn why_and_impact_report_the_same() {
     for (object, code) in [("secret/key", 1), ("secret/unused", 0)] {
         for command in ["why", "impact"] {
             let said = belay(&format!("{command} {object} -n shop --from ../going -o json"));
@@ -25,7 +25,7 @@ fn it_says_the_same_as_impact_does() {
 }
 
 #[test]
-fn what_it_cannot_answer_it_says() {
+fn unknown_answers_are_reported() {
     for (line, code, words) in [
         ("why secret/key -n shop --from ../going/dump.yaml", 3, "name a file with the policies"),
         ("why secret/none -n shop --from ../going", 3, "there is no secret \"none\""),

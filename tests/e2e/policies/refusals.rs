@@ -446,7 +446,7 @@ fn rules(schema: &Value, path: &str, found: &mut BTreeMap<(String, String), Stri
 }
 
 #[test]
-fn every_rule_has_a_row_in_every_place_where_it_stands() {
+fn every_rule_has_a_row_in_each_of_its_places() {
     let mut covered: BTreeSet<(String, String)> = rows()
         .iter()
         .map(|row| {

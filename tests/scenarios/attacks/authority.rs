@@ -153,7 +153,7 @@ fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
 }
 
 #[test]
-fn h25_an_exempt_subject_takes_along_nothing_that_an_editor_attached() {
+fn h25_a_delete_by_an_exempt_subject_does_not_cascade_to_objects_that_an_editor_attached() {
     let team = vault("h25", json!({}));
     let bot = format!("bot-{}", team.ns);
     let target = policy::target("", "configmaps", &team.ns).with(json!({"names": ["precious"]}));
@@ -298,7 +298,7 @@ fn h02_a_forged_delete_releases_no_hold_and_ends_with_a_delete_by_another() {
 
 /// A record allows the later deletes of the garbage collector.
 #[test]
-fn h02_what_an_exempt_subject_deletes_takes_its_dependents() {
+fn h02_a_delete_by_an_exempt_subject_cascades_to_dependents() {
     let team = Team::new(&world().plane, "h02-exempt");
     let target = policy::target("", "configmaps", &team.ns);
     let jane = json!([{"kind": "User", "name": format!("jane-{}", team.ns)}]);
@@ -321,7 +321,7 @@ fn h02_what_an_exempt_subject_deletes_takes_its_dependents() {
 }
 
 #[test]
-fn f03_an_approval_that_lasts_too_long_says_so() {
+fn f03_an_approval_that_lasts_too_long_reports_it() {
     let team = vault("f03", json!({"approval": {"maxDurationSeconds": 600}}));
     let ns = team.ns.clone();
     team.apply(&locked("precious"));

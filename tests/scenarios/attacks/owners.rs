@@ -155,7 +155,7 @@ fn h44_references_to_an_owner_that_is_terminating_are_not_removed() {
 }
 
 #[test]
-fn h58_references_to_an_owner_that_is_gone_are_not_removed() {
+fn h58_references_to_a_deleted_owner_are_not_removed() {
     let team = team("h58", "child", json!({"fromOrphaning": {}}));
     for name in ["real", "mine"] {
         team.apply(&config_map(name));

@@ -266,7 +266,7 @@ fn h17_a_webhook_that_is_not_as_it_was_installed_is_reported_by_name() {
 }
 
 #[test]
-fn a_kind_that_belay_may_not_patch_gets_no_hold_and_the_policy_says_so() {
+fn a_kind_that_belay_may_not_patch_gets_no_hold_and_the_policy_reports_it() {
     let world = labels_alone();
     let plane = &world.plane;
     let name = "unpatched";

@@ -25,7 +25,7 @@ fn settings(prefix: &str, approval: Value) -> String {
 }
 
 #[test]
-fn who_may_not_approve_is_told_what_it_takes() {
+fn a_user_who_may_not_approve_sees_the_required_rights() {
     let plane = &world().plane;
     let ns = settings("way-rights", json!({}));
     let bob = Person::worker(plane, &ns, "bob", None);
@@ -228,7 +228,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
 }
 
 #[test]
-fn an_approval_of_the_owner_alone_says_what_it_does_not_cover() {
+fn an_approval_of_only_the_owner_reports_what_it_does_not_cover() {
     let plane = &world().plane;
     let ns = settings("way-along", json!({}));
     let alice = Person::worker(plane, &ns, "alice", Some(("*", "*")));

@@ -42,7 +42,7 @@ fn protected_is_approved_in_one_step() {
 }
 
 #[test]
-fn in_use_is_told_by_why_and_passes_once_it_is_approved() {
+fn in_use_is_reported_by_why_and_passes_once_it_is_approved() {
     let plane = &world().plane;
     let ns = protected("way-used", json!({"whileUsed": {}}));
     apply(plane, &ns, &config_map("settings"));

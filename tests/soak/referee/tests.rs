@@ -262,7 +262,7 @@ fn a_policy_counts_from_when_it_is_ready_to_when_it_goes() {
 }
 
 #[test]
-fn what_a_living_pod_needs_was_let_go_of() {
+fn an_object_was_released_while_a_pod_used_it() {
     let mut log = Log::with(used());
     log.config("create", "alice", json!({}));
     log.pod("create", json!({}));
@@ -274,7 +274,7 @@ fn what_a_living_pod_needs_was_let_go_of() {
 }
 
 #[test]
-fn a_user_counts_unless_it_is_finished_or_gone_or_goes_along() {
+fn a_user_counts_unless_it_is_finished_or_deleted_or_deleted_as_well() {
     // It was made after the DELETE and before belay looked.
     let mut log = Log::with(used());
     log.config("create", "alice", json!({}));
@@ -452,7 +452,7 @@ fn a_guarded_finalizer_was_stripped_by_a_person() {
 }
 
 #[test]
-fn the_label_was_taken_off_by_a_person() {
+fn the_label_was_removed_by_a_person() {
     let mut log = Log::with(always());
     log.config("create", "alice", json!({}));
     log.wait(10);
@@ -516,7 +516,7 @@ fn a_child_was_given_another_owner() {
 }
 
 #[test]
-fn something_waits_for_nobody() {
+fn an_object_waits_without_a_user() {
     let mut log = Log::with(used());
     log.config("create", "alice", json!({}));
     log.wait(10);
@@ -570,7 +570,7 @@ fn belay_does_not_write_to_one_object_for_ever() {
 }
 
 #[test]
-fn what_left_with_no_trace_is_told() {
+fn an_object_that_was_deleted_without_a_trace_is_reported() {
     let mut log = Log::with(always());
     log.config("create", "alice", json!({"finalizers": []}));
     assert_eq!(log.found(&[]), ["disagree"]);
@@ -578,7 +578,7 @@ fn what_left_with_no_trace_is_told() {
 }
 
 #[test]
-fn a_collection_that_was_broken_off_may_have_taken_it() {
+fn an_interrupted_deletecollection_may_have_deleted_it() {
     let mut log = Log::with(always());
     log.config("create", "alice", json!({}));
     log.wait(10);
@@ -595,7 +595,7 @@ fn a_collection_that_was_broken_off_may_have_taken_it() {
 }
 
 #[test]
-fn a_custom_resource_went_with_its_definition() {
+fn a_custom_resource_was_deleted_with_its_crd() {
     let mut log = Log::with(always());
     let name = "widgets.soak.dev";
     log.write(

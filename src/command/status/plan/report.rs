@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_says_whether_it_could_be_put_in_place_as_it_is() {
+    fn the_exit_code_shows_whether_the_policies_can_be_applied() {
         assert_eq!(code(plan(5, 5, &[]), 0), 0);
         assert_eq!(code(plan(6, 5, &[]), 0), 1);
         assert_eq!(code(plan(6, 0, &[]), 0), 0, "0 is any number");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_whose_server_does_not_answer_is_not_taken_for_one_that_nobody_serves() {
+    fn a_kind_whose_server_does_not_answer_is_not_reported_as_not_served() {
         let spec: DeletionPolicySpec = serde_json::from_value(serde_json::json!({
             "targets": [{"apiGroups": ["gone.test"], "resources": ["gizmos"]}],
             "protect": {"always": {}},

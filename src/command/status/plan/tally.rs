@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_held_is_told_with_the_reason_that_a_person_can_act_on() {
+    fn an_object_without_a_hold_is_reported_with_a_reason_that_the_user_can_act_on() {
         let all = json!([{"apiGroups": ["*"], "resources": ["*"]}]);
         let used = json!({"targets": all, "protect": {"whileUsed": {}}});
         let with = |field: &str, value: &str| {

@@ -76,7 +76,7 @@ fn blocker(says: &str) -> Why {
 }
 
 #[test]
-fn the_ways_out_are_told_once() {
+fn the_commands_to_delete_it_are_printed_once() {
     let unread =
         |resource: &str, why: &str| NotRead { resource: resource.to_owned(), why: why.to_owned() };
     let forbidden = "forbidden for you";
