@@ -1,5 +1,4 @@
-//! `make play`: a control plane with belay in front of it, installed by its
-//! chart, in the foreground.
+//! `make play`: a control plane with belay, installed by its chart, in the foreground.
 //!
 //! Prints `export KUBECONFIG=…` and then `ready` on a separate line. Ctrl-C ends it, also
 //! while it starts, and leaves no processes or files.

@@ -20,7 +20,7 @@ use crate::objects::{Kinds, ObjectRef};
 use crate::policy::api::{Action, DeletionApproval, Scope};
 use crate::policy::{Approval, ObjectFacts, Policy};
 
-/// So many are shown, unless all are asked for.
+/// The number of approvals in the table, unless the user requests all.
 const SHOWN: usize = 50;
 
 #[derive(Debug, Args)]
@@ -57,8 +57,8 @@ async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandErr
     List { items: given, not_read: Vec::new() }.print(output)
 }
 
-/// Why an approval does not count for a policy of its object; none: it does,
-/// or the object could not be read.
+/// Why an approval does not count for a policy of its object. `None`: it does, or the
+/// object could not be read.
 async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
     let ObjectRef { group, resource, namespace, name, .. } = &approval.object;
     let (kind, place) = {
@@ -154,7 +154,7 @@ impl ApprovalReport {
         ]
     }
 
-    /// Until when, in a word or two, and whether that is still to come.
+    /// The expiry in a word or two, and whether it is in the future.
     fn state(&self) -> Field {
         match (&self.uncounted, self.in_force) {
             (Some(why), _) => Field::toned(Tone::Doubtful, format!("no: it {why}")),

@@ -34,8 +34,8 @@ pub fn format_duration(duration: Duration) -> String {
     crate::policy::format_seconds(duration.as_secs())
 }
 
-/// How long something has lasted, as a column of a table has it: in one unit,
-/// or in two where the smaller one still matters.
+/// A duration as in a column of a table: in one unit, or in two if the smaller one is
+/// significant.
 pub fn format_age(seconds: i64) -> String {
     let pair = |large: i64, small: i64, names: (&str, &str)| match seconds % large / small {
         0 => format!("{}{}", seconds / large, names.0),

@@ -173,7 +173,7 @@ enum CommandError {
     /// The answer is no.
     #[error("{0}")]
     Refused(String),
-    /// The cluster could not be asked, or did not do it.
+    /// The cluster could not be reached, or refused.
     #[error("{0}")]
     Remote(String),
 }

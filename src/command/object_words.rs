@@ -1,6 +1,5 @@
-//! The words by which a person names objects, as kubectl reads them: `TYPE/NAME …`,
-//! `TYPE NAME …`, or `TYPE` where labels select the objects. TYPE is any word for a kind,
-//! with its group or without.
+//! The arguments that name objects, as in kubectl: `TYPE/NAME …`, `TYPE NAME …`, or `TYPE`
+//! with a label selector. TYPE is any word for a kind, with or without its group.
 
 /// An error in the object arguments of a command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +19,7 @@ pub enum ObjectWordsError {
 pub struct ObjectWords {
     /// The word for the kind.
     pub kind: String,
-    /// The name; none: all objects of the kind are meant.
+    /// The name. `None`: all objects of the kind.
     pub name: Option<String>,
 }
 

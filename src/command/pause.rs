@@ -1,4 +1,4 @@
-//! `belay pause`: for a while everything is recorded and nothing refused.
+//! `belay pause`: belay records everything and refuses nothing for some time.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::diagnosis::said_by_policy;
+use super::diagnosis::policy_message;
 use super::duration::{format_duration, parse_duration};
 use super::place::PlaceArguments;
 use super::report::{FormatArguments, Report, View};
@@ -172,7 +172,7 @@ async fn ended(session: &UserSession, api: &Api<Pause>) -> Result<PausesEnded, C
     })
 }
 
-/// Why one pause could not be ended, and which were.
+/// Why one pause could not be ended, and the pauses that were.
 fn add_ended(ended: &[String], error: CommandError) -> CommandError {
     let said = |text: String| [ended, &[text]].concat().join("; ");
     match error {
@@ -190,7 +190,7 @@ fn in_force(all: &[Pause], now: Timestamp) -> Vec<&Pause> {
 fn refused(session: &UserSession, error: kube::Error) -> CommandError {
     let said = match &error {
         kube::Error::Api(status) if status.code == 403 => {
-            said_by_policy(&status.message).map(str::to_owned)
+            policy_message(&status.message).map(str::to_owned)
         }
         _ => None,
     };

@@ -1,4 +1,4 @@
-//! Where a command looks: at a cluster or into files, and at which namespaces.
+//! The place that a command reads: a cluster or files, and the namespaces.
 
 use std::path::PathBuf;
 

@@ -44,8 +44,8 @@ impl Tone {
 /// The capabilities of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Screen {
-    /// How many columns there are; none: it is no terminal, and nothing is
-    /// wrapped, so that a line can be searched for.
+    /// The number of columns. `None`: the output is not a terminal, and lines are not
+    /// wrapped so that they can be searched.
     pub width: Option<usize>,
     colour: bool,
 }
@@ -117,7 +117,7 @@ impl Screen {
         self.lines(indent, text).iter().map(|line| format!("{margin}{line}\n")).collect()
     }
 
-    /// The same behind a heading that is as wide as the margin.
+    /// The same text after a heading with the width of the indent.
     pub fn behind(self, heading: &str, indent: usize, text: &str) -> String {
         format!("{heading}{}", self.paragraph(indent, text).get(indent..).unwrap_or_default())
     }

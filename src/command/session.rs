@@ -46,7 +46,7 @@ impl UserSession {
         Self::connect(place.connect().await?, installation).await
     }
 
-    /// The same, with every word for a kind that is served.
+    /// The same, with every name of the served kinds.
     pub async fn open_with_names(place: PlaceArguments) -> Result<(Self, KindNames), CommandError> {
         let installation = place.installation()?;
         let caller = place.connect().await?;
@@ -125,14 +125,14 @@ impl UserSession {
         Clock::from_server(self.now())
     }
 
-    /// The kinds that are served, and belay's own objects, read with the rights of the user.
+    /// The served kinds and belay's own objects, read with the rights of the user.
     pub async fn read_rules(&self) -> Result<Snapshot, CommandError> {
         let client = self.caller.client.clone();
         let snapshot = Snapshot::read_rules(client, self.settings(), self.identities()).await;
         self.dated(snapshot)
     }
 
-    /// The same as if these were the policies and the relations.
+    /// The same with these policies and relations instead of those in the cluster.
     pub async fn plan_rules(
         &self,
         policies: Vec<Policy>,
@@ -153,8 +153,7 @@ impl UserSession {
         Ok(snapshot)
     }
 
-    /// All objects of a kind of belay's own. Those that can't be read are named on standard
-    /// error.
+    /// All objects of a kind of belay. Unreadable ones are reported on standard error.
     pub async fn list_all<K>(&self) -> Result<Vec<K>, CommandError>
     where
         K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,

@@ -71,7 +71,7 @@ impl TargetArguments {
         let read = session.caller.object(&info, &namespace, name).await;
         let read = read.map_err(|why| unread(&session, &object_ref, &why))?;
         let json = read.ok_or_else(|| {
-            // Nothing is missed more often at night than the namespace.
+            // A missing namespace is the most common mistake.
             let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
             CommandError::Remote(format!("there is no {}{next}", placed(&object_ref)))
         })?;
@@ -165,8 +165,8 @@ pub fn situation(world: &World) -> Situation<'_> {
     Situation::new(&world.graph, &world.policies, Live::Graph, world.clock.now().as_second())
 }
 
-/// Adds an object to a snapshot, with its Namespace, and returns its place there; none: its kind
-/// is not served any more.
+/// Adds an object to a snapshot, with its Namespace, and returns its index. `None`: its
+/// kind is no longer served.
 pub async fn add_object(
     snapshot: &Snapshot,
     object_ref: &ObjectRef,

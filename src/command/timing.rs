@@ -1,4 +1,4 @@
-//! The option by which tests shorten the intervals of a command that waits.
+//! The option with which tests shorten the intervals of a command that waits.
 
 use clap::Args;
 

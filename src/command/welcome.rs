@@ -44,8 +44,8 @@ const SAMPLES: [Sample; 4] = [
     },
 ];
 
-/// Commands to paste. With the user's own policies and objects a sample may show no
-/// effect; those are left out.
+/// Commands to paste. With the user's own policies and objects a sample may have no effect;
+/// those samples are left out.
 pub fn welcome(
     listen: SocketAddr,
     probes: SocketAddr,

@@ -1,5 +1,5 @@
-//! Every interval that a person or a test waits for, or that is related to
-//! another one: when belay looks again, tries again and writes again.
+//! Every interval that a user or a test waits for, or that is related to another one: when
+//! belay checks again, retries and writes again.
 //!
 //! Production uses [`Timing::default`], which some options of `belay serve`
 //! change. Tests pass shorter values with `--timing` or `BELAY_TIMING`. That
@@ -86,8 +86,8 @@ timing! {
         report: Duration::from_millis(250),
         /// When a watch that ended by a mistake begins again.
         revival: Duration::from_secs(2),
-        /// How long belay keeps policies after their kind has vanished and come
-        /// back: people write them again one by one.
+        /// How long belay keeps policies after their CRD was deleted and re-created: users
+        /// create the policies again one by one.
         thaw: Duration::from_secs(30),
         /// How long a watch may be silent. The API server sends a bookmark every
         /// minute, so a connection that is silent for longer is dead.
@@ -101,13 +101,13 @@ timing! {
         good: Duration::from_secs(5),
         /// How long a watch may be broken before its kind is incomplete.
         grace: Duration::from_secs(5),
-        /// How long belay remembers that a kind owns another one after the last
-        /// owner reference was removed, so that each new one begins no watch.
+        /// How long belay remembers that a kind owns another one after the last owner
+        /// reference was removed, so that each new reference starts no watch.
         owners: Duration::from_secs(120),
     }
 
-    /// The wait between attempts, where the part that tries has no own one. It
-    /// doubles with each attempt.
+    /// The wait between attempts, for parts without their own wait. It doubles with each
+    /// attempt.
     retry: Retry {
         /// The first wait.
         first: Duration::from_millis(200),
@@ -145,9 +145,9 @@ timing! {
 
     /// Backfill and withdrawal of holds, and the sweep of an uninstall.
     holds: Holds {
-        /// How often the leader looks at all objects if nothing else causes it.
+        /// How often the leader checks all objects if nothing else causes it.
         look: Duration::from_secs(10),
-        /// When it first looks again whether all objects to count were read.
+        /// The first wait before it checks again whether all objects to count were read.
         counting: Duration::from_secs(1),
         /// How often a long backfill publishes its progress.
         progress: Duration::from_secs(5),
@@ -155,8 +155,8 @@ timing! {
         settled: Duration::from_secs(600),
         /// The pause for an object that can't be read.
         unread: Duration::from_secs(60),
-        /// How often kinds of which only labelled objects are watched are read
-        /// as a whole, for holds on objects that lost their label unseen.
+        /// How often all objects of a kind are read if only labelled objects are watched,
+        /// for holds on objects that lost their label unseen.
         sweep: Duration::from_secs(3600),
         /// The time between two patches.
         patch: Duration::from_millis(40),
@@ -182,8 +182,8 @@ timing! {
         /// How often the leader checks which certificates the replicas serve while it waits
         /// for them.
         ask: Duration::from_secs(1),
-        /// How long after one certificate the leader makes another one at the
-        /// earliest: the content of the Secret may change all the time.
+        /// The minimum time between two new certificates: the content of the Secret may
+        /// change all the time.
         rest: Duration::from_secs(2),
         /// How long the watch may take to report a write.
         echo: Duration::from_secs(2),
@@ -230,7 +230,7 @@ timing! {
 
     /// An uninstall.
     uninstall: Uninstall {
-        /// How often Terminating objects are looked at.
+        /// How often Terminating objects are checked.
         look: Duration::from_secs(5),
         /// How long it waits between two sweeps that changed nothing.
         pause: Duration::from_secs(3),

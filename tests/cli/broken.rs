@@ -27,8 +27,7 @@ pub fn dead_webhook(name: &str, ns: &str, resource: &str) -> Value {
     validating_webhook(name, ns, ("UPDATE", resource), client)
 }
 
-/// Has the API server refuse an operation on ConfigMaps of one namespace, those that this
-/// selects.
+/// Has the API server refuse an operation on the selected ConfigMaps of one namespace.
 fn refuse(plane: &ControlPlane, name: &str, ns: &str, operation: &str, objects: Value) {
     let never = json!({"expression": "false", "message": "kept"});
     let matched: (&[&str], &[&str]) = (&[operation], &["configmaps"]);
@@ -79,7 +78,7 @@ fn a_finalizer_of_removed_kinds_is_reported_with_the_reason() {
         })
         .unwrap();
     };
-    // A person's tool put it there, so the kinds of its domain are all there is.
+    // A user's tool added it, so the CRDs of its domain are the only evidence.
     told("Unknown", "still served: removed.example.org");
     delete(plane, &["crd", "things.removed.example.org"]);
     told("OwnerGone", "no API group of example.org is served: its kinds are gone");
@@ -95,7 +94,7 @@ fn a_finalizer_of_kinds_without_their_webhook_is_reported_with_the_reason() {
     plane.apply(&object).unwrap();
     delete(plane, &["configmap", "settings", "-n", &ns]);
     let object = format!("configmaps/settings -n {ns}");
-    // A person's tool put it there, and its kinds are still served.
+    // A user's tool added it, and the kinds of its domain are still served.
     causes(plane, &["-n", &ns], &object, "Unknown");
     let mut left = dead_webhook("left", "elsewhere", "pods");
     left["webhooks"][0]["name"] = json!("left.example.net");
@@ -260,7 +259,7 @@ fn a_pod_with_a_silent_node_is_reported_with_the_node() {
     };
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=30"]);
     told("NodeGone", &format!("its node {node} is not ready"));
-    // A kubelet that is there has work left.
+    // A running kubelet still has to stop the Pod.
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True",
         "reason": "KubeletReady", "message": "ready"}]}});
     plane.patch(&format!("node/{node}/status"), "", &ready);

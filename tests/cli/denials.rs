@@ -70,7 +70,7 @@ fn what_was_refused_before_a_time_is_left_out() {
         if said.code == 1 { Ok(()) } else { Err(format!("{said:?}").into()) }
     })
     .unwrap();
-    // It grows older, and for as long as it is asked for it is there.
+    // The denial grows older, and stays in the list for the requested time.
     eventually("a time in which nothing was refused", LIMIT, || {
         let said = of("5s");
         let nothing = said.stdout.starts_with("no denials\n");

@@ -1,4 +1,4 @@
-//! `belay impact` and `belay used-by` in a cluster in which belay is installed.
+//! `belay impact` and `belay used-by` in a cluster with belay.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::harness::manifest::{Manifest as _, pod, workload};
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
-/// A Deployment that mounts a ConfigMap, as far as its Pod.
+/// Creates a Deployment that mounts a ConfigMap, and waits for its Pod.
 fn mounted(plane: &ControlPlane, ns: &str) {
     kubectl(plane, &["create", "configmap", "settings", "-n", ns]);
     let pod = pod("web").with_env_from("configMapRef", "settings");
@@ -30,7 +30,7 @@ fn impact_predicts_the_refusal() {
     let said = eventually("what belay knows", LIMIT, || {
         let refused =
             plane.api().delete(&["configmap", "settings", "--dry-run=server"], &ns)?.failure()?;
-        // Once the Pod is known as well, nothing changes any more.
+        // After the Pod is known as well, nothing changes.
         if refused.contains("(Pod web-") { Ok(refused) } else { Err(refused.into()) }
     })
     .unwrap();

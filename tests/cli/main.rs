@@ -1,6 +1,5 @@
-//! The commands of people, against real control planes: one with belay in
-//! front of it, and one without, in which things are broken on purpose; and with
-//! no cluster at all.
+//! The commands of users, against real control planes: one with belay, one without where
+//! objects are broken on purpose; and without a cluster.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -45,7 +45,7 @@ struct Told<'p> {
 }
 
 impl Told<'_> {
-    /// A command, everything that it prints, and how it ends.
+    /// Runs a command and records its output and its exit code.
     fn tell(&mut self, line: &str) -> String {
         let said = belay(self.plane, &line.split(' ').collect::<Vec<_>>());
         let (printed, code) = (said.stdout + &said.stderr, said.code);
@@ -53,7 +53,7 @@ impl Told<'_> {
         printed
     }
 
-    /// The same once, as JSON, it is as it will stay.
+    /// Records the output once its JSON form has reached its final state.
     fn tell_when(&mut self, line: &str, is: impl Fn(&serde_json::Value) -> bool) -> String {
         let args: Vec<&str> = line.split(' ').chain(["-o", "json"]).collect();
         eventually(line, LIMIT, || {
@@ -127,7 +127,7 @@ fn outputs_of_commands_match_the_reviewed_snapshots() {
     told.tell("pause --end");
     told.tell("pause --end");
 
-    // Names that are made up.
+    // Names that are generated.
     let leader = status.lines().find_map(|line| line.strip_prefix("leader: ")).unwrap();
     let pause = begun.split_whitespace().find(|word| word.starts_with("pause-")).unwrap();
     let told = steady(&told.all.replace(leader, "REPLICA").replace(pause, "PAUSE")) + "\n";

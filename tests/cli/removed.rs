@@ -10,7 +10,7 @@ use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 /// Writes manifests into a file of this folder and returns the path.
-fn written(folder: &Path, name: &str, objects: &[Value]) -> String {
+fn write_manifests(folder: &Path, name: &str, objects: &[Value]) -> String {
     let path = folder.join(name);
     fs::write(&path, documents(objects)).unwrap();
     path.display().to_string()
@@ -39,9 +39,9 @@ fn the_prune_of_a_change_is_computed_for_the_current_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let [one, free, never] = ["one", "free", "never"].map(config_map);
     let gizmo = object("example.test/v1", "Gizmo", "x");
-    let old = written(folder.path(), "old.yaml", &[one, free, never, gizmo, cron("one")]);
-    // The change mends the use of it; in the cluster that is still to come.
-    let new = written(folder.path(), "new.yaml", &[config_map("two"), cron("two")]);
+    let old = write_manifests(folder.path(), "old.yaml", &[one, free, never, gizmo, cron("one")]);
+    // The change repairs its use; the cluster does not contain the change yet.
+    let new = write_manifests(folder.path(), "new.yaml", &[config_map("two"), cron("two")]);
     let asked = ["impact", "--removed", &old, &new, "-n", &ns];
     let said = belay(plane, &asked);
     assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
@@ -63,7 +63,7 @@ fn the_prune_of_a_change_is_computed_for_the_current_cluster() {
     })
     .unwrap();
 
-    // And afterwards nothing of it is there.
+    // Afterwards none of its objects exists.
     kubectl(plane, &["delete", "configmap", "one", "free", "-n", &ns]);
     let said = belay(plane, &asked);
     assert_eq!(said.code, 0, "{said:?}");
@@ -76,8 +76,8 @@ fn unreadable_objects_do_not_count_as_deleted() {
     let ns = plane.namespace("removed-blind").unwrap();
     kubectl(plane, &["create", "secret", "generic", "password", "-n", &ns]);
     let folder = tempfile::tempdir().unwrap();
-    let old = written(folder.path(), "old.yaml", &[secret("password")]);
-    let new = written(folder.path(), "new.yaml", &[config_map("other")]);
+    let old = write_manifests(folder.path(), "old.yaml", &[secret("password")]);
+    let new = write_manifests(folder.path(), "new.yaml", &[config_map("other")]);
     let asked = ["impact", "--removed", &old, &new, "-n", &ns, "-o", "json"];
     let seen = json(&belay(plane, &asked));
     assert_eq!(seen["targets"][0]["name"], "password", "{seen}");

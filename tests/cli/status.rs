@@ -19,7 +19,7 @@ fn the_status_contains_the_policies_and_the_leader() {
         let policy = policy.ok_or_else(|| said.to_string())?;
         let led = said["leader"]["name"].is_string();
         let there = said["configurations"][0]["present"] == true;
-        // The leader made both in one go.
+        // The leader created both at the same time.
         let ends = ["certificate", "authority"].map(|of| said[of]["until"].as_str());
         let counted = policy["protected"] == 1 && policy["ready"] == true;
         let why = "a hold on this kind is harm, or no protection";

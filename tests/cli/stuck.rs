@@ -41,8 +41,7 @@ pub fn delete(plane: &ControlPlane, args: &[&str]) {
     kubectl(plane, &[&["delete", "--wait=false"][..], args].concat());
 }
 
-/// Makes the ConfigMap settings with a finalizer that this manager puts there,
-/// and deletes it.
+/// Creates the ConfigMap settings with a finalizer of this manager, and deletes it.
 fn deleted_settings(plane: &ControlPlane, ns: &str, manager: &str, finalizer: &str) {
     let object = config_map("settings").with_namespace(ns).with_finalizers(&[finalizer]);
     let manager = format!("--field-manager={manager}");
@@ -101,7 +100,7 @@ fn held_objects_are_reported_with_their_users() {
     plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
     let pod =
         pod("web").with_namespace(&ns).with_volume(json!({"configMap": {"name": "settings"}}));
-    // The controller makes the account that a Pod needs.
+    // The controller creates the service account that a Pod needs.
     eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
     let settings = ("configmap/settings", &*ns);
     let held = |finalizers: &str| finalizers.contains("belay.dev/hold");

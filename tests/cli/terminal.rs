@@ -33,7 +33,7 @@ impl Terminal {
         self
     }
 
-    /// Everything that the program writes to the terminal, and how it ends.
+    /// The output of the program on the terminal, and its exit code.
     fn shows(&self, line: &str) -> (String, i32) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
         self.runs(command.args(line.split_whitespace()), "")
@@ -66,7 +66,7 @@ impl Terminal {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let (mut shown, mut piece, mut master) = (Vec::new(), [0; 4096], File::from(master));
         master.write_all(typed.as_bytes()).unwrap();
-        // With its last writer the terminal ends, and that is an error here.
+        // The terminal ends with its last writer, which is an error here.
         while let Ok(count @ 1..) = master.read(&mut piece) {
             shown.extend_from_slice(&piece[..count]);
         }
@@ -99,7 +99,7 @@ fn colour_is_only_for_terminals_and_repeats_the_text() {
         let (silent, code) = Terminal::of(200).with(name, value).shows(IMPACT);
         assert_eq!((silent.as_str(), code), (plain(&coloured).as_str(), 1), "{name}={value}");
     }
-    // An empty NO_COLOR is none, as its convention has it.
+    // An empty NO_COLOR counts as unset, by its convention.
     assert_eq!(Terminal::of(200).with("NO_COLOR", "").shows(IMPACT).0, coloured);
 }
 

@@ -10,7 +10,7 @@ use crate::{LIMIT, belay, kubectl, policy, world};
 const BEGIN: &str = "<!-- The tour is written by tests/cli/tour.rs. -->\n";
 const END: &str = "<!-- End of the tour. -->\n";
 
-/// A command of the tour: its arguments, and how it ends.
+/// A command of the tour: its arguments, and its exit code.
 const TOUR: &[(&str, i32)] = &[
     ("impact secret/db-creds -n shop", 1),
     ("used-by secret/db-creds -n shop", 1),
@@ -62,7 +62,7 @@ fn arguments(line: &str) -> Vec<&str> {
 }
 
 fn prepare(plane: &ControlPlane) {
-    // As its reader does it: the outputs name the manager of fields.
+    // As the reader does it: the outputs contain the field manager.
     plane.apply_to(&["apply", "-f", "-"], SHOP).unwrap().success().unwrap();
     let target = policy::target("", "secrets", "shop");
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
@@ -70,7 +70,7 @@ fn prepare(plane: &ControlPlane) {
     eventually("a user that belay knows of", LIMIT, || {
         let delete = ["delete", "secret", "db-creds", "-n", "shop", "--dry-run=server"];
         let refused = plane.kubectl(&delete)?.failure()?;
-        // Once the Pod is there as well, nothing changes any more.
+        // After the Pod exists as well, nothing changes.
         if refused.contains("Pod postgres-0") { Ok(()) } else { Err(refused.into()) }
     })
     .unwrap();

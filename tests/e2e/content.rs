@@ -57,7 +57,12 @@ fn predict(
 }
 
 /// Waits until exactly the predicted deletions have happened, and then a little longer.
-fn happens(plane: &ControlPlane, resources: &str, prefix: &str, told: &BTreeMap<String, String>) {
+fn wait_for_fates(
+    plane: &ControlPlane,
+    resources: &str,
+    prefix: &str,
+    told: &BTreeMap<String, String>,
+) {
     eventually("what was told", Duration::from_secs(60), || {
         let objects = stored(plane, resources)?;
         let find = |name: &str| objects.iter().find(|o| o["metadata"]["name"] == name);
@@ -108,7 +113,7 @@ fn r14_a_namespace_takes_what_is_in_it_and_finalizers_hold() {
     told.extend(predict(&objects, None, ("Namespace", &ns), &ns).unwrap());
     assert_eq!(told[&ns], "Held Certain");
     plane.kubectl(&["delete", "namespace", &ns, "--wait=false"]).unwrap().success().unwrap();
-    happens(plane, "configmaps,namespaces", "nsc-", &told);
+    wait_for_fates(plane, "configmaps,namespaces", "nsc-", &told);
 }
 
 #[test]
@@ -137,12 +142,11 @@ fn r14_a_crd_takes_its_instances_and_finalizers_on_them_hold() {
     told.extend(predict(&objects, Some(("Gadget", "gadgets")), target, target.1).unwrap());
     assert_eq!(told[target.1], "Held Certain");
     plane.kubectl(&["delete", "crd", target.1, "--wait=false"]).unwrap().success().unwrap();
-    happens(plane, "gadgets.content.example.com,customresourcedefinitions", "crd-", &told);
+    wait_for_fates(plane, "gadgets.content.example.com,customresourcedefinitions", "crd-", &told);
 }
 
-/// R1: a namespaced owner of the same name in another namespace is no owner,
-/// and a cluster-scoped item that names a namespaced owner is an error, which
-/// saves it.
+/// R1: a namespaced owner of the same name in another namespace is not an owner, and a
+/// cluster-scoped object that names a namespaced owner is an error, which keeps it.
 #[test]
 fn r1_owners_elsewhere_are_dangling_or_errors() {
     let plane = &world().plane;

@@ -27,7 +27,7 @@ const KINDS: [(&str, &str, &str); 5] = [
     ("forest.example.com", "v1", "Widget"),
 ];
 
-/// Forests that are grown, looked at and felled together.
+/// The number of forests that are created, checked and deleted together.
 const BATCH: u64 = 120;
 
 /// A small random generator with a reproducible seed.
@@ -53,7 +53,7 @@ impl Random {
 struct Tree {
     kind: usize,
     name: String,
-    /// Which trees own it, by their place in the forest.
+    /// The trees that own it, by their index in the forest.
     owners: Vec<Owner>,
     finalizers: Vec<&'static str>,
 }
@@ -173,8 +173,8 @@ async fn look(client: &kube::Client, namespace: &str) -> Result<HashMap<String, 
     Ok(all)
 }
 
-/// Waits until nothing has changed for a while. The collector works within
-/// milliseconds of an event; three seconds of quiet are its end.
+/// Waits until nothing has changed for a while. The garbage collector works within
+/// milliseconds of an event; after three seconds without a change it has finished.
 async fn settle(client: &kube::Client, namespace: &str) -> Result<HashMap<String, (usize, Value)>> {
     const QUIET: Duration = Duration::from_secs(3);
     let start = Instant::now();
@@ -219,8 +219,7 @@ fn owners(object: &Value) -> usize {
     object["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len)
 }
 
-/// Grows a batch of forests and waits until the collector has nothing left to
-/// do.
+/// Creates a batch of forests and waits until the garbage collector has finished.
 async fn grow(client: &kube::Client, namespace: &str, forests: &[Vec<Tree>]) -> Result<()> {
     for forest in forests {
         let mut uids = Vec::new();
@@ -249,7 +248,7 @@ async fn grow(client: &kube::Client, namespace: &str, forests: &[Vec<Tree>]) -> 
 }
 
 /// Deletes some trees of each forest, and compares the result with the prediction.
-async fn fell(
+async fn delete_trees(
     client: &kube::Client,
     namespace: &str,
     forests: &[Vec<Tree>],
@@ -303,7 +302,7 @@ async fn fell(
             let id = graph.find(ids[tree.kind], namespace, &tree.name).ok_or("no node")?;
             let fate = fates.get(id);
             let new = after.get(&tree.name).map(|(_, object)| object);
-            if let Err(why) = agrees(fate, old, new) {
+            if let Err(why) = check_fate(fate, old, new) {
                 return Err(format!(
                     "seed {seed}: {} {why}\nfate {fate:?}\ndeleted {said}\nforest {forest:#?}\nbefore {}\nafter {}",
                     tree.name,
@@ -319,7 +318,7 @@ async fn fell(
 }
 
 /// Certain objects are deleted, Maybe objects may be, and objects without a fate stay.
-fn agrees(
+fn check_fate(
     fate: Option<Fate>,
     old: &Value,
     new: Option<&Value>,
@@ -375,7 +374,8 @@ async fn the_real_collector_does_what_fates_say() {
         // The remaining objects are Terminating and wait. The second deletion repeats
         // DELETEs with another propagation policy.
         for _ in 0..2 {
-            compared += fell(&client, &namespace, &forests, &mut random, seed).await.unwrap();
+            compared +=
+                delete_trees(&client, &namespace, &forests, &mut random, seed).await.unwrap();
         }
     }
     println!("{compared} objects did what was said");

@@ -168,7 +168,7 @@ fn a_denial_repeated_a_thousand_times_is_one_event_with_a_count() {
     let replica = Replica::start(&runtime, plane, &ns, "events-0");
     *replica.context.world.write() = world(&policy, &object);
 
-    // Nothing that is tried dry leaves a trace.
+    // Dry runs are not recorded.
     replica.deletes(&object, 10, true);
     replica.deletes(&object, 1000, false);
     let one = (1000, "Warning Protected events-0".to_owned());
@@ -206,7 +206,7 @@ fn a_denial_repeated_a_thousand_times_is_one_event_with_a_count() {
 }
 
 /// The policy as the leader's feed would load it.
-fn written(policy: &DeletionPolicy, loaded_at: u64) -> Arc<Written> {
+fn loaded_policy(policy: &DeletionPolicy, loaded_at: u64) -> Arc<Written> {
     let read = WrittenPolicy {
         generation: policy.metadata.generation.unwrap(),
         status: policy.status.clone().unwrap_or_default(),
@@ -262,7 +262,7 @@ fn the_status_sums_the_counts_of_two_replicas_and_kubectl_shows_it() {
     replicas[0].deletes(&object, 40, false);
     replicas[1].deletes(&object, 2, false);
     let leader = &replicas[0].context;
-    let (_feed, read) = watch::channel(written(&policy, 1));
+    let (_feed, read) = watch::channel(loaded_policy(&policy, 1));
     runtime.spawn(status::run(leader.clone(), read, needs));
 
     // There is no leader yet, so no replica writes.
@@ -309,7 +309,7 @@ fn the_status_sums_the_counts_of_two_replicas_and_kubectl_shows_it() {
     };
     old_is_deleted();
 
-    // Nothing new: nothing is written.
+    // Without new records nothing is written.
     let version = |value: &Value| value["metadata"]["resourceVersion"].clone();
     let before = version(&kept());
     // Each old journal is deleted when the leader has read them all again.
@@ -338,7 +338,7 @@ fn an_invalid_policy_reports_its_error_and_becomes_valid_after_a_change() {
     context.signals.registered.send_replace(registered);
     context.signals.leading.send_replace(true);
 
-    let mut invalid = Written::clone(&written(&policy, 1));
+    let mut invalid = Written::clone(&loaded_policy(&policy, 1));
     let nothing = DeletionPolicySpec::default();
     let problems = Policy::compile("journal-invalid", &nothing).unwrap_err();
     invalid.policies.get_mut("journal-invalid").unwrap().problems = problems;
@@ -348,7 +348,7 @@ fn an_invalid_policy_reports_its_error_and_becomes_valid_after_a_change() {
     let text = stored["status"]["conditions"].to_string();
     assert!(text.contains("spec.targets: targets is empty"), "{text}");
     assert_eq!(condition(&stored, "Watching"), r#""Unknown" "Invalid""#);
-    feed.send_replace(written(&policy, 1));
+    feed.send_replace(loaded_policy(&policy, 1));
     ready(plane, "journal-invalid", r#""True" "Registered""#);
 
     // A warning counts as a denial that action Deny would cause.

@@ -32,7 +32,7 @@ fn runtime() -> Runtime {
 
 fn replica(runtime: &Runtime, plane: &ControlPlane, namespace: &str, name: &str) -> Context {
     let mut timing = short();
-    // A replica of these tests that reports nothing is waited for all the same.
+    // A silent replica is waited for in these tests as well.
     let production = Timing::default().certificates;
     timing.certificates = timing::Certificates { margin: MARGIN, ask: ASK, ..production };
     let settings = Settings {
@@ -64,19 +64,19 @@ fn host(namespace: &str) -> String {
     format!("belay.{namespace}.svc")
 }
 
-fn leads(context: &Context) -> bool {
+fn is_leader(context: &Context) -> bool {
     *context.signals.leading.borrow()
 }
 
 /// Waits until exactly this replica is the leader. Fails if two replicas ever are.
-fn until_leads(
+fn wait_for_leader(
     what: &str,
     limit: Duration,
     all: &[&Context],
     who: impl Fn(usize) -> bool,
 ) -> usize {
     eventually(what, limit, || {
-        let leaders: Vec<_> = (0..all.len()).filter(|i| leads(all[*i])).collect();
+        let leaders: Vec<_> = (0..all.len()).filter(|i| is_leader(all[*i])).collect();
         assert!(leaders.len() < 2, "two lead: {leaders:?}");
         let found = leaders.first().copied().filter(|i| who(*i));
         found.ok_or_else(|| format!("{leaders:?} leads").into())
@@ -94,7 +94,7 @@ fn one_replica_is_the_leader_and_after_its_end_the_other_at_once() {
     let ns = plane.namespace("election").unwrap();
     let [a, b] = ["a", "b"].map(|name| replica(&runtime, plane, &ns, name));
     let tasks = [&a, &b].map(|context| runtime.spawn(election::run(context.clone())));
-    let first = until_leads("a leader", Duration::from_secs(5), &[&a, &b], |_| true);
+    let first = wait_for_leader("a leader", Duration::from_secs(5), &[&a, &b], |_| true);
     let (leader, other) = if first == 0 { (&a, &b) } else { (&b, &a) };
     let said = ".spec.holderIdentity .spec.leaseDurationSeconds .spec.leaseTransitions";
     assert_eq!(lease(plane, &ns, said), format!("{} 4 1", leader.settings.replica));
@@ -103,7 +103,7 @@ fn one_replica_is_the_leader_and_after_its_end_the_other_at_once() {
 
     leader.signals.ending.send_replace(true);
     let limit = Duration::from_secs(3);
-    let second = until_leads("the other one", limit, &[&a, &b], |i| i != first);
+    let second = wait_for_leader("the other one", limit, &[&a, &b], |i| i != first);
     assert_ne!(first, second);
     assert_eq!(lease(plane, &ns, said), format!("{} 4 2", other.settings.replica));
     assert!(leader.metrics.encode().contains("belay_leader 0\n"));
@@ -115,7 +115,7 @@ fn one_replica_is_the_leader_and_after_its_end_the_other_at_once() {
         runtime.block_on(task).unwrap();
     }
     assert_eq!(lease(plane, &ns, ".spec.holderIdentity"), "");
-    assert!(!leads(other));
+    assert!(!is_leader(other));
 }
 
 #[test]
@@ -124,10 +124,10 @@ fn a_leader_that_has_stopped_is_replaced_when_its_lease_expires() {
     let ns = plane.namespace("election").unwrap();
     let [a, b] = ["a", "b"].map(|name| replica(&runtime, plane, &ns, name));
     let tasks = [&a, &b].map(|context| runtime.spawn(election::run(context.clone())));
-    let first = until_leads("a leader", Duration::from_secs(5), &[&a, &b], |_| true);
+    let first = wait_for_leader("a leader", Duration::from_secs(5), &[&a, &b], |_| true);
     let mut renewals = BTreeSet::new();
     eventually("renewals by the same leader", Duration::from_secs(20), || {
-        until_leads("the same leader", Duration::ZERO, &[&a, &b], |i| i == first);
+        wait_for_leader("the same leader", Duration::ZERO, &[&a, &b], |i| i == first);
         renewals.insert(lease(plane, &ns, ".spec.renewTime"));
         if renewals.len() > 4 { Ok(()) } else { Err(format!("{renewals:?}").into()) }
     })
@@ -135,7 +135,7 @@ fn a_leader_that_has_stopped_is_replaced_when_its_lease_expires() {
     tasks[first].abort();
     let timing::Lease { duration, skew, look, .. } = short().lease;
     let limit = duration + skew + look;
-    until_leads("the other one", limit, &[&a, &b], |i| i != first);
+    wait_for_leader("the other one", limit, &[&a, &b], |i| i != first);
 
     // A deleted Lease is re-created, and a replica becomes the leader.
     plane.kubectl(&["delete", "lease", "belay", "-n", &ns]).unwrap().success().unwrap();
@@ -143,7 +143,7 @@ fn a_leader_that_has_stopped_is_replaced_when_its_lease_expires() {
     let again = plane.api().wait_field(again, limit, ".spec.holderIdentity", |_| true);
     let left = if first == 0 { &b } else { &a };
     assert_eq!(again.unwrap(), left.settings.replica);
-    assert!(leads(left));
+    assert!(is_leader(left));
 }
 
 /// A separate control plane, because its API server is stopped.
@@ -155,17 +155,17 @@ fn a_leader_that_gets_no_answer_ceases_in_time() {
     let ns = plane.namespace("election").unwrap();
     let a = replica(&runtime, &plane, &ns, "a");
     runtime.spawn(election::run(a.clone()));
-    until_leads("a leader", Duration::from_secs(5), &[&a], |_| true);
+    wait_for_leader("a leader", Duration::from_secs(5), &[&a], |_| true);
     plane.api_server().signal(Signal::STOP).unwrap();
     let timing::Lease { duration, skew, .. } = short().lease;
     let began = Instant::now();
     let ceased = eventually("no leader", duration - skew + Duration::from_millis(200), || {
-        if leads(&a) { Err("it leads".into()) } else { Ok(began.elapsed()) }
+        if is_leader(&a) { Err("it leads".into()) } else { Ok(began.elapsed()) }
     });
     // It was good for a moment yet: requests hang for less than that.
     assert!(ceased.unwrap() > Duration::from_millis(800));
     plane.api_server().signal(Signal::CONT).unwrap();
-    until_leads("a leader", Duration::from_secs(8), &[&a], |_| true);
+    wait_for_leader("a leader", Duration::from_secs(8), &[&a], |_| true);
 }
 
 /// A replica that serves the certificate in the Secret.

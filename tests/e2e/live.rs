@@ -177,11 +177,11 @@ fn a_kind_that_is_not_installed_has_no_objects() {
         .unwrap();
     let args = ["wait", "--for=condition=Established", "--timeout=30s", "crd/gadgets.live.io"];
     plane.kubectl(&args).unwrap().success().unwrap();
-    // One is there now that belay does not know; the other one's group is.
+    // One group has a kind that belay does not know yet; the other group is known.
     let words = side.read(gadgets()).unwrap_err();
     assert_eq!(words, "CRD gadgets.live.io is there, and belay asked for what it lacks");
     assert_eq!(side.read(widgets()), Ok(Vec::new()));
-    // Known, and not by the version that is served.
+    // A known kind, in a version that is not served.
     let old = Kinds::custom("live.io", "v1", "Gadget", "gadgets", false);
     side.context.world.write().graph.kinds.learn(old);
     let one = LiveRead::Object(ObjectRef::new(("live.io", "gadgets"), "", "g"));

@@ -29,8 +29,8 @@ pub fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_belay"))
 }
 
-/// The control plane, with no belay in front of it: here its parts are tried
-/// one by one, and whole installations in `tests/scenarios`.
+/// The control plane without belay: these tests use parts of belay, and `tests/scenarios`
+/// uses whole installations.
 pub struct World {
     /// The control plane.
     pub plane: ControlPlane,

@@ -39,8 +39,8 @@ pub fn apply_kinds(plane: &ControlPlane) -> Result<Output> {
 
 fn install(plane: &ControlPlane) -> Result<Output> {
     let output = apply_kinds(plane)?;
-    // A policy is enforced a moment after it is stored. Nothing but a request
-    // that it refuses shows that it is.
+    // A policy is enforced a moment after it is stored. Only a refused request shows that
+    // it is.
     let forged = [
         approval("forged", "nobody", in_seconds(60), "a", "persistentvolumeclaims"),
         pause("forged", "nobody", in_seconds(60)),

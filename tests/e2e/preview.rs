@@ -17,8 +17,7 @@ use crate::world;
 const KINDS: [&str; 7] =
     ["ConfigMap", "Secret", "Deployment", "ReplicaSet", "StatefulSet", "Pod", "Service"];
 
-/// So many ConfigMaps and Secrets are made one after the other, and so many
-/// times that.
+/// The number of ConfigMaps and Secrets in a batch, and the number of batches.
 const EACH: u64 = 8;
 const LAYERS: u64 = 3;
 
@@ -186,7 +185,13 @@ fn compare(said: &Predicted, before: &Stored, after: &Stored) -> Result<usize> {
 
 /// Waits until the prediction is true. The controllers retry after growing pauses, so a
 /// moment without a change may not be the end. A wrong prediction stays wrong.
-fn comes_true(plane: &ControlPlane, ns: &str, said: &Predicted, before: &Stored, what: &str) {
+fn wait_for_prediction(
+    plane: &ControlPlane,
+    ns: &str,
+    said: &Predicted,
+    before: &Stored,
+    what: &str,
+) {
     let certain =
         eventually(what, Duration::from_secs(120), || compare(said, before, &settled(plane, ns)?))
             .unwrap();
@@ -204,7 +209,7 @@ fn impact_predicts_the_result() {
     });
 }
 
-/// Some of a namespace is deleted, and then all that is left.
+/// Deletes some of a namespace, and then the rest.
 fn one_namespace(plane: &ControlPlane, cascade: &str, seed: u64) {
     let mut random = Random(seed);
     let ns = plane.namespace("preview").unwrap();
@@ -224,11 +229,11 @@ fn one_namespace(plane: &ControlPlane, cascade: &str, seed: u64) {
     let flags = ["-n", &ns, &option, "--wait=false", "--ignore-not-found"];
     let delete = [&["delete"], &targets[..], &flags].concat();
     plane.kubectl(&delete).unwrap().success().unwrap();
-    comes_true(plane, &ns, &said, &before, &what);
+    wait_for_prediction(plane, &ns, &said, &before, &what);
 
     let what = format!("seed {seed}: the namespace after {what}");
     let before = settled(plane, &ns).unwrap();
     let said = predicted(plane, &ns, &[&format!("ns/{ns}")]).unwrap();
     plane.kubectl(&["delete", "namespace", &ns, "--wait=false"]).unwrap().success().unwrap();
-    comes_true(plane, &ns, &said, &before, &what);
+    wait_for_prediction(plane, &ns, &said, &before, &what);
 }

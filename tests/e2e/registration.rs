@@ -29,7 +29,8 @@ use crate::harness::{ControlPlane, Options, intervals};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A control plane of this module's own: others must not be asked about.
+/// A separate control plane for this module: requests of other tests must not reach the
+/// webhooks.
 fn plane() -> &'static ControlPlane {
     static PLANE: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
     let start = || {
@@ -181,7 +182,7 @@ async fn rules_follow_policies_and_are_restored_after_they_were_emptied() {
     assert_eq!(it.resources("delete.belay.dev").await, ["gadgets"]);
     assert!(!it.context.metrics.encode().contains("registration_repairs_total{"));
 
-    // A PUT without rules and authorities, as a forced install sends it.
+    // A PUT without rules and CA bundles, as a forced install sends it.
     let repaired = |count: u32, side: &str| {
         format!("belay_registration_repairs_total{{configuration=\"{side}\"}} {count}")
     };
@@ -261,7 +262,7 @@ async fn an_uninstalled_webhook_configuration_stays_deleted_and_is_reported() {
     assert_eq!(told.involved_object.kind.as_deref(), Some("ValidatingWebhookConfiguration"));
     assert_eq!(told.reason.as_deref(), Some("Missing"));
 
-    // The other one is kept in step all the same, and this one stays away.
+    // The other one is still updated, and this one stays deleted.
     let mut wiped = it.mutating.get(&it.name).await.unwrap();
     wiped.webhooks.iter_mut().flatten().for_each(|webhook| webhook.rules = None);
     it.mutating.replace(&it.name, &PostParams::default(), &wiped).await.unwrap();

@@ -20,7 +20,7 @@ use super::Result;
 use super::kubectl::Output;
 use super::shared::lock;
 
-/// Where the requests of all tests run.
+/// The runtime of the requests of all tests.
 fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if RUNTIME.get().is_none() {
@@ -39,7 +39,7 @@ fn wait_for<T: Send>(request: impl Future<Output = Result<T>> + Send) -> Result<
     })
 }
 
-/// The API server, as one user sees it.
+/// The API server with the rights of one user.
 pub struct Api {
     client: kube::Client,
     /// The names of the kinds, as of the last discovery.
@@ -54,7 +54,7 @@ struct Answer {
 }
 
 impl Api {
-    /// As the user of this kubeconfig.
+    /// A client with this kubeconfig.
     pub fn of(kubeconfig: &Path) -> Result<Self> {
         let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
         let client = wait_for(async {

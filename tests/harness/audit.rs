@@ -16,7 +16,7 @@ use super::{ControlPlane, Result};
 /// The account that replicas run as.
 pub const ACCOUNT: &str = "system:serviceaccount:belay:belay";
 
-/// How often the log is looked at.
+/// How often the log is read.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Everything that the API server has recorded.
@@ -38,10 +38,10 @@ pub fn events(plane: &ControlPlane) -> Vec<Value> {
 
 /// The requests that failed because of a missing right.
 pub fn forbidden(plane: &ControlPlane) -> Vec<String> {
-    events(plane).iter().filter(|event| lacks_a_right(event)).map(told).collect()
+    events(plane).iter().filter(|event| lacks_a_right(event)).map(event_text).collect()
 }
 
-/// A value that is a string; anything else is none.
+/// A string value; an empty text for other types.
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -63,13 +63,13 @@ fn lacks_a_right(event: &Value) -> bool {
     !said.is_empty() && !by_admission
 }
 
-fn told(event: &Value) -> String {
+fn event_text(event: &Value) -> String {
     let said = text(&event["responseStatus"]["message"]);
     format!("{} {}: {said}", text(&event["verb"]), text(&event["requestURI"]))
 }
 
-/// Follows the audit log for as long as it lives, and ends the program with
-/// the first right that belay's account lacks.
+/// Follows the audit log while it exists, and ends the program with the first right that
+/// belay's account lacks.
 ///
 /// It ends the program itself: the control planes of the scenarios are statics that are
 /// never dropped, belay retries forbidden requests again and again, and a test may pass
@@ -135,7 +135,7 @@ fn end(event: &Value) {
         "\nbelay's account lacks a right, so this run ends:\n  {}\nThe roles are the chart's, with \
          the values of Install::of_everything: a kind that a test makes, or protects, has to be \
          among them. A test that takes rights away says so: Install::refused.",
-        told(event)
+        event_text(event)
     );
     std::process::exit(101);
 }

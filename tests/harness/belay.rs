@@ -18,7 +18,7 @@ pub struct Belay {
 }
 
 impl Belay {
-    /// Starts the program with no cluster, with these arguments beside its
+    /// Starts the program without a cluster, with these arguments in addition to its
     /// addresses, and waits until it is ready.
     pub fn start(name: &str, program: &Path, args: &[&str], folder: &Path) -> Result<Self> {
         let certs = folder.join(format!("{name}-certs"));

@@ -48,7 +48,7 @@ impl Chart {
         })
     }
 
-    /// Installs it with these arguments, and waits until the API server asks.
+    /// Installs it with these arguments, and waits until the API server calls belay.
     pub fn install(plane: &ControlPlane, program: &Path, args: &[&str]) -> Result<Self> {
         let mut chart = Self::prepare(plane, program)?;
         chart.notes = chart.deploy("install", args)?.success()?;
@@ -63,8 +63,8 @@ impl Chart {
         self.helm(&[&own, args].concat())
     }
 
-    /// The same chart under another version, as the next release of belay
-    /// would be; from now on `deploy` means that.
+    /// The same chart with another version, as the next release of belay. Later calls of
+    /// `deploy` use it.
     pub fn next_version(&mut self, version: &str, program: &Path) -> Result<()> {
         self.kubelet.pull(version, program);
         let folder = self.folder.join(version);
@@ -92,7 +92,7 @@ impl Chart {
         self.helm(&["rollback", RELEASE, revision, "--namespace", RELEASE, "--wait", TIMEOUT])
     }
 
-    /// Waits until so many replicas are ready, and no other one is left.
+    /// Waits until exactly this number of replicas is ready and no other replica is left.
     pub fn wait_for(&self, replicas: usize) -> Result<Vec<Replica>> {
         eventually(&format!("{replicas} replicas"), Duration::from_secs(120), || {
             let running = self.kubelet.replicas();

@@ -1,5 +1,5 @@
-//! An HTTP client that can misbehave: bytes over TLS, as slowly and as broken
-//! as a test wants them. Its mistakes are the test's own, so it panics.
+//! An HTTP client that can misbehave: bytes over TLS, as slow and as invalid as a test
+//! needs. Its errors are errors of the test, so it panics.
 
 #![allow(clippy::unwrap_used)]
 
@@ -55,7 +55,7 @@ impl Client {
         Self::of(address, ca, rustls::ALL_VERSIONS, None)
     }
 
-    /// Where it connects to.
+    /// The address of its connections.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -104,7 +104,7 @@ impl Client {
         Self { name: ServerName::try_from(name.to_owned()).unwrap(), ..self }
     }
 
-    /// A connection whose handshake has been made.
+    /// A connection after the handshake.
     pub fn connect(&self) -> std::io::Result<Connection> {
         let mut tls = ClientConnection::new(self.config.clone(), self.name.clone())
             .map_err(std::io::Error::other)?;

@@ -9,8 +9,8 @@ use super::client::Client;
 use super::install::NAME;
 use super::{ControlPlane, Result};
 
-/// The path that the API server uses for reviews of this webhook
-/// configuration, which is `/validate` or `/mutate` below a secret.
+/// The path of the API server's reviews for this webhook configuration: `/validate` or
+/// `/mutate` below a secret.
 pub fn registered_path(plane: &ControlPlane, kind: &str) -> Result<String> {
     let path = ".webhooks[0].clientConfig.service.path";
     plane.api().field(&format!("{kind}/{NAME}"), "", path)
@@ -36,8 +36,7 @@ pub fn delete_review(
     review(resource, "DELETE", user, groups, (object, &Value::Null))
 }
 
-/// The review of an operation on an object, of which this is the old and the
-/// new version.
+/// The review of an operation with this old and new version of an object.
 pub fn review(
     (group, resource): (&str, &str),
     operation: &str,

@@ -1,4 +1,4 @@
-//! The folders in which control planes write.
+//! The folders of control planes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::Result;
 
-/// So many folders of ended programs are kept, and so many with a failed test.
+/// The number of folders of ended programs that are kept, and of those with a failed test.
 const KEPT: usize = 4;
 const KEPT_FAILED: usize = 8;
 
@@ -19,8 +19,8 @@ const FAILED: &str = "failed";
 /// The folders of this program, and the threads that have created them.
 static CREATED: Mutex<Vec<(ThreadId, PathBuf)>> = Mutex::new(Vec::new());
 
-/// Creates a folder for one control plane. Removes those of ended programs, but for the
-/// latest.
+/// Creates a folder for one control plane. Removes the folders of ended programs, except
+/// the latest.
 pub fn create() -> Result<PathBuf> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let root = &root();
@@ -28,7 +28,7 @@ pub fn create() -> Result<PathBuf> {
     remove_ended(root)?;
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let folder = root.join(format!("plane-{}-{count}", std::process::id()));
-    // Pids come again, in containers above all.
+    // Pids are reused, especially in containers.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder)?;
     CREATED.lock().push((std::thread::current().id(), folder.clone()));

@@ -21,7 +21,7 @@ pub const NAME: &str = "belay";
 /// The options of an installation.
 #[derive(Debug, Clone, Default)]
 pub struct Install {
-    /// How many replicas; none: one.
+    /// The number of replicas. `None`: one.
     pub replicas: usize,
     /// The values with which the chart makes its roles, as helm's `--set-json` takes them.
     /// `None`: the roles are those of `belay admin manifests`.
@@ -35,10 +35,9 @@ pub struct Install {
     /// Whether each replica has its own connection to the API server, which a test can
     /// break.
     pub linked: bool,
-    /// Whether it has the intervals of production, and not those of tests.
+    /// Whether it uses the intervals of production instead of those of tests.
     pub production_timing: bool,
-    /// By how many seconds the clock of each replica is ahead; those that are
-    /// not named here are right.
+    /// By how many seconds the clock of each replica is ahead; the others are correct.
     pub ahead: Vec<u32>,
 }
 
@@ -48,21 +47,21 @@ pub struct Installed {
     pub replicas: Vec<Belay>,
     /// The kubeconfig of its account.
     pub kubeconfig: PathBuf,
-    /// The ways of the replicas to the API server, where they have their own.
+    /// The connections of the replicas to the API server, if they have their own.
     pub links: Vec<Link>,
     /// Ends the run if a request of belay is forbidden.
     pub watcher: Option<Watcher>,
 }
 
 impl Install {
-    /// So many replicas with the chart's roles, for all that policies name here:
+    /// This number of replicas with the chart's roles for all kinds in the tests' policies:
     /// the chart's list of kinds, with Secrets and the kinds of the tests.
     pub fn of_everything(replicas: usize) -> Self {
         let roles = Some(vec![roles::also()]);
         Self { replicas, roles, ..Self::default() }
     }
 
-    /// Installs belay and waits until the API server asks it.
+    /// Installs belay and waits until the API server calls it.
     pub fn on(&self, plane: &ControlPlane, program: &Path) -> Result<Installed> {
         plane.create_namespace(NAME)?;
         plane.apply(&print(program, &["admin", "crds"])?)?;
@@ -131,7 +130,7 @@ impl Install {
 }
 
 impl Installed {
-    /// Where the replicas listen.
+    /// The addresses of the replicas.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.replicas.iter().map(|belay| belay.listen).collect()
     }
@@ -146,7 +145,7 @@ impl Installed {
         })
     }
 
-    /// The sum of a metric over the replicas that answer; lines that begin so.
+    /// The sum of a metric over the replicas that answer, for lines with this beginning.
     pub fn metric(&self, begins: &str) -> f64 {
         let of = |belay: &Belay| -> f64 {
             let text = belay.metrics().unwrap_or_default();
@@ -195,7 +194,7 @@ pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
             false => Err(finalizers.to_string().into()),
         }
     })?;
-    // No hold is put on, and the label is set later.
+    // No hold is added, because the label is set later.
     for label in ["Other", "Always"] {
         plane.apply(&probe(label))?;
     }

@@ -1,4 +1,4 @@
-//! The way from one replica to the API server, which a test can break.
+//! The connection from one replica to the API server, which a test can break.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Result;
 
-/// A way to the API server. Cheap to clone; it ends with the program.
+/// A proxy to the API server. Cheap to clone; it ends with the program.
 #[derive(Clone)]
 pub struct Link {
     address: SocketAddr,
@@ -46,12 +46,12 @@ impl Link {
         Ok(link)
     }
 
-    /// Where the replica finds the API server.
+    /// The address of the API server for the replica.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends every connection that is open: watches break off.
+    /// Closes every open connection: watches are interrupted.
     pub fn cut(&self) {
         for connection in self.state().open.drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
@@ -65,7 +65,7 @@ impl Link {
         state.frozen = state.begun;
     }
 
-    /// All that was held back arrives.
+    /// Delivers all delayed data.
     pub fn thaw(&self) {
         self.state().frozen = 0;
         self.shared.thawed.notify_all();

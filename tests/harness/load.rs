@@ -1,5 +1,4 @@
-//! Clients that ask all the time, and notice the first answer that is not as
-//! it should be.
+//! Clients that send requests all the time, and notice the first wrong answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -81,7 +80,7 @@ impl Load {
     }
 
     /// Does something while no request is under way.
-    pub fn while_nobody_asks<T>(&self, act: impl FnOnce() -> T) -> T {
+    pub fn while_idle<T>(&self, act: impl FnOnce() -> T) -> T {
         let _nobody = self.runtime.block_on(self.shared.asking.write());
         act()
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::policy::namespace_selector;
 
-/// An object that has nothing but a name.
+/// An object with only a name.
 pub fn object(api_version: &str, kind: &str, name: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}})
 }
@@ -145,7 +145,7 @@ pub trait Manifest: Sized {
         self.with(json!({"metadata": {"labels": labels}}))
     }
 
-    /// Adds the label with which belay protects an object.
+    /// Adds the label by which belay protects an object.
     fn with_protect_label(self, protect: &str) -> Value {
         self.with_labels(json!({"belay.dev/protect": protect}))
     }

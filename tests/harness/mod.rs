@@ -7,8 +7,7 @@
 //!      └── EgressProxy ─────────┴──► a belay, on a port of this machine
 //! ```
 //!
-//! Every process is tethered: it dies with the test program, however that
-//! ends.
+//! Every process ends with the test program, regardless of how the program ends.
 
 // Each program that includes the harness uses a part of it.
 #![allow(dead_code, unused_imports)]

@@ -61,7 +61,7 @@ impl Pki {
         self.issue(&file_name(user), params)
     }
 
-    /// The key with which service account tokens are signed.
+    /// The key that signs service account tokens.
     pub fn token_key(&self) -> Result<Pair> {
         let key = KeyPair::generate()?;
         let pair = self.pair("service-accounts");
@@ -86,7 +86,7 @@ impl Pki {
     }
 }
 
-/// A file's name for a user, whose own may have anything in it.
+/// The file name for a user, whose name may contain any character.
 pub fn file_name(user: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     user.chars().map(|c| if plain(c) { c } else { '-' }).collect()

@@ -52,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// A running control plane. Everything in it ends with it.
+/// A running control plane. Its processes end with it.
 pub struct ControlPlane {
     // In the order in which they are stopped: the API server hangs when etcd stops first.
     pub kwok: Option<Process>,
@@ -255,8 +255,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// kwok's stages, but for the Pods of belay's image: those are the
-    /// kubelet's.
+    /// kwok's stages, except for the Pods of belay's image, which the kubelet runs.
     fn stages(&self) -> Result<PathBuf> {
         let text = std::fs::read_to_string(self.binaries.join("kwok-stages.yaml"))?;
         let ours = format!(
@@ -298,7 +297,7 @@ impl ControlPlane {
         &self.binaries
     }
 
-    /// The audit log so far, one JSON object a line.
+    /// The audit log so far, one JSON object per line.
     pub fn audit_log(&self) -> Result<String> {
         Ok(std::fs::read_to_string(self.logs().join("audit.log"))?)
     }
@@ -318,8 +317,7 @@ impl ControlPlane {
         self.api.apply(manifest, "default")?.success().map(drop)
     }
 
-    /// Deletes objects as the administrator, and does not wait for their end: `KIND NAME…`
-    /// or `KIND/NAME…`.
+    /// Deletes objects as the administrator without waiting: `KIND NAME…` or `KIND/NAME…`.
     #[allow(clippy::unwrap_used)]
     pub fn delete(&self, objects: &[&str], namespace: &str) {
         self.api.delete(objects, namespace).and_then(Output::success).unwrap();
@@ -358,14 +356,14 @@ impl ControlPlane {
         &self.api
     }
 
-    /// A Rust client as the administrator, for the runtime it is made in.
+    /// A Rust client as the administrator, for the current runtime.
     pub async fn client(&self) -> Result<kube::Client> {
         let config = kube::config::Kubeconfig::read_from(&self.admin)?;
         let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await?;
         Ok(kube::Client::try_from(config)?)
     }
 
-    /// A new namespace whose default service account is there.
+    /// A new namespace with its default service account.
     pub fn namespace(&self, prefix: &str) -> Result<String> {
         let name = format!("{prefix}-{}", self.namespaces.fetch_add(1, Ordering::Relaxed));
         self.create_namespace(&name)?;
@@ -532,7 +530,7 @@ fn api_server_args(
         // In MiB; the log is never rotated while a test reads it.
         "--audit-log-maxsize=1000000".to_owned(),
         path("egress-selector-config-file", &egress),
-        // Tests are many small clients at once.
+        // Tests are many small concurrent clients.
         "--max-requests-inflight=2000".to_owned(),
         "--max-mutating-requests-inflight=1000".to_owned(),
     ])

@@ -19,7 +19,7 @@ pub fn free<const N: usize>() -> Result<[u16; N]> {
     static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let locks = folder::root().join("ports");
     std::fs::create_dir_all(&locks)?;
-    // Programs begin at different places.
+    // Programs start at different ports.
     let start = std::process::id().wrapping_mul(97);
     let mut ports = [0; N];
     for port in &mut ports {
@@ -37,7 +37,7 @@ pub fn free<const N: usize>() -> Result<[u16; N]> {
     Ok(ports)
 }
 
-/// Locks a port for as long as the file is open. `None`: it is not free.
+/// Locks a port while the file is open. `None`: it is not free.
 fn take(locks: &Path, port: u16) -> Option<File> {
     let file = File::create(locks.join(port.to_string())).ok()?;
     file.try_lock().ok()?;

@@ -57,7 +57,7 @@ impl Process {
         Self::start_with_env(name, program, args, &[], logs)
     }
 
-    /// As `start`, with variables of the environment.
+    /// Like `start`, with environment variables.
     pub fn start_with_env(
         name: &str,
         program: &Path,
@@ -92,8 +92,8 @@ impl Process {
             .arg(&self.program)
             .args(&self.args)
             .envs(self.env.iter().map(|(k, v)| (k, v)))
-            // A Ctrl-C at a terminal is for the test program, which then ends
-            // these in its own order.
+            // A Ctrl-C at a terminal is for the test program, which then ends these
+            // processes in order.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(pid_writer)
@@ -109,12 +109,12 @@ impl Process {
         Ok(())
     }
 
-    /// The name under which it logs.
+    /// The name of its log.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it runs; an exit shows here before it shows anywhere else.
+    /// Whether it runs. An exit is visible here first.
     pub fn is_running(&mut self) -> bool {
         self.running.as_mut().is_some_and(|r| matches!(r.shell.try_wait(), Ok(None)))
     }
@@ -122,7 +122,7 @@ impl Process {
     /// Kills it at once, as a machine that loses power would.
     pub fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
-            // While the shell lives the pid is the child's own.
+            // While the shell runs, the pid is not reused.
             if matches!(running.shell.try_wait(), Ok(None)) {
                 let _ = kill_process(running.pid, Signal::KILL);
             }
@@ -158,7 +158,7 @@ impl Process {
         self.status("VmRSS:")
     }
 
-    /// The memory it has asked for, in KiB, touched or not.
+    /// Its virtual memory in KiB.
     pub fn memory(&self) -> Option<u64> {
         self.status("VmData:")
     }

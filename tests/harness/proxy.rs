@@ -1,5 +1,5 @@
-//! The egress proxy: the API server asks it for `clusterIP:port` of a Service
-//! and reaches a port of this machine, with no pod network in between.
+//! The egress proxy: the API server requests `clusterIP:port` of a Service and reaches a
+//! port of this machine, without a pod network.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -16,12 +16,12 @@ use super::shared::lock;
 /// A fault of the network between the API server and its webhooks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     #[default]
     None,
     /// Each piece of data towards the webhook waits this long.
     Slow(Duration),
-    /// New connections are refused; those that were open are cut.
+    /// New connections are refused, and open ones are closed.
     Cut,
 }
 
@@ -36,7 +36,7 @@ struct Inner {
     fault: Mutex<Fault>,
     open: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
-    /// Those that the API server has not closed yet.
+    /// Connections that the API server has not closed yet.
     live: AtomicUsize,
 }
 
@@ -55,7 +55,7 @@ impl EgressProxy {
         Ok(proxy)
     }
 
-    /// Sends connections for a Service's address to these backends in turn.
+    /// Forwards connections for a Service's address to these backends in turn.
     pub fn route(&self, address: &str, backends: &[SocketAddr]) {
         lock(&self.0.routes).insert(address.to_owned(), backends.to_vec());
     }
@@ -68,8 +68,8 @@ impl EgressProxy {
         }
     }
 
-    /// Ends every connection that is open, so that the next request makes a
-    /// new one (and may reach another backend).
+    /// Closes every open connection, so that the next request opens a new one (and may
+    /// reach another backend).
     pub fn cut_open(&self) {
         for connection in lock(&self.0.open).drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
@@ -81,8 +81,8 @@ impl EgressProxy {
         self.0.connections.load(Ordering::Relaxed)
     }
 
-    /// Connections that the API server still holds to be open. Once there is
-    /// none, each request makes a new one.
+    /// Connections that the API server still considers open. Without one, each request
+    /// opens a new one.
     pub fn live(&self) -> usize {
         self.0.live.load(Ordering::Acquire)
     }
@@ -144,8 +144,8 @@ impl EgressProxy {
     }
 }
 
-/// Reads `CONNECT host:port HTTP/1.1` and its headers; nothing follows them
-/// before the answer.
+/// Reads `CONNECT host:port HTTP/1.1` and its headers. The client sends no more data before
+/// the answer.
 fn read_connect(client: &mut UnixStream) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];

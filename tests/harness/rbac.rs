@@ -19,7 +19,7 @@ pub fn user(name: &str) -> Value {
 }
 
 impl ControlPlane {
-    /// Gives subjects the rights of a new role, in a namespace or in the whole cluster.
+    /// Grants subjects the rights of a new role, in a namespace or in the whole cluster.
     pub fn grant(
         &self,
         name: &str,
@@ -33,7 +33,7 @@ impl ControlPlane {
         self.bind(name, namespace, (kind, name), subjects)
     }
 
-    /// Gives subjects the rights of a role that exists.
+    /// Grants subjects the rights of an existing role.
     pub fn bind(
         &self,
         name: &str,

@@ -25,7 +25,7 @@ const GROUPS: [&str; 10] = [
     "soak.dev",
 ];
 
-/// Kubernetes' own kinds on which policies of tests hold beside the chart's list.
+/// Kubernetes' own kinds in the holding policies of tests, in addition to the chart's list.
 const KINDS: [&str; 9] = [
     "apps/replicasets",
     "autoscaling/horizontalpodautoscalers",
@@ -90,8 +90,8 @@ pub fn of_chart(plane: &ControlPlane, values: &[String]) -> Result<()> {
     plane.kubectl(&["create", "clusterrolebinding", &part, &role, &account])?.success().map(drop)
 }
 
-/// Waits until the API server knows of the rights: the sum of the parts is made
-/// by a controller, and rights are learnt by a watch. One is asked of each role.
+/// Waits until the API server applies the rights: a controller aggregates the parts, and
+/// the API server watches roles. Checks one right of each role.
 pub fn wait_until_given(plane: &ControlPlane) -> Result<()> {
     for (verb, kind) in [
         ("watch", "namespaces"),

@@ -1,7 +1,7 @@
 //! The intervals of belay in tests.
 
-/// A busy machine with two cores keeps up with these. An interval that is not named
-/// here has its default.
+/// A busy machine with two cores keeps up with these. The other intervals have their
+/// defaults.
 const SHORT: &str = "\
     lease.duration=4,lease.skew=0.5,lease.request=1.2,lease.look=0.5,\
     lease.uninstall=30,\
@@ -21,7 +21,7 @@ const SHORT: &str = "\
 /// One interval with its default, so that all are as in production.
 const PRODUCTION: &str = "feed.silence=90";
 
-/// Whether `make test-long` runs: as in production, and with more objects.
+/// Whether `make test-long` runs: with the intervals of production, and with more objects.
 pub fn is_long() -> bool {
     std::env::var_os("BELAY_TEST_LONG").is_some()
 }

@@ -1,5 +1,5 @@
-//! The image, built as `make image` builds it, and the program in it run from
-//! the image's own root.
+//! The image, built as `make image` builds it, and its program, run in the image's own
+//! root.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -23,7 +23,7 @@ fn something_is_missing() -> bool {
     missing.is_some()
 }
 
-/// A store of images of this test's own.
+/// A store of images for this test.
 struct Store {
     folder: tempfile::TempDir,
 }
@@ -49,7 +49,7 @@ impl Store {
             // A release build takes minutes, and the optimisation does not change the
             // result of this test.
             .env("PROFILE", "dev")
-            // Set by `make test`; with it cargo would build everything again.
+            // `make test` sets it; with it cargo would build everything again.
             .env_remove("RUSTC_BOOTSTRAP")
             .env("IMAGE", "localhost/belay")
             .env("TAG", "test")
@@ -166,7 +166,7 @@ fn the_image_is_one_static_program_that_runs_from_an_empty_root() {
     let named =
         |name: &str| bill["components"].as_array().unwrap().iter().any(|c| c["name"] == name);
     assert!(named("rustls") && named("kube"), "what the program is made of is missing");
-    // Only tests need these.
+    // Dependencies only of tests.
     assert!(!named("stateright") && !named("criterion"), "what only tests need is in the bill");
     let rustls = bill["components"].as_array().unwrap().iter().find(|c| c["name"] == "rustls");
     assert_eq!(rustls.unwrap()["hashes"][0]["alg"], "SHA-256");

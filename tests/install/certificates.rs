@@ -1,4 +1,4 @@
-//! The three ways to come by certificates; `whole` has the first, belay's own.
+//! The three sources of certificates; `whole` tests the first, belay's own CA.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::{plane, program};
 
 /// A certificate for the Service from another CA: the options of `kubectl create secret`
 /// for its files.
-fn made(plane: &ControlPlane, name: &str, days: u32) -> Vec<String> {
+fn create_certificate(plane: &ControlPlane, name: &str, days: u32) -> Vec<String> {
     let folder = plane.folder().join(name);
     let status = Command::new(program())
         .args(["admin", "certs", "--name=belay.belay.svc"])
@@ -76,7 +76,7 @@ fn works(plane: &ControlPlane) -> Shop<'_> {
 fn a_secret_of_another_ca_is_served_and_reloaded() {
     let plane = plane();
     let mut chart = Chart::prepare(&plane, program()).unwrap();
-    plane.apply(&secret(&plane, "corporate", &made(&plane, "first", 90))).unwrap();
+    plane.apply(&secret(&plane, "corporate", &create_certificate(&plane, "first", 90))).unwrap();
     let said = chart.deploy("install", &["--set=existingSecret=corporate"]).unwrap();
     chart.notes = said.success().unwrap();
     chart.wait_for(2).unwrap();
@@ -87,7 +87,7 @@ fn a_secret_of_another_ca_is_served_and_reloaded() {
     // belay creates no certificate of its own.
     assert_eq!(plane.api().get("secret/belay-tls", "belay").unwrap(), None);
 
-    plane.apply(&secret(&plane, "corporate", &made(&plane, "second", 60))).unwrap();
+    plane.apply(&secret(&plane, "corporate", &create_certificate(&plane, "second", 60))).unwrap();
     eventually("the new authority", LIMIT, || {
         let now = trusted(&plane)?;
         if now == stored(&plane, "corporate") && now != first {
@@ -98,7 +98,7 @@ fn a_secret_of_another_ca_is_served_and_reloaded() {
     })
     .unwrap();
     assert_ne!(served_until(&plane), until);
-    // Each connection is a new one from here on, and belay answers on it.
+    // From here on each connection is new, and belay answers on it.
     plane.proxy.cut_open();
     shop.is_refused(&["delete", "pvc", "data-db-0", "--dry-run=server"], IN_USE);
 }
@@ -125,7 +125,9 @@ fn a_certificate_of_cert_managers_is_waited_for_and_served() {
                 Ok(name.to_owned())
             })
             .unwrap();
-            plane.apply(&secret(&plane, &name, &made(&plane, "managed", 90))).unwrap();
+            plane
+                .apply(&secret(&plane, &name, &create_certificate(&plane, "managed", 90)))
+                .unwrap();
         });
         let values = ["--set=certManager.enabled=true"];
         chart.deploy("install", &values).unwrap().success().unwrap();

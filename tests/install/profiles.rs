@@ -13,8 +13,8 @@ fn observe_refuses_only_for_labelled_objects_and_records_other_denials() {
     let chart = Chart::install(&plane, program(), &args).unwrap();
     chart.wait_for(1).unwrap();
     policies_in_force(&plane);
-    // Nothing holds, and the delete of a claim in use is let through; as a dry
-    // run, so that it can be asked again.
+    // No object is held, and the delete of a claim in use is allowed. It is a dry run, so
+    // that it can be repeated.
     let delete = ["delete", "pvc", "data-db-0", "--dry-run=server"];
     shop.kubectl(&delete);
     shop.holds("pvc/data-db-0", false);
@@ -27,7 +27,7 @@ fn observe_refuses_only_for_labelled_objects_and_records_other_denials() {
         .filter(|line| line.starts_with("belay_denials_total") && line.contains("action=\"Audit\""))
         .count();
     assert!(audited > 0, "{metrics}");
-    // The label means it in every profile.
+    // The label works in every profile.
     shop.kubectl(&["create", "configmap", "precious"]);
     let label = serde_json::json!({"metadata": {"labels": {"belay.dev/protect": "Always"}}});
     plane.patch("configmap/precious", &shop.ns, &label);
@@ -72,7 +72,7 @@ fn back_from_strict_in_two_steps_no_hold_is_left_where_belay_may_not_write() {
     ];
     plane.kubectl(&none).unwrap().success().unwrap();
     shop.holds("secret/password", false);
-    // As the guide has it.
+    // As described in the guide.
     let second = ["--reuse-values", "--set=policies.secretsInUse=null", "--set=profile=guarded"];
     chart.deploy("upgrade", &second).unwrap().success().unwrap();
     policies_in_force(&plane);

@@ -11,7 +11,7 @@ use crate::{plane, program};
 
 const FORMER: &str = "hold.example.com/kept";
 
-/// A ConfigMap with these finalizers, and no annotation that names them, too.
+/// A ConfigMap with these finalizers, and without an annotation that contains them.
 fn settings(shop: &Shop<'_>, name: &str, finalizers: &[&str]) {
     let manifest = config_map(name).with_finalizers(finalizers);
     let create = ["create", "-n", &shop.ns, "-f", "-"];

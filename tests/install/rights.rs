@@ -31,7 +31,7 @@ const ASKED_FOR_BY_THE_CHECK: [(&str, &str, &str); 1] = [("*", "*", "approve-del
 const EVERYWHERE: (&str, &str) = ("clusterrolebindings", "clusterroles");
 const AT_HOME: (&str, &str) = ("rolebindings", "roles");
 
-/// The objects of which each may be held.
+/// Objects of each kind that may be held.
 const OBJECTS: &str = include_str!("rights/objects.yaml");
 
 /// The requests of the account.
@@ -109,7 +109,7 @@ fn of_served(rights: BTreeSet<Right>, served: &BTreeMap<Kind, bool>) -> BTreeSet
     one_by_one
 }
 
-/// The kinds for which it has a right everywhere.
+/// The kinds for which it has a right in the whole cluster.
 fn kinds(rights: &BTreeSet<Right>, verb: &str) -> BTreeSet<Kind> {
     let with = rights.iter().filter(|(_, _, v)| v == verb);
     with.map(|(group, resource, _)| (group.clone(), resource.clone())).collect()
@@ -141,7 +141,7 @@ fn every_right_of_its_roles_is_used_and_none_is_missing() {
     let held = hold_one_of_each(&plane, &ns, &everywhere);
     approve_what_expired(&plane, &ns, &watched, &served);
     exempt_and_deny(&plane, &ns);
-    let_go_and_renew(&plane, &held, &ns);
+    release_and_renew(&plane, &held, &ns);
     let scale = ["scale", "deployment", RELEASE, "-n", RELEASE, "--replicas=1"];
     plane.kubectl(&scale).unwrap().success().unwrap();
     chart.wait_for(1).unwrap();
@@ -289,7 +289,7 @@ fn is_denied(plane: &ControlPlane, ns: &str) -> crate::harness::Result<()> {
 
 /// Held objects are deleted and released, the certificate is renewed, and a replica that no
 /// longer exists has left its counts.
-fn let_go_and_renew(plane: &ControlPlane, held: &[String], ns: &str) {
+fn release_and_renew(plane: &ControlPlane, held: &[String], ns: &str) {
     let kinds = held.join(",");
     let select = ["-n", ns, "-l", "rights=proof"];
     eventually("the end of what nobody needs", LIMIT, || {

@@ -89,8 +89,8 @@ pub fn strict<'p>(plane: &'p ControlPlane, values: &[&str]) -> (Chart, Shop<'p>)
     (chart, shop)
 }
 
-/// Every object in the cluster whose text has these words, of every kind that
-/// can be listed, as `kind/namespace/name`.
+/// Every object in the cluster whose text contains these words, of every listable kind, as
+/// `kind/namespace/name`.
 pub fn objects_with(plane: &ControlPlane, words: &str) -> Vec<String> {
     let kinds = ["api-resources", "--verbs=list", "-o", "name"];
     let kinds = plane.kubectl(&kinds).unwrap().success().unwrap();
@@ -104,7 +104,7 @@ pub fn objects_with(plane: &ControlPlane, words: &str) -> Vec<String> {
     items.filter(|item| item.to_string().contains(words)).map(named).collect()
 }
 
-/// The policies that the chart made are in force.
+/// Waits until the policies of the chart are in force.
 pub fn policies_in_force(plane: &ControlPlane) {
     let args = ["wait", "deletionpolicy", "--all", "--for=condition=Ready=True", "--timeout=90s"];
     plane.kubectl(&args).unwrap().success().unwrap();

@@ -9,7 +9,7 @@ use crate::shop::{LIMIT, objects_with, strict};
 use crate::{plane, program};
 
 /// The logs of the uninstall Jobs.
-fn said_by_the_job(plane: &ControlPlane) -> String {
+fn job_log(plane: &ControlPlane) -> String {
     let logs = std::fs::read_dir(plane.logs()).unwrap().flatten();
     logs.filter(|file| file.file_name().to_string_lossy().contains("uninstall"))
         .map(|file| std::fs::read_to_string(file.path()).unwrap())
@@ -36,7 +36,7 @@ fn s28_uninstall_waits_for_what_is_terminating_and_in_use_and_works_with_every_p
         shop.holds("configmap/settings", false);
         // The Job logs the users that it waits for.
         eventually("what is waited for", LIMIT, || {
-            let said = said_by_the_job(&plane);
+            let said = job_log(&plane);
             let names_both = said.contains("password") && said.contains("Deployment");
             if names_both { Ok(()) } else { Err(said.into()) }
         })
@@ -79,7 +79,7 @@ fn s28_uninstall_with_abandon_releases_everything() {
     assert!(output.ok(), "{}", output.stderr);
     assert_eq!(plane.api().get("secret/password", &shop.ns).unwrap(), None);
     assert_eq!(objects_with(&plane, "belay.dev/hold"), Vec::<String>::new());
-    // Asked to, the definitions go as well.
+    // On request, the CRDs are deleted as well.
     let crds = plane.api().fields("crd", "", "", ".metadata.name").unwrap().concat();
     assert!(!crds.contains("belay.dev"), "{crds}");
 }
@@ -99,12 +99,12 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
     let lease = format!("lease/{RELEASE}");
     let holder = plane.api().field(&lease, RELEASE, ".spec.holderIdentity").unwrap();
     assert!(!holder.starts_with("uninstall-"), "{holder}");
-    let said = said_by_the_job(&plane);
+    let said = job_log(&plane);
     assert!(said.contains("left are") && said.contains("password"), "{said}");
     shop.holds("secret/password", true);
 
-    // It may be thought better of: helm upgrades no release that is being
-    // uninstalled, but rolls it back.
+    // The uninstall can be cancelled: helm upgrades no release that is being uninstalled,
+    // but rolls it back.
     chart.roll_back("1").unwrap().success().unwrap();
     wait_until_asked(&plane).unwrap();
     let longer = ["--reset-then-reuse-values", "--set=uninstall.timeoutSeconds=0"];

@@ -80,13 +80,13 @@ fn s29_it_is_installed_upgraded_under_load_and_uninstalled_and_nothing_is_left_o
     let events = plane.api().list("events", "", "belay.dev/protect").unwrap();
     assert_eq!(events.len(), 1, "{events:?}");
 
-    // The next version comes while people work.
+    // The next version is installed while users work.
     let ns = plane.namespace("load").unwrap();
     let load = Load::start(&plane, &ns).unwrap();
     load.goes_on().unwrap();
     let before = registration(&plane);
     chart.next_version("0.1.1", program()).unwrap();
-    // As if the version before had known less.
+    // As if the previous version had had fewer columns.
     let path = ".spec.versions[0].additionalPrinterColumns[*].name";
     let columns = || plane.api().field("crd/deletionpolicies.belay.dev", "", path).unwrap();
     let whole = columns();

@@ -38,8 +38,8 @@ fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> String {
     plane.kubectl(arguments).unwrap().success().unwrap()
 }
 
-/// A service account in namespace belay with these rules: in one namespace, or
-/// (none) in the whole cluster.
+/// A service account in namespace belay with these rules: in one namespace, or (`None`) in
+/// the whole cluster.
 fn account(
     plane: &ControlPlane,
     name: &str,
@@ -76,7 +76,7 @@ fn the_selftest_passes_with_few_rights_and_reports_errors() {
     assert_eq!((maps.len(), events.len()), (0, 1), "{maps:?} {events:?}");
     assert!(events[0].starts_with("belay-selftest-"), "{events:?}");
 
-    // Without the rights, where belay is not asked, and where nothing is.
+    // Without the rights, where belay is not called, and without an installation.
     let stranger = account(plane, "stranger", Some("default"), &[]);
     let refused = admin(&stranger, &["selftest", "--namespace=default"]);
     assert_eq!(refused.code, 3, "{refused:?}");
@@ -156,7 +156,7 @@ fn the_kinds_are_brought_up_to_date_and_stored_versions_stay() {
     assert_eq!(stands["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
     assert!(!stands["spec"].to_string().contains("\"old\""));
 
-    // A later belay has stored objects in a version that this one does not know.
+    // A later belay has stored objects in a version that this one does not have.
     let crd = "customresourcedefinition/pauses.belay.dev";
     let mut later = plane.api().get(crd, "").unwrap().unwrap();
     let mut version = later["spec"]["versions"][0].clone();
@@ -275,7 +275,7 @@ fn the_configurations_belong_to_the_namespace_and_stay_so() {
 #[test]
 fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     let plane = ControlPlane::start_with(&Options::default()).unwrap();
-    // Its rights go with the Namespace, and it may live a moment longer.
+    // Its rights are deleted with the Namespace, and it may run a moment longer.
     let install = Install { refused: true, ..Install::of_everything(1) };
     let mut belay = install.on(&plane, program()).unwrap();
     let ns = plane.namespace("left").unwrap();
@@ -291,11 +291,11 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     let kinds = ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
     assert!(kinds.iter().all(|kind| owned(kind)));
 
-    // Its kinds are not to be had as long as it lives.
+    // Its CRDs can't be deleted while it runs.
     let live = admin(plane.kubeconfig(), &["crds", "--delete"]).failure().unwrap();
     assert!(live.contains("belay/belay is installed") && live.contains("nothing was deleted"));
 
-    // Something keeps the Namespace for a while, and its Pods go meanwhile.
+    // A finalizer keeps the Namespace for a while, and its Pods are deleted meanwhile.
     let lasts = config_map("lasts").with_namespace("belay").with_finalizers(&["x.dev/y"]);
     plane.apply(&lasts).unwrap();
     kubectl(&plane, &["delete", "namespace", "belay", "--wait=false"]);
@@ -337,7 +337,7 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     assert!(gone[1].ends_with("relations.belay.dev deleted; it had no objects"), "{gone:?}");
     let again = admin(&remover, &["crds", "--delete"]).success().unwrap();
     assert_eq!(again.lines().filter(|line| line.ends_with("was not there")).count(), 4, "{again}");
-    // A belay to come makes them again.
+    // The next belay re-creates them.
     let made = admin(plane.kubeconfig(), &["crds", "--apply"]).success().unwrap();
     assert_eq!(made.lines().filter(|line| line.ends_with(" created")).count(), 4, "{made}");
 }

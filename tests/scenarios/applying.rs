@@ -139,12 +139,12 @@ fn s39_a_manifest_that_lists_finalizers_is_applied_ten_times_without_a_loop() {
         assert_eq!(said, format!("{} unchanged\n", "database.s39.example.com/db"), "{round}");
         assert_eq!(state(database), first, "{round}");
     }
-    // An apply that does change something strips nothing, and nothing comes.
+    // An apply with a change removes no finalizer, and adds none.
     let said = jane.send(&["apply", "-f", "-"], &manifest.replace("size: 1", "size: 2"));
     assert_eq!(said.stderr, "");
     assert_eq!(jane.finalizers(database), r#"["s39.example.com/keep"]"#);
 
-    // Nor does the leader put a hold on; the early no protects it.
+    // The leader adds no hold either; admission protects it.
     let denied = jane.delete(&[database]).failure().unwrap();
     assert!(denied.contains(&format!("\"db\" is protected; policy {ns}.")), "{denied}");
     assert_eq!(jane.finalizers(database), r#"["s39.example.com/keep"]"#);

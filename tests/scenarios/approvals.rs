@@ -44,13 +44,13 @@ fn s24_two_people_approve_one_object_under_one_uid() {
     team.approve(Approver::Dave, of, "Object");
     eventually("a DELETE that passes", SOON, || team.delete(&["configmap/settings"]).success())
         .unwrap();
-    team.goes("configmap/settings");
+    team.wait_until_deleted("configmap/settings");
 
     // A re-created object is another object.
     team.apply(&config_map("settings"));
     assert_ne!(team.uid(of), uid);
     team.refused(&["configmap/settings"]);
-    team.stands("configmap/settings");
+    team.assert_exists("configmap/settings");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn s24_an_approval_expires_and_a_cascade_that_began_in_time_ends() {
     eventually("an approval that has expired", SOON, || team.delete(&dry).failure()).unwrap();
     let refused = team.refused(&["configmap/other"]);
     assert!(refused.contains("is protected; policy "), "{refused}");
-    team.stands("configmap/child");
+    team.assert_exists("configmap/child");
 
     // The hold stays where it is.
     let first = "/metadata/finalizers/0";
@@ -81,7 +81,7 @@ fn s24_an_approval_expires_and_a_cascade_that_began_in_time_ends() {
                         {"op": "remove", "path": first}]);
     let finish = ["patch", "configmap/parent", "--type=json", "-p", &finish.to_string()];
     team.kubectl(&finish).success().unwrap();
-    team.goes("configmap/parent");
-    team.goes("configmap/child");
-    team.stands("configmap/other");
+    team.wait_until_deleted("configmap/parent");
+    team.wait_until_deleted("configmap/child");
+    team.assert_exists("configmap/other");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::deleting::{goes, pod_with_claim};
+use crate::deleting::{pod_with_claim, wait_until_deleted};
 use crate::harness::manifest::{Manifest as _, claim};
 use crate::harness::{ControlPlane, eventually};
 use crate::people::{Person, field, is_gone};
@@ -80,7 +80,7 @@ pub fn cascades_end(plane: &ControlPlane) {
 
     finalizer_of_a_claim(plane, &ns);
 
-    // The Namespace with everything that is left, and something that is used.
+    // The Namespace with all remaining objects, and an object in use.
     create(plane, &ns, DEPLOYMENT);
     let delete = ["delete", "namespace", &ns, "--timeout=180s"];
     plane.kubectl_as(&who, &delete).unwrap().success().unwrap();
@@ -90,7 +90,7 @@ pub fn cascades_end(plane: &ControlPlane) {
 /// remove. Its controller removes it after the Pod was deleted.
 fn finalizer_of_a_claim(plane: &ControlPlane, ns: &str) {
     let who = Person::editor(plane, ns).kubeconfig;
-    // From `whileUsed` the claim would be kept in the first place.
+    // With `whileUsed` the claim would be kept from the start.
     create(plane, ns, &claim("data").with_namespace(ns));
     let delete = ["delete", "pvc", "data", "-n", ns, "--wait=false"];
     let pod = pod_with_claim(ns, "shop", "data");
@@ -116,5 +116,5 @@ fn finalizer_of_a_claim(plane: &ControlPlane, ns: &str) {
     let left = is_gone(plane, ns, "pvc/data");
     assert!(left.is_err());
     plane.kubectl(&["delete", "pod", "shop", "-n", ns]).unwrap().success().unwrap();
-    goes(plane, ns, "pvc/data");
+    wait_until_deleted(plane, ns, "pvc/data");
 }

@@ -10,7 +10,7 @@ use crate::{World, policy};
 
 impl World {
     /// Waits until a condition of a policy is this, with this reason.
-    fn says(&self, policy: &str, condition: &str, expected: &str) {
+    fn wait_for_condition(&self, policy: &str, condition: &str, expected: &str) {
         let policy = format!("deletionpolicy/{policy}");
         let is = |found: Option<&Value>| {
             let all = found.and_then(|policy| policy["status"]["conditions"].as_array());
@@ -60,7 +60,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     // The storage version changes, and the stored objects can't be converted.
     world.plane.apply(&things("s46.example.test", "v2", true)).unwrap();
     for name in ["s46-needs", "s46-itself"] {
-        world.says(name, "Watching", "False Failed");
+        world.wait_for_condition(name, "Watching", "False Failed");
     }
     eventually("the metric", LIMIT, || match world.belay.metric("belay_failed_watches") {
         2.0.. => Ok(()),
@@ -81,8 +81,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     elsewhere_is_well(&world);
     world.refuses_delete(operator, &operators, "policy s46-needs");
 
-    // Replicas that have never read one of them are ready, and know that they
-    // do not know.
+    // Replicas that have never read one of them are ready, and report it as unread.
     for belay in &mut world.belay.replicas {
         belay.process.restart().unwrap();
     }
@@ -93,7 +92,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     world.refuses_delete(operator, &operators, "belay can't check this request for");
     world.refuses_delete(operator, &operators, "things.s46.example.test");
     elsewhere_is_well(&world);
-    world.says("s46-needs", "Watching", "False Failed");
+    world.wait_for_condition("s46-needs", "Watching", "False Failed");
     for replica in [0, 1] {
         assert!(world.belay.replicas[replica].sum("belay_failed_watches", &[]) > 0.5);
         let log = world.belay.replicas[replica].process.log();

@@ -176,6 +176,6 @@ pub fn pod_with_claim(ns: &str, name: &str, claim: &str) -> Value {
 }
 
 /// Waits until an object is out of storage.
-pub fn goes(plane: &ControlPlane, ns: &str, object: &str) {
+pub fn wait_until_deleted(plane: &ControlPlane, ns: &str, object: &str) {
     plane.api().wait_gone((object, ns), Duration::from_secs(120)).unwrap();
 }

@@ -28,7 +28,7 @@ fn installed(plane: &ControlPlane, ahead: Vec<u32>) -> Installed {
 fn in_the_middle(rounds: &mut Rounds<'_>, round: &str, fault: impl FnOnce()) {
     rounds.wait(round);
     std::thread::scope(|scope| {
-        let going = scope.spawn(|| rounds.try_to_let_go(round));
+        let going = scope.spawn(|| rounds.try_to_delete_users(round));
         rounds.begins(round);
         fault();
         drop(going.join().unwrap());
@@ -36,7 +36,7 @@ fn in_the_middle(rounds: &mut Rounds<'_>, round: &str, fault: impl FnOnce()) {
     // The command did not reach all users; an API server that has just started may refuse a
     // request or two.
     eventually("the rest of the users to go", SOON, || {
-        rounds.try_to_let_go(round).success().map(drop)
+        rounds.try_to_delete_users(round).success().map(drop)
     })
     .unwrap();
     rounds.ends(round);
@@ -63,7 +63,7 @@ fn releases_outlive_the_api_server_etcd_and_the_network() {
     // Every connection breaks off, again and again.
     rounds.wait("cut");
     std::thread::scope(|scope| {
-        let going = scope.spawn(|| rounds.let_go("cut"));
+        let going = scope.spawn(|| rounds.delete_users("cut"));
         while !going.is_finished() {
             belay.links.iter().for_each(|link| link.cut());
             crate::harness::pause(Duration::from_millis(150));
@@ -75,17 +75,17 @@ fn releases_outlive_the_api_server_etcd_and_the_network() {
     // contains the deletion of some users, and not that every object is used again.
     rounds.wait("frozen");
     let leader = belay.leader().unwrap();
-    rounds.let_go_of("frozen", 0..EACH / 2);
+    rounds.delete_some_users("frozen", 0..EACH / 2);
     belay.links[leader].freeze();
     rounds.use_again("frozen");
-    rounds.let_go_of("frozen", EACH / 2..EACH);
+    rounds.delete_some_users("frozen", EACH / 2..EACH);
     // A pass that began before the object was used again may still end. A pass is valid for
     // at most two seconds.
     crate::harness::pause(Duration::from_secs(3));
     assert!(rounds.keep("frozen") >= EACH / 2, "what was used again all the time is gone");
     // It detects automatically that a watch is silent for too long.
     rounds.wait("deaf");
-    rounds.let_go("deaf");
+    rounds.delete_users("deaf");
     rounds.ends("deaf");
     belay.links[leader].cut();
     belay.links[leader].thaw();
@@ -97,7 +97,7 @@ fn releases_outlive_the_api_server_etcd_and_the_network() {
     plane.service("belay", "belay", &[belay.replicas[leader].listen]).unwrap();
     plane.proxy.cut_open();
     belay.links[leader].slow(Duration::from_millis(400));
-    rounds.let_go("slow");
+    rounds.delete_users("slow");
     rounds.ends("slow");
     belay.links[leader].slow(Duration::ZERO);
     belay.replicas[1 - leader].process.restart().unwrap();
@@ -135,7 +135,7 @@ fn replicas_whose_clocks_are_half_a_minute_apart_protect_and_release() {
         let before = changes();
         led.insert(ahead());
         rounds.wait(round);
-        rounds.let_go(round);
+        rounds.delete_users(round);
         rounds.ends(round);
         assert_eq!(changes(), before, "they took it from each other in round {round}");
     }

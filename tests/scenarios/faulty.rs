@@ -42,7 +42,7 @@ impl World {
         self.plane.kubectl(&["delete", "deletionpolicies", "--all"])?.success().map(drop)
     }
 
-    /// From now on the API server asks these replicas, and no other.
+    /// From now on the API server calls only these replicas.
     pub fn ask(&self, replicas: &[usize]) {
         let addresses: Vec<_> = replicas.iter().map(|n| self.belay.replicas[*n].listen).collect();
         self.plane.service(NAME, NAME, &addresses).unwrap();
@@ -70,8 +70,8 @@ impl World {
         self.plane.api().delete(&[object], namespace)?.failure()
     }
 
-    /// Deletes again and again until the refusal has this text. An object that was
-    /// deleted instead is not found, and no such error has it.
+    /// Repeats a delete until the refusal has this text. A deleted object is "not found",
+    /// which never contains it.
     pub fn refuses_delete(&self, object: &str, namespace: &str, because: &str) {
         eventually(because, LIMIT, || {
             let refusal = self.delete_refusal(object, namespace)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::deleting::goes;
+use crate::deleting::wait_until_deleted;
 use crate::harness::kubectl::Output;
 use crate::harness::manifest::{Manifest as _, config_map};
 use crate::harness::{ControlPlane, eventually};
@@ -66,7 +66,7 @@ pub fn finalizing(plane: &ControlPlane) {
     // After that, the namespace controller finalizes it automatically.
     protects("nothing");
     plane.patch("configmap/ledger", &ns, &json!({"metadata": {"finalizers": null}}));
-    goes(plane, &ns, &format!("namespace/{ns}"));
+    wait_until_deleted(plane, &ns, &format!("namespace/{ns}"));
     eventually("the controller's PUT in the audit log", Duration::from_secs(20), || {
         let log = plane.audit_log()?;
         let allowed = log.lines().any(|line| {
@@ -90,7 +90,7 @@ fn finalizers(plane: &ControlPlane, ns: &str) -> String {
     field(plane, ns, &format!("namespace/{ns}"), ".spec.finalizers")
 }
 
-/// The PUT that people know from the forums.
+/// The PUT that is a well-known workaround.
 fn finalize(plane: &ControlPlane, who: &Path, ns: &str) -> Output {
     let path = format!("/api/v1/namespaces/{ns}/finalize");
     let args = ["replace", "--raw", &path, "-f", "-"];
@@ -99,7 +99,7 @@ fn finalize(plane: &ControlPlane, who: &Path, ns: &str) -> Output {
             plane.api().get(&format!("namespace/{ns}"), "")?.ok_or("it does not exist")?;
         namespace["spec"]["finalizers"] = json!([]);
         let output = plane.kubectl_with(Some(who), &args, &namespace)?;
-        // Its controller has written since it was read.
+        // Its controller has written since the read.
         if output.stderr.contains("(Conflict)") {
             return Err(output.stderr.into());
         }

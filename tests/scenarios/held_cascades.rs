@@ -30,7 +30,7 @@ fn until(team: &Team<'_>, object: &str, condition: &str) {
     team.kubectl(&args).success().unwrap();
 }
 
-/// Pods that use a claim, made by a StatefulSet or a Deployment.
+/// Pods of a StatefulSet or a Deployment that use a claim.
 fn using(kind: &str, name: &str, claim: &str) -> Value {
     let more = if kind == "StatefulSet" { json!({"serviceName": "x"}) } else { json!({}) };
     let pod = pod(name).with_claim(claim).without_grace_period();
@@ -61,13 +61,13 @@ fn s03_an_approved_namespace_goes_and_nothing_inside_is_in_its_way() {
     assert!(refused.contains(&format!("namespace \"{ns}\" is not empty: ")), "{refused}");
     let way = format!("kubectl belay approve namespaces/{ns} --scope content --reason \"…\"");
     assert!(refused.contains(&way), "{refused}");
-    team.stands(&object);
+    team.assert_exists(&object);
 
     let of = Of { resource: "namespaces", group: "", name: ns, place: "" };
     team.approve(Approver::Carol, of, "Content");
     eventually("a DELETE that passes", SOON, || team.delete(&[&object]).success()).unwrap();
-    // The namespace controller begins five seconds later, and asks in rounds.
-    team.goes_within(&object, Duration::from_secs(120));
+    // The namespace controller starts five seconds later, and works in rounds.
+    team.wait_until_deleted_within(&object, Duration::from_secs(120));
 }
 
 #[test]
@@ -86,10 +86,10 @@ fn s11_a_cascade_that_waits_on_what_is_held_ends_when_that_is_released() {
     // The parent waits for its child, and the child for its user.
     assert!(team.field("configmap/parent", ".metadata").contains("foregroundDeletion"));
     team.deleted(&["pod/user"]);
-    team.goes("secret/child");
-    team.goes("configmap/parent");
-    // A collector that is refused asks again and again, more and more slowly;
-    // one whose DELETE was let through has no reason to.
+    team.wait_until_deleted("secret/child");
+    team.wait_until_deleted("configmap/parent");
+    // A refused garbage collector retries again and again, more and more slowly; one whose
+    // DELETE was allowed has no reason to.
     let asked = team.deletes_by("generic-garbage-collector", "/child");
     assert!((1..=4).contains(&asked), "the collector asked {asked} times");
 }
@@ -101,12 +101,12 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     team.apply(&config_map("parent").with_finalizers(&["example.com/last"]));
     team.apply(&secret("child").with_owner(team.owner("ConfigMap", "parent")));
     team.deleted(&["configmap/parent"]);
-    // The policy comes when the owner is on its way already.
+    // The policy is created when the owner is already Terminating.
     policy::protect(team.plane, ns, "secrets", json!({"always": {}}));
     team.finish("configmap/parent");
 
     team.collector_asks("/child");
-    team.stands("secret/child");
+    team.assert_exists("secret/child");
     let refused = team.refused(&["secret/child"]);
     let way = format!("To override: kubectl belay approve secrets/child -n {ns} --reason \"…\"");
     assert!(refused.contains("secret \"child\" is protected; policy "), "{refused}");
@@ -122,7 +122,7 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     assert!(said.ends_with(&format!("{says}{delete}")), "{said}");
     let typed: Vec<&str> = delete.split_whitespace().skip(1).collect();
     eventually("a DELETE that passes", SOON, || erin.kubectl(&typed).success()).unwrap();
-    team.goes("secret/child");
+    team.wait_until_deleted("secret/child");
 }
 
 /// Another owner that waits for a refused garbage collector: one that is deleted in the
@@ -155,8 +155,8 @@ fn s11_an_owner_in_the_foreground_waits_for_the_approved_object() {
     // After the first child, the garbage collector lists the remaining ones.
     team.finish("configmap/slow");
     team.collector_asks("/child");
-    team.stands("secret/child");
-    // It is kept from asking again before the person does.
+    team.assert_exists("secret/child");
+    // The binding keeps it from retrying before the user does.
     team.keep_collector_from("secret/child");
     let said = approved("secret/child");
     let says = "its owner ConfigMap parent is being deleted and waits for it, and the garbage \
@@ -164,7 +164,7 @@ fn s11_an_owner_in_the_foreground_waits_for_the_approved_object() {
     assert!(said.contains(says), "{said}");
     let delete = ["delete", "secret/child", "-n", ns, "--wait=false"];
     eventually("a DELETE that passes", SOON, || erin.kubectl(&delete).success()).unwrap();
-    team.goes("configmap/parent");
+    team.wait_until_deleted("configmap/parent");
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn s12_foreground_deletion_keeps_a_used_object_until_its_user_is_deleted() {
     team.was_kept("secret/key");
     assert_ne!(team.field("pod/slow", ".metadata.deletionTimestamp"), "");
     team.finish("pod/slow");
-    team.goes("secret/key");
-    team.goes("configmap/root");
+    team.wait_until_deleted("secret/key");
+    team.wait_until_deleted("configmap/root");
 
     // A user that is not deleted as well: if a policy refuses, it refuses at the root,
     // before any object is Terminating.
@@ -207,8 +207,8 @@ fn s12_foreground_deletion_keeps_a_used_object_until_its_user_is_deleted() {
     );
     assert!(refused.contains(&words), "{refused}");
     team.refused(&["configmap/again", "--cascade=foreground"]);
-    team.stands("configmap/again");
-    team.stands("secret/lock");
+    team.assert_exists("configmap/again");
+    team.assert_exists("secret/lock");
 }
 
 #[test]
@@ -233,12 +233,12 @@ fn s35_a_stateful_set_and_its_claim_go_with_one_command_and_no_retry() {
                  To delete it, first delete StatefulSet {ns}/last. "
             );
             assert!(refused.contains(&words), "{refused}");
-            team.stands("pvc/last");
-            team.goes("sts/last");
-            team.goes("pod/last-0");
+            team.assert_exists("pvc/last");
+            team.wait_until_deleted("sts/last");
+            team.wait_until_deleted("pod/last-0");
             team.deleted(&["pvc/last"]);
         }
-        team.goes(&format!("pvc/{name}"));
+        team.wait_until_deleted(&format!("pvc/{name}"));
     }
 }
 
@@ -250,8 +250,8 @@ fn s35_a_stateful_set_that_owns_its_claims_goes_in_the_foreground() {
     policy::protect(team.plane, ns, "persistentvolumeclaims", json!({"whileUsed": {}}));
     apply_owning_set(&team);
     team.deleted(&["sts/db", "--cascade=foreground"]);
-    team.goes("sts/db");
-    team.goes("pvc/data-db-0");
+    team.wait_until_deleted("sts/db");
+    team.wait_until_deleted("pvc/data-db-0");
 }
 
 /// Applies a StatefulSet that owns its claim, and waits until it does.
@@ -304,7 +304,7 @@ fn s41_what_is_deleted_all_at_once_goes_with_no_further_action_under_hold() {
     let all = all_at_once(&team);
     assert!(all.iter().all(Result::is_ok), "{all:?}");
     for object in ["deployment/web", "pvc/data", "secret/key"] {
-        team.goes(object);
+        team.wait_until_deleted(object);
     }
 }
 
@@ -319,12 +319,12 @@ fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
     team.apply(&reader("reader", "secretRef", "early"));
     let refused = team.refused(&["secret/early", "pod/reader"]);
     assert!(refused.contains(&format!("is in use by Pod {ns}/reader")), "{refused}");
-    team.goes("pod/reader");
+    team.wait_until_deleted("pod/reader");
     eventually("a retry that passes", SOON, || team.delete(&["secret/early"]).success()).unwrap();
     for refused in all_at_once(&team).into_iter().filter_map(Result::err) {
         assert!(refused.contains(&format!("is in use by Deployment {ns}/web")), "{refused}");
     }
-    team.goes("deployment/web");
+    team.wait_until_deleted("deployment/web");
     eventually("the end of the Pods", SOON, || {
         let pods = team.plane.api().fields("pods", ns, "", ".metadata.name")?;
         if pods.is_empty() { Ok(()) } else { Err(pods.concat().into()) }
@@ -336,7 +336,7 @@ fn s41_what_comes_too_early_is_denied_and_a_retry_passes_under_deny() {
             team.kubectl(&["delete", object, "--ignore-not-found", "--wait=false"]).success()
         })
         .unwrap();
-        team.goes(object);
+        team.wait_until_deleted(object);
     }
 }
 
@@ -379,7 +379,7 @@ fn s43_a_claim_is_kept_for_the_pod_that_an_operator_will_make_again() {
     team.apply(&pod.with(json!({"metadata": {"ownerReferences": [owner]}})));
     team.deleted(&["pod/db-0"]);
     assert_ne!(team.field("pod/db-0", ".metadata.deletionTimestamp"), "");
-    // Replicas may know the Pod before they know its owner.
+    // Replicas may see the Pod before its owner.
     let used = format!("is in use by Database {ns}/db");
     let refused = eventually("a refusal that names the owner", SOON, || {
         let refused = team.delete(&["pvc/data", "--dry-run=server"]).failure()?;
@@ -387,13 +387,13 @@ fn s43_a_claim_is_kept_for_the_pod_that_an_operator_will_make_again() {
     })
     .unwrap();
     assert!(refused.contains("(Pod db-0, spec.volumes[0]"), "{refused}");
-    team.stands("pvc/data");
+    team.assert_exists("pvc/data");
 
-    // Without the operator's resource nothing makes the Pod again, and the
-    // claim waits for this one.
+    // Without the operator's resource nothing re-creates the Pod, and the claim waits for
+    // this one.
     team.deleted(&[&format!("{plural}.{group}/db")]);
     eventually("a DELETE that passes", SOON, || team.delete(&["pvc/data"]).success()).unwrap();
     team.was_kept("pvc/data");
     team.finish("pod/db-0");
-    team.goes("pvc/data");
+    team.wait_until_deleted("pvc/data");
 }

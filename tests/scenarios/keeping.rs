@@ -49,7 +49,7 @@ fn s14_an_update_of_a_terminating_object_adds_no_finalizer() {
     jane.apply(&made);
     jane.send(&["replace", "-f", "-"], &made.with_protect_label("Always")).success().unwrap();
     assert_eq!(jane.finalizers(late), none);
-    // It ends as it would have without a policy.
+    // It is deleted as without a policy.
     let strip = r#"{"metadata":{"finalizers":null}}"#;
     jane.kubectl(&["patch", late, "--type=merge", "-p", strip]).success().unwrap();
     assert!(jane.lacks(late));
@@ -71,7 +71,7 @@ fn s15_a_second_delete_does_not_orphan_what_a_held_owner_has() {
     let held = jane.delete(&["configmap/owner", "--cascade=background"]);
     assert!(held.ok(), "{}", held.stderr);
     assert_ne!(jane.field("configmap/owner", ".metadata.deletionTimestamp"), "");
-    // Now that it is Terminating each of these would swap how it ends.
+    // Now that it is Terminating, each of these would change its propagation policy.
     let path = format!("/api/v1/namespaces/{ns}/configmaps/owner");
     let body = r#"{"kind":"DeleteOptions","apiVersion":"v1","orphanDependents":true}"#;
     let attempts = [
@@ -86,7 +86,7 @@ fn s15_a_second_delete_does_not_orphan_what_a_held_owner_has() {
     }
     assert_eq!(jane.finalizers("configmap/owner"), HELD);
     assert_eq!(jane.field("configmap/kid", ".metadata.ownerReferences[0].name"), "owner");
-    // The same DELETE again changes nothing and is no error.
+    // A repeated DELETE changes nothing and is not an error.
     jane.delete(&["configmap/owner"]).success().unwrap();
 }
 
@@ -114,7 +114,7 @@ fn s15_a_namespace_without_finalizers_leaves_nothing_behind() {
         jane.kubectl(&["delete", "pod/reader", "--timeout=30s"]).success().unwrap();
     };
 
-    // While protected content is there the finalizer stays on,
+    // While protected content exists, the finalizer stays,
     jane.apply(&config_map("settings"));
     jane.apply(&reader("settings"));
     let denied = finalize().failure().unwrap();
@@ -198,8 +198,7 @@ fn counted(policy: &str) -> Result<String> {
     world().plane.api().field(&format!("deletionpolicy/{policy}"), "", paths)
 }
 
-/// The Events about belay's verdicts in a namespace, each with how often it
-/// was seen.
+/// The Events about belay's verdicts in a namespace, each with its count.
 fn events(ns: &str) -> Result<Vec<String>> {
     let paths = ".reason .involvedObject.name .count";
     let mut ours = world().plane.api().fields("events", ns, "", paths)?;

@@ -85,8 +85,8 @@ fn h104_the_label_of_a_service_leaves_its_endpoints_with_it() {
     eventually("a Service without the label", SOON, || team.kubectl(&unlabel).success()).unwrap();
     wait_for_copies(0);
     team.delete(&["service/web"]).success().unwrap();
-    team.goes("service/web");
-    team.goes("endpoints/web");
+    team.wait_until_deleted("service/web");
+    team.wait_until_deleted("endpoints/web");
 }
 
 #[test]

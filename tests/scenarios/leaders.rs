@@ -26,7 +26,7 @@ fn s34_no_hold_is_removed_while_a_user_exists_under_any_leader() {
         rounds.wait(round);
         let leader = belay.leader().unwrap();
         std::thread::scope(|scope| {
-            let going = scope.spawn(|| rounds.let_go(round));
+            let going = scope.spawn(|| rounds.delete_users(round));
             rounds.begins(round);
             // This exact delay is under test.
             crate::harness::pause(Duration::from_millis(moment));
@@ -42,9 +42,9 @@ fn s34_no_hold_is_removed_while_a_user_exists_under_any_leader() {
     // Meanwhile its graph has become outdated: every object has a user again.
     rounds.wait("d");
     let first = belay.leader().unwrap();
-    let before = rounds.looked("d");
+    let before = rounds.replicas_that_checked("d");
     std::thread::scope(|scope| {
-        let going = scope.spawn(|| rounds.let_go("d"));
+        let going = scope.spawn(|| rounds.delete_users("d"));
         rounds.begins("d");
         belay.replicas[first].process.signal(Signal::STOP).unwrap();
         going.join().unwrap();
@@ -59,14 +59,14 @@ fn s34_no_hold_is_removed_while_a_user_exists_under_any_leader() {
     };
     eventually("another leader", SOON, leads).unwrap();
     eventually("looks of the new leader", SOON, || {
-        let looked = rounds.looked("d");
+        let looked = rounds.replicas_that_checked("d");
         if looked.is_disjoint(&before) { Ok(()) } else { Err(format!("{looked:?}").into()) }
     })
     .unwrap();
     rounds.none_is_lost();
     belay.replicas[first].process.signal(Signal::CONT).unwrap();
     rounds.wait("e");
-    rounds.let_go("e");
+    rounds.delete_users("e");
     rounds.ends("e");
     rounds.end_all();
 }

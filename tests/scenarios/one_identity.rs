@@ -1,6 +1,5 @@
-//! kube-controller-manager without a service account for each controller: all
-//! of them are `system:kube-controller-manager`. Nothing about cascades may
-//! hang on their names.
+//! kube-controller-manager without a service account for each controller: all of them are
+//! `system:kube-controller-manager`. Cascades must not depend on their names.
 
 use crate::harness::{ControlPlane, Install, Options};
 use crate::{cascades, deleting, finalizing, orphaning, program};

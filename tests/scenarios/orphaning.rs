@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::deleting::goes;
+use crate::deleting::wait_until_deleted;
 use crate::harness::manifest::{Manifest as _, admission_policy, config_map};
 use crate::harness::{ControlPlane, eventually};
 use crate::people::{Person, field};
@@ -115,7 +115,7 @@ fn s09_every_shape_of_orphaning_is_denied_at_the_delete() {
         ("Job", "jobs.batch/job", &["--raw", &job]),
         ("ReplicationController", "replicationcontrollers/rc", &["--raw", &rc]),
     ];
-    // The kinds of the owners are asked about once they were seen.
+    // Requests about the owners' kinds are sent to belay after it has seen them.
     eventually("the kinds of the owners asked about", Duration::from_secs(30), || {
         for kind in ["job/job", "rc/rc", "configmap/option"] {
             let args = ["delete", kind, "-n", &ns, "--cascade=orphan", "--dry-run=server"];
@@ -143,7 +143,7 @@ fn s09_every_shape_of_orphaning_is_denied_at_the_delete() {
         assert_eq!(families.owner_of(&format!("{name}-child")), name);
     }
 
-    // An owner that is Terminating in another way is none to orphan, either.
+    // An owner that is Terminating in another way can't be orphaned either.
     let foreground = ["delete", "configmap", "terminating", "-n", &ns];
     let first = [&foreground[..], &["--cascade=foreground", "--wait=false"]].concat();
     plane.kubectl_as(&who, &first).unwrap().success().unwrap();
@@ -158,7 +158,11 @@ fn s09_every_shape_of_orphaning_is_denied_at_the_delete() {
     for kind in ["configmap/option", "job/job", "rc/rc"] {
         let args = ["delete", kind, "-n", &ns, "--cascade=background"];
         plane.kubectl_as(&who, &args).unwrap().success().unwrap();
-        goes(plane, &ns, &format!("configmap/{}-child", kind.split_once('/').unwrap().1));
+        wait_until_deleted(
+            plane,
+            &ns,
+            &format!("configmap/{}-child", kind.split_once('/').unwrap().1),
+        );
     }
 }
 
@@ -174,7 +178,7 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
     families.add("never", &[], &[]);
     begin_orphaning(&families, "never");
     families.policy();
-    // The collector may work again, and comes back.
+    // The garbage collector may work again, and retries.
     plane.delete(&["validatingadmissionpolicybinding", &ns], "");
     let collectors = [
         "system:serviceaccount:kube-system:generic-garbage-collector",
@@ -193,7 +197,7 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
     refuse_updates(&families, "never-child");
     let rescue = ["delete", "configmap", "never", "-n", &ns, "--cascade=background"];
     plane.kubectl(&rescue).unwrap().success().unwrap();
-    goes(plane, &ns, "configmap/never-child");
+    wait_until_deleted(plane, &ns, "configmap/never-child");
 
     // Changes that orphan nothing pass: a child with another owner loses a dangling
     // reference, and with it the foreground finalizer.
@@ -217,8 +221,8 @@ pub fn the_collectors_patches(plane: &ControlPlane) {
     plane.patch("configmap/second", &ns, &json!({"metadata": {"labels": {"tier": "child"}}}));
     let foreground = ["delete", "configmap", "second", "-n", &ns, "--cascade=foreground"];
     plane.kubectl(&foreground).unwrap().success().unwrap();
-    goes(plane, &ns, "configmap/second-child");
-    goes(plane, &ns, "configmap/first-child");
+    wait_until_deleted(plane, &ns, "configmap/second-child");
+    wait_until_deleted(plane, &ns, "configmap/first-child");
     let who = families.answered("second", "Allow").unwrap();
     assert!(who.iter().any(|name| collectors.contains(&name.as_str())), "{who:?}");
 }

@@ -62,7 +62,7 @@ fn s18_protection_written_through_one_replica_is_honoured_on_the_other() {
             let says = format!("configmap \"{name}\" is protected; label belay.dev/protect=Always");
             world.refuses_delete(&format!("configmap/{name}"), &ns, &says);
         }
-        // The hold was put on by the one, and the other guards it.
+        // One replica added the hold, and the other guards it.
         assert_eq!(world.finalizers(&ns, &labelled), HELD);
         let (labelled, strip) = (format!("configmap/{labelled}"), strip());
         eventually("a refusal of the strip", LIMIT, || {
@@ -148,7 +148,7 @@ fn s26_with_all_replicas_down_what_is_protected_stays_and_the_rest_goes_on() {
     let refusal = world.plane.api().patch("configmap/kept", &ns, &strip()).unwrap();
     let refusal = refusal.failure().unwrap();
     assert!(refusal.contains("failed calling webhook \"update.belay.dev\""), "{refusal}");
-    // A new one is made, without the hold.
+    // A new object is created, without the hold.
     world.plane.apply(&settings("made", &ns)).unwrap();
     assert_eq!(
         (world.finalizers(&ns, "made"), world.finalizers(&ns, "kept")),

@@ -55,7 +55,7 @@ fn s17_a_user_that_was_created_a_moment_before_is_found() {
     assert_eq!(names.iter().filter(|name| name.contains("late-")).count(), 30);
     for name in &held {
         team.deleted(&[&format!("pod/{name}")]);
-        team.goes(&format!("configmap/{name}"));
+        team.wait_until_deleted(&format!("configmap/{name}"));
     }
 }
 
@@ -82,7 +82,7 @@ impl Ring {
         format!("{}.{}/{link}", self.plural, self.group)
     }
 
-    /// Makes links, each of which needs the next, and the last one the first.
+    /// Creates links, each of which uses the next, and the last one the first.
     fn close(&self, team: &Team<'_>, links: &[&str]) {
         let next = links.iter().cycle().skip(1);
         for (link, next) in links.iter().zip(next) {
@@ -122,7 +122,7 @@ fn s25_a_cycle_is_reported_and_can_be_broken() {
     for link in ["b", "c", "a"] {
         eventually("a DELETE that passes", SOON, || team.delete(&[&ring.name(link)]).success())
             .unwrap();
-        team.goes(&ring.name(link));
+        team.wait_until_deleted(&ring.name(link));
     }
 
     // Or the ring is opened where it is closed.
@@ -133,7 +133,7 @@ fn s25_a_cycle_is_reported_and_can_be_broken() {
     for link in ["d", "e"] {
         eventually("a DELETE that passes", SOON, || team.delete(&[&ring.name(link)]).success())
             .unwrap();
-        team.goes(&ring.name(link));
+        team.wait_until_deleted(&ring.name(link));
     }
 }
 
@@ -154,7 +154,7 @@ fn s25_a_held_cycle_is_deleted_together() {
     team.is_held(&ring.name("a"));
     team.deleted(&[&ring.name("c")]);
     for link in ["a", "b", "c"] {
-        team.goes(&ring.name(link));
+        team.wait_until_deleted(&ring.name(link));
     }
 }
 
@@ -181,7 +181,7 @@ fn in_any_order(team: &Team<'_>, make: impl Fn(usize) -> [String; 2]) {
             })
             .unwrap();
         }
-        pair.iter().for_each(|object| team.goes(object));
+        pair.iter().for_each(|object| team.wait_until_deleted(object));
     }
     let pair = make(2);
     std::thread::scope(|scope| {
@@ -190,7 +190,7 @@ fn in_any_order(team: &Team<'_>, make: impl Fn(usize) -> [String; 2]) {
             scope.spawn(move || team.plane.kubectl(&args).unwrap().success().unwrap());
         }
     });
-    pair.iter().for_each(|object| team.goes(object));
+    pair.iter().for_each(|object| team.wait_until_deleted(object));
 }
 
 #[test]

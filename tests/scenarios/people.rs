@@ -1,4 +1,4 @@
-//! People with rights of their own, and how they see objects.
+//! Users with their own rights, and how they see objects.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub struct Person<'p> {
     plane: &'p ControlPlane,
     pub kubeconfig: PathBuf,
     api: Api,
-    /// The name that the API server knows.
+    /// The username in the API server.
     pub name: String,
     namespace: String,
 }
@@ -93,12 +93,12 @@ impl<'p> Person<'p> {
         self.bind("itself", None, &[itself.with(json!({"resourceNames": [ns]}))]);
     }
 
-    /// Gives more rights, in the whole cluster.
+    /// Grants more rights, in the whole cluster.
     pub fn may(&self, rules: &[Value]) {
         self.bind("more", None, rules);
     }
 
-    /// Gives rights in a namespace, or in the whole cluster.
+    /// Grants rights in a namespace, or in the whole cluster.
     pub fn bind(&self, what: &str, namespace: Option<&str>, rules: &[Value]) {
         let name = format!("{what}-{}", self.name.replace(':', "-"));
         self.plane.grant(&name, namespace, rules, &[user(&self.name)]).unwrap();
@@ -124,7 +124,7 @@ impl<'p> Person<'p> {
         self.plane.kubectl_with(Some(&self.kubeconfig), &all, manifest).unwrap()
     }
 
-    /// Waits while the API server doesn't know a right that was given a moment ago.
+    /// Waits while the API server has not yet applied a new right.
     fn allowed(&self, mut request: impl FnMut() -> Result<Output>) -> Output {
         eventually("an answer of the authorizer", SOON, || {
             let output = request()?;

@@ -53,10 +53,9 @@ fn s36_a_prune_before_the_apply_waits_for_the_rollout() {
     team.was_kept("configmap/app-aaaa");
     apply_reading(&team, "app-bbbb");
     rollout(&team);
-    team.goes("configmap/app-aaaa");
-    team.stands("configmap/app-bbbb");
-    // The ReplicaSet that a rollback would need is there still, and keeps
-    // nothing.
+    team.wait_until_deleted("configmap/app-aaaa");
+    team.assert_exists("configmap/app-bbbb");
+    // The old ReplicaSet, which a rollback would use, still exists, and keeps nothing.
     assert_eq!(team.plane.api().list("rs", &team.ns, "").unwrap().len(), 2);
 }
 
@@ -68,8 +67,8 @@ fn s37_a_prune_after_the_apply_waits_for_the_old_pods() {
     assert!(warning.contains("stays Terminating until "), "{warning}");
     team.was_kept("configmap/app-aaaa");
     rollout(&team);
-    team.goes("configmap/app-aaaa");
-    team.stands("configmap/app-bbbb");
+    team.wait_until_deleted("configmap/app-aaaa");
+    team.assert_exists("configmap/app-bbbb");
 }
 
 #[test]
@@ -93,7 +92,7 @@ fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
         );
         assert!(refused.contains(&words), "{refused}");
         assert_eq!(team.field("configmap/settings", ".metadata.uid"), uid);
-        team.stands("configmap/settings");
+        team.assert_exists("configmap/settings");
     };
 
     let replace = ["replace", "--force", "-f", "-"];
@@ -106,9 +105,9 @@ fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
         ["apply", "--prune", "-l", "app=s20", "--prune-allowlist=core/v1/ConfigMap", "-f", "-"];
     says_no(&team.send(&prune, other.trim_start_matches("---\n")).failure().unwrap());
 
-    // Without the user both pass, the same as they were.
+    // Without the user both pass unchanged.
     team.deleted(&["pod/reader"]);
-    team.goes("pod/reader");
+    team.wait_until_deleted("pod/reader");
     eventually("replace --force", SOON, || team.send(&replace, manifest).success()).unwrap();
     assert_ne!(team.field("configmap/settings", ".metadata.uid"), uid);
     // A prune deletes only applied objects.
@@ -117,8 +116,8 @@ fn s20_forced_replacement_and_prunes_are_denied_clearly_and_can_be_retried() {
         team.send(&prune, other.trim_start_matches("---\n")).success()
     })
     .unwrap();
-    team.goes("configmap/settings");
-    team.stands("configmap/other");
+    team.wait_until_deleted("configmap/settings");
+    team.assert_exists("configmap/other");
 }
 
 #[test]
@@ -156,11 +155,11 @@ fn s20_helm_upgrades_by_force_keep_the_hold_and_what_they_prune_is_denied() {
         refused.contains(&format!("configmap \"settings\" is in use by Pod {ns}/reader")),
         "{refused}"
     );
-    team.stands("configmap/settings");
+    team.assert_exists("configmap/settings");
     team.deleted(&["pod/reader"]);
-    team.goes("pod/reader");
+    team.wait_until_deleted("pod/reader");
     eventually("a retry", SOON, || upgrade(&["--set", "settings="]).success()).unwrap();
-    team.goes("configmap/settings");
+    team.wait_until_deleted("configmap/settings");
 }
 
 #[test]
@@ -202,8 +201,8 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
                 Ok(output)
             })
         });
-        team.goes("pod/free");
-        team.stands("pod/pinned");
+        team.wait_until_deleted("pod/free");
+        team.assert_exists("pod/pinned");
         team.is_held("secret/key");
         let refused =
             |line: &str| line.contains("pods/pinned/eviction") && line.contains("\"code\":429");
@@ -221,8 +220,8 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
     });
     assert!(output.stderr.contains("will retry after"), "{}", output.stderr);
     assert!(output.ok(), "{}", output.stderr);
-    team.goes("pod/pinned");
-    team.goes("secret/key");
+    team.wait_until_deleted("pod/pinned");
+    team.wait_until_deleted("secret/key");
 
     // The Job controller removes its finalizer from each Pod that has ended, and the Pod
     // garbage collector deletes Pods on nodes that don't exist.
@@ -236,7 +235,7 @@ fn s21_a_drain_goes_on_and_controllers_take_their_finalizers_off() {
     let left = team.plane.api().fields("pods", ns, "job-name=once", ".metadata.finalizers");
     assert_eq!(left.unwrap().concat(), "");
     team.plane.kubectl(&["delete", "node", ns]).unwrap().success().unwrap();
-    team.goes_within("pod/lost", Duration::from_secs(240));
+    team.wait_until_deleted_within("pod/lost", Duration::from_secs(240));
 }
 
 #[test]
@@ -261,7 +260,7 @@ fn s32_a_tool_that_moves_objects_works_under_an_approval_with_content() {
         assert!(refused.contains("To override: "), "{refused}");
         let refused = team.refused(&[object]);
         assert!(refused.contains(" is protected; policy "), "{refused}");
-        team.stands(object);
+        team.assert_exists(object);
     }
     let (resource, name) = ("configmaps", "cluster");
     team.approve(Approver::Carol, team.of(resource, name), "Content");
@@ -270,6 +269,6 @@ fn s32_a_tool_that_moves_objects_works_under_an_approval_with_content() {
         let left = team.field(object, ".metadata.finalizers");
         assert!(!left.contains("example.com"), "{left}");
         eventually("a DELETE that passes", SOON, || team.delete(&[object]).success()).unwrap();
-        team.goes(object);
+        team.wait_until_deleted(object);
     }
 }

@@ -34,7 +34,7 @@ impl World {
     }
 
     /// A metric of the leader.
-    fn leader_says(&self, name: &str, words: &[&str]) -> f64 {
+    fn leader_metric(&self, name: &str, words: &[&str]) -> f64 {
         self.belay.replicas[self.belay.leader().unwrap()].sum(name, words)
     }
 
@@ -55,7 +55,7 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
 
     let missing = ["configuration=\"validating\""];
     eventually("the metric", LIMIT, || {
-        let says = world.leader_says("belay_registration_missing", &missing);
+        let says = world.leader_metric("belay_registration_missing", &missing);
         if says > 0.5 { Ok(()) } else { Err("nothing is missing".into()) }
     })
     .unwrap();
@@ -91,7 +91,7 @@ fn s42_a_webhook_configuration_that_is_deleted_stays_so_and_that_is_loud() {
     policy::in_force(&world.plane, &ns);
     policy::in_force(&world.plane, &other);
     world.all_say("[+]registration ok", true);
-    assert!(world.leader_says("belay_registration_missing", &missing) < 0.5);
+    assert!(world.leader_metric("belay_registration_missing", &missing) < 0.5);
     config_map(&world.plane, &ns, "kept");
     world.refuses_delete("configmap/kept", &ns, &format!("policy {ns}"));
     world.plane.delete(&["deletionpolicy", &ns, &other], "");
@@ -105,7 +105,7 @@ fn s42_emptied_rules_are_restored_and_counted() {
     config_map(&world.plane, &ns, "kept");
     let repairs = |side: &str| {
         let side = format!("configuration=\"{side}\"");
-        world.leader_says("belay_registration_repairs_total", &[&side])
+        world.leader_metric("belay_registration_repairs_total", &[&side])
     };
     for (side, kind) in [
         ("validating", "validatingwebhookconfiguration"),
@@ -161,7 +161,7 @@ fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
     held();
     assert_eq!((world.registration(), withdrawn()), before);
 
-    // The definitions come back first, and the policies some time later.
+    // The CRDs are re-created first, and the policies some time later.
     world.plane.apply(&print(program(), &["admin", "crds"]).unwrap()).unwrap();
     world.kubectl(&[
         "wait",
@@ -172,7 +172,7 @@ fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
     ]);
     held();
     assert_eq!((world.registration(), withdrawn()), before);
-    // It has its old uid, which kubectl removes.
+    // It contains its old uid, which kubectl removes.
     world.plane.apply_to(&["apply", "-f", "-"], &policy).unwrap().success().unwrap();
     eventually("the end of the freeze", LIMIT, || {
         held();

@@ -1,4 +1,4 @@
-//! Certificates that change while the API server asks all the time.
+//! Certificates that change while the API server sends requests all the time.
 
 use serde_json::json;
 
@@ -49,7 +49,7 @@ fn s27_certificates_are_rotated_under_load_and_no_review_fails() {
         }
         // After each check the load connects to both replicas, at every step of the
         // rotation.
-        load.while_nobody_asks(|| world.reconnect());
+        load.while_idle(|| world.reconnect());
         let bundle = world.bundle("validatingwebhookconfiguration");
         if phases.last() != Some(&bundle) {
             phases.push(bundle.clone());
@@ -67,8 +67,7 @@ fn s27_certificates_are_rotated_under_load_and_no_review_fails() {
     load.end().unwrap();
     // Only the old CA, both, only the new CA.
     assert_eq!(phases.len(), 3, "{phases:#?}");
-    // Replicas that were killed have left their last report behind, and it is
-    // not waited for.
+    // Killed replicas have left their last report, and the leader does not wait for them.
     let now = world.served();
     let new: Vec<_> = now.iter().filter(|serial| !serials.contains(*serial)).collect();
     assert!(new.len() == 2 && new[0] == new[1], "{serials:?} {now:?}");

@@ -17,7 +17,7 @@ pub struct Rounds<'p> {
     pub team: Team<'p>,
     /// How many go in a round, and as many stay.
     each: usize,
-    /// Those that were to stay, of all rounds so far, with their uids.
+    /// The objects that must stay, of all rounds so far, with their uids.
     kept: BTreeSet<String>,
 }
 
@@ -32,7 +32,7 @@ impl<'p> Rounds<'p> {
         Self { team, each, kept: BTreeSet::new() }
     }
 
-    /// The ConfigMaps that are there, with their uids.
+    /// The existing ConfigMaps, with their uids.
     fn maps(&self) -> BTreeSet<String> {
         let named = |map: &Value| {
             let text = |field: &str| map["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -45,19 +45,19 @@ impl<'p> Rounds<'p> {
         self.team.plane.api().list("configmaps", &self.team.ns, labels).unwrap()
     }
 
-    /// Those of a round that are to go and are there.
-    fn going(&self, round: &str) -> BTreeSet<String> {
+    /// The existing objects of a round that are to be released.
+    fn unreleased(&self, round: &str) -> BTreeSet<String> {
         let goes = format!("{round}-goes-");
         self.maps().into_iter().filter(|map| map.starts_with(&goes)).collect()
     }
 
-    /// How many those are.
-    fn left(&self, round: &str) -> usize {
-        self.going(round).len()
+    /// The number of these.
+    fn count_unreleased(&self, round: &str) -> usize {
+        self.unreleased(round).len()
     }
 
-    /// Makes ConfigMaps, each with a Pod that reads it, and deletes them: all
-    /// wait, and belay has looked at each.
+    /// Creates ConfigMaps, each with a Pod that reads it, and deletes them. Waits until
+    /// belay has checked each.
     pub fn wait(&mut self, round: &str) {
         let (team, each) = (&self.team, self.each);
         for part in ["goes", "stays"] {
@@ -94,25 +94,25 @@ impl<'p> Rounds<'p> {
         maps.iter().filter_map(token).collect()
     }
 
-    /// The replicas that have looked at those of a round that are to go.
-    pub fn looked(&self, round: &str) -> BTreeSet<String> {
+    /// The replicas that have checked the objects of a round that are to be released.
+    pub fn replicas_that_checked(&self, round: &str) -> BTreeSet<String> {
         let replica = |token: String| token.rsplit_once('/').unwrap().0.to_owned();
         self.tokens(&format!("{round}-goes")).into_iter().map(replica).collect()
     }
 
     /// The users of one half go.
-    pub fn let_go(&self, round: &str) {
-        self.try_to_let_go(round).success().unwrap();
+    pub fn delete_users(&self, round: &str) {
+        self.try_to_delete_users(round).success().unwrap();
     }
 
-    /// The users of one half go, as far as the API server is there.
-    pub fn try_to_let_go(&self, round: &str) -> Output {
+    /// Deletes the users of one half, as far as the API server answers.
+    pub fn try_to_delete_users(&self, round: &str) -> Output {
         let users = format!("round={round}-goes");
         self.team.kubectl(&["delete", "pod", "-l", &users, "--grace-period=0", "--force"])
     }
 
     /// The users of some of that half go.
-    pub fn let_go_of(&self, round: &str, some: Range<usize>) {
+    pub fn delete_some_users(&self, round: &str, some: Range<usize>) {
         let users: Vec<String> = some.map(|number| format!("pod/{round}-goes-{number}")).collect();
         let users: Vec<&str> = users.iter().map(String::as_str).collect();
         self.team.deleted(&[&users[..], &["--grace-period=0", "--force"]].concat());
@@ -121,7 +121,7 @@ impl<'p> Rounds<'p> {
     /// Waits until the first object of that half was deleted.
     pub fn begins(&self, round: &str) {
         eventually("the first one to go", SOON, || {
-            if self.left(round) < self.each { Ok(()) } else { Err("none".into()) }
+            if self.count_unreleased(round) < self.each { Ok(()) } else { Err("none".into()) }
         })
         .unwrap();
     }
@@ -139,7 +139,7 @@ impl<'p> Rounds<'p> {
     /// The remaining objects of a round stay: they have users again, and had them before
     /// they could be released. Returns their number.
     pub fn keep(&mut self, round: &str) -> usize {
-        let left = self.going(round);
+        let left = self.unreleased(round);
         let many = left.len();
         self.kept.extend(left);
         many
@@ -148,20 +148,20 @@ impl<'p> Rounds<'p> {
     /// That half is deleted, and none of the others is lost.
     pub fn ends(&self, round: &str) {
         eventually(&format!("what round {round} lets go of"), SOON * 2, || {
-            let left = self.going(round);
+            let left = self.unreleased(round);
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}").into()) }
         })
         .unwrap();
         self.none_is_lost();
     }
 
-    /// All that were to stay are there.
+    /// Checks that all objects that must stay exist.
     pub fn none_is_lost(&self) {
         let lost: Vec<_> = self.kept.difference(&self.maps()).cloned().collect();
         assert!(lost.is_empty(), "in use and gone: {lost:?}");
     }
 
-    /// Nothing is stuck that has lost its last user.
+    /// Checks that no object without users is stuck.
     pub fn end_all(&self) {
         let delete = ["delete", "pod", "--all", "--grace-period=0", "--force", "--wait=false"];
         self.team.kubectl(&delete).success().unwrap();

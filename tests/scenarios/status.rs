@@ -32,7 +32,7 @@ fn a_policy_is_ready_once_its_rules_are_and_holds_are_put_on_what_was_there() {
                  .status.heldObjects .status.last24h.denied";
     plane.api().wait_field((&policy, ""), limit, paths, |said| said == "InPlace 2 2 1").unwrap();
 
-    // Without the policy the holds go, and the objects can.
+    // Without the policy the holds are removed, and the objects can be deleted.
     plane.delete(&["deletionpolicy", &ns], "");
     eventually("the holds, taken off", Duration::from_secs(60), || {
         let held = plane.api().fields("configmaps", &ns, "", ".metadata.finalizers")?.concat();

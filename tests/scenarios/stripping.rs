@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::deleting::{goes, pod_with_claim};
+use crate::deleting::{pod_with_claim, wait_until_deleted};
 use crate::harness::kubectl::Output;
 use crate::harness::manifest::{Manifest as _, claim, config_map};
 use crate::harness::{ControlPlane, eventually};
@@ -119,7 +119,7 @@ fn s05_the_hold_is_not_removed_while_the_object_is_in_use() {
     stripper.is_refused("PUT", stripper.put(None, &[]));
     stripper.is_refused("PUT of status", stripper.put(None, status));
 
-    // Where something else changes, it does, and the hold is put back.
+    // If the request changes other fields, they change, and belay restores the hold.
     let restored = format!("belay restored the finalizer {HOLD}");
     let index = stripper.finalizers().iter().position(|finalizer| finalizer == HOLD);
     let replaced = stripper.put(Some("something"), &[]);
@@ -132,7 +132,7 @@ fn s05_the_hold_is_not_removed_while_the_object_is_in_use() {
     emptied.success().unwrap();
     stripper.is_held("all finalizers emptied");
 
-    // Terminating, nothing is put back: each of these is refused.
+    // For a Terminating object nothing is restored: each of these is refused.
     eventually("the Pod, in the graph", Duration::from_secs(20), || {
         let args = ["delete", "pvc", "data", "-n", &ns, "--dry-run=server"];
         let said = plane.kubectl(&args)?;
@@ -204,7 +204,7 @@ fn s06_a_guarded_finalizer_is_removed_only_by_its_controller() {
             assert!(refused.contains("you may not remove the finalizer"), "{refused}");
         }
         strip(&owner, Value::Null).success().unwrap();
-        goes(plane, &ns, &format!("configmap/{name}"));
+        wait_until_deleted(plane, &ns, &format!("configmap/{name}"));
     }
 }
 
@@ -241,8 +241,8 @@ fn s07_apply_from_git_keeps_the_hold() {
         }
     }
 
-    // Client-side apply of a manifest that stops listing finalizers sends
-    // `finalizers: null`, which would take ours along.
+    // Client-side apply of a manifest that stops listing finalizers sends `finalizers:
+    // null`, which would also remove belay's.
     apply(&[], &manifest("listed", "EUR").with_finalizers(&["example.com/x"]));
     assert_eq!(seen("listed").0, format!("[\"example.com/x\",\"{HOLD}\"]"));
     let (warned, _) = apply(&[], &manifest("listed", "DKK"));
@@ -252,7 +252,7 @@ fn s07_apply_from_git_keeps_the_hold() {
     let (warned, _) = apply(&[], &manifest("listed", "DKK"));
     assert_eq!((warned.as_str(), seen("listed").2), ("", version));
 
-    // So would server-side apply by a manager that owned the hold for a while.
+    // So would server-side apply by a manager that owned the hold.
     apply(&["--server-side"], &manifest("owned", "EUR").with_finalizers(&[HOLD]));
     let (warned, _) = apply(&["--server-side"], &manifest("owned", "DKK"));
     assert!(warned.contains(&format!("belay restored the finalizer {HOLD}")), "{warned}");

@@ -73,8 +73,8 @@ impl<'p> Team<'p> {
         team
     }
 
-    /// An API group of the test's own, by the prefix of the namespace: belay's
-    /// rights name it beforehand.
+    /// An API group of the test, by the prefix of the namespace: belay's roles contain it
+    /// in advance.
     pub fn group(&self) -> String {
         let prefix = self.ns.rsplit_once('-').map_or(&*self.ns, |(prefix, _)| prefix);
         format!("{prefix}.example.com")
@@ -91,7 +91,7 @@ impl<'p> Team<'p> {
     pub fn finish(&self, object: &str) {
         let none = r#"{"metadata":{"finalizers":null}}"#;
         self.kubectl(&["patch", object, "--type=merge", "-p", none]).success().unwrap();
-        self.goes(object);
+        self.wait_until_deleted(object);
     }
 
     /// Sends a delete that passes, and returns its warnings.
@@ -140,7 +140,7 @@ impl<'p> Team<'p> {
         Api::of(&config)?.create(&approval, "")
     }
 
-    /// belay knows of a later approval, and so of all that were stored before.
+    /// Waits until belay knows a new approval, and so all earlier ones.
     pub fn approvals_are_known(&self) {
         self.apply(&config_map("marker").with_protect_label("Always"));
         self.approve(Approver::Carol, self.of("configmaps", "marker"), "Object");
@@ -148,7 +148,7 @@ impl<'p> Team<'p> {
         eventually("the approval in force", SOON, marker).unwrap();
     }
 
-    /// The uid of an object, as the administrator sees it.
+    /// The uid of an object, read as the administrator.
     pub fn uid(&self, of: Of<'_>) -> String {
         let dot = if of.group.is_empty() { "" } else { "." };
         let object = format!("{}{dot}{}/{}", of.resource, of.group, of.name);
@@ -170,20 +170,20 @@ impl<'p> Team<'p> {
         Of { resource, group: "", name, place: &self.ns }
     }
 
-    /// A field of an object, by its JSON path, as the administrator sees it.
+    /// A field of an object by its JSON path, read as the administrator.
     pub fn field(&self, object: &str, path: &str) -> String {
         self.plane.api().field(object, &self.ns, path).unwrap()
     }
 
-    /// The object is there, and Terminating under the hold.
+    /// Waits until the object is Terminating with only the hold.
     pub fn is_held(&self, object: &str) {
         let state = self.field(object, ".metadata");
         assert!(state.contains("deletionTimestamp"), "{object}: {state}");
         assert!(state.contains(r#""belay.dev/hold""#), "{object}: {state}");
     }
 
-    /// belay has looked live whether anything needs the object since it was
-    /// deleted: the token of that pass is there, and so is the hold.
+    /// Waits until belay has checked live, after the deletion, whether the object is in
+    /// use: it has the token of that pass, and the hold.
     pub fn was_kept(&self, object: &str) {
         let looked = |found: Option<&Value>| {
             let state = found.map_or_else(String::new, |found| found["metadata"].to_string());
@@ -194,8 +194,8 @@ impl<'p> Team<'p> {
         self.is_held(object);
     }
 
-    /// belay looks at a held object now, and keeps it: a second look begins only if the
-    /// first one has done so.
+    /// Has belay check a held object now, which keeps it. A second pass begins only after
+    /// the first one.
     pub fn is_kept_again(&self, object: &str) {
         for look in ["a look", "another look"] {
             let path = r".metadata.annotations.belay\.dev/release-token";
@@ -208,17 +208,17 @@ impl<'p> Team<'p> {
     }
 
     /// Checks that the object exists and is not Terminating.
-    pub fn stands(&self, object: &str) {
+    pub fn assert_exists(&self, object: &str) {
         assert_eq!(self.field(object, ".metadata.deletionTimestamp"), "", "{object}");
     }
 
     /// Waits until the object is deleted.
-    pub fn goes(&self, object: &str) {
-        self.goes_within(object, SOON);
+    pub fn wait_until_deleted(&self, object: &str) {
+        self.wait_until_deleted_within(object, SOON);
     }
 
     /// Waits up to this limit until the object is deleted.
-    pub fn goes_within(&self, object: &str, limit: Duration) {
+    pub fn wait_until_deleted_within(&self, object: &str, limit: Duration) {
         self.plane.api().wait_gone((object, &self.ns), limit).unwrap();
     }
 
@@ -254,8 +254,7 @@ impl<'p> Team<'p> {
         self.plane.kubectl(&remove).unwrap().success().unwrap();
     }
 
-    /// The collector has asked to delete an object whose path ends so, and was
-    /// answered.
+    /// Waits until the garbage collector's DELETE for a path with this ending was answered.
     pub fn collector_asks(&self, ends: &str) {
         eventually("an answer to the collector", SOON, || {
             match self.deletes_by("generic-garbage-collector", ends) {

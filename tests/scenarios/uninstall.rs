@@ -16,8 +16,8 @@ const SOON: Duration = Duration::from_secs(60);
 /// The uninstall command for every user with this kubeconfig.
 const ALL: [&str; 3] = ["release", "--all", "--installation=belay/belay"];
 
-/// A control plane with one namespace, in which ConfigMaps are held while they
-/// are used; `used` is, and is Terminating.
+/// A control plane with one namespace, in which ConfigMaps are held while they are used;
+/// `used` is in use and Terminating.
 struct Stage {
     plane: ControlPlane,
     ns: String,
@@ -61,7 +61,7 @@ impl Stage {
         run(program(), self.plane.kubeconfig(), &args, None).unwrap()
     }
 
-    /// The same, begun and not waited for.
+    /// The same, started without waiting for its end.
     fn begins(&self, name: &str, more: &[&str]) -> Process {
         let config = format!("--kubeconfig={}", self.plane.kubeconfig().display());
         let args = ALL.iter().chain(more).map(|arg| (*arg).to_owned());
@@ -110,7 +110,7 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     assert!(would.stdout.contains(&says), "{would:?}");
     assert_eq!(stage.held().len(), 5);
     assert!(stage.kept().contains("mutatingwebhookconfiguration"), "{}", stage.kept());
-    // Nor for a belay of the same name that is not this one.
+    // The same for another belay with the same name.
     let elsewhere = ["release", "--all", "--installation=ops/belay"];
     let refused = run(program(), stage.plane.kubeconfig(), &elsewhere, None).unwrap();
     assert_eq!(refused.code, 1, "{refused:?}");
@@ -160,7 +160,7 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     }
     belay.leader().unwrap();
 
-    // A second time there is nothing to do, and that is no failure.
+    // A second run has nothing to do, which is not an error.
     let again = stage.all(&[]);
     assert_eq!(again.code, 0, "{again:?}");
     let says = "already gone: MutatingWebhookConfiguration belay";
@@ -206,7 +206,7 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     let left = stage.held().len();
     assert!(left > 1, "all were off before it was killed");
 
-    // The time ends it in the middle as well, and nothing is begun late.
+    // The timeout also ends it in the middle, and no step starts late.
     let late = stage.all(&["--timeout=1"]);
     assert_eq!(late.code, 1, "{late:?}");
     assert!(late.stderr.contains("the time was up before its turn came"), "{late:?}");

@@ -68,7 +68,7 @@ fn s31_a_forbidden_list_is_reported_and_is_no_empty_list() {
     let other = format!("{ns}-maps");
     let target = policy::target("", "configmaps", &ns);
     policy::apply(plane, &other, json!({"targets": [target], "protect": {"whileUsed": {}}}));
-    // Until the API server knows belay's rights, watches fail.
+    // Until the API server has applied belay's rights, watches fail.
     let failed_watches = |wanted: f64| {
         eventually("the metric", LIMIT, || match belay.metric("belay_failed_watches") {
             failed if failed == wanted => Ok(()),
@@ -103,7 +103,7 @@ fn s31_a_forbidden_list_is_reported_and_is_no_empty_list() {
     alice.approves_what_is_named(&denied);
     way::passes_now(|| jane.delete(&[&format!("namespace/{ns}"), "--dry-run=server"]));
 
-    // Whether a Secret exists can't be known either, so a refusal names nothing.
+    // Whether a Secret exists is unknown as well, so a refusal names nothing.
     jane.apply(&secret("used"));
     jane.apply(&secret("free"));
     jane.apply(&pod("reader").with_env_from("secretRef", "used"));
@@ -113,7 +113,7 @@ fn s31_a_forbidden_list_is_reported_and_is_no_empty_list() {
     assert!(denied.contains(sentence) && !denied.contains("reader"), "{denied}");
     jane.delete(&["secret/free"]).success().unwrap();
 
-    // Other policies work as ever.
+    // Other policies work as before.
     jane.kubectl(&["create", "configmap", "free"]).success().unwrap();
     jane.kubectl(&["delete", "configmap", "free", "--timeout=30s"]).success().unwrap();
     let [status, ..] = watching(plane, &other).unwrap();
@@ -145,7 +145,7 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
     for name in ["used", "free"] {
         jane.kubectl(&["create", "configmap", name]).success().unwrap();
     }
-    // There are no Gadgets, so none needs anything.
+    // There are no Gadgets, so none uses the object.
     jane.kubectl(&["delete", "configmap", "free", "--timeout=30s"]).success().unwrap();
 
     // There may be some, and belay may not read them.
@@ -172,7 +172,7 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
     })
     .unwrap();
 
-    // Once it may, they are known.
+    // With the right, they are known.
     let rules = format!("--resource=gadgets.{group}");
     let role = ["create", "clusterrole", "gadgets", "--verb=get,list,watch", &rules];
     plane.kubectl(&role).unwrap().success().unwrap();

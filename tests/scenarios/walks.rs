@@ -33,7 +33,7 @@ fn s49_a_finalizer_without_a_controller_hangs_and_a_guard_names_who_may_remove_i
     let (words, patch) = typed.lines().next().unwrap().split_once(" '").unwrap();
     let words: Vec<&str> = words.split(' ').chain([patch.trim_end_matches('\'')]).collect();
     zoe.kubectl(&words).success().unwrap();
-    team.goes("configmap/plain");
+    team.wait_until_deleted("configmap/plain");
 
     // If the finalizer is guarded, an authorized user or an approval is needed.
     policy::protect(team.plane, ns, "configmaps", json!({"fromStripping": {}}));
@@ -47,10 +47,10 @@ fn s49_a_finalizer_without_a_controller_hangs_and_a_guard_names_who_may_remove_i
     assert!(refused.contains(&way), "{refused}");
     team.approve(Approver::Carol, team.of("configmaps", "guarded"), "Object");
     eventually("a strip that passes", SOON, || strip().success()).unwrap();
-    team.goes("configmap/guarded");
+    team.wait_until_deleted("configmap/guarded");
 }
 
-/// A parent and its child, made by jane.
+/// A parent and its child, created by jane.
 fn family(team: &Team<'_>, name: &str) {
     team.apply(&config_map(name));
     let child = config_map(&format!("{name}-child"));
@@ -64,13 +64,13 @@ fn s49_parent_and_child_under_each_propagation() {
     for cascade in ["background", "foreground"] {
         family(&team, cascade);
         team.deleted(&[&format!("configmap/{cascade}"), &format!("--cascade={cascade}")]);
-        team.goes(&format!("configmap/{cascade}"));
-        team.goes(&format!("configmap/{cascade}-child"));
+        team.wait_until_deleted(&format!("configmap/{cascade}"));
+        team.wait_until_deleted(&format!("configmap/{cascade}-child"));
     }
     family(&team, "orphan");
     team.deleted(&["configmap/orphan", "--cascade=orphan"]);
-    team.goes("configmap/orphan");
-    team.stands("configmap/orphan-child");
+    team.wait_until_deleted("configmap/orphan");
+    team.assert_exists("configmap/orphan-child");
     assert_eq!(team.field("configmap/orphan-child", ".metadata.ownerReferences"), "");
 
     // The same with a policy: no child is orphaned, and unused objects are deleted as
@@ -83,7 +83,7 @@ fn s49_parent_and_child_under_each_propagation() {
         "this request removes the owner configmap \"guarded\" from ConfigMap {ns}/guarded-child; "
     );
     assert!(refused.contains(&words), "{refused}");
-    team.stands("configmap/guarded");
+    team.assert_exists("configmap/guarded");
     for cascade in ["background", "foreground"] {
         let name = format!("held-{cascade}");
         family(&team, &name);
@@ -91,8 +91,8 @@ fn s49_parent_and_child_under_each_propagation() {
             team.delete(&[&format!("configmap/{name}"), &format!("--cascade={cascade}")]).success()
         })
         .unwrap();
-        team.goes(&format!("configmap/{name}"));
-        team.goes(&format!("configmap/{name}-child"));
+        team.wait_until_deleted(&format!("configmap/{name}"));
+        team.wait_until_deleted(&format!("configmap/{name}-child"));
     }
 }
 
@@ -127,5 +127,5 @@ fn s49_a_namespace_is_not_forced_away_while_protected_content_is_left() {
     let of = Of { resource: "namespaces", group: "", name: ns, place: "" };
     team.approve(Approver::Carol, of, "Content");
     eventually("a DELETE that passes", SOON, || team.delete(&[&object]).success()).unwrap();
-    team.goes_within(&object, SOON * 2);
+    team.wait_until_deleted_within(&object, SOON * 2);
 }

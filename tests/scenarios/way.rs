@@ -24,8 +24,8 @@ pub fn commands_in(text: &str, verb: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// The refused request again, until it passes: an approval reaches belay by a
-/// watch, moments after it was given.
+/// Repeats the refused request until it passes: belay sees an approval by its watch a
+/// moment later.
 pub fn passes_now(mut request: impl FnMut() -> Output) {
     eventually("the request, after the approval", Duration::from_secs(20), || {
         request().success().map(drop)
@@ -34,6 +34,6 @@ pub fn passes_now(mut request: impl FnMut() -> Output) {
 }
 
 /// Waits until an object is deleted.
-pub fn gone(plane: &ControlPlane, ns: &str, object: &str) {
+pub fn wait_until_deleted(plane: &ControlPlane, ns: &str, object: &str) {
     plane.api().wait_gone((object, ns), Duration::from_secs(60)).unwrap();
 }

@@ -17,7 +17,7 @@ pub fn schemas() -> BTreeMap<String, Value> {
 /// A part of a schema.
 #[derive(Clone, Copy)]
 pub struct Schema<'s> {
-    /// The whole, to which references refer.
+    /// The root document of references.
     pub root: &'s Value,
     /// The part.
     pub of: &'s Value,
@@ -29,7 +29,7 @@ impl<'s> Schema<'s> {
         Self { of, ..self }
     }
 
-    /// The name of the type that it refers to, if to nothing else.
+    /// The name of the referenced type, if the schema only refers to a type.
     pub fn refers(self) -> Option<&'s str> {
         self.of["$ref"].as_str()?.strip_prefix("#/$defs/")
     }
@@ -66,7 +66,7 @@ impl<'s> Schema<'s> {
         words.filter_map(|(word, says)| Some((word.as_str()?.to_owned(), says))).collect()
     }
 
-    /// Its types, but for null.
+    /// Its types, without null.
     pub fn types(self) -> Vec<&'s str> {
         let of = self.resolved().of;
         let one = of["type"].as_str();

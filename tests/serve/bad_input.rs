@@ -117,7 +117,7 @@ fn an_unreadable_object_is_answered_by_the_failure_policy() {
     assert!(message.contains("configmap \"settings\"") && message.contains("line 21"), "{message}");
     assert!(response["warnings"][0].as_str().unwrap().contains("could not read"));
 
-    // A DELETE of nothing is nothing that can be judged.
+    // A DELETE without an object can't be judged.
     let nothing = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"DELETE","resource":{"resource":"pods"},"name":"a"}}"#;
     let answer = client().post("/validate", nothing).json();
     assert_eq!(answer["response"]["status"]["reason"], "Unknown", "{answer}");
@@ -157,13 +157,13 @@ fn h33_a_body_over_the_limit_is_413_and_one_of_unknown_size_411() {
     assert_eq!(answer.code, 413);
     assert!(answer.body.contains("41943040 bytes"), "{}", answer.body);
 
-    // A body of which the size is not known is not read.
+    // A body of unknown size is not read.
     let chunked = format!("{request}Transfer-Encoding: chunked\r\n\r\n100000\r\n{{");
     let answer = client().raw(chunked.as_bytes()).unwrap();
     assert_eq!(answer.code, 411);
     assert!(answer.body.contains("Content-Length"), "{}", answer.body);
 
-    // The largest that is allowed is read: blanks are JSON's own padding.
+    // The largest allowed body is read: JSON may contain spaces.
     let mut largest = sample("delete-denied.json").into_bytes();
     largest.resize(40 << 20, b' ');
     assert_eq!(client().post("/validate", largest).code, 200);
@@ -177,7 +177,7 @@ fn h94_a_connection_that_has_sent_nothing_is_sent_nothing() {
     slow.write_all(b"POST").unwrap();
     slow.flush().unwrap();
     let mut rest = Vec::new();
-    // It ends when its time is over.
+    // It ends after the timeout.
     let _ = slow.read_to_end(&mut rest);
     let review = sample("delete-denied.json");
     client::send(&mut silent, "/validate", "application/json", review.as_bytes()).unwrap();
@@ -204,7 +204,7 @@ fn slow_senders_get_an_answer_or_a_closed_connection_within_the_deadline() {
                 connection.write_all(head.as_bytes()).unwrap();
                 connection.flush().unwrap();
                 let mut rest = Vec::new();
-                // An end without a TLS goodbye is an end too.
+                // A close without a TLS close_notify is an end too.
                 let _ = connection.read_to_end(&mut rest);
                 let took = start.elapsed();
                 assert!(took < Duration::from_secs(15), "{took:?} for {head:?}");
@@ -212,7 +212,7 @@ fn slow_senders_get_an_answer_or_a_closed_connection_within_the_deadline() {
                 assert!(text.is_empty() || text.contains(" 408 "), "{text}");
             });
         }
-        // A second head on a connection that was fine so far.
+        // A second request head on a valid connection.
         scope.spawn(move || {
             let mut connection = client().connect().unwrap();
             let review = sample("delete-denied.json");

@@ -1,4 +1,4 @@
-//! Certificates: served, replaced while running, and asked of clients.
+//! Certificates: served, replaced while running, and required of clients.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! SIGTERM: nothing that was asked is lost, and the end does not take long.
+//! SIGTERM: every request gets an answer, and belay exits soon.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn a_request_under_way_is_answered_and_idle_connections_do_not_delay_the_end() {
     send(&mut idle, "/validate", "application/json", review.as_bytes()).unwrap();
     assert_eq!(receive(&mut idle).unwrap().code, 200);
 
-    // A request of which half has been sent.
+    // A request that is half sent.
     let mut half = client.connect().unwrap();
     let (first, second) = review.split_at(400);
     write!(half, "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{first}", review.len()).unwrap();
@@ -52,7 +52,7 @@ fn a_request_under_way_is_answered_and_idle_connections_do_not_delay_the_end() {
     half.flush().unwrap();
     assert_eq!(receive(&mut half).unwrap().code, 200, "the request under way was lost");
 
-    // The idle connection would be kept for two minutes.
+    // Without SIGTERM the idle connection would be kept for two minutes.
     assert_eq!(belay.process.wait_for_exit(Duration::from_secs(20)).unwrap(), 0);
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
 }

@@ -57,7 +57,7 @@ impl Flood {
 
 fn answered(client: &Client) -> Result<Duration, Box<dyn std::error::Error + Send + Sync>> {
     let begun = Instant::now();
-    // As the API server asks: a later answer is another one.
+    // As the API server asks: a later answer is too late.
     let answer = client.try_post("/validate?timeout=5s", sample("delete-denied.json"))?;
     assert_eq!(answer.code, 200, "{answer:?}");
     Ok(begun.elapsed())
@@ -136,8 +136,8 @@ fn wait_for_end(connection: &mut impl Read) -> std::io::Result<()> {
     }
 }
 
-/// Heads that stall on the probes' port: the first one, or one behind an answer.
-/// Returns how long the probe and a review took meanwhile.
+/// Heads that stall on the probes' port: the first one, or one behind an answer. Returns
+/// how long the probe and a review took meanwhile.
 fn stall_probes(belay: &Belay) -> Duration {
     let client = crate::client(belay);
     answered(&client).unwrap();
@@ -203,7 +203,7 @@ fn h78_requests_that_are_sent_together_are_not_all_answered() {
     }
 }
 
-/// The answer to a review, of which so many bytes come with 20 changes of the TLS keys
+/// The answer to a review that sends this many bytes between 20 changes of the TLS keys
 /// each.
 fn answer_between_keys(belay: &Belay, bytes: usize) -> std::io::Result<Answer> {
     let mut connection = crate::client(belay).connect()?;
@@ -239,7 +239,7 @@ fn h99_answers_of_the_probes_that_are_not_read_are_kept_for_few() {
         let _ = client.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     }
     for client in &mut clients {
-        // It was answered, or ended for a newer one.
+        // It was answered, or closed in favour of a newer one.
         let _ = client.read(&mut [0]);
     }
     let port = format!(":{:04X}", belay.probes.port());
@@ -317,7 +317,7 @@ fn h32_connections_of_strangers_end_for_newer_ones() {
     wait_for_end(&mut first).unwrap();
     eprintln!("h32: ended after {:?}", begun.elapsed());
     answered(&client).unwrap();
-    // The one whose caller knows the path is none of them.
+    // The connection of the caller who knows the path is not closed.
     assert_eq!(ask().unwrap().code, 200);
     drop(newer);
 }
@@ -351,7 +351,7 @@ fn h33_small_bodies_that_stall_leave_memory_for_reviews() {
     assert_eq!(answer.code, 200, "{answer:?}");
     let grown = belay.process.resident().unwrap().saturating_sub(before);
     eprintln!("h33: {grown} KiB");
-    // Without a bound they keep 400 MB.
+    // Without a limit they keep 400 MB.
     assert!(grown < 280_000, "{grown} KiB with {} stalled senders", stalled.len());
 }
 
@@ -363,7 +363,7 @@ fn head(length: usize) -> String {
     )
 }
 
-/// So many connections that announce so much, send a part, and stall.
+/// Opens connections that announce this length, send a part, and stall.
 fn stall(client: &Client, count: usize, announced: usize, sent: usize) -> Vec<Connection> {
     let part = vec![b' '; sent];
     (0..count)
@@ -380,7 +380,7 @@ fn stall(client: &Client, count: usize, announced: usize, sent: usize) -> Vec<Co
         .collect()
 }
 
-/// Whether nothing has arrived on a connection, not even its end.
+/// Whether nothing has arrived on a connection, not even its close.
 fn is_silent(connection: &mut Connection) -> bool {
     connection.sock.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let read = connection.read(&mut [0]);
@@ -435,7 +435,7 @@ fn h52_connections_of_known_callers_end_for_newer_ones() {
     let mut newer = Vec::new();
     for number in 0..1_600 {
         newer.push(open());
-        // As the API server renews its own by use.
+        // The API server keeps its own connections recent by use.
         if number % 200 == 0 {
             assert_eq!(ask(&mut used).unwrap().code, 200);
         }
@@ -455,7 +455,7 @@ fn h55_a_large_body_takes_only_the_memory_of_its_received_bytes() {
     review.resize(300 << 10, b' ');
     let answer = client.try_post("/validate", &review).unwrap();
     assert_eq!(answer.code, 200, "{answer:?}");
-    // None of them had to end for it.
+    // None of them was closed for it.
     assert!(stalled.iter_mut().all(is_silent));
 }
 

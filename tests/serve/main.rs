@@ -23,7 +23,7 @@ pub fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_belay"))
 }
 
-/// A belay of a test's own, and the folder it logs into.
+/// A belay for one test, and the folder of its log.
 pub fn belay(args: &[&str]) -> (Belay, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let belay = Belay::start("belay", program(), args, folder.path()).unwrap();

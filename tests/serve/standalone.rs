@@ -63,13 +63,13 @@ fn the_printed_lines_work_when_pasted() {
     assert_eq!(mode & 0o777, 0o600, "the key is nobody else's");
 }
 
-/// With the example folders there is a line for each sample, whether the
-/// sample files are there or the reviews are in the lines themselves.
+/// With the example folders there is a line for each sample, whether the sample files exist
+/// or the reviews are in the lines themselves.
 #[test]
 fn the_lines_of_the_example_folders_work_from_any_folder() {
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
     let elsewhere = tempfile::tempdir().unwrap();
-    // Of the same name, and something else.
+    // A file of the same name with other content.
     std::fs::create_dir(elsewhere.path().join("examples")).unwrap();
     std::fs::write(elsewhere.path().join("examples/delete-in-use.json"), "{}").unwrap();
     for folder in [Path::new(env!("CARGO_MANIFEST_DIR")), elsewhere.path()] {
@@ -111,8 +111,8 @@ fn the_lines_of_the_example_folders_work_from_any_folder() {
     }
 }
 
-/// From another folder the sample files are not there, so the reviews are in
-/// the lines themselves.
+/// From another folder the sample files don't exist, so the reviews are in the lines
+/// themselves.
 #[test]
 fn the_lines_work_from_any_folder_and_certificates_are_made_once() {
     let folder = tempfile::tempdir().unwrap();

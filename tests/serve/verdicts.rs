@@ -133,7 +133,7 @@ fn each_question_arrives_and_is_answered() {
     let answer = ask(&belay, "/validate", request);
     assert_eq!(answer["status"]["code"], 429, "{answer}");
 
-    // Finalizing a Namespace that still holds a protected Pod.
+    // Finalizes a Namespace that still holds a protected Pod.
     let namespace = |finalizers: Value| {
         json!({"metadata": {"name": "db", "uid": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"finalizers": finalizers}})

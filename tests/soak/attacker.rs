@@ -30,10 +30,10 @@ enum Attack {
     /// Adds an owner to an object: one that others may have approved, one of another scope,
     /// or one that does not exist.
     AddOwner(Place, Owner),
-    /// Adds an owner of the attacker's own, and then removes all the others.
+    /// Adds the attacker's own owner, and then removes all others.
     ReplaceOwner(Place),
-    /// Attaches an object to one of the attacker's own, and that to one which others
-    /// may have approved, at the same moment; then deletes the object.
+    /// Attaches an object to one of the attacker's, and that to one which others may have
+    /// approved, at the same moment. Then deletes the object.
     AttachAtOnce(Place),
     /// Creates an object with managedFields that are nested deep.
     DeepObject(Place),
@@ -49,7 +49,7 @@ enum Attack {
     SilentConnections,
 }
 
-/// Which owner is added.
+/// The added owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// Another object of the namespace.
@@ -101,8 +101,8 @@ impl Attack {
 /// The attacker, and where belay answers.
 pub struct Attacker {
     pub caller: Caller,
-    /// A reader of the webhook configuration: the attacker is assumed to know
-    /// all of it, the path included.
+    /// A reader of the webhook configuration: the attacker is assumed to know all of it,
+    /// including the path.
     pub admin: Caller,
     pub replicas: Vec<Client>,
 }
@@ -162,7 +162,7 @@ impl Attacker {
                 self.replace(Place { kind: Kind::ConfigMap, ..place }, "large", object).await
             }
             Attack::ManyOwners(place) => {
-                // These uids collide in a hash that is not keyed.
+                // These uids collide in a hash without a key.
                 let owner = |number| {
                     json!({"apiVersion": "example.com/v1", "kind": format!("Kind{number}"),
                     "name": format!("owner-{number}"),

@@ -56,7 +56,7 @@ impl Caller {
         self.send("GET", url, "application/json", None).await
     }
 
-    /// Makes.
+    /// Sends a POST.
     pub async fn post(&self, url: &str, object: Value) -> Answer {
         self.send("POST", url, "application/json", Some(object)).await
     }

@@ -22,7 +22,7 @@ pub fn is_ours(namespace: &str) -> bool {
     ROOMS.contains(&namespace) || namespace.starts_with("visit-")
 }
 
-/// The kinds that the soak makes, as the API server has them.
+/// The kinds of the soak's objects, in the API server.
 pub const COLLECTIONS: [&str; 10] = [
     "/api/v1/configmaps",
     "/api/v1/secrets",
@@ -50,7 +50,7 @@ pub async fn content(caller: &Caller) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// Waits until nothing that is Terminating has changed for so long, or a limit.
+/// Waits until no Terminating object has changed for this time, or for a limit.
 pub async fn quiet(caller: &Caller, still: Duration, limit: Duration) -> Result<()> {
     let begin = Instant::now();
     let (mut since, mut last) = (begin, None);
@@ -123,7 +123,7 @@ async fn compare(caller: &Caller, probes: SocketAddr) -> Result<(Vec<String>, us
                 differences.push(format!("graph: {text}; API server: {:?}", there.get(uid)));
             }
         }
-        // Of a kind that is not complete the graph has a part.
+        // For a kind that is not complete, the graph has a part of the objects.
         for (uid, text) in there.iter().filter(|(uid, _)| complete && !known.contains_key(*uid)) {
             differences.push(format!("the graph lacks {text} ({uid})"));
         }
@@ -184,7 +184,7 @@ async fn served(caller: &Caller) -> Result<BTreeMap<String, String>> {
     Ok(served)
 }
 
-/// The value of a metric that begins so.
+/// The value of a metric whose line has this beginning.
 pub fn metric(probes: SocketAddr, begins: &str) -> Result<f64> {
     let (_, text) = http_get(probes, "/metrics")?;
     let line = text.lines().find_map(|line| line.strip_prefix(begins));
@@ -193,7 +193,7 @@ pub fn metric(probes: SocketAddr, begins: &str) -> Result<f64> {
 }
 
 /// Waits until no object has the hold. Returns the remaining ones.
-pub async fn empty(caller: &Caller, limit: Duration) -> Result<Vec<String>> {
+pub async fn wait_until_empty(caller: &Caller, limit: Duration) -> Result<Vec<String>> {
     let until = Instant::now() + limit;
     let left = loop {
         let mut left = BTreeSet::new();

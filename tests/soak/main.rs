@@ -100,7 +100,7 @@ async fn soak(arguments: &Arguments) -> harness::Result<bool> {
     Ok(report.is_clean())
 }
 
-/// Has the referee read a log, of whose end there is no API server to ask.
+/// Has the referee read a log for which there is no API server.
 fn judge(log: &Path) -> harness::Result<report::Report> {
     let mut report = report::Report::default();
     let referee = referee::Referee::read(run::reader(log)?)?;

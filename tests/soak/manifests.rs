@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::plan::{Kind, Place, ROOMS};
 
-/// The label that some policies look for.
+/// The label that some policies select by.
 pub const KEEP: &str = "soak.dev/keep";
 
 /// A finalizer that an operator removes.

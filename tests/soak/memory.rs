@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::harness::Installed;
 use crate::harness::lock;
 
-/// One look: seconds since the beginning, KiB of each replica that runs.
+/// One sample: seconds since the start, KiB of each running replica.
 pub type Sample = (u64, Vec<Option<u64>>);
 
 /// Measures every few seconds until it is stopped.

@@ -35,7 +35,7 @@ async fn a_minute_of_everything_at_once_leaves_nothing_wrong() {
     };
     let report = run::run(&settings).await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     assert!(report.is_clean(), "{report}");
-    // A soak in which nothing was protected would find nothing.
+    // A soak without protected objects would find nothing.
     assert!(report.sentence.held > 20 && report.sentence.released > 5, "{report}");
     assert!(report.sentence.looked.judged > 10, "{report}");
     assert!(report.sentence.refused.iter().any(|(why, _)| why.starts_with("403")), "{report}");

@@ -28,7 +28,7 @@ pub fn outcome(done: Result<Answer, tokio::time::error::Elapsed>) -> String {
 
 /// A user.
 pub struct Person {
-    /// As the API server knows it.
+    /// The username.
     pub name: String,
     /// Whose certificate or token it carries.
     pub caller: Caller,
@@ -65,7 +65,7 @@ impl Person {
                 let mut last = Ok(Value::Null);
                 for object in caller.list(&place.collection()).await? {
                     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                    // The control plane puts it back at once.
+                    // The control plane re-creates it at once.
                     if name != "kube-root-ca.crt" {
                         let url = format!("{}/{name}", place.collection());
                         let answer = caller.delete(&url, Some("Background")).await;

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 
-/// The namespaces in which everything happens.
+/// The namespaces of the soak.
 pub const ROOMS: [&str; 3] = ["room-0", "room-1", "room-2"];
 
 /// The kinds of objects that users create, use and delete.
@@ -22,7 +22,7 @@ pub enum Kind {
     Deployment,
     /// A StatefulSet with its own claims.
     StatefulSet,
-    /// A Job that ends.
+    /// A Job that completes.
     Job,
     /// A custom resource that names a ConfigMap.
     Widget,
@@ -33,9 +33,9 @@ pub enum Kind {
 pub struct Place {
     /// The number of the namespace.
     pub room: usize,
-    /// Which kind.
+    /// The kind.
     pub kind: Kind,
-    /// Which of them.
+    /// The number among the objects of the kind.
     pub number: usize,
 }
 
@@ -46,7 +46,7 @@ pub enum Strip {
     Merge,
     /// A JSON patch that removes the first.
     Json,
-    /// A PUT of the object without them.
+    /// A PUT of the object without finalizers.
     Put,
     /// A merge patch of the status.
     Status,
@@ -55,7 +55,7 @@ pub enum Strip {
 /// An action of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Makes it; users use the things of these numbers.
+    /// Creates it; users use the objects with these numbers.
     Create { place: Place, uses: [usize; 3], keep: bool, guarded: bool },
     /// Deletes it, in this way if one is named.
     Delete { place: Place, propagation: Option<&'static str> },
@@ -67,11 +67,11 @@ pub enum Action {
     Strip { place: Place, how: Strip },
     /// Removes its owner references.
     Disown { place: Place },
-    /// Approves of its end.
+    /// Approves its deletion.
     Approve { place: Place, content: bool },
-    /// Deletes it and makes it again at once.
+    /// Deletes it and re-creates it at once.
     Recreate { place: Place, uses: [usize; 3], keep: bool },
-    /// So many replicas.
+    /// Scales it.
     Scale { place: Place, replicas: usize },
 }
 

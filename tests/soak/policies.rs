@@ -1,4 +1,4 @@
-//! The policies of a soak, and those that come and go.
+//! The policies of a soak: permanent and temporary ones.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::manifests::KEEP;
 use crate::plan::ROOMS;
 use crate::random::Random;
 
-/// Where policies are.
+/// The URL of policies.
 pub const URL: &str = "/apis/belay.dev/v1alpha1/deletionpolicies";
 const RELATIONS: &str = "/apis/belay.dev/v1alpha1/relations";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -21,7 +21,7 @@ fn policy(name: &str, targets: Value, protect: Value) -> Value {
         "metadata": {"name": name}, "spec": {"targets": [targets], "protect": protect}})
 }
 
-fn in_room(room: &str, groups: &[&str], resources: &[&str]) -> Value {
+fn in_namespace(room: &str, groups: &[&str], resources: &[&str]) -> Value {
     json!({"apiGroups": groups, "resources": resources,
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": room}}})
 }
@@ -31,22 +31,22 @@ fn kept(mut target: Value) -> Value {
     target
 }
 
-/// Those that stay from the beginning to the end.
+/// The permanent policies.
 pub fn lasting() -> Vec<Value> {
     let data = ["configmaps", "secrets", "persistentvolumeclaims"];
     let used = |way: &str| json!({"whileUsed": {"onDelete": way}});
-    // The attacker forges reviews of such a subject.
-    let keep_1 = kept(in_room(ROOMS[1], &[""], &["configmaps"]));
+    // The attacker forges reviews of this subject.
+    let keep_1 = kept(in_namespace(ROOMS[1], &[""], &["configmaps"]));
     let mut exempt = policy("exempt-1", keep_1, json!({"always": {}}));
     exempt["spec"]["exemptSubjects"] = json!([{"kind": "Group", "name": "system:masters"}]);
     vec![
         exempt,
-        policy("keep-0", kept(in_room(ROOMS[0], &[""], &data)), json!({"always": {}})),
-        policy("used-0", in_room(ROOMS[0], &[""], &data), used("Deny")),
-        policy("hold-1", in_room(ROOMS[1], &[""], &data), used("Hold")),
+        policy("keep-0", kept(in_namespace(ROOMS[0], &[""], &data)), json!({"always": {}})),
+        policy("used-0", in_namespace(ROOMS[0], &[""], &data), used("Deny")),
+        policy("hold-1", in_namespace(ROOMS[1], &[""], &data), used("Hold")),
         policy(
             "family-2",
-            in_room(ROOMS[2], &[""], &["configmaps"]),
+            in_namespace(ROOMS[2], &[""], &["configmaps"]),
             json!({"fromOrphaning": {}, "fromStripping": {"finalizers": ["soak.dev/*"]}}),
         ),
         policy(
@@ -68,21 +68,21 @@ fn guest(random: &mut Random, number: usize) -> Value {
     let name = format!("guest-{number}");
     let room = random.pick(&ROOMS);
     let mut policy = match random.below(5) {
-        0 => policy(&name, kept(in_room(room, &[""], &["configmaps"])), json!({"always": {}})),
-        1 => policy(&name, in_room(room, &[""], &["secrets"]), json!({"whileUsed": {}})),
+        0 => policy(&name, kept(in_namespace(room, &[""], &["configmaps"])), json!({"always": {}})),
+        1 => policy(&name, in_namespace(room, &[""], &["secrets"]), json!({"whileUsed": {}})),
         2 => policy(
             &name,
-            in_room(room, &[""], &["configmaps", "persistentvolumeclaims"]),
+            in_namespace(room, &[""], &["configmaps", "persistentvolumeclaims"]),
             json!({"whileUsed": {"onDelete": "Hold"}}),
         ),
         3 => policy(
             &name,
-            in_room(room, &["apps", "batch"], &["deployments", "statefulsets", "jobs"]),
+            in_namespace(room, &["apps", "batch"], &["deployments", "statefulsets", "jobs"]),
             json!({"fromOrphaning": {}, "always": {}}),
         ),
         _ => policy(
             &name,
-            in_room(room, &["*"], &["pods", "services", "widgets"]),
+            in_namespace(room, &["*"], &["pods", "services", "widgets"]),
             json!({"fromStripping": {}}),
         ),
     };
@@ -95,8 +95,8 @@ fn guest(random: &mut Random, number: usize) -> Value {
     policy
 }
 
-/// A kind of the soak's own.
-pub fn definition(plural: &str, kind: &str) -> Value {
+/// A CRD of the soak.
+pub fn crd(plural: &str, kind: &str) -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
     "metadata": {"name": format!("{plural}.soak.dev")},
     "spec": {"group": "soak.dev", "scope": "Namespaced",
@@ -109,7 +109,7 @@ pub fn definition(plural: &str, kind: &str) -> Value {
             }}}}]}})
 }
 
-/// That a widget needs its settings.
+/// A Relation from a widget to its settings.
 fn relation(plural: &str) -> Value {
     json!({"apiVersion": "belay.dev/v1alpha1", "kind": "Relation",
         "metadata": {"name": format!("{plural}-settings")},
@@ -176,7 +176,7 @@ async fn gadgets(caller: &Caller, random: &mut Random) -> bool {
     if random.chance(40) {
         return caller.delete(&format!("{DEFINITIONS}/gadgets.soak.dev"), None).await.is_ok();
     }
-    let made = caller.post(DEFINITIONS, definition("gadgets", "Gadget")).await.is_ok();
+    let made = caller.post(DEFINITIONS, crd("gadgets", "Gadget")).await.is_ok();
     for number in 0..3 {
         let object = json!({"apiVersion": "soak.dev/v1", "kind": "Gadget",
             "metadata": {"name": format!("gadget-{number}")},
@@ -187,7 +187,7 @@ async fn gadgets(caller: &Caller, random: &mut Random) -> bool {
     made
 }
 
-/// A namespace that comes with something in it, and is deleted as a whole.
+/// A namespace that is created with objects, and deleted as a whole.
 async fn visit(caller: &Caller, random: &mut Random) -> bool {
     let name = format!("visit-{}", random.below(3));
     let url = format!("/api/v1/namespaces/{name}");

@@ -1,4 +1,4 @@
-//! Numbers that follow from a seed and from nothing else.
+//! Random numbers that depend only on a seed.
 
 /// A generator (splitmix64): small, and good enough to choose actions by.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ impl Random {
         self.below(100) < percent
     }
 
-    /// One of these.
+    /// A random element.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }

@@ -6,7 +6,7 @@ use crate::memory::{Sample, grows, quarters};
 use crate::people::Tally;
 use crate::referee::{Referee, Sentence};
 
-/// So many findings of a sort are printed.
+/// The number of printed findings of a kind.
 const PRINTED: usize = 20;
 
 /// Everything that was found.
@@ -16,7 +16,7 @@ pub struct Report {
     pub seed: u64,
     /// The actions.
     pub tally: Tally,
-    /// Policies, Relations, kinds and namespaces that came or went.
+    /// Policies, Relations, kinds and namespaces that were created or deleted.
     pub changes: usize,
     /// Leaders killed.
     pub killed: usize,
@@ -49,7 +49,7 @@ impl Report {
         self.differences.extend(named);
     }
 
-    /// A replica has a watch once, or not at all.
+    /// Checks that a replica watches each kind at most once.
     pub fn open_watches(&mut self, referee: &Referee, replicas: usize) {
         for (path, count) in referee.watches.open() {
             // One Secret has the certificate, and one the path of the webhook.
@@ -65,7 +65,7 @@ impl Report {
         self.tally.iter().filter(|((name, _), _)| name.starts_with("attack")).map(|(_, n)| n).sum()
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there is no error.
     pub fn is_clean(&self) -> bool {
         self.sentence.findings.is_empty()
             && self.differences.is_empty()

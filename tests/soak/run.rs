@@ -1,4 +1,4 @@
-//! A soak from its beginning to its end.
+//! Runs a soak from start to end.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -66,7 +66,7 @@ pub async fn run(settings: &Settings) -> Result<Report> {
     }
 
     policies::withdraw(&stage.admin).await;
-    report.left = checks::empty(&stage.admin, Duration::from_secs(90)).await?;
+    report.left = checks::wait_until_empty(&stage.admin, Duration::from_secs(90)).await?;
     // The operator continues while objects may wait for it.
     end.send_replace(true);
     operating.await?;
@@ -101,7 +101,7 @@ async fn watches_left(
     }
 }
 
-/// People act, policies come and go, leaders fall; then all stop.
+/// Users act, policies change, leaders are killed; then all of them stop.
 async fn act(stage: &Stage, settings: &Settings) -> Result<Report> {
     let until = Instant::now() + settings.length;
     let stop = Arc::new(AtomicBool::new(false));

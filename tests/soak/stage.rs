@@ -109,7 +109,7 @@ impl Stage {
         let (plane, belay) = tokio::task::spawn_blocking(start).await??;
         let admin = Caller::of(plane.kubeconfig()).await?;
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        admin.post(definitions, policies::definition("widgets", "Widget")).await.map_err(said)?;
+        admin.post(definitions, policies::crd("widgets", "Widget")).await.map_err(said)?;
 
         let mut people = Vec::new();
         for name in ["alice", "bob", "carol", "dave"] {

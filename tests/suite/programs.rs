@@ -10,14 +10,14 @@ use super::{Result, Selection};
 /// Programs that need a control plane, the longest first.
 const LIVE: [&str; 6] = ["scenarios", "install", "cli", "e2e", "soak", "image"];
 
-/// Tests in modules of this name give the machine much work, and would delay others.
+/// Tests in modules of this name load the machine, and would delay others.
 const LOAD: &str = "load::";
 
 /// A program with tests.
 pub struct Program {
     pub name: String,
     pub path: PathBuf,
-    /// Whether nothing else may run meanwhile, and its tests run one after the other.
+    /// Whether no other program may run meanwhile, and its tests run one after the other.
     pub alone: bool,
     /// Whether its tests need a control plane: they wait more than they compute.
     pub live: bool,
@@ -25,8 +25,8 @@ pub struct Program {
     pub tests: Vec<String>,
 }
 
-/// Builds the test programs, and lists those that have tests to run, in the order
-/// in which they are to start.
+/// Builds the test programs, and lists those with tests to run, in the order of their
+/// start.
 pub fn build(selection: &Selection) -> Result<Vec<Program>> {
     let mut built = Vec::new();
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 /// How often the line of progress is printed where standard output is no terminal.
 const EVERY: Duration = Duration::from_secs(15);
 
-/// So many running tests are named, and so many slow ones.
+/// The number of running tests that are named, and of slow ones.
 const NAMED: usize = 3;
 const SLOWEST: usize = 10;
 
-/// So many lines of a failure are printed again at the end.
+/// The number of lines of a failure that are printed again at the end.
 const CAUSE: usize = 6;
 
 /// The state of all tests.
@@ -118,7 +118,7 @@ impl Progress {
     }
 }
 
-/// Where a test panicked first, and why.
+/// The place and message of the first panic of a test.
 fn cause(output: &str) -> String {
     let panic = output.lines().skip_while(|line| !line.contains("panicked at"));
     let message = panic.take_while(|line| !line.starts_with("stack backtrace"));

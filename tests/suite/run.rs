@@ -13,7 +13,7 @@ use super::programs::{Program, build};
 use super::progress::Progress;
 use super::{Result, Selection, cpu};
 
-/// So many programs run at the same time.
+/// The number of programs that run at the same time.
 const PROGRAMS: usize = 2;
 
 /// A report of a program: a line of libtest's JSON, or its end.
@@ -84,7 +84,7 @@ fn start(program: Program, usage: &cpu::Usage, reports: Sender<(String, Report)>
         for line in BufReader::new(output).lines().map_while(std::io::Result::ok) {
             let _ = reports.send((program.name.clone(), Report::Line(line)));
         }
-        // Its own times are there until it is waited for.
+        // The times of the process can be read until it is waited for.
         let pid = Pid::from_child(&child);
         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
         let cpu = cpu::seconds(child.id()).unwrap_or(0.0);

@@ -124,9 +124,9 @@ impl Rights {
             // belay's own objects and their status.
             rule(&[GROUP], &["*"], READ),
             rule(&[GROUP], &["deletionpolicies/status"], &["patch"]),
-            // An exemption is recorded as an approval of belay's own, and the
-            // check of approvals asks whether the approver may approve; this
-            // verb opens nothing else. Expired ones are swept away.
+            // An exemption is recorded as an approval of belay's own, and the check of
+            // approvals asks whether the approver may approve; this verb allows nothing
+            // else. belay deletes expired approvals.
             rule(&[GROUP], &["deletionapprovals"], &["create", "delete"]),
             rule(&["*"], &["*"], &["approve-deletion"]),
             // An Event is in the namespace of its object.
@@ -205,7 +205,7 @@ fn grouped(kinds: &BTreeSet<(&str, &str)>, verbs: &[&str]) -> Vec<PolicyRule> {
 mod tests {
     use super::*;
 
-    /// Whether a rule that names no objects gives a right.
+    /// Whether a rule without object names grants a right.
     fn may(rights: &Rights, verb: &str, group: &str, resource: &str) -> bool {
         let has = |list: &[String], text: &str| list.iter().any(|t| t == text || t == "*");
         rights.cluster("belay").iter().any(|rule| {

@@ -91,7 +91,7 @@ impl Report for Tested {
     const KIND: &'static str = "Selftest";
 
     fn text(&self, _: View) -> String {
-        // A person reads each stage as soon as it has ended.
+        // The table prints each stage as soon as it has ended.
         String::new()
     }
 
@@ -122,7 +122,7 @@ async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
         stages: RefCell::default(),
     };
     tokio::select! {
-        result = test.stages() => test.told(result),
+        result = test.stages() => test.finish(result),
         signal = interrupted() => {
             let left = if test.probe.take_away().await { "no objects remain" } else {
                 "its Event may remain and expires automatically"
@@ -202,7 +202,7 @@ impl Test {
     }
 
     /// The whole of it. For programs a no is an answer.
-    fn told(&self, result: Result<(), CommandError>) -> Result<ExitCode, CommandError> {
+    fn finish(&self, result: Result<(), CommandError>) -> Result<ExitCode, CommandError> {
         let (exit_code, says) = match &result {
             Ok(()) => (0, None),
             Err(error) => (error.exit_code(), Some(error.to_string())),
@@ -230,7 +230,7 @@ impl Test {
     ) -> Result<(), CommandError> {
         let began = Instant::now();
         let waited = self.limit.as_secs();
-        // Why not, and whether that is known or could not be tried.
+        // Why not, and whether that is certain or could not be tested.
         let (why, known) = loop {
             let why = match look().await {
                 Answer::Right(said) => {

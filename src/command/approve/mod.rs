@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use self::outcome::Outcome;
 use super::diagnosis::{
-    denies, holding_policies, right_to_approve, said_by_policy, verdict_on_delete,
+    denies, holding_policies, policy_message, right_to_approve, verdict_on_delete,
 };
 use super::document::Object;
 use super::duration::{format_duration, parse_duration};
@@ -257,7 +257,7 @@ fn refused(target: &TargetObject, content: bool, error: kube::Error) -> CommandE
 fn refusal_of(code: u16, message: &str, me: &str, right: &str) -> Option<String> {
     // The API server puts words before the message of a ValidatingAdmissionPolicy. The
     // messages of other policies name the policy.
-    let said = said_by_policy(message);
+    let said = policy_message(message);
     let said = said.filter(|_| message.contains("'approvals.belay.dev'"));
     match (code, said) {
         (403, Some(said)) if said.contains("approve-deletion") => Some(format!(

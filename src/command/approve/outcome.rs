@@ -20,7 +20,7 @@ pub struct Outcome {
 }
 
 impl Default for Outcome {
-    /// Where no policies can be read.
+    /// For policies that can't be read.
     fn default() -> Self {
         Self { counts: true, passes: false, says: Vec::new() }
     }
@@ -36,7 +36,7 @@ impl Outcome {
         let typed = target.object_ref.arguments();
         let me = &target.session.me.name;
         let verdict = verdict(target, snapshot).await;
-        let along = verdict.as_ref().filter(|_| !content).and_then(along);
+        let along = verdict.as_ref().filter(|_| !content).and_then(cascade_note);
         let others = unread_approvals(snapshot);
         let (mut counts, mut enough, mut says) = (true, true, Vec::new());
         match consented(target, snapshot, policies) {
@@ -72,8 +72,8 @@ impl Outcome {
     }
 }
 
-/// The verdict on a DELETE, now that it is approved; none: it was sent already,
-/// or that cannot be found out.
+/// The verdict on a DELETE after the approval. `None`: the DELETE was sent already, or the
+/// verdict is unknown.
 async fn verdict(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> {
     if target.terminating_since().is_some() {
         return None;
@@ -83,7 +83,7 @@ async fn verdict(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> 
 
 /// The objects that a DELETE cascades to and that an approval of the object alone does not
 /// cover. The user reads this before the next DELETE is refused.
-fn along(verdict: &Verdict) -> Option<String> {
+fn cascade_note(verdict: &Verdict) -> Option<String> {
     refusing_of(verdict, |blocker| blocker.is_content)
 }
 
@@ -211,7 +211,7 @@ mod tests {
         };
         let said = says(ci, &consented(1, &[], &[]), true);
         assert!(said.contains("ops:ci is a service account, and "), "{said}");
-        // Neither is one.
+        // Neither user is an approver.
         for (me, accounts) in [("alice", &[][..]), (ci, &["ops/ci"][..])] {
             let said = says(me, &consented(1, accounts, &[]), true);
             assert!(!said.contains("is a service account"), "{said}");

@@ -13,7 +13,7 @@ pub trait ClusterNames {
 
 /// The completions of the last word.
 pub fn candidates(mut program: Command, typed: &[String], known: &dyn ClusterNames) -> Vec<String> {
-    // Only then every command knows the options that are for all.
+    // Global options are added to every command only by the build.
     program.build();
     let (current, before) = match typed.split_last() {
         Some((current, before)) => (current.as_str(), before),

@@ -61,7 +61,7 @@ impl Cluster {
 }
 
 impl ClusterNames for Cluster {
-    /// Those that it serves, or those that every cluster does.
+    /// The kinds of the cluster, or those of every cluster.
     fn kinds(&self) -> Vec<String> {
         let served = self.ask(async |caller| read_names(&caller.client).await.ok());
         served.unwrap_or_else(|| KindNames::of_kinds(&Kinds::default(), &[])).unambiguous_names()

@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Whether a shell understands its script; `None` where it is not there.
+    /// Whether a shell accepts its script; `None` if the shell is not installed.
     fn reads(shell: &str, script: &str) -> Option<bool> {
         use std::io::Write as _;
         use std::process::{Command, Stdio};

@@ -28,7 +28,7 @@ use crate::policy::api::DeletionPolicy;
 /// The number of rows without --all.
 const SHOWN: usize = 30;
 
-/// How far back a policy remembers.
+/// How long a policy keeps its recent denials.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// An Event and a status entry about the same denial differ by less than this.
@@ -97,7 +97,7 @@ async fn all_events(client: &kube::Client) -> Result<Vec<Event>, ApiError> {
     Ok(list_all(api, ListParams::default().fields(OURS)).await?.objects)
 }
 
-/// Those of one object, which are in its namespace.
+/// The Events of one object, which are in its namespace.
 async fn events(
     client: &kube::Client,
     target: &ObjectRef,
@@ -129,7 +129,7 @@ pub async fn recent_denials(
     (items(&policies, &events, DenialFilter::new(false, now, DAY)), unread)
 }
 
-/// Which are asked for.
+/// The selected denials.
 #[derive(Debug, Clone, Copy)]
 struct DenialFilter {
     would: bool,
@@ -339,7 +339,7 @@ fn policy_counts(policies: &[DeletionPolicy]) -> Vec<PolicyCounts> {
 impl Report for Denials {
     const KIND: &'static str = "DenialList";
 
-    /// 1 if something was refused, 3 if that is not known, 0 if nothing was.
+    /// 1 if a request was refused, 3 if that is unknown, 0 if none was.
     fn exit_code(&self) -> u8 {
         match (self.items.is_empty(), self.is_certain()) {
             (false, _) => 1,

@@ -41,7 +41,7 @@ fn asked(would: bool, since: i64) -> DenialFilter {
     DenialFilter { would, since: time(since), now: time(5120) }
 }
 
-fn told(items: &[Denial]) -> Vec<(i64, &str, String)> {
+fn summaries(items: &[Denial]) -> Vec<(i64, &str, String)> {
     items
         .iter()
         .map(|item| (item.time.as_second(), item.target.as_str(), item.policies.join("+")))
@@ -57,7 +57,7 @@ fn one_request_in_several_policies_and_events_is_listed_once() {
     let events = [event(5300, "a", "Warning", 7), event(4500, "d", "Warning", 1)];
     let items_ = items(&policies, &events, asked(false, 1000));
     assert_eq!(
-        told(&items_),
+        summaries(&items_),
         [
             (5000, "configmaps shop/a", "one+two".to_owned()),
             (4500, "configmaps shop/d", String::new()),
@@ -67,7 +67,7 @@ fn one_request_in_several_policies_and_events_is_listed_once() {
     // An Event of much later is of another request.
     let later = [event(9000, "a", "Warning", 1)];
     assert_eq!(items(&policies, &later, asked(false, 1000)).len(), 2);
-    // Nor is one of another object that has the same name.
+    // The same applies to an object of another kind with the same name.
     let mut secret = event(5100, "a", "Warning", 1);
     secret.involved_object.kind = Some("Secret".to_owned());
     assert_eq!(items(&policies, &[secret], asked(false, 1000)).len(), 2);

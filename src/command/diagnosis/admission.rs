@@ -6,7 +6,7 @@ use super::refusal::is_refusal;
 use crate::cluster::terminating::{At, Evidence, ObjectEvent, Survey, TerminatingObject, Webhook};
 use crate::objects::{FOREGROUND, ObjectRef};
 
-/// So many webhooks are named that may refuse something.
+/// The number of named webhooks that may refuse.
 const NAMED: usize = 5;
 
 /// What to do about the webhook that a refusal names. `None`: the refusal names no existing
@@ -41,7 +41,7 @@ pub fn refusals(
     if !own.is_empty() {
         let says = "whoever works on its end was refused";
         let finding = Finding::new(Cause::Refused, says, next(&own, &found.object_ref));
-        findings.push(finding.with(own.into_iter().map(told)));
+        findings.push(finding.with(own.into_iter().map(event_text)));
     }
     let waits = finalizers.contains(&FOREGROUND);
     for dependent in survey.dependents.get(&found.uid).into_iter().flatten().filter(|_| waits) {
@@ -54,7 +54,7 @@ pub fn refusals(
         if !said.is_empty() {
             let says = format!("the deletion of {} was refused", dependent.object_ref.short());
             let finding = Finding::new(Cause::Refused, says, next(&said, &dependent.object_ref));
-            findings.push(finding.with(said.into_iter().map(told)));
+            findings.push(finding.with(said.into_iter().map(event_text)));
         }
     }
     for webhook in evidence.webhooks.iter().filter(|webhook| webhook.keeps(found, &evidence.places))
@@ -78,13 +78,13 @@ pub fn refusals(
 
 const CONDITIONS: &str = "it is asked where its matchConditions are met";
 
-fn told(said: &ObjectEvent) -> String {
+fn event_text(said: &ObjectEvent) -> String {
     format!("Event {} by {}: {}", said.reason, said.by, said.message)
 }
 
 /// The webhooks that may refuse the removal of a finalizer, for an object without another
 /// explanation and without an Event about a refusal.
-pub fn perhaps(
+pub fn webhooks_that_may_refuse(
     found: &TerminatingObject,
     evidence: &Evidence,
     findings: &[Finding],
@@ -125,13 +125,13 @@ pub fn perhaps(
             format!("kubectl get {configuration} -o yaml")
         }
     };
-    let shown = asked.into_iter().take(NAMED).map(stands);
+    let shown = asked.into_iter().take(NAMED).map(describe_location);
     let more = (more > 0).then(|| format!("and {more} more"));
     Some(Finding::new(Cause::Unknown, says, next).with(shown.chain(more)))
 }
 
 /// Where a webhook runs, and what happens if it does not answer.
-fn stands(webhook: &Webhook) -> String {
+fn describe_location(webhook: &Webhook) -> String {
     let Webhook { configuration, name, at, fails, conditions, .. } = webhook;
     let place = match at {
         At::Service((namespace, name)) => format!("it is behind the Service {namespace}/{name}"),

@@ -24,7 +24,7 @@ pub fn right_to_approve(target: &ObjectRef, content: bool) -> String {
     format!("the RBAC verb approve-deletion on {kind}{place}")
 }
 
-/// Why the approvals could not be read; none: they were.
+/// Why the approvals could not be read; `None`: they were read.
 pub fn unread_approvals(snapshot: &Snapshot) -> Option<ApiError> {
     let approvals = format!("deletionapprovals.{GROUP}");
     let unread = snapshot.unread().into_iter().find(|unread| unread.resource == approvals);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::admission::{perhaps, refusals};
+use super::admission::{refusals, webhooks_that_may_refuse};
 use super::controller::foreign_finalizer;
 use super::finalizers::{finalizers_of, known};
 use super::finding::{Cause, Finding};
@@ -44,7 +44,7 @@ pub fn find_causes(
     if found.object_ref.is_of(("", "pods")) {
         findings.extend(pod(found, evidence, finalizers.is_empty()));
     }
-    findings.extend(perhaps(found, evidence, &findings));
+    findings.extend(webhooks_that_may_refuse(found, evidence, &findings));
     findings.extend(hidden(found));
     if findings.is_empty() {
         let next = format!("kubectl get {} -o yaml", found.object_ref.arguments());

@@ -73,7 +73,7 @@ pub fn foreign_finalizer(
         None if evidence.more_workloads => {
             let says = format!("{name}: whether its owner runs is not known");
             Finding::new(Cause::Unknown, says, gone)
-                .with([unread()].into_iter().chain(manifest()).chain(api.says()))
+                .with([unread()].into_iter().chain(manifest()).chain(api.webhook_notes()))
         }
         None => {
             let none = match owner {
@@ -85,14 +85,14 @@ pub fn foreign_finalizer(
                     format!("no Deployment, StatefulSet or DaemonSet has {word} in its name")
                 }),
             };
-            // Without a name to look for, the kinds that it worked on decide.
+            // Without a name to search for, the CRDs of the domain decide.
             let gone_by = owner.is_some() || api.is_gone() || api.is_abandoned();
             let (cause, seems) = match gone_by {
                 true => (Cause::OwnerGone, "its owner seems to be gone"),
                 false => (Cause::Unknown, "who takes it off is not known"),
             };
             Finding::new(cause, format!("{name}: {seems}"), gone)
-                .with(told.into_iter().chain(none).chain(api.says()))
+                .with(told.into_iter().chain(none).chain(api.webhook_notes()))
         }
     }
 }
@@ -121,8 +121,8 @@ fn mentioning<'w>(workloads: &'w [Workload], word: &str) -> Vec<&'w Workload> {
 
 /// The API groups of a finalizer's domain.
 struct Api<'e> {
-    /// Such as `example.com`; none: the finalizer names no domain, or one of
-    /// Kubernetes' own.
+    /// The domain, such as `example.com`. `None`: the finalizer names no domain, or one of
+    /// Kubernetes.
     base: Option<String>,
     served: Vec<String>,
     stale: bool,
@@ -155,7 +155,7 @@ impl<'e> Api<'e> {
         }
     }
 
-    /// Whether nothing of it is left: neither kinds nor a webhook.
+    /// Whether nothing of it remains: neither CRDs nor a webhook.
     fn is_gone(&self) -> bool {
         let left = self.stale || self.more.0 || self.answers() || !self.served.is_empty();
         self.base.is_some() && !left
@@ -178,7 +178,7 @@ impl<'e> Api<'e> {
         self.base.as_deref()?.split('.').next()
     }
 
-    fn says(&self) -> Vec<String> {
+    fn webhook_notes(&self) -> Vec<String> {
         let Some(base) = &self.base else { return Vec::new() };
         let kinds = match (&self.served[..], self.stale) {
             ([], true) => format!("the API of {base} does not answer"),

@@ -35,7 +35,7 @@ pub fn known(name: &str) -> Option<&'static str> {
     KNOWN.iter().find(|(known, _)| *known == name).map(|(_, who)| *who)
 }
 
-/// The field manager that put a finalizer there.
+/// The field manager that added a finalizer.
 pub fn writer(finalizer: &str, object: &Value) -> Option<String> {
     let managers = object.pointer("/metadata/managedFields")?.as_array()?;
     let key = format!("v:\"{finalizer}\"");

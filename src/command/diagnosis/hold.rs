@@ -36,7 +36,7 @@ impl HoldState {
         Self::new(count, world.policies.releases_any(&info.group, &info.resource))
     }
 
-    /// Of a hold of which it is unknown whether something needs the object.
+    /// The state of a hold for which the users are unknown.
     pub fn unknown(why: &str) -> Self {
         let r#for = vec![why.to_owned()];
         Self { free: false, released_by_belay: true, known: false, r#for }

@@ -1,6 +1,7 @@
-//! The diagnosis of one object: why its deletion is blocked or why it stays Terminating, who ends
-//! that, and what to do next. `why`, `stuck`, `release` and `approve` all describe an object
-//! through this module, so that they say the same about the same state.
+//! The diagnosis of one object: why its deletion is blocked or why it stays Terminating,
+//! who removes the cause, and what to do next. `why`, `stuck`, `release` and `approve` all
+//! describe an object through this module, so that they report the same state in the same
+//! way.
 //!
 //! ```text
 //!  refusal ─┐              ┌► admission ─┐
@@ -27,5 +28,5 @@ pub use self::causes::find_causes;
 pub use self::finalizers::{Keeper, finalizers_of};
 pub use self::finding::{Cause, Finding};
 pub use self::hold::{Hold, HoldState, cause_text};
-pub use self::refusal::{denies, is_unasked, said_by_policy};
+pub use self::refusal::{denies, is_unasked, policy_message};
 pub use self::verdict::verdict_on_delete;

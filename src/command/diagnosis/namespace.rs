@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::admission::ask_who_refuses;
 use super::finalizers::strings_at;
 use super::finding::{Cause, Finding};
-use super::refusal::{is_refusal, said_by_policy};
+use super::refusal::{is_refusal, policy_message};
 use crate::cluster::terminating::{DeadConversion, Evidence, Survey, TerminatingObject};
 
 /// The message of a condition that is True.
@@ -122,7 +122,7 @@ fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
     }
     is_refusal(message).then(|| {
         let says = "the namespace controller is refused the deletion of what is in it";
-        let next = match said_by_policy(message).is_some() {
+        let next = match policy_message(message).is_some() {
             true => {
                 "ask whoever wrote the policy that refuses; what is there: kubectl get \
                  validatingadmissionpolicies,validatingadmissionpolicybindings"

@@ -2,13 +2,13 @@
 
 /// The message of a ValidatingAdmissionPolicy. The text before it differs from that of a
 /// webhook by an article.
-pub fn said_by_policy(message: &str) -> Option<&str> {
+pub fn policy_message(message: &str) -> Option<&str> {
     message.rsplit_once("denied request: ").map(|(_, said)| said)
 }
 
 /// Whether a webhook or a policy refused.
 pub fn denies(message: &str) -> bool {
-    message.contains("denied the request") || said_by_policy(message).is_some()
+    message.contains("denied the request") || policy_message(message).is_some()
 }
 
 /// Whether the API server reports that a webhook did not answer that it has to ask.
@@ -16,7 +16,7 @@ pub fn is_unasked(message: &str) -> bool {
     ["failed calling webhook", "failed to call webhook"].iter().any(|sign| message.contains(sign))
 }
 
-/// Whether a write was refused, by an answer or for want of one.
+/// Whether a write was refused, by an answer or because of a missing answer.
 pub fn is_refusal(message: &str) -> bool {
     denies(message) || is_unasked(message)
 }

@@ -26,7 +26,7 @@ fn found(info: KindInfo, object: Value) -> TerminatingObject {
     }
 }
 
-/// A ConfigMap with one finalizer, put there by this manager.
+/// A ConfigMap with one finalizer of this manager.
 fn settings(finalizer: &str, manager: &str) -> TerminatingObject {
     let object = json!({"metadata": {"name": "settings", "namespace": "shop", "uid": "u-1",
         "finalizers": [finalizer], "managedFields": [{"manager": manager, "fieldsV1":
@@ -49,12 +49,12 @@ fn evidence(workloads: &[Workload]) -> Evidence {
     Evidence { groups: groups.into(), workloads: workloads.to_vec(), ..Evidence::default() }
 }
 
-/// A Service that is not there.
-fn gone(why: &str) -> Silence {
+/// A Service that does not exist.
+fn missing_service(why: &str) -> Silence {
     Silence { gone: true, why: why.to_owned() }
 }
 
-/// A webhook behind a Service, which has to be asked about every ConfigMap.
+/// A webhook behind a Service, which is called for every ConfigMap.
 fn webhook(name: &str) -> Webhook {
     Webhook {
         configuration: "validatingwebhookconfiguration/guard".to_owned(),
@@ -147,21 +147,21 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
     let silent = |silence| Webhook { rules: Vec::new(), silence, ..webhook("v.db.example.com") };
     let with = |webhook: Webhook| Evidence { webhooks: vec![webhook], ..evidence(&[]) };
     // The CRDs remain, and their controller does not.
-    let left = of(&stuck, &with(silent(Some(gone("there is no Service a/b")))));
+    let left = of(&stuck, &with(silent(Some(missing_service("there is no Service a/b")))));
     assert_eq!(left.cause, Cause::OwnerGone);
     let says = "the webhook v.db.example.com (validatingwebhookconfiguration/guard) does not answer: \
                 there is no Service a/b";
     assert!(left.evidence.contains(&says.to_owned()), "{left:?}");
     let conversion = DeadConversion {
         definition: "things.example.com".to_owned(),
-        silence: gone("there is no Service a/c"),
+        silence: missing_service("there is no Service a/c"),
     };
     let conversion = Evidence { conversions: vec![conversion], ..evidence(&[]) };
     assert_eq!(of(&stuck, &conversion).cause, Cause::OwnerGone);
     // An unready webhook becomes ready again. A webhook of another domain is no evidence.
     let late = Silence { gone: false, why: "no Pod behind it is ready".to_owned() };
     assert_eq!(of(&stuck, &with(silent(Some(late)))).cause, Cause::Unknown);
-    let other = Webhook { name: "v.example.org".to_owned(), ..silent(Some(gone("x"))) };
+    let other = Webhook { name: "v.example.org".to_owned(), ..silent(Some(missing_service("x"))) };
     assert_eq!(of(&stuck, &with(other)).cause, Cause::Unknown);
     // A webhook that answers shows that the controller runs.
     let bare = settings("gone.example.test/drop", "kubectl-create");
@@ -192,7 +192,7 @@ fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
     assert_eq!(causes, [Cause::Owner, Cause::Unknown]);
     let perhaps = &found[1];
     assert!(perhaps.says.contains("asks 2 webhooks; whether that is refused"), "{perhaps:?}");
-    // The one of which nothing is known comes first.
+    // The finalizer without any known facts comes first.
     assert_eq!(
         perhaps.evidence,
         [
@@ -213,7 +213,7 @@ fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
     let own = Webhook { name: "update.belay.dev".to_owned(), ..near.clone() };
     assert_eq!(all(&with(&[&own], &runs)).len(), 1);
     // A webhook with failurePolicy Ignore that is not running refuses nothing.
-    let skipped = Webhook { fails: false, silence: Some(gone("x")), ..near };
+    let skipped = Webhook { fails: false, silence: Some(missing_service("x")), ..near };
     assert_eq!(all(&with(&[&skipped], &runs)).len(), 1);
 }
 
@@ -336,7 +336,7 @@ fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
     let mut evidence = evidence(&[]);
     evidence.conversions.push(DeadConversion {
         definition: "things.things.test".to_owned(),
-        silence: gone("there is no Service default/nobody"),
+        silence: missing_service("there is no Service default/nobody"),
     });
     let dead = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &evidence);
     assert_eq!(dead.cause, Cause::ConversionWebhook);
@@ -458,7 +458,7 @@ fn a_refusal_is_reported_before_its_consequences() {
     };
     for (operation, refuses) in [("UPDATE", true), ("CREATE", false)] {
         evidence.webhooks = vec![Webhook {
-            silence: Some(gone("there is no Service a/b")),
+            silence: Some(missing_service("there is no Service a/b")),
             rules: vec![rule(operation)],
             conditions: true,
             ..webhook("guard.test")

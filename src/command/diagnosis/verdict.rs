@@ -13,7 +13,7 @@ use crate::objects::Object;
 /// How long the live reads of a verdict may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Decides as the API server would ask, as a dry run. Nothing is sent.
+/// Decides as for a dry run. Sends nothing to the API server.
 pub async fn verdict_on_delete(
     target: &TargetObject,
     snapshot: &Snapshot,

@@ -33,7 +33,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// The one at these coordinates of a graph, whether it exists or not.
+    /// The report of a node of the graph, whether the object exists or not.
     pub fn at(graph: &Graph, id: NodeId) -> Self {
         let (kind, namespace, name) = graph.coordinates(id);
         Self::of_kind(graph.kinds.info(kind), namespace, name)

@@ -37,7 +37,7 @@ impl From<Decision> for ReportedVerdict {
 }
 
 impl ReportedVerdict {
-    /// As people read it.
+    /// The text for users.
     pub fn shown(self) -> &'static str {
         match self {
             Self::Allow | Self::NoPolicies => "ALLOWED",

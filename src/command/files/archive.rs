@@ -51,7 +51,7 @@ impl Archive {
         &self.names
     }
 
-    /// Of which kinds there is anything, and where.
+    /// The kinds and namespaces with objects.
     pub fn held(&self) -> Held {
         let mut held = Held::new();
         for (kind, all) in &self.objects {
@@ -164,7 +164,7 @@ impl Archive {
     }
 }
 
-/// Which objects of a list are asked for.
+/// The selected objects of a list.
 #[derive(Default)]
 struct Selection {
     labels: Vec<crate::graph::Requirement>,
@@ -262,7 +262,7 @@ items:
             ("/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode", 200, ""),
             ("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node", 200, ""),
             ("/api/v1/namespaces/shop/secrets/none", 404, "secrets"),
-            // The Namespace that objects live in is there.
+            // The Namespace of an object exists.
             ("/api/v1/namespaces/shop", 200, ""),
             // Discovery has all kinds of the files: the API server of no group has more.
             ("/apis/example.com", 404, ""),

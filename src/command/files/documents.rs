@@ -1,5 +1,4 @@
-//! From texts to objects of Kubernetes, one by one: many documents a file,
-//! Lists within Lists, dumps.
+//! Parses texts into Kubernetes objects: several documents in a file, nested Lists, dumps.
 
 use std::sync::Arc;
 

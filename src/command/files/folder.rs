@@ -38,7 +38,7 @@ struct Stamp {
 }
 
 impl Folders {
-    /// Whether none was named.
+    /// Whether no file was named.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -64,7 +64,7 @@ impl FileListing {
         self.files.iter().map(|(path, _)| read(path)).collect()
     }
 
-    /// Whether an equal listing later means that nothing has changed.
+    /// Whether an equal listing later shows that nothing has changed.
     pub fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let settled = now.as_secs().saturating_sub(TICK_SECONDS);
@@ -194,10 +194,10 @@ mod tests {
             fs::write(path, "").unwrap();
         }
         assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
-        // Named twice it is read once, and a file that is named is read.
+        // A file that is named twice is read once. A named file is always read.
         let text = root.join("f.txt");
         assert_eq!(names(&[root, &root.join("sub"), &text]).len(), 4);
-        // A link upwards would never end.
+        // A link to a parent folder would be followed forever.
         symlink(root, root.join("sub/up")).unwrap();
         assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
         // Broken links and links to other than files are skipped. A broken link with the

@@ -1,4 +1,4 @@
-//! Files that a person names once: read now, and not again.
+//! Files that the user names: they are read once.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub struct Manifest {
 
 impl Manifest {
     /// The name as a user would type it, for a kind that is not served.
-    pub fn typed(&self) -> String {
+    pub fn as_typed(&self) -> String {
         let Self { group, kind, namespace, name, .. } = self;
         let place = namespace.as_ref().map_or(String::new(), |place| format!(" -n {place}"));
         format!("{}/{name}{place}", full_name(group, &kind.to_lowercase()))
@@ -102,7 +102,7 @@ fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// That standard input is at most one of these: it can be read once.
+/// Checks that at most one of these is standard input, because it can be read only once.
 pub fn stdin_once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), CommandError> {
     let stdin = paths.into_iter().filter(|path| is_stdin(path));
     match stdin.count() {
@@ -113,7 +113,7 @@ pub fn stdin_once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<()
     }
 }
 
-/// The objects that these files name, each once, in their order.
+/// The objects in these files, each once, in their order.
 pub fn read_manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
     let mut found: Vec<Manifest> = Vec::new();
     let mut seen = HashSet::new();
@@ -170,10 +170,9 @@ pub fn read_names<'f>(
     Ok(KindNames::of_kinds(kinds, &taught))
 }
 
-/// The short names that the CRDs among these documents teach, by group and
-/// plural.
+/// The short names in these CRDs, by group and plural.
 pub fn short_names(documents: &[Document]) -> Vec<(String, String, Vec<String>)> {
-    let definitions = documents.iter().filter(|document| document.is_definition());
+    let definitions = documents.iter().filter(|document| document.is_crd());
     let taught = definitions.map(|document| {
         let text = |keys: &[&str]| {
             document.node.at(keys).and_then(Node::text).unwrap_or_default().to_owned()

@@ -11,7 +11,7 @@ const EXTENSIONS: &str = "apiextensions.k8s.io";
 
 impl Document {
     /// Whether it defines a kind.
-    pub fn is_definition(&self) -> bool {
+    pub fn is_crd(&self) -> bool {
         self.group == EXTENSIONS && self.kind == "CustomResourceDefinition"
     }
 }
@@ -19,12 +19,12 @@ impl Document {
 /// Adds all kinds of these documents. Returns the kinds that are a guess, because the files
 /// contain no CRD for them.
 pub fn learn(kinds: &mut Kinds, documents: &[Document]) -> Result<Vec<String>, FileError> {
-    for document in documents.iter().filter(|document| document.is_definition()) {
-        learn_definition(kinds, document)?;
+    for document in documents.iter().filter(|document| document.is_crd()) {
+        add_crd(kinds, document)?;
     }
     let mut guessed: Vec<KindInfo> = Vec::new();
     for Document { group, version, kind, node, .. } in documents {
-        // The kinds of belay's own are read whether they are served or not.
+        // belay's own kinds are read whether they are served or not.
         if group == api::GROUP || kinds.find(group, kind).is_some() {
             continue;
         }
@@ -49,7 +49,7 @@ pub fn learn(kinds: &mut Kinds, documents: &[Document]) -> Result<Vec<String>, F
     Ok(names)
 }
 
-fn learn_definition(kinds: &mut Kinds, document: &Document) -> Result<(), FileError> {
+fn add_crd(kinds: &mut Kinds, document: &Document) -> Result<(), FileError> {
     let text = |field: &'static str| {
         let keys: Vec<&str> = field.split('.').collect();
         let text = document.node.at(&keys).and_then(Node::text).filter(|text| !text.is_empty());

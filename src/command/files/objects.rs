@@ -1,4 +1,4 @@
-//! From a document to an object as a cluster would have it.
+//! Completes a document to an object as in a cluster.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -35,7 +35,7 @@ pub fn key(kinds: &Kinds, kind: KindId, document: &Document, home: &str) -> Resu
 
 /// The object, with the fields that an API server would set.
 pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document) -> Value {
-    let definition = document.is_definition();
+    let definition = document.is_crd();
     let mut object = Value::from(document.node.content);
     let info = kinds.info(*kind);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -84,8 +84,8 @@ pub fn namespace(name: &str) -> Value {
     })
 }
 
-/// A uid for an object that a file gives none: the same for the same object
-/// each time, and on each machine (FNV-1a, in the form of a UUID).
+/// A uid for an object without one: the same for the same object each time, and on each
+/// machine (FNV-1a, in the form of a UUID).
 fn uid(parts: &[&str]) -> String {
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     let ends = std::iter::once(&0);

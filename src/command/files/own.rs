@@ -31,7 +31,7 @@ fn kind_info<K: kube::Resource<DynamicType = ()>>() -> KindInfo {
     Kinds::custom(&group, &version, &K::kind(&()), &K::plural(&()), false)
 }
 
-/// The only version there is.
+/// The only version.
 const VERSION: &str = "v1alpha1";
 
 /// All belay objects in the files.
@@ -45,7 +45,7 @@ pub struct BelayObjects {
     pub relations: Vec<CustomRelation>,
     /// The kinds that relations name, each with its relation.
     pub related: Vec<(String, String, String)>,
-    /// Where each name was seen, by kind.
+    /// The place of each name, by kind.
     seen: HashMap<(String, String), String>,
 }
 
@@ -63,7 +63,7 @@ impl BelayObjects {
             "DeletionPolicy" => {
                 let (name, metadata) = self.head(document)?;
                 // Compiling holds it against its rules.
-                let spec: DeletionPolicySpec = typed(document)?;
+                let spec: DeletionPolicySpec = read_spec(document)?;
                 let policy = Policy::compile(&name, &spec).map_err(|p| problem(document, &p))?;
                 let annotations = metadata.annotations.unwrap_or_default();
                 self.policies.push(policy.with_annotations(&annotations));
@@ -110,7 +110,7 @@ impl BelayObjects {
         Ok(())
     }
 
-    /// Name and metadata, and that it has no field beside those there are.
+    /// Checks name and metadata, and that the document has no unknown field.
     fn head(&mut self, document: &Document) -> Result<(String, ObjectMeta), FileError> {
         let top = ["apiVersion", "kind", "metadata", "spec", "status"];
         document.check_fields(&top)?;
@@ -134,7 +134,7 @@ impl BelayObjects {
 
 /// The spec as its type. The status is not read: belay wrote it, possibly in another
 /// version.
-fn typed<'d, T: Deserialize<'d>>(document: &'d Document) -> Result<T, FileError> {
+fn read_spec<'d, T: Deserialize<'d>>(document: &'d Document) -> Result<T, FileError> {
     let node = document.node.get("spec").ok_or_else(|| {
         document.error(document.node.place, format!("this {} has no spec", document.kind))
     })?;
@@ -143,7 +143,7 @@ fn typed<'d, T: Deserialize<'d>>(document: &'d Document) -> Result<T, FileError>
 
 /// The spec, held against its type and its rules.
 fn spec<'d, T: Deserialize<'d> + Check>(document: &'d Document) -> Result<T, FileError> {
-    let spec: T = typed(document)?;
+    let spec: T = read_spec(document)?;
     match spec.problems() {
         problems if problems.is_empty() => Ok(spec),
         problems => Err(problem(document, &problems)),

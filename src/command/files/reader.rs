@@ -1,4 +1,4 @@
-//! From a tree to one of our types, by serde, with places in the errors.
+//! Deserializes a tree into a type by serde, with places in the errors.
 
 use std::fmt;
 
@@ -109,7 +109,7 @@ impl de::Error for ReadError {
     }
 }
 
-/// Checks that there is no field beside these.
+/// Checks that there is no other field.
 pub fn check_fields(entries: &[Entry], fields: &[&str]) -> Result<(), ReadError> {
     let unknown = entries.iter().find(|entry| !fields.contains(&entry.key.as_str()));
     let Some(Entry { key, place, .. }) = unknown else { return Ok(()) };

@@ -92,7 +92,7 @@ fn errors_are_reported_with_their_place() {
         ("apiVersion: belay.dev/v1alpha1\nkind: DeletionPolicy\nmetadata: {name: p}\n".into(), "f:1:1: this DeletionPolicy has no spec"),
         ("apiVersion: belay.dev/v1\nkind: DeletionPolicy\n".into(), "f:1:13: apiVersion: of the group belay.dev there is only the version v1alpha1"),
         ("apiVersion: belay.dev/v1alpha1\nkind: Policy\n".into(), "f:2:7: kind: the group belay.dev has the kinds DeletionPolicy, Relation, DeletionApproval and Pause"),
-        // None of belay's other kinds.
+        // Other kinds of belay are not allowed.
         (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: 'a[', strength: Needs}"), "f:4:63: spec.nameFieldPath: expected * or ?field=value or \"name\" at character 3 of this path"),
         (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: a, namespaceFieldPath: 'c[*].d'}"), "f:4:86: spec.namespaceFieldPath: c[*].d leads through another list than the name does: both have to stand in the same element"),
         (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: a, until: {fieldPath: 'b['}}"), "f:4:85: spec.until.fieldPath: expected * or ?field=value or \"name\" at character 3 of this path"),

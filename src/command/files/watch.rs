@@ -25,7 +25,7 @@ pub struct FileStatus {
 struct LastRead {
     listing: Result<FileListing, FileError>,
     digest: FilesDigest,
-    /// Whether an equal listing means that the files need not be read.
+    /// Whether an equal listing shows that the files need not be read.
     settled: bool,
 }
 

@@ -154,13 +154,13 @@ struct Reading<'r> {
     with_objects: bool,
     /// The namespace of documents without one.
     home: &'r str,
-    /// Whether the kinds of belay's own are objects with no CRD for them, too.
+    /// Whether belay's own objects are in the graph without a CRD for them as well.
     with_own: bool,
     identities: Identities,
 }
 
 impl Default for Reading<'_> {
-    /// As kubectl would, in a context that names no namespace.
+    /// Like kubectl in a context without a namespace.
     fn default() -> Self {
         let identities = Identities::default();
         Self { with_objects: true, home: "default", with_own: false, identities }
@@ -193,7 +193,7 @@ fn add_objects(
     let mut last = HashMap::new();
     let mut keys = Vec::with_capacity(documents.len());
     for (index, document) in documents.iter().enumerate() {
-        // Kinds of belay's own are objects, too, where their CRD is there.
+        // belay's own objects are in the graph as well if their CRD is there.
         let kind = graph.kinds.find(&document.group, &document.kind);
         let key = kind.map(|kind| objects::key(&graph.kinds, kind, document, home)).transpose()?;
         if let Some(key) = &key {
@@ -210,7 +210,7 @@ fn add_objects(
         let origin = (document.file.clone(), document.node.place);
         let object = objects::complete(&graph.kinds, &key, document);
         on_object(graph.kinds.info(key.0), &object);
-        // The metadata has been read once already, with better words.
+        // The metadata was read before, with better error messages.
         catalogue.feed(graph, key.0, &object.to_string()).map_err(|_| {
             let message = "the metadata of this object cannot be read; compare it with a dump";
             FileError::at(&origin.0, origin.1, message)

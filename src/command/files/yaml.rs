@@ -2,7 +2,7 @@
 //!
 //! serde-saphyr's parser reports events with places. Its deserializer would resolve a bare
 //! scalar before a type sees it, by other rules than kubectl's, and its errors quote
-//! values. So the tree is built here: every error has a place and none has a value.
+//! values. So this module builds the tree: every error has a place and none has a value.
 
 use std::collections::HashMap;
 
@@ -52,8 +52,8 @@ impl Node {
         }
     }
 
-    /// The place of a field such as `spec.targets[0].names`, or of the last
-    /// thing on the way there that exists.
+    /// The place of a field such as `spec.targets[0].names`, or of the last part of its
+    /// path that exists.
     pub fn place_of(&self, field: &str) -> Place {
         let mut node = self;
         for step in field.split(['.', '[']).filter(|step| !step.is_empty()) {
@@ -70,7 +70,7 @@ impl Node {
     }
 }
 
-/// A key, for a sentence: as far as it is one.
+/// A key for an error message, up to the first other character.
 pub fn shown(key: &str) -> String {
     key.chars().take(64).flat_map(char::escape_debug).collect()
 }
@@ -113,7 +113,7 @@ pub fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
     Ok(builder.documents)
 }
 
-/// The error in our words. The parser's own may have the text in them.
+/// The error in belay's words. The parser's own message may quote the text.
 fn syntax_error(error: &ScanError) -> SyntaxError {
     let marker = error.marker();
     let place = Place { line: marker.line().max(1), column: marker.col() + 1 };
@@ -153,7 +153,7 @@ struct Builder {
     copied: usize,
 }
 
-/// A list or a map that has begun and not ended.
+/// A list or a map that is not complete yet.
 struct Frame {
     place: Place,
     anchor: usize,

@@ -41,7 +41,7 @@ pub struct Inspection {
     pub not_read: Vec<NotRead>,
     /// The caller; `None` for files.
     pub person: Option<(Caller, Me)>,
-    /// Kinds of which everything in a namespace was read.
+    /// Kinds whose objects in a namespace were all read.
     pub in_namespace: HashSet<(KindId, String)>,
     /// The groups whose server does not answer, so their kinds are incomplete.
     pub stale: HashSet<String>,
@@ -244,7 +244,7 @@ impl Unserved {
     ) -> Self {
         let mut unserved = Self { missing: Vec::new(), unseen: Vec::new() };
         for one in query.unserved(names, own) {
-            let typed = one.typed();
+            let typed = one.as_typed();
             if stale.contains(&one.group) {
                 unserved.unseen.push((typed, SILENT.to_owned()));
             } else if query.change().is_some() {
@@ -298,8 +298,8 @@ fn rules(snapshot: &Snapshot) -> (Rules, Vec<NotRead>) {
     }
 }
 
-/// That an object is missing which a person has named ends it; one of a
-/// manifest was perhaps never applied.
+/// A missing object that the user named ends the command. A missing object of a manifest
+/// may never have been applied.
 fn require_existing(resolved: &[SelectorTarget], missing: &[String]) -> Result<(), CommandError> {
     let named = resolved.iter().filter(|one| !one.may_be_missing()).map(SelectorTarget::as_typed);
     let named: Vec<String> = named.filter(|typed| missing.contains(typed)).collect();

@@ -1,4 +1,4 @@
-//! Which objects are meant, in kubectl's spellings.
+//! Parses the object arguments in kubectl's spellings.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -135,7 +135,7 @@ impl Query {
         Ok(Self { wanted: vec![wanted], absent, ..Self::default() })
     }
 
-    /// The change of manifests that is asked about, if one is.
+    /// The change of manifests, if the command is about one.
     pub fn change(&self) -> Option<&Change> {
         self.change.as_ref()
     }
@@ -200,7 +200,7 @@ impl Query {
         }
     }
 
-    /// The objects, and those that are not there, as they are typed.
+    /// The objects, and the missing ones as the user typed them.
     pub fn find(&self, graph: &Graph, resolved: &[SelectorTarget]) -> (Vec<NodeId>, Vec<String>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for one in resolved {
@@ -246,7 +246,7 @@ impl SelectorTarget {
         graph.users(id).next().map(|_| id)
     }
 
-    /// As a person types it.
+    /// The object as the user typed it.
     pub fn as_typed(&self) -> String {
         let place = match self.namespace.as_deref() {
             None => " -A".to_owned(),
@@ -263,7 +263,7 @@ impl SelectorTarget {
     }
 }
 
-/// The namespaces in which all of it happens; none: it may happen anywhere.
+/// The namespaces with all effects. `None`: they may be in any namespace.
 pub fn namespaces(resolved: &[SelectorTarget]) -> Option<BTreeSet<String>> {
     let place = |one: &SelectorTarget| {
         let is_namespace = is_namespace(&one.info.group, &one.info.resource);
@@ -301,11 +301,12 @@ mod tests {
     fn kinds_that_are_not_served_are_listed_as_typed() {
         let names = KindNames::of_kinds(&Kinds::default(), &[]);
         let query = read_manifests(&["Gizmo a", "Gizmo b shop", "Node c"]);
-        let typed: Vec<_> = query.unserved(&names, "x").into_iter().map(Manifest::typed).collect();
+        let typed: Vec<_> =
+            query.unserved(&names, "x").into_iter().map(Manifest::as_typed).collect();
         assert_eq!(typed, ["gizmo.example.com/a", "gizmo.example.com/b -n shop"]);
         let resolved = query.resolved(&names, "x", "no kind").unwrap();
         assert_eq!(resolved.iter().map(SelectorTarget::as_typed).collect::<Vec<_>>(), ["nodes/c"]);
-        // With nothing else there is no answer.
+        // Without other objects there is no answer.
         let nothing = read_manifests(&["Gizmo a"]).resolved(&names, "x", "no kind").unwrap_err();
         let says = "f:1:1: no kind \"Gizmo\"; kubectl api-resources lists the kinds";
         assert_eq!(nothing.to_string(), says);

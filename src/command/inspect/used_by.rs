@@ -203,7 +203,7 @@ impl<'s> Walk<'s> {
     }
 
     fn home(&self) -> NodeId {
-        // There is a target, or nothing is walked.
+        // Without a target nothing is walked.
         self.inspection.targets[0]
     }
 }

@@ -14,7 +14,8 @@ use crate::objects::{ApiError, Kinds};
 /// How often a verdict may ask for more before it is final.
 const ROUNDS: usize = 6;
 
-/// The verdict on deleting all targets, in this way; `None` where nothing decides.
+/// The verdict on deleting all targets with this propagation policy; `None` if nothing
+/// decides.
 pub async fn verdict(inspection: &Inspection, cascade: Propagation) -> Option<Verdict> {
     match (&inspection.rules, &inspection.person) {
         _ if inspection.targets.is_empty() => None,
@@ -39,7 +40,7 @@ pub fn report_verdict(inspection: &Inspection, verdict: Option<&Verdict>) -> Rep
         decision if decision != Decision::Deny && !inspection.unseen.is_empty() => {
             ReportedVerdict::Unknown
         }
-        // The label protects with no policy written; nothing else does.
+        // Only the label protects objects without a policy.
         Decision::Allow if inspection.rules == Rules::None => ReportedVerdict::NoPolicies,
         Decision::Deny if verdict.is_unknown() => ReportedVerdict::Unknown,
         decision => decision.into(),
@@ -86,7 +87,7 @@ async fn decide(inspection: &Inspection, cascade: Propagation) -> Verdict {
     };
     let decide = |live: Live<'_>| {
         let situation = Situation::new(graph, &inspection.policies, live, now);
-        // Everything here was read with the rights of the user, or from files.
+        // All of this was read with the rights of the user, or from files.
         decide_together(&situation, &review, &nodes).in_full()
     };
     if inspection.person.is_none() {

@@ -24,7 +24,7 @@ pub struct Expect {
     blockers: Option<Vec<String>>,
     /// Whether the object has the hold afterwards.
     held: Option<bool>,
-    /// The approvals by which it passes, all of them.
+    /// The approvals that let it pass, all of them.
     approved: Option<Vec<String>>,
     /// All policies that exempt the user.
     exempted: Option<Vec<String>>,
@@ -73,7 +73,7 @@ impl Expect {
         Ok(())
     }
 
-    /// Everything that is not as expected.
+    /// All differences from the expectation.
     pub fn compare(&self, outcome: &Outcome) -> Vec<Mismatch> {
         let Self { verdict, reason, policy, message, blockers, held, approved, exempted } = self;
         let found = &outcome.verdict;

@@ -15,7 +15,7 @@ use crate::command::object_words::parse_type_and_name;
 use crate::objects::{KindInfo, KindNames, ObjectRef};
 use crate::policy::api::GROUP;
 
-/// A test, ready to be asked.
+/// A test, ready to run.
 pub struct Fixture {
     pub world: World,
     /// The names of kinds.

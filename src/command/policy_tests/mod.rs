@@ -67,7 +67,7 @@ pub struct TestArguments {
 pub fn run(arguments: &TestArguments) -> Result<ExitCode, CommandError> {
     let TestArguments { tests, policies, output } = arguments;
     stdin_once(tests.iter().chain(policies))?;
-    let report = tried(&read_texts(tests)?, &given(policies)?)?;
+    let report = run_tests(&read_texts(tests)?, &read_policies(policies)?)?;
     if report.tests.is_empty() {
         return Err(CommandError::Usage(format!(
             "there is no PolicyTest in {}; next: see whether it is the right folder, and whether \
@@ -96,7 +96,7 @@ impl Report for TestReport {
 }
 
 /// The policies of the command line. If --policies is given, it must contain one.
-fn given(policies: &[PathBuf]) -> Result<Vec<File>, CommandError> {
+fn read_policies(policies: &[PathBuf]) -> Result<Vec<File>, CommandError> {
     let files = read_texts(policies)?;
     if files.is_empty() && !policies.is_empty() {
         return Err(CommandError::Usage(format!(
@@ -112,7 +112,7 @@ fn shown(paths: &[PathBuf]) -> String {
 }
 
 /// Runs all tests in these files.
-fn tried(files: &[File], policies: &[File]) -> Result<TestReport, FileError> {
+fn run_tests(files: &[File], policies: &[File]) -> Result<TestReport, FileError> {
     let now = jiff::Timestamp::now().as_second();
     let mut tests = Vec::new();
     for file in files {

@@ -16,8 +16,7 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The warnings of an allowed request.
     warnings: Vec<String>,
-    /// Whether the object has the hold afterwards; none: it is not changed by
-    /// this request.
+    /// Whether the object has the hold afterwards. `None`: the request does not change it.
     pub held: Option<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! From a case to the AdmissionReview that an API server would send.
+//! Builds the AdmissionReview that an API server would send for a case.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ struct Request<'k> {
     options: Value,
 }
 
-/// The review that a case asks for.
+/// The review of a case.
 pub fn review(fixture: &Fixture, test: &Test, case: &Case) -> Result<Value, FileError> {
     let ask = &case.ask;
     let at = |error: CaseError| test.wrong(case, &field(case), &error.to_string());
@@ -225,7 +225,7 @@ fn stored(info: &KindInfo, object: &Value) -> Value {
 
 fn envelope(ask: &RequestSpec, request: Request<'_>) -> Value {
     let Request { operation, info, subresource, namespace, name, old, new, options } = request;
-    // That of a Namespace is its own.
+    // A Namespace is its own namespace in the review.
     let namespace =
         if is_namespace(&info.group, &info.resource) { name.clone() } else { namespace };
     let version = info.versions.first().map_or("v1", String::as_str);

@@ -15,7 +15,7 @@ use crate::policy::api::GROUP;
 /// The kind of a test. It is a form of files: no API server serves it.
 pub const KIND: &str = "PolicyTest";
 
-/// The only version there is.
+/// The only version.
 const VERSION: &str = "v1alpha1";
 
 /// Other kinds of the group belay.dev that a test file may contain.
@@ -28,11 +28,11 @@ const FIELDS: &[&str] = &["apiVersion", "kind", "metadata", "policies", "objects
 pub struct Test {
     /// Its name.
     pub name: String,
-    /// The time at which everything is asked, in seconds since 1970; none: now.
+    /// The time of all requests, in seconds since 1970. `None`: now.
     pub now: Option<i64>,
     /// At least one case.
     pub cases: Vec<Case>,
-    /// As it is written.
+    /// The document of the case.
     pub document: Document,
 }
 
@@ -93,7 +93,7 @@ pub struct RequestSpec {
     pub by: Option<String>,
     /// The groups of the user, in addition to the default ones.
     pub groups: Option<Vec<String>>,
-    /// Whether nothing will be stored.
+    /// Whether nothing is stored.
     pub dry_run: Option<bool>,
 }
 

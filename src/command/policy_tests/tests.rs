@@ -68,7 +68,7 @@ fn file(text: &str) -> File {
 }
 
 fn report(cases: &str) -> TestReport {
-    tried(&[file(&format!("{HEAD}{WORLD}cases:\n{cases}"))], &[]).unwrap()
+    run_tests(&[file(&format!("{HEAD}{WORLD}cases:\n{cases}"))], &[]).unwrap()
 }
 
 /// The errors of a test file with one case.
@@ -200,7 +200,7 @@ fn the_options_of_a_request_reach_the_decision() {
         );
         let text =
             format!("{HEAD}policies: [{policy}]\nobjects: [{owner}, {claim}]\ncases: [{case}]\n");
-        let report = tried(&[file(&text)], &[]).unwrap();
+        let report = run_tests(&[file(&text)], &[]).unwrap();
         assert_eq!(report.failed, 0, "{more}: {report:?}");
     }
 }
@@ -342,7 +342,7 @@ fn contradictory_cases_are_refused_with_their_place() {
             (_, Some(case)) => format!("{HEAD}cases: [{{{case}}}]\n{objects}"),
             _ => (*text).to_owned(),
         };
-        let said = tried(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
+        let said = run_tests(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
         if !said.contains(says) || !said.starts_with("t.yaml:") || said.contains('\n') {
             wrong.push(format!("{text}\nexpected {says}\nfound {said}"));
         }
@@ -354,7 +354,7 @@ fn contradictory_cases_are_refused_with_their_place() {
 fn cases_with_the_same_name_are_distinguished() {
     let case = "{name: a, ask: {delete: cm/a}, expect: {verdict: Deny}}";
     let text = format!("{HEAD}cases:\n- {case}\n- {case}\n");
-    let said = tried(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
+    let said = run_tests(&[file(&text)], &[]).map(|_| ()).unwrap_err().to_string();
     assert!(said.starts_with("t.yaml:6:10: cases[1].name: another case has this name"), "{said}");
 }
 
@@ -362,7 +362,7 @@ fn cases_with_the_same_name_are_distinguished() {
 fn what_is_not_a_test_is_left_alone() {
     let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
     for beside in [object, "", "# nothing\n---\n", "replicas: 2\n", "- a\n- b\n", "text"] {
-        let report = tried(&[file(beside)], &[]).unwrap();
+        let report = run_tests(&[file(beside)], &[]).unwrap();
         assert!(report.tests.is_empty(), "{beside}");
     }
 }

@@ -9,7 +9,7 @@ pub enum Verb {
     Update,
     /// Removes the finalizer `kubernetes` of a Namespace.
     Finalize,
-    /// A Pod is to go, as a drain asks for it.
+    /// Evicts a Pod, as a drain does.
     Evict,
     /// An object is new.
     Create,
@@ -18,7 +18,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The field that asks it.
+    /// The field with this verb.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Delete => "delete",

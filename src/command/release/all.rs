@@ -1,4 +1,4 @@
-//! All that belay holds, and belay itself: `belay release --all`.
+//! `belay release --all`: releases all held objects and removes belay.
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use crate::command::session::UserSession;
 use crate::command::timing::TimingArguments;
 use crate::telemetry::{LogFormat, init_logs};
 
-/// So many objects are named in the end; all were named in the log.
+/// The number of objects in the final message. The log contains all.
 const NAMED: usize = 20;
 
 pub async fn release(
@@ -40,8 +40,7 @@ pub async fn release(
     let report = uninstall.run().await.map_err(|error| {
         let why = why(&settings, &error);
         match error {
-            // To try again changes nothing of that, so the Job of the chart does
-            // not.
+            // A retry does not help, so the Job of the chart does not retry.
             UninstallError::OtherInstallation { .. } => CommandError::Refused(why),
             _ => CommandError::Remote(why),
         }
@@ -53,7 +52,7 @@ pub async fn release(
         }
         (false, false) => (1, rest(&report, &session.me.name)),
     };
-    // The user must notice that something is left.
+    // The user must notice remaining objects.
     if output == Format::Table && code == 1 {
         return Err(CommandError::Refused(text));
     }
@@ -101,7 +100,7 @@ fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> S
     }
 }
 
-/// Writes an event to the log, and those that changed something to the steps.
+/// Writes an event to the log, and changes also to the steps.
 fn record(event: Event, steps: &RefCell<Vec<String>>) {
     match event {
         Event::Progress(text) => tracing::info!("{text}"),

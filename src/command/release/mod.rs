@@ -1,17 +1,17 @@
 //! `belay release`: has belay release one Terminating object or all objects that it holds.
 
 mod all;
+mod answer;
 mod left;
 mod one;
-mod said;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
+pub use self::answer::Released;
 pub use self::left::ReleasedAll;
-pub use self::said::Released;
 use super::place::{self, PlaceArguments};
 use super::report::FormatArguments;
 use super::target::TargetArguments;

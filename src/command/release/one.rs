@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::said::{Answer, State};
+use super::answer::{Answer, State};
 use crate::cluster::election::LeaderInfo;
 use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot};
@@ -20,7 +20,7 @@ use crate::decide::{ExemptionRecords, Item, approve_command, sufficient_approval
 use crate::hold::{Count, TargetState, Waiting};
 use crate::objects::{ApiError, is_hold};
 
-/// How often it is looked whether belay's Lease has run out.
+/// How often the command checks whether belay's Lease has expired.
 const ASK: Duration = Duration::from_secs(1);
 
 /// How often the command checks whether the object was deleted.
@@ -46,7 +46,7 @@ pub async fn release(
         Some(why) => Answer::new(State::NotHeld, why),
         None => look(target, limit, force.is_some()).await?,
     };
-    answer.told(object, output)
+    answer.print(object, output)
 }
 
 /// Requests a check and reports the result. An error: the check could not be requested.
@@ -115,7 +115,7 @@ struct Release {
 }
 
 impl Release {
-    /// Belay lives: it is asked, and does it.
+    /// belay is running: the command requests a check from it.
     async fn ask_leader(&self) -> Result<Answer, CommandError> {
         let TargetObject { session: UserSession { caller, me, .. }, info, object_ref, .. } =
             &self.target;
@@ -151,7 +151,7 @@ impl Release {
         }
         let object =
             caller.object(info, at.0, at.1).await.map_err(|error| unread(&what, &error))?;
-        let Some(object) = object else { return Ok(gone(&what)) };
+        let Some(object) = object else { return Ok(deleted_answer(&what)) };
         Ok(self.held(HoldState::count(&self.snapshot, &self.place, &object).await))
     }
 
@@ -193,7 +193,7 @@ impl Release {
         let (context, actor) = self.choose_actor().await;
         let outcome =
             by_hand::drive(&context, reader, &self.place, self.sight.clone(), self.limit).await;
-        let unable = |why: &str| self.unsure(&format!("{why}; {}", actor.says()));
+        let unable = |why: &str| self.unsure(&format!("{why}; {}", actor.failure_text()));
         match outcome {
             Outcome::Ended(_) => match self.find_outcome().await? {
                 Some(done) => Ok(done.by(actor.account(), actor.done())),
@@ -269,7 +269,7 @@ impl Release {
         forced.map_err(|why| {
             let next = actor.as_ref().map_or_else(
                 || "next: try again; if belay has just died, in 20 seconds".to_owned(),
-                Actor::says,
+                Actor::failure_text,
             );
             CommandError::Remote(format!(
                 "the hold of {what} could not be taken off: {why}; {next}"
@@ -317,7 +317,7 @@ impl Release {
         let object = object.filter(|object| {
             object.pointer("/metadata/uid").and_then(Value::as_str) == Some(&self.sight.uid)
         });
-        let Some(object) = object else { return Ok(Some(gone(&what))) };
+        let Some(object) = object else { return Ok(Some(deleted_answer(&what))) };
         let left = finalizers_of(&object);
         Ok((!left.iter().any(|finalizer| is_hold(finalizer))).then(|| {
             let says = match left.is_empty() {
@@ -360,9 +360,9 @@ impl Release {
     }
 }
 
-/// By whose hand the work of a dead belay is done.
+/// The account that does the work of a dead belay.
 enum Actor {
-    /// As belay's own account, of this name.
+    /// belay's own account, with this name.
     Belay(String),
     /// The user's own rights, with a hint in case they are not enough.
     Own(String),
@@ -387,7 +387,7 @@ impl Actor {
     }
 
     /// The message after a failure.
-    fn says(&self) -> String {
+    fn failure_text(&self) -> String {
         match self {
             Self::Belay(_) => self.done(),
             Self::Own(takes) => format!("{}; {takes}", self.done()),
@@ -399,7 +399,7 @@ fn unread(what: &str, error: &ApiError) -> CommandError {
     CommandError::Remote(format!("cannot read {what}: {error}"))
 }
 
-fn gone(what: &str) -> Answer {
+fn deleted_answer(what: &str) -> Answer {
     Answer::new(State::Gone, format!("{what} is gone"))
 }
 

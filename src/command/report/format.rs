@@ -1,4 +1,4 @@
-//! The options by which a person chooses how a report is written.
+//! The options for the format of a report.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};

@@ -94,17 +94,17 @@ fn escape(json: &str) -> String {
     text
 }
 
-/// Where a report is shown to a person, and how much of it.
+/// The place where a report is shown, and its length.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
     /// The capabilities of the output.
     pub screen: Screen,
-    /// Whether nothing is left out of long lists.
+    /// Whether long lists are complete.
     pub all: bool,
 }
 
 impl View {
-    /// A table of a list, which ends with the number of rows that are left out.
+    /// A table of a list, with the number of omitted rows at the end.
     pub fn table<T>(
         self,
         heading: &[&'static str],

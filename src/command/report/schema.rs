@@ -14,7 +14,7 @@ pub struct Kind {
     pub schema: Schema,
 }
 
-/// The kind of which this is the content.
+/// The kind of the document with this content.
 pub fn kind<T: Report>() -> Kind {
     // The schema describes the serialized form: an optional field that is left out is not
     // required.

@@ -53,7 +53,7 @@ fn the_last_column_is_wrapped_below_itself_on_a_terminal_alone() {
         table.text(screen(Some(32), false)),
         "NAME   WHY\ndata   the garbage collector\n       waits for its dependents\n"
     );
-    // Where only a strip is left, lines are the terminal's to break.
+    // In a very narrow terminal, the terminal breaks the lines.
     assert_eq!(table.text(screen(Some(20), false)).lines().count(), 2);
     assert_eq!(table.text(screen(None, false)).lines().count(), 2);
     let paragraph = screen(Some(30), false).paragraph(4, "so long that it takes two lines");
@@ -98,7 +98,7 @@ fn progress_is_silent_without_a_terminal_and_at_first() {
         said.set(0);
         let progress = Progress { shown, began, last: Slot::new(None) };
         progress.say(text);
-        // So soon after the first it would only flicker.
+        // An update so soon after the first would only flicker.
         progress.say(text);
         assert_eq!(said.get(), expected);
     }
@@ -113,7 +113,7 @@ fn a_whole_text_keeps_its_lines_and_our_colours_and_nothing_that_a_terminal_obey
         colour.paint(Tone::Good, "yes")
     );
     assert_eq!(colour.clean(&ours), ours);
-    // Where there are no colours there is nothing of ours to keep.
+    // Without colours, all escape sequences are removed.
     assert!(!Screen::pipe().clean(&ours).contains('\x1b'));
     for (written, shown) in [
         ("a\x1b[2Jb", "a [2Jb"),

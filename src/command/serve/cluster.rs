@@ -122,7 +122,7 @@ impl ClusterArguments {
         let labelled = parse_kinds(self.labelled_kinds.iter().map(String::as_str));
         let certificates = match self.certificates {
             Source::Own => Certificates::Own {
-                // The names depend on the namespace, which is known later.
+                // The names depend on the namespace, which is read later.
                 names: Vec::new(),
                 days: self.certificate_days,
             },

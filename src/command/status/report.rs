@@ -20,7 +20,7 @@ pub(super) const SHOWN: usize = 60;
 /// A certificate that expires within this many seconds is reported.
 const SOON: i64 = 7 * 86_400;
 
-/// Reasons of conditions that require action. A kind that is not served is no fault:
+/// Reasons of conditions that require action. A kind that is not served is not a problem:
 /// policies may name kinds that are added later. Data that has not been read yet will be
 /// read soon.
 const FAILING_REASONS: [&str; 4] = ["Forbidden", "Failed", "Refused", "TooManyObjects"];

@@ -1,5 +1,5 @@
-//! `belay stuck`: everything that has been Terminating for too long, and why.
-//! It changes nothing, and needs no belay in the cluster.
+//! `belay stuck`: all objects that have been Terminating for too long, and the reasons. It
+//! changes nothing, and needs no belay in the cluster.
 
 mod report;
 #[cfg(test)]
@@ -27,15 +27,15 @@ use crate::cluster::Snapshot;
 use crate::cluster::terminating::{TerminatingObject, evidence, read_whole, survey};
 use crate::objects::is_hold;
 
-/// So many objects are read, and holds counted, at once.
+/// The number of concurrent reads of objects and counts of holds.
 const AT_ONCE: usize = 8;
 
 /// The users are counted for at most this many holds, unless the user requests all: each
 /// count takes live reads.
 const COUNTED: usize = 30;
 
-/// Of so many objects the Events are read, unless all is asked for: of a
-/// thousand that are stuck most are so for the reason of the first.
+/// The number of objects whose Events are read, unless the user requests all: many stuck
+/// objects usually have the same reason.
 const ASKED: usize = 60;
 
 #[derive(Debug, Args)]
@@ -143,7 +143,7 @@ async fn count_holds(
     let installed = snapshot.is_installed() || session.asks_files();
     // A user who may not read the Lease does not see who is the leader.
     let unled = installed && matches!(session.leader().await, Ok(None));
-    // Without the policies nothing would seem to be protected.
+    // Without the policies, no object would appear to be protected.
     let counts = installed && snapshot.context.world.read().loaded;
     let holds = held.into_iter().enumerate().map(|(index, held)| async move {
         let state = match counts && index < most {

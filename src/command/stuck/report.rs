@@ -13,10 +13,10 @@ use crate::command::report::{Report, View};
 use crate::command::screen::{Field, Table, Tone, cut, without_controls};
 use crate::objects::{ObjectRef, full_name};
 
-/// So many objects are shown, unless all are asked for.
+/// The number of objects in the table, unless the user requests all.
 const SHOWN: usize = 20;
 
-/// So many reasons of one object are.
+/// The number of reasons for an object.
 const REASONS: usize = 3;
 
 /// An object that does not go.
@@ -127,7 +127,7 @@ impl Report for StuckReport {
         text
     }
 
-    /// 1 if something is stuck, 3 if that is not known, 0 if nothing is.
+    /// 1 if an object is stuck, 3 if that is unknown, 0 if none is.
     fn exit_code(&self) -> u8 {
         match (self.items.is_empty(), self.not_read.is_empty()) {
             (false, _) => 1,

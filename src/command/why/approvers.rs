@@ -14,10 +14,10 @@ use crate::decide::{Decision, Verdict};
 use crate::objects::ObjectRef;
 use crate::policy::api::GROUP;
 
-/// So many are named, unless all are asked for.
+/// The number of named approvers, unless the user requests all.
 const NAMED: usize = 8;
 
-/// One approval that is asked for.
+/// A required approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededApproval {
     /// The object that it names.
@@ -26,7 +26,7 @@ pub struct NeededApproval {
     pub content: bool,
 }
 
-/// The approvals that let a request pass: those that its refusal names.
+/// The approvals that let a request pass, as its refusal names them.
 pub fn needs(verdict: &Verdict) -> Vec<NeededApproval> {
     if !matches!(verdict.decision, Decision::Deny | Decision::Hold) {
         return Vec::new();
@@ -122,7 +122,7 @@ impl Approvers {
         format!("may approve: {}\n", without_controls(&parts.join("; ")))
     }
 
-    /// The names, for programs; none: whether there are any is not known.
+    /// The names, for JSON. `None`: unknown whether there are any.
     pub fn names(&self) -> Option<Vec<String>> {
         (self.unread.is_empty() || !self.named.is_empty()).then(|| self.named.clone())
     }

@@ -28,7 +28,7 @@ const MARKS: &[ManagerMark] = &[
 /// The label with the name of the managing tool.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// Everything that has left a mark on an object, in words.
+/// All marks of tools on an object, as text.
 pub fn managers(object: &Value) -> Vec<String> {
     let metadata = &object["metadata"];
     let text = |place: &str, key: &str| metadata[place][key].as_str().unwrap_or_default();

@@ -73,7 +73,7 @@ impl Grantee {
     /// Whether a yes of theirs counts, and is worth a word.
     pub fn counts(&self, accounts: &[String]) -> bool {
         match self {
-            // Names that begin so belong to the parts of Kubernetes.
+            // Names with this prefix belong to components of Kubernetes.
             Self::User(name) => !name.starts_with("system:"),
             Self::Group(name) => name != MASTERS && !name.starts_with("system:serviceaccounts"),
             Self::Account(name) => accounts.contains(name),
@@ -129,7 +129,7 @@ impl Rbac {
     }
 }
 
-/// Whether a rule gives a right, by the rules of the API server's authorizer.
+/// Whether a rule grants a right, by the rules of the API server's authorizer.
 fn grants(rule: &PolicyRule, right: &Right<'_>) -> bool {
     let has = |list: &[String], wanted: &str| list.iter().any(|one| one == "*" || one == wanted);
     let names = rule.resource_names.as_deref().unwrap_or_default();

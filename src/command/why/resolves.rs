@@ -34,7 +34,7 @@ fn ends(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
         Cause::User { root, .. } if is_terminating(world, root) => Some(format!(
             "{root} is Terminating: once it is gone it does not need {object} any more"
         )),
-        // A Job that has ended uses nothing, and neither do its Pods.
+        // A finished Job uses nothing, and neither do its Pods.
         Cause::User { root, .. } if root.object.is_of(("batch", "jobs")) => {
             Some(format!("once {root} has ended it does not need {object} any more"))
         }
@@ -58,7 +58,7 @@ fn approval(world: &World, name: &str) -> Option<String> {
     Some(format!("approval {name} ends at {until}"))
 }
 
-/// Until when nothing is refused.
+/// The end of the active pause.
 fn pause(world: &World) -> Option<String> {
     let pause = world.policies.pause(world.clock.now().as_second())?;
     let (by, until) = (&pause.by, pause.until());

@@ -68,8 +68,8 @@ impl Terminating {
         Some(Self { since, finalizers, hold, conditions, causes, settles, unread, arguments })
     }
 
-    /// Whether nothing keeps it.
-    pub fn goes(&self) -> bool {
+    /// Whether nothing blocks its deletion.
+    pub fn is_unblocked(&self) -> bool {
         self.finalizers.iter().all(|keeper| keeper.ours)
             && self.hold.as_ref().is_none_or(|waits| waits.free && waits.released_by_belay)
     }
@@ -263,9 +263,9 @@ mod tests {
         terminating.hold = free(false);
         let says = "belay holds it: nothing; belay releases no hold on this kind, which neither a \
                     policy nor --labelled-kinds names: kubectl belay release pvc/a -n shop\n";
-        assert!(terminating.text("x").contains(says) && !terminating.goes());
+        assert!(terminating.text("x").contains(says) && !terminating.is_unblocked());
         terminating.hold = free(true);
-        assert!(terminating.goes());
+        assert!(terminating.is_unblocked());
         let says = "belay holds it, and can release it: nothing; within moments, or now: kubectl \
                     belay release pvc/a -n shop\n";
         assert!(terminating.text("x").contains(says));

@@ -2,16 +2,16 @@
 
 use serde_json::json;
 
-use super::{belay, fed, says, unread};
+use super::{assert_snapshot, belay, fed, unread};
 use crate::harness::manifest::{Manifest as _, config_map, deletion_policy, documents, object};
 
 #[test]
 fn a_namespace_with_data_in_it() {
-    says("namespace.txt", 1, "impact ns/shop --from .");
-    says("namespace-all.txt", 1, "impact ns/shop --from . --all");
+    assert_snapshot("namespace.txt", 1, "impact ns/shop --from .");
+    assert_snapshot("namespace-all.txt", 1, "impact ns/shop --from . --all");
 }
 
-/// The API server asks belay nothing about these namespaces.
+/// The API server sends no requests about these namespaces to belay.
 #[test]
 fn no_policy_applies_in_the_namespaces_of_the_cluster_and_of_belay() {
     let targets = json!([{"apiGroups": [""], "resources": ["configmaps"]}]);
@@ -30,12 +30,12 @@ fn no_policy_applies_in_the_namespaces_of_the_cluster_and_of_belay() {
 
 #[test]
 fn without_policies_nothing_is_refused_and_the_impact_is_still_reported() {
-    says("no-policies.txt", 0, "impact ns/shop --from shop.yaml");
+    assert_snapshot("no-policies.txt", 0, "impact ns/shop --from shop.yaml");
 }
 
 #[test]
 fn a_claim_waits_for_the_pod_that_has_it_mounted() {
-    says("claim.txt", 1, "impact pvc data-postgres-0 -n shop --from .");
+    assert_snapshot("claim.txt", 1, "impact pvc data-postgres-0 -n shop --from .");
 }
 
 /// Each deletion alone would be refused. Together they are one deletion.
@@ -43,8 +43,12 @@ fn a_claim_waits_for_the_pod_that_has_it_mounted() {
 fn members_of_a_set_do_not_block_each_other() {
     let alone = belay("impact secret/db-creds -n shop --from .");
     assert_eq!(alone.code, 1, "{alone:?}");
-    says("set.txt", 0, "impact secret/db-creds sts/postgres deploy.apps/web -n shop --from .");
-    // With one user left out it is refused again.
+    assert_snapshot(
+        "set.txt",
+        0,
+        "impact secret/db-creds sts/postgres deploy.apps/web -n shop --from .",
+    );
+    // Without one of the users in the set, it is refused again.
     let most = belay("impact secret/db-creds sts/postgres -n shop --from .");
     assert_eq!(most.code, 1, "{most:?}");
     assert!(most.stdout.contains("BROKEN"), "{most:?}");
@@ -127,7 +131,7 @@ fn files_are_named_as_kubectl_takes_them() {
 
 #[test]
 fn the_cascade_is_that_of_kubectl() {
-    says("orphan.txt", 0, "impact deploy/web -n shop --from . --cascade orphan");
+    assert_snapshot("orphan.txt", 0, "impact deploy/web -n shop --from . --cascade orphan");
     let background = belay("impact deploy/web -n shop --from .");
     assert!(background.stdout.contains("deleted       3"), "{background:?}");
 }
@@ -148,7 +152,7 @@ fn programs_get_the_same_versioned() {
     let name = &broken["object"]["name"];
     assert_eq!((name, &broken["via"]["of"]["name"]), (&"prices".into(), &"web".into()));
     assert_eq!(broken["via"]["fieldPath"], "webhooks[0].clientConfig.service.name");
-    // Nothing of a Secret's data leaves.
+    // The output contains no data of a Secret.
     assert!(!json.stdout.contains("aHVudGVyMg"), "{json:?}");
     let yaml = belay("impact ns/shop --from . -o yaml");
     assert!(yaml.stdout.starts_with("apiVersion: belay.dev/v1alpha1\nkind: Impact\n"), "{yaml:?}");

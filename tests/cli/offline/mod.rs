@@ -34,8 +34,7 @@ pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/offline").join(name)
 }
 
-/// `kubectl belay …`, in the folder of the files, with nothing of this
-/// machine's.
+/// `kubectl belay …`, in the folder of the files, without the environment of this machine.
 pub fn belay(line: &str) -> Said {
     fed(line, "")
 }
@@ -55,7 +54,7 @@ fn started(line: &str, stderr: Stdio) -> Child {
 /// The same, with this on standard input.
 pub fn fed(line: &str, input: &str) -> Said {
     let mut child = started(line, Stdio::piped());
-    // A program that does not read it ends first, and that is no failure.
+    // A program that does not read its input may end first, which is no failure.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let said = Said {
@@ -77,7 +76,7 @@ pub fn unread(line: &str, input: &str) -> i32 {
 }
 
 /// Checks that the command prints the snapshot of this name and ends with this code.
-pub fn says(name: &str, code: i32, line: &str) {
+pub fn assert_snapshot(name: &str, code: i32, line: &str) {
     let said = belay(line);
     assert_eq!((said.code, said.stderr.as_str()), (code, ""), "{line}: {said:?}");
     is_as_in(name, line, &said.stdout);

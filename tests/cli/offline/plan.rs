@@ -1,10 +1,10 @@
 //! `kubectl belay status --plan`, on a folder.
 
-use super::{belay, says};
+use super::{assert_snapshot, belay};
 
 #[test]
 fn what_would_be_protected_and_held_and_what_not_and_why() {
-    says("plan.txt", 1, "status --plan -f ../plan/policies.yaml --from .");
+    assert_snapshot("plan.txt", 1, "status --plan -f ../plan/policies.yaml --from .");
 }
 
 #[test]

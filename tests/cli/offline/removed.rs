@@ -1,6 +1,6 @@
 //! `kubectl belay impact --removed`, on folders.
 
-use super::{belay, fed, says};
+use super::{assert_snapshot, belay, fed};
 
 /// Folders before and after, in `../change`.
 fn removed(old: &str, new: &str, more: &str) -> String {
@@ -11,8 +11,8 @@ fn removed(old: &str, new: &str, more: &str) -> String {
 fn what_stays_counts_as_it_will_be_and_what_goes_is_there() {
     // settings-a1 was used before the change, and db-creds is used after it. Objects in
     // several folders, also policies, count once.
-    says("removed.txt", 1, &removed("old", "new", "--from ../change/new"));
-    says("removed.md", 1, &removed("old", "new", "--from ../change/new -o markdown"));
+    assert_snapshot("removed.txt", 1, &removed("old", "new", "--from ../change/new"));
+    assert_snapshot("removed.md", 1, &removed("old", "new", "--from ../change/new -o markdown"));
     let sound = belay(&removed("old", "sound", "--from ../change/sound"));
     assert_eq!(sound.code, 0, "{sound:?}");
     assert!(sound.stdout.starts_with("DELETE 5 objects ("), "{sound:?}");
@@ -68,7 +68,7 @@ fn without_files_it_is_the_cluster_that_is_asked() {
 
 #[test]
 fn a_namespace_in_markdown() {
-    says("namespace.md", 1, "impact ns/shop --from . -o markdown");
+    assert_snapshot("namespace.md", 1, "impact ns/shop --from . -o markdown");
     let all = belay("impact ns/shop --from . -o markdown --all");
     assert!(!all.stdout.contains("more"), "{all:?}");
 }

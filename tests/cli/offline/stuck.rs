@@ -72,7 +72,7 @@ fn a_kind_that_a_dump_leaves_out_proves_nothing() {
 ";
     let known = objects(&format!("{}{definition}{}", dump.trim_end(), webhooks.trim_start()));
     assert_eq!(known["tenant"], "OwnerGone");
-    // A dump of one namespace knows nothing of the others.
+    // A dump of one namespace does not contain the others.
     let shop = gone.replace("namespace: buckets", "namespace: shop");
     let shop = objects(&shop.replace("namespace: kube-system", "namespace: shop"));
     assert_eq!(shop["bucket"], "Unknown");

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
-use super::{belay, fed, says};
+use super::{assert_snapshot, belay, fed};
 use crate::harness::manifest::deletion_policy;
 
 /// One policy, one object and one case, to be changed.
@@ -22,14 +22,14 @@ cases:
 
 #[test]
 fn the_tests_that_are_shipped_pass() {
-    says("tests.txt", 0, "test ../../../../examples/tests");
+    assert_snapshot("tests.txt", 0, "test ../../../../examples/tests");
 }
 
 #[test]
 fn a_failure_contains_the_expectation_and_the_whole_message() {
-    says("tests-failing.txt", 1, "test ../trials/failing.yaml");
-    says("tests-failing.junit.xml", 1, "test ../trials/failing.yaml -o junit");
-    says("tests-failing-yaml.txt", 1, "test ../trials/failing.yaml -o yaml");
+    assert_snapshot("tests-failing.txt", 1, "test ../trials/failing.yaml");
+    assert_snapshot("tests-failing.junit.xml", 1, "test ../trials/failing.yaml -o junit");
+    assert_snapshot("tests-failing-yaml.txt", 1, "test ../trials/failing.yaml -o yaml");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_test_from_standard_input_is_reported_with_its_place() {
     }
 }
 
-/// The first is there and is not handed over; the others are slips.
+/// The first file exists and can't be read; the others are mistakes.
 #[test]
 fn what_cannot_be_read_is_not_what_is_written_wrongly() {
     let folder = tempfile::tempdir().unwrap();

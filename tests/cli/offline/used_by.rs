@@ -1,22 +1,22 @@
 //! `kubectl belay used-by`, on a folder.
 
-use super::{belay, fed, says};
+use super::{assert_snapshot, belay, fed};
 
 #[test]
 fn who_needs_a_secret_by_the_owners_at_the_top() {
-    says("used-by.txt", 1, "used-by secret/db-creds -n shop --from .");
+    assert_snapshot("used-by.txt", 1, "used-by secret/db-creds -n shop --from .");
 }
 
 #[test]
 fn weak_users_are_counted_and_listed_on_request() {
-    says("used-by-weak.txt", 0, "used-by deploy/web -n shop --from .");
-    says("used-by-weak-all.txt", 0, "used-by deploy/web -n shop --from . --all");
+    assert_snapshot("used-by-weak.txt", 0, "used-by deploy/web -n shop --from .");
+    assert_snapshot("used-by-weak-all.txt", 0, "used-by deploy/web -n shop --from . --all");
 }
 
 #[test]
 fn the_way_goes_on_and_the_other_way_round() {
-    says("used-by-deep.txt", 1, "used-by pv/pvc-1f2a --from . --depth 3");
-    says("uses.txt", 0, "used-by sts/postgres -n shop --from . --reverse");
+    assert_snapshot("used-by-deep.txt", 1, "used-by pv/pvc-1f2a --from . --depth 3");
+    assert_snapshot("uses.txt", 0, "used-by sts/postgres -n shop --from . --reverse");
 }
 
 #[test]

@@ -1,17 +1,17 @@
 //! `kubectl belay why`, on files.
 
-use super::{belay, says};
+use super::{assert_snapshot, belay};
 
 #[test]
 fn blockers_of_an_object_in_a_dump() {
-    says("why-used.txt", 1, "why secret/key -n shop --from ../going");
-    says("why-unused.txt", 0, "why secret unused -n shop --from ../going");
+    assert_snapshot("why-used.txt", 1, "why secret/key -n shop --from ../going");
+    assert_snapshot("why-unused.txt", 0, "why secret unused -n shop --from ../going");
 }
 
 #[test]
 fn what_keeps_an_object_of_a_dump() {
-    says("why-held.txt", 1, "why cm/settings -n shop --from ../going");
-    says("why-down.txt", 1, "why cm/bucket -n shop --from ../going");
+    assert_snapshot("why-held.txt", 1, "why cm/settings -n shop --from ../going");
+    assert_snapshot("why-down.txt", 1, "why cm/bucket -n shop --from ../going");
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub const UNCHANGEABLE: [(&str, &str); 2] = [
 /// Two users who may create approvals and pauses, and nothing else so far.
 struct People {
     plane: &'static ControlPlane,
-    /// A namespace of this test's own.
+    /// A namespace of this test.
     namespace: String,
     alice: String,
     alice_config: PathBuf,
@@ -63,7 +63,7 @@ impl People {
         self.plane.grant(&name, namespace, rules, &users).unwrap();
     }
 
-    /// The authorizer learns of a binding a moment after it is stored.
+    /// The authorizer sees a binding a moment after it is stored.
     fn until_allowed(&self, user: &str, verb: &str, object: &str, namespace: &str) {
         eventually("the right", Duration::from_secs(30), || {
             self.plane.api().may(user, verb, object, namespace)
@@ -251,7 +251,7 @@ fn the_right_to_approve_a_namespace_is_asked_inside_it() {
         )
     };
     people.refused(&people.alice_config, &other, &words(&there));
-    // A namespace that the target does not have changes nothing.
+    // A namespace in the reference to a cluster-scoped target changes nothing.
     let lying = set(other, "/spec/targetRef/namespace", json!(here));
     people.refused(&people.alice_config, &lying, &words(&there));
     // Another group's resource of the same name is no Namespace.
@@ -306,7 +306,7 @@ fn a_target_outside_of_namespaces_takes_a_right_that_holds_everywhere() {
     people.until_allowed(&people.alice, "approve-deletion", "persistentvolumes", "");
     people.accepted(&people.alice_config, &good);
 
-    // Its content may be anywhere.
+    // Its content may be in any namespace.
     let mut content = people.by_alice("content", "", "persistentvolumes");
     content["spec"]["scope"] = json!("Content");
     let words = format!("{} may not approve-deletion of everything: scope", people.alice);
@@ -318,7 +318,7 @@ fn s24_a_pause_is_checked_against_who_sent_it() {
     let people = People::new("pause");
     let (alice, bob) = (&people.alice, &people.bob);
     let rules = &[rule("belay.dev", "pauses", "pause")];
-    // In a namespace it would be the right to nothing.
+    // A right in a namespace has no effect on a cluster-scoped kind.
     people.grant("pausers", Some(&people.namespace), rules, &[bob]);
     people.grant("pausers", None, rules, &[alice]);
     people.until_allowed(&people.alice, "pause", "pauses.belay.dev", "");

@@ -152,7 +152,7 @@ fn store(plane: &ControlPlane, kind: &str, name: &str, spec: &Value) -> Value {
     plane.api().get(&format!("{kind}.belay.dev/{name}"), "").unwrap().unwrap()
 }
 
-/// The spec as our type writes it again, after its own rules.
+/// The spec after a round trip through our type, and the problems that its own rules find.
 fn through<T>(object: &Value, spec: impl Fn(&T) -> (Value, Vec<Problem>)) -> Value
 where
     T: DeserializeOwned,
@@ -182,7 +182,7 @@ fn full_examples_come_back_as_they_were_written() {
     let (plane, _) = installed();
     for (name, kind, spec) in full() {
         let stored = store(plane, kind, name, &spec);
-        // Defaults are added, nothing is dropped and nothing changed.
+        // Defaults are added, and no field is dropped or changed.
         let mut with_defaults = spec.clone();
         add_missing(&mut with_defaults, &stored["spec"]);
         assert_eq!(stored["spec"], with_defaults, "{name}");

@@ -33,7 +33,7 @@ fn row(
     Row { kind, pointer: pointer.into(), value, field: field.into(), message }
 }
 
-/// An object that is right, with every place that has a rule.
+/// A valid object with every place that has a rule.
 fn good(kind: &'static str, name: &str) -> Value {
     let target = |resource: &str| {
         json!({
@@ -212,7 +212,7 @@ fn places() -> Vec<Row> {
             "names has an empty entry, which no object has as its name; leave names out for every name",
         ));
     }
-    // Of a target these would also be no container, which is another sentence.
+    // For a target these values would also not be containers, which has another message.
     for place in &targets[1..] {
         for value in [json!([""]), json!(["pods/log"]), json!(["pods", "*/status"])] {
             rows.push(row(format!("{place}/resources"), value, RESOURCES));

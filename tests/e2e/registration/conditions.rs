@@ -109,7 +109,7 @@ async fn the_api_server_asks_only_about_what_matters() {
     })
     .await;
 
-    // UPDATE: metadata that policies and holds live by, and nothing else.
+    // UPDATE: only changes of the metadata that policies and holds depend on.
     let update = some("update.belay.dev");
     for (patch, expected) in [
         (json!({"data": {"a": "Yg=="}}), None),
@@ -130,7 +130,7 @@ async fn the_api_server_asks_only_about_what_matters() {
     assert_eq!(patched(&config_maps, "plain", annotate).await, some("annotate.belay.dev"));
     assert_eq!(patched(&config_maps, "plain", json!({"data": {"a": "b"}})).await, None);
 
-    // Long lists are no error of cost: they are asked about, or not.
+    // Long lists do not exceed the cost limit of the conditions: they match or not.
     for (name, _) in &long {
         for api in [&secrets, &config_maps] {
             assert_eq!(patched(api, name, json!({"data": {"a": "Yg=="}})).await, None, "{name}");
@@ -193,8 +193,8 @@ async fn the_api_server_asks_only_about_what_matters() {
     namespace["spec"]["finalizers"] = json!([]);
     assert_eq!(raw("PUT", "finalize", namespace).await, some("finalize.belay.dev"));
 
-    // DELETE: repeats on a Terminating object that change nothing are not
-    // asked about; anything else is.
+    // DELETE: a repeated one on a Terminating object that changes nothing is not sent; any
+    // other is.
     let delete = some("delete.belay.dev");
     let deleted =
         async |name: &str, params: DeleteParams| asked(config_maps.delete(name, &params).await);
@@ -258,7 +258,7 @@ async fn the_mutating_entries_ask_on_updates_only_when_the_hold_goes() {
         asked(budgets.create(&dry, &new).await) == hold
     })
     .await;
-    // Finalizers do not change here, so the neighbouring test is not asked.
+    // Finalizers do not change here, so the neighbouring test's webhook is not called.
     let change = json!({"spec": {"minAvailable": 1}});
     let strip = json!({"metadata": {"finalizers": null}});
     for name in ["held", "long", "free"] {

@@ -24,8 +24,8 @@ fn write_chart(folder: &std::path::Path, seconds: i32) {
 async fn an_upgrade_and_a_rollback_keep_what_belay_has_filled_in() {
     let folder = plane().folder().join("reg-chart");
     let chart = folder.display().to_string();
-    // Releases are Secrets whose labels change, and the neighbouring test
-    // protects all of those but in kube-system.
+    // Releases are Secrets whose labels change, and the neighbouring test protects all
+    // Secrets outside of kube-system.
     let helm = |args: &[&str]| {
         let args = [args, &["--namespace", "kube-system"]].concat();
         plane().helm(&args).unwrap().success().unwrap()

@@ -1,5 +1,4 @@
-//! From the container of a Pod to a process: program, arguments, environment,
-//! files.
+//! Starts the container of a Pod as a process: program, arguments, environment, files.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +24,7 @@ pub(super) struct Container {
     pub(super) program: PathBuf,
     pub(super) args: Vec<String>,
     pub(super) env: Vec<(String, String)>,
-    /// Where a port of the container is on this machine.
+    /// The addresses of the container's ports on this machine.
     pub(super) ports: BTreeMap<u16, SocketAddr>,
     pub(super) readiness: Option<Probing>,
     pub(super) liveness: Option<Probing>,
@@ -50,7 +49,7 @@ pub(super) struct Mount {
 enum Source {
     Secret(String),
     ConfigMap(String),
-    /// Nothing is in it to begin with.
+    /// An empty folder.
     Empty,
 }
 
@@ -201,7 +200,7 @@ fn source(volume: &Volume) -> Result<Option<Source>> {
     if volume.empty_dir.is_some() {
         return Ok(Some(Source::Empty));
     }
-    // The token of the account, which the kubeconfig carries here.
+    // The token of the account, which the kubeconfig contains here.
     if volume.projected.is_some() && volume.name.starts_with("kube-api-access-") {
         return Ok(None);
     }
@@ -257,7 +256,7 @@ impl Source {
     }
 }
 
-/// A token of the Pod's account that ends with the Pod, as a kubelet asks for.
+/// A token of the Pod's account that expires with the Pod, as a kubelet requests it.
 async fn token(client: &Client, pod: &Pod, spec: &PodSpec) -> Result<String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let account = spec.service_account_name.as_deref().unwrap_or("default");
@@ -280,7 +279,8 @@ async fn token(client: &Client, pod: &Pod, spec: &PodSpec) -> Result<String> {
     Ok(answer.status.ok_or("a token request without an answer")?.token)
 }
 
-/// `$(NAME)` is a variable, and a path below a mount is where that is here.
+/// `$(NAME)` is a variable, and a path below a mount is replaced by its path on this
+/// machine.
 fn expand(word: &str, env: &[(String, String)], places: &[(String, String)]) -> String {
     let mut word = word.to_owned();
     for (name, value) in env {

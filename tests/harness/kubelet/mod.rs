@@ -1,4 +1,4 @@
-//! A kubelet for belay's own Pods, and the kube-proxy beside it.
+//! A kubelet for belay's own Pods, with a kube-proxy.
 //!
 //! The real controllers create the Pods of a chart, and the real scheduler assigns them to
 //! a node. kwok simulates all Pods but these. Their one container runs here as a process of
@@ -38,7 +38,7 @@ use super::{ControlPlane, Result};
 /// The repository of belay's images; kwok keeps its hands off them.
 pub const IMAGE: &str = "belay.dev/belay";
 
-/// How long it sleeps between two looks at its Pods.
+/// The pause between two passes over its Pods.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The kubelet. Its processes end with it.
@@ -52,7 +52,7 @@ struct Shared {
     images: Mutex<HashMap<String, PathBuf>>,
     running: Mutex<Vec<Replica>>,
     over: AtomicBool,
-    /// Whether Pods have the intervals of production, and not those of tests.
+    /// Whether Pods use the intervals of production instead of those of tests.
     production_timing: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ struct Shared {
 pub struct Replica {
     /// The Pod's name.
     pub name: String,
-    /// Where it answers reviews.
+    /// The address for reviews.
     pub listen: SocketAddr,
     /// The address of its probes and metrics.
     pub probes: SocketAddr,
@@ -86,7 +86,7 @@ struct Node {
     proxy: EgressProxy,
     shared: Arc<Shared>,
     pods: HashMap<String, Local>,
-    /// How many Pods have had an address so far.
+    /// The number of addresses given to Pods so far.
     addresses: u16,
     /// The last problem of each Pod, so that it is printed once.
     troubles: HashMap<String, String>,
@@ -111,7 +111,7 @@ impl Watched {
     }
 }
 
-/// The same pause after each failure: an API server that is away comes back soon.
+/// The same pause after each failure: the API server is back soon.
 struct Steady;
 
 impl Iterator for Steady {
@@ -191,7 +191,7 @@ impl Kubelet {
         lock(&self.shared.images).insert(format!("{IMAGE}:{tag}"), program.to_owned());
     }
 
-    /// From now on Pods start with the intervals of production.
+    /// Pods that start later use the intervals of production.
     pub fn use_production_timing(&self) {
         self.shared.production_timing.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! A Pod that runs here: its process, its probes, its status, its end.
+//! A Pod that runs here: its process, its probes, its status, its exit.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::harness::process::Process;
 /// test.
 const PROBE: Duration = Duration::from_millis(200);
 
-/// A Pod's process here.
+/// The process of a Pod on this machine.
 pub(super) struct Local {
     name: String,
     pub(super) namespace: String,
@@ -28,7 +28,7 @@ pub(super) struct Local {
     process: Process,
     started: jiff::Timestamp,
     restarts: u32,
-    /// How it has ended, until it is started again.
+    /// Its exit code, until it is restarted.
     code: Option<i32>,
     /// The reason of its end, if it ended.
     ended: Option<Value>,
@@ -114,7 +114,7 @@ impl Local {
         self.ready = self.container.readiness.as_ref().is_none_or(fine);
         if let Some(liveness) = &self.container.liveness {
             self.failures = if fine(liveness) { 0 } else { self.failures + 1 };
-            // As patient as with the seconds between two probes of a real one.
+            // As patient as a real kubelet, whose probes are seconds apart.
             if self.failures > liveness.failures * 25 {
                 self.failures = 0;
                 self.process.kill();
@@ -133,7 +133,7 @@ impl Local {
         };
         self.ready = false;
         if again {
-            // A container that crashes at once is not to keep a core busy.
+            // A container that crashes at once must not use a whole core.
             let pause = jiff::Timestamp::now().duration_since(self.started);
             if pause < jiff::SignedDuration::from_secs(1) {
                 return Ok(());
@@ -206,7 +206,7 @@ impl Local {
     }
 }
 
-/// The kubelet's last word on a Pod: nothing of it runs any more.
+/// Deletes a Pod without running containers, as a kubelet does at the end.
 pub(super) async fn forget(client: &Client, pod: &Pod) -> Result<()> {
     let (Some(namespace), Some(name)) = (&pod.metadata.namespace, &pod.metadata.name) else {
         return Ok(());

@@ -10,8 +10,7 @@ use super::Watched;
 use super::pod::Local;
 use crate::harness::proxy::EgressProxy;
 
-/// Brings the proxy's routes up to date for the Services in the namespaces of
-/// the Pods that run here.
+/// Updates the proxy's routes for the Services in the namespaces of the Pods that run here.
 pub(super) fn route<'l>(
     watched: &Watched,
     proxy: &EgressProxy,

@@ -14,7 +14,7 @@ fn h41_an_approval_has_no_finalizers_no_owners_and_little_metadata() {
     let team = Team::new(plane, "h41");
     team.apply(&config_map("data"));
     let of = team.of("configmaps", "data");
-    // From now on the right to approve is there.
+    // From now on she has the right to approve.
     team.approve(Approver::Carol, of, "Object");
     let uid = team.uid(of);
     let carol = plane.user(&team.name_of(Approver::Carol), None).unwrap();

@@ -64,13 +64,13 @@ fn h01_an_approval_of_one_namespace_covers_nothing_in_another() {
     prod.apply(&locked("mine").with_owner(by_namespace.clone()));
     let said = prod.refused(&["configmap/mine"]);
     assert!(said.contains("configmap \"mine\" is protected"), "{said}");
-    prod.stands("configmap/mine");
+    prod.assert_exists("configmap/mine");
 
     // An object of others gets no cluster-scoped owner, approved or not.
     prod.apply(&locked("precious"));
     is_not_owned(&prod, "precious", &json!([by_namespace]), "Protected");
     prod.refused(&["configmap/precious"]);
-    prod.stands("configmap/precious");
+    prod.assert_exists("configmap/precious");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
     }
     team.deleted(&["configmap/going"]);
 
-    // An owner that lives and is not approved is no attack, and keeps none away.
+    // An owner that is neither Terminating nor approved is no attack, and is allowed.
     let living = team.owner("ConfigMap", "living");
     assert!(own(&team, "precious", &json!([living])).is_err(), "a living owner was refused");
     for name in ["approved", "below", "going"] {
@@ -111,7 +111,7 @@ fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
     let said = team.kubectl(&patch).failure().unwrap();
     assert!(said.contains("also deletes configmap \"precious\""), "{said}");
     team.refused(&["configmap/precious"]);
-    team.stands("configmap/precious");
+    team.assert_exists("configmap/precious");
 }
 
 /// Two patches at the same moment don't see each other: belay's own account attaches,
@@ -144,10 +144,11 @@ fn h01b_an_object_that_is_attached_past_belay_is_no_approved_content() {
     .unwrap();
     team.refused(&["configmap/precious"]);
 
-    // Nor does it go with the approved object, until that is approved as it is now.
+    // Nor is it deleted with the approved object, until the object is approved in its
+    // current state.
     let said = team.refused(&["configmap/approved"]);
     assert!(said.contains("also deletes configmap \"precious\""), "{said}");
-    team.stands("configmap/precious");
+    team.assert_exists("configmap/precious");
     team.approve(Approver::Dave, team.of("configmaps", "approved"), "Content");
     approval_counts(&team, "precious");
 }
@@ -171,8 +172,8 @@ fn h25_a_delete_by_an_exempt_subject_does_not_cascade_to_objects_that_an_editor_
     team.plane.kubectl(&edit).unwrap().success().unwrap();
     let delete = ["delete", "configmap/pruned", "-n", &team.ns, "--wait=false", "--as", &bot];
     team.plane.kubectl(&delete).unwrap().success().unwrap();
-    team.goes("configmap/other");
-    team.stands("configmap/precious");
+    team.wait_until_deleted("configmap/other");
+    team.assert_exists("configmap/precious");
 }
 
 #[test]
@@ -197,22 +198,22 @@ fn h10_the_owner_of_a_protected_object_is_not_replaced_by_another() {
 
     // The collector removes the reference to an owner that was deleted.
     team.deleted(&["configmap/real", "--cascade=foreground"]);
-    team.goes("configmap/real");
+    team.wait_until_deleted("configmap/real");
     eventually("the end of the reference", SOON, || {
         let names = team.field("configmap/child", ".metadata.ownerReferences[*].name");
         if names == "mine" { Ok(()) } else { Err(names.into()) }
     })
     .unwrap();
-    team.stands("configmap/child");
+    team.assert_exists("configmap/child");
 }
 
-/// The group that policies exempt here; only a forger is in it.
+/// The group that policies exempt here; only the forger is in it.
 fn exempt() -> Value {
     json!({"exemptSubjects": [{"kind": "Group", "name": "sre-on-call"}]})
 }
 
-/// Posts to each replica that an exempt subject deletes this object, as any Pod
-/// can that knows the path.
+/// Posts to each replica that an exempt subject deletes this object, as any Pod that knows
+/// the path can.
 fn forge(team: &Team<'_>, resource: &str, name: &str) {
     let object = team.plane.api().get(&format!("{resource}/{name}"), &team.ns).unwrap().unwrap();
     let user = format!("jane-{}", team.ns);
@@ -262,7 +263,7 @@ fn h02_a_forged_delete_opens_no_delete_by_another() {
     for object in ["precious", "content", "above", "below"] {
         let said = team.delete(&[&format!("configmap/{object}")]).failure().unwrap();
         assert!(said.contains("is protected"), "{object}: {said}");
-        team.stands(&format!("configmap/{object}"));
+        team.assert_exists(&format!("configmap/{object}"));
     }
     let said = team.kubectl(&["delete", "namespace", &ns, "--wait=false"]).failure().unwrap();
     assert!(said.contains("is protected"), "{said}");
@@ -279,7 +280,7 @@ fn h02_a_forged_delete_releases_no_hold_and_ends_with_a_delete_by_another() {
     policy::apply(team.plane, &team.ns, spec.with(exempt()));
     team.apply(&config_map("used"));
     team.apply(&reader("reader", "configMapRef", "used"));
-    // No record is written before belay knows of the Pod.
+    // No record is written before belay has seen the Pod.
     eventually("belay knows of the Pod", SOON, || {
         let said = team.delete(&["configmap/used", "--dry-run=server"]).stderr;
         if said.contains("stays Terminating until Pod") { Ok(()) } else { Err(said.into()) }
@@ -293,7 +294,7 @@ fn h02_a_forged_delete_releases_no_hold_and_ends_with_a_delete_by_another() {
     assert_eq!(records(&team), Vec::<String>::new());
     team.was_kept("configmap/used");
     team.deleted(&["pod/reader"]);
-    team.goes("configmap/used");
+    team.wait_until_deleted("configmap/used");
 }
 
 /// A record allows the later deletes of the garbage collector.
@@ -315,8 +316,8 @@ fn h02_a_delete_by_an_exempt_subject_cascades_to_dependents() {
         })
         .unwrap();
         team.deleted(&[&format!("configmap/{name}"), &format!("--cascade={how}")]);
-        team.goes(&grandchild);
-        team.goes(&format!("configmap/{name}"));
+        team.wait_until_deleted(&grandchild);
+        team.wait_until_deleted(&format!("configmap/{name}"));
     }
 }
 
@@ -354,5 +355,5 @@ fn f03_an_approval_that_lasts_too_long_reports_it() {
     );
     eventually("an approval that counts", SOON, || team.delete(&["configmap/precious"]).success())
         .unwrap();
-    team.goes("configmap/precious");
+    team.wait_until_deleted("configmap/precious");
 }

@@ -135,7 +135,7 @@ fn h03_a_review_of_an_object_that_does_not_exist_tells_nothing() {
             let review = direct::delete_review(("", "secrets"), "mallory", &[], &object);
             client.post(&path, review).body
         };
-        // The API server may send this one, and belay knows the users by now.
+        // The API server may send this one, and belay has read the users by now.
         eventually("the answer to a real review", LIMIT, || {
             let answer = forged("real", &uid);
             if answer.contains("secret-reader") { Ok(()) } else { Err(answer.into()) }
@@ -155,8 +155,8 @@ fn h03_a_review_of_an_object_that_does_not_exist_tells_nothing() {
 const CONFIGURATIONS: [&str; 2] =
     ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
 
-/// The secret in the path of every webhook of both configurations; none while
-/// they differ.
+/// The secret in the path of every webhook of both configurations. `None` while they
+/// differ.
 fn registered_secret(world: &World) -> Option<String> {
     let mut secrets: Vec<String> = Vec::new();
     for kind in CONFIGURATIONS {
@@ -168,7 +168,7 @@ fn registered_secret(world: &World) -> Option<String> {
     if secrets.len() == 1 { secrets.pop() } else { None }
 }
 
-/// The secrets in the Secret; none while it does not exist.
+/// The secrets in the Secret. `None` while it does not exist.
 fn stored_secrets(world: &World) -> Vec<String> {
     stored(&world.plane).unwrap_or_default()
 }
@@ -291,7 +291,7 @@ fn h04_client_certificates_are_asked_for_with_belays_own_certificates() {
     let review = forged("default", "nothing", "00000000-0000-4000-8000-0000000000ff", "nobody");
     let gets_in = |identity| {
         let client = Client::with(belay.listen, &belay.ca, rustls::ALL_VERSIONS, identity);
-        // With TLS 1.3 a client learns only after its handshake.
+        // In TLS 1.3 a client is refused only after its handshake.
         let Ok(mut connection) = client.for_name("belay.belay.svc").connect() else { return false };
         client::send(&mut connection, &path, "application/json", review.as_bytes()).is_ok()
             && client::receive(&mut connection).is_ok_and(|answer| answer.code == 200)

@@ -45,9 +45,9 @@ fn h20_a_hold_stays_for_a_user_that_the_collector_may_not_delete() {
     })
     .unwrap();
     team.deleted(&["pod/other"]);
-    team.goes("pod/other");
+    team.wait_until_deleted("pod/other");
     team.is_kept_again("configmap/t");
-    team.stands("pod/user");
+    team.assert_exists("pod/user");
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn h21_a_cascade_over_a_held_object_is_judged_with_what_follows() {
     team.refused(&["configmap/held"]);
     team.finish("configmap/top");
     team.collector_asks("/held");
-    team.stands("configmap/held");
-    team.stands("configmap/used");
+    team.assert_exists("configmap/held");
+    team.assert_exists("configmap/used");
     let refused = team.refused(&["configmap/held"]);
     let why = format!("also deletes configmap \"used\", which is in use by Pod {}/user", team.ns);
     assert!(refused.contains(&why), "{refused}");
@@ -93,7 +93,7 @@ fn h21_a_cascade_over_a_held_object_is_judged_with_what_follows() {
     patch(&team, "configmap/orphaning", &both).unwrap();
     team.finish("configmap/second");
     team.collector_asks("/orphaning");
-    team.stands("configmap/orphaning");
+    team.assert_exists("configmap/orphaning");
     let owners = team.field("configmap/kept", ".metadata.ownerReferences[*].name");
     assert_eq!(owners, "orphaning mine");
 }

@@ -29,7 +29,7 @@ fn h38_an_ingress_with_too_many_references_concerns_its_own_namespace_alone() {
     let refusal = dev.refused(&["configmap/data"]);
     assert!(refusal.contains(&says), "{refusal}");
     mine.deleted(&["configmap/data"]);
-    // Its references are local, so no object without a namespace is meant either.
+    // Its references are local, so they refer to no object without a namespace either.
     let name = format!("{}-volume", mine.ns);
     let target = json!({"apiGroups": [""], "resources": ["persistentvolumes"], "names": [name]});
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});

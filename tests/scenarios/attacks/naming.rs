@@ -45,7 +45,7 @@ fn h22_a_first_owner_does_not_hide_the_owner_that_a_policy_means() {
     team.refused(&["pvc/probe"]);
     let said = team.delete(&["pvc/data"]).failure().unwrap();
     assert!(said.contains(&by_database), "{said}");
-    team.stands("pvc/data");
+    team.assert_exists("pvc/data");
 }
 
 /// A custom kind whose objects name a ConfigMap of any namespace.

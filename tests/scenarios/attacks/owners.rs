@@ -29,8 +29,7 @@ fn patch(team: &Team<'_>, object: &str, patch: &Value, more: &[&str]) -> Output 
     team.kubectl(&[&["patch", object, "--type=merge", "-p", &patch], more].concat())
 }
 
-/// jane tries to make a ConfigMap the only owner of an object, until belay
-/// refuses that.
+/// jane tries to make a ConfigMap the only owner of an object, until belay refuses.
 fn is_not_owned(team: &Team<'_>, object: &str, owner: &str) {
     let owners = json!({"metadata": {"ownerReferences": [team.owner("ConfigMap", owner)]}});
     eventually("a question about the owner", SOON, || {
@@ -56,7 +55,7 @@ fn h69_an_editor_keeps_no_object_of_another_namespace_and_no_node() {
         let owner = team.owner(kind, owner);
         here.apply(&config_map(name).with_protect_label("Always").with_owner(owner));
     }
-    // belay knows of them, and is asked about Nodes.
+    // belay has seen them, and requests about Nodes are sent to it.
     here.refused(&["configmap/own"]);
     eventually("a webhook about Nodes", SOON, || {
         let webhooks = api.get("validatingwebhookconfiguration/belay", "")?;
@@ -67,11 +66,11 @@ fn h69_an_editor_keeps_no_object_of_another_namespace_and_no_node() {
     })
     .unwrap();
     there.deleted(&["configmap/data"]);
-    there.goes("configmap/data");
+    there.wait_until_deleted("configmap/data");
     let dry_run = ["node/node-0", "--dry-run=server"];
     assert_eq!(api.delete(&dry_run, "").unwrap().stderr, "");
     for name in ["of-data", "of-node"] {
-        here.stands(&format!("configmap/{name}"));
+        here.assert_exists(&format!("configmap/{name}"));
     }
 }
 
@@ -100,7 +99,7 @@ fn h72_an_editor_keeps_no_cluster_scoped_object() {
     }
     plane.delete(&[&format!("persistentvolume/{volume}")], "");
     here.collector_asks("/of-volume");
-    here.stands("configmap/of-volume");
+    here.assert_exists("configmap/of-volume");
 }
 
 #[test]
@@ -118,7 +117,7 @@ fn h39_what_owns_a_protected_object_gets_no_owner_that_is_being_deleted() {
         jane.refused(&["secret/app"]);
         jane.deleted(&["configmap/top"]);
         is_not_owned(&jane, "secret/app", "top");
-        jane.stands("configmap/precious");
+        jane.assert_exists("configmap/precious");
     }
 }
 
@@ -133,7 +132,7 @@ fn h39_an_exempt_subject_takes_along_nothing_below_what_an_editor_attached() {
     team.apply(&config_map("pruned"));
     team.refused(&["secret/app"]);
     is_not_owned(&team, "secret/app", "pruned");
-    team.stands("configmap/precious");
+    team.assert_exists("configmap/precious");
     // An object with nothing protected below it gets any owner.
     team.apply(&secret("other"));
     let owners = json!({"metadata": {"ownerReferences": [team.owner("ConfigMap", "pruned")]}});
@@ -151,7 +150,7 @@ fn h44_references_to_an_owner_that_is_terminating_are_not_removed() {
     assert!(refused.contains("would lose its owner ConfigMap"), "{refused}");
     // The child is deleted with its owner.
     team.finish("configmap/real");
-    team.goes("configmap/child");
+    team.wait_until_deleted("configmap/child");
 }
 
 #[test]
@@ -164,14 +163,14 @@ fn h58_references_to_a_deleted_owner_are_not_removed() {
     // The collector deletes the child later.
     let binding = team.keep_collector_from("configmap/child");
     team.deleted(&["configmap/real"]);
-    team.goes("configmap/real");
+    team.wait_until_deleted("configmap/real");
     for owners in [Value::Null, json!([team.owner("ConfigMap", "mine")])] {
         let owners = json!({"metadata": {"ownerReferences": owners}});
         let refused = patch(&team, "configmap/child", &owners, &[]).failure().unwrap();
         assert!(refused.contains("would lose its owner ConfigMap"), "{refused}");
     }
     team.remove_binding(&binding);
-    team.goes("configmap/child");
+    team.wait_until_deleted("configmap/child");
 }
 
 /// A policy, and a ConfigMap in use whose owners are the real one and one of jane's.
@@ -192,7 +191,7 @@ fn owned_twice(name: &str, protect: Value) -> Team<'static> {
 /// Deletes the real owner, and the garbage collector removes the reference to it.
 fn lose_real_owner(team: &Team<'_>) {
     team.deleted(&["configmap/real"]);
-    team.goes("configmap/real");
+    team.wait_until_deleted("configmap/real");
     let names = ".metadata.ownerReferences[*].name";
     let child = ("configmap/child", &*team.ns);
     team.plane.api().wait_field(child, SOON, names, |now| now == "mine").unwrap();
@@ -211,7 +210,7 @@ fn h80_an_approval_of_one_owner_does_not_cover_what_another_one_keeps() {
     team.approve(Approver::Carol, team.of("configmaps", "mine"), "Content");
     eventually("the approval in force", SOON, || team.delete(&["configmap/mine"]).success())
         .unwrap();
-    team.goes("configmap/child");
+    team.wait_until_deleted("configmap/child");
 }
 
 #[test]
@@ -220,14 +219,14 @@ fn h83_an_approval_of_one_owner_does_not_release_what_another_one_kept() {
     team.deleted(&["configmap/child"]);
     team.was_kept("configmap/child");
     team.approve(Approver::Carol, team.of("configmaps", "mine"), "Content");
-    // The collector changes no object that is Terminating.
+    // The garbage collector changes no object that is Terminating.
     team.deleted(&["configmap/real"]);
-    team.goes("configmap/real");
+    team.wait_until_deleted("configmap/real");
     team.deleted(&["configmap/mine"]);
-    team.goes("configmap/mine");
+    team.wait_until_deleted("configmap/mine");
     team.is_kept_again("configmap/child");
     team.deleted(&["pod/user"]);
-    team.goes("configmap/child");
+    team.wait_until_deleted("configmap/child");
 }
 
 #[test]
@@ -262,9 +261,9 @@ fn h81_under_deny_nothing_in_use_becomes_terminating_with_its_owner() {
     team.refused(&["configmap/child"]);
     team.finish("configmap/parent");
     team.collector_asks("/child");
-    team.stands("configmap/child");
+    team.assert_exists("configmap/child");
     team.deleted(&["pod/user"]);
-    team.goes("configmap/child");
+    team.wait_until_deleted("configmap/child");
 }
 
 #[test]
@@ -287,8 +286,8 @@ fn h59_the_finalizer_orphan_is_not_removed_to_delete_the_dependents() {
         assert!(refused.contains("is in use by Pod"), "{way:?}: {refused}");
     }
     team.remove_binding(&binding);
-    team.goes(owner);
-    team.stands("configmap/child");
+    team.wait_until_deleted(owner);
+    team.assert_exists("configmap/child");
     assert_eq!(team.field("configmap/child", ".metadata.ownerReferences"), "");
 }
 
@@ -312,9 +311,9 @@ fn h46_an_eviction_orphans_no_protected_object() {
         let refused = evict(orphan).failure().unwrap();
         assert!(refused.contains("would lose its owner Pod"), "{refused}");
     }
-    team.stands("pod/real");
+    team.assert_exists("pod/real");
     evict(json!({})).success().unwrap();
-    team.goes("configmap/child");
+    team.wait_until_deleted("configmap/child");
 }
 
 #[test]

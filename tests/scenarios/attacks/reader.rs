@@ -60,10 +60,10 @@ fn h07_managed_fields_of_any_depth_hide_no_other_pod() {
     let stored = jane.kubectl(&["get", "pod", "deep", "-o", "json", "--show-managed-fields"]);
     let depth = stored.success().unwrap().matches("\"f:a\"").count();
     assert!(depth >= DEEP, "the API server stored {depth} levels");
-    // A key that is no text.
+    // A key that is not valid text.
     create_pod_with(&jane, &ns, "odd", b"{\"f:\xff\":{},\"f:\\ud800\":{}}");
 
-    // Of the Pods that come afterwards each is known, by the watch ...
+    // Each of the Pods that are created later is known, by the watch ...
     jane.apply(&pod("db").with_env_from("configMapRef", "used").with_claim("data"));
     is_in_use(&jane, "persistentvolumeclaim/data", &format!("Pod {ns}/db"));
     // ... and by live reads, which still prove that an object is not in use.
@@ -71,7 +71,8 @@ fn h07_managed_fields_of_any_depth_hide_no_other_pod() {
         jane.kubectl(&["create", "configmap", name]).success().unwrap();
     }
     is_in_use(&jane, "configmap/used", &format!("Pod {ns}/db"));
-    // Relations of other tests come and go, and lists that were read before prove nothing.
+    // Relations of other tests are created and deleted, and a list from before such a
+    // change proves nothing.
     passes_now(|| jane.delete(&["configmap/free"]));
     jane.kubectl(&["delete", "pod", "--all", "--timeout=60s"]).success().unwrap();
     eventually("the end of the use", SOON, || {

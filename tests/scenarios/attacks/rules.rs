@@ -52,8 +52,8 @@ fn f01_what_a_policy_of_some_subjects_protects_is_deleted_for_the_others() {
     // jane's DELETE reports "deleted", and the object is. The garbage collector deletes the
     // rest.
     team.deleted(&["configmap/owner"]);
-    team.goes("configmap/owner");
-    team.goes("configmap/owned");
+    team.wait_until_deleted("configmap/owner");
+    team.wait_until_deleted("configmap/owned");
     let path = ".status.notHeld[*].why";
     eventually("the reason in the status", LIMIT, || {
         let why = field(team.plane, "default", &format!("deletionpolicy/{}", team.ns), path);
@@ -120,9 +120,9 @@ fn h92_texts_of_any_length_in_an_object_let_nothing_pass() {
         let refused = refused.failure().unwrap();
         assert!(refused.contains("evict.belay.dev"), "{field}: {refused}");
     }
-    team.stands("pod/kept");
+    team.assert_exists("pod/kept");
 
-    // The API server stores it, and belay is asked about the object for ever after.
+    // The API server stores it, and sends every request about the object to belay.
     let target = policy::target("", "configmaps", ns).with(json!({"names": ["child"]}));
     let subjects = json!([{"kind": "User", "name": team.name}]);
     let spec = json!({"targets": [target], "protect": {"always": {}}, "subjects": subjects});
@@ -143,7 +143,7 @@ fn h92_texts_of_any_length_in_an_object_let_nothing_pass() {
     assert!(refused.contains("configmap \"child\""), "{refused}");
     // Nor does it keep unprotected objects.
     plane.delete(&["configmap/child"], ns);
-    team.goes("configmap/child");
+    team.wait_until_deleted("configmap/child");
     eventually("a DELETE that passes", SOON, || team.delete(&["deployment/owner"]).success())
         .unwrap();
 }
@@ -167,7 +167,7 @@ fn h13_a_repeated_delete_does_not_turn_orphaning_into_deletion() {
     let again = team.delete(&["configmap/owner"]);
     let refused = again.failure().unwrap();
     assert!(refused.contains("in use"), "{refused}");
-    team.stands("configmap/child");
+    team.assert_exists("configmap/child");
     team.remove_binding(&binding);
 }
 
@@ -274,7 +274,7 @@ fn a_kind_that_belay_may_not_patch_gets_no_hold_and_the_policy_reports_it() {
     policy::apply(plane, name, json!({"targets": [target], "protect": {"whileUsed": {}}}));
     let class = object("node.k8s.io/v1", "RuntimeClass", name);
     plane.apply(&class.with(json!({"handler": "none"}))).unwrap();
-    // belay could not remove a hold that it places here.
+    // belay could not remove a hold that it adds here.
     let object = format!("runtimeclass/{name}");
     assert_eq!(field(plane, "default", &object, ".metadata.finalizers"), "");
     eventually("the reason in the status", LIMIT, || {

@@ -1,4 +1,4 @@
-//! A hold that comes too late to count.
+//! A hold that is added too late to have an effect.
 //!
 //! A hold that is added to an object during the admission of its DELETE does not keep it:
 //! the API server calls its webhooks again, shows them the hold, and ignores it when they
@@ -66,7 +66,7 @@ fn s33_a_hold_that_is_patched_on_during_a_delete_is_not_relied_on() {
     };
     refused(&deleted.failure().unwrap());
 
-    // A DELETE that begins afterwards may be no better: writes that were under
-    // way when the hold came are not all over yet.
+    // A later DELETE may have the same problem: some writes from before the hold are still
+    // in progress.
     refused(&jane.delete(&["configmap/settings"]).failure().unwrap());
 }

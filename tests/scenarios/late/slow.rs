@@ -20,14 +20,14 @@ pub struct Slow(Arc<State>);
 
 #[derive(Default)]
 struct State {
-    /// How many reviews came, and whether they are answered.
+    /// The number of reviews so far, and whether they are answered.
     reviews: Mutex<(usize, bool)>,
     opened: Condvar,
 }
 
 impl Slow {
-    /// Registers it for DELETEs of ConfigMaps in a namespace and waits until
-    /// the API server asks it.
+    /// Registers it for DELETEs of ConfigMaps in a namespace and waits until the API server
+    /// calls it.
     pub fn on_deletes_in(plane: &ControlPlane, ns: &str) -> Self {
         let name = format!("slow.{ns}.svc");
         let CertifiedKey { cert, signing_key } =
@@ -62,8 +62,7 @@ impl Slow {
         let mut webhook = validating_webhook("slow", ns, ("DELETE", "configmaps"), config);
         webhook["webhooks"][0]["timeoutSeconds"] = json!(30);
         plane.apply(&webhook).unwrap();
-        // The API server learns of it a moment later, and for that moment it
-        // answers at once.
+        // The API server uses it a moment later, and until then it answers at once.
         self.set(true);
         plane.kubectl(&["create", "configmap", "probe", "-n", ns]).unwrap().success().unwrap();
         eventually("the slow webhook", super::LIMIT, || {
@@ -74,7 +73,7 @@ impl Slow {
         self.set(false);
     }
 
-    /// How many reviews came.
+    /// The number of reviews so far.
     pub fn asked(&self) -> usize {
         self.0.reviews.lock().unwrap().0
     }

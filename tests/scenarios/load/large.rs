@@ -10,7 +10,7 @@ use crate::harness::{Belay, eventually};
 use crate::team::{Approver, Of, SOON, Team};
 use crate::{policy, world};
 
-/// How many objects the namespace has. `make test-long` has ten thousand.
+/// The number of objects in the namespace. `make test-long` has ten thousand.
 fn objects() -> usize {
     if crate::harness::is_long() { 10_000 } else { 2_000 }
 }
@@ -68,13 +68,13 @@ fn s30_a_namespace_of_thousands_of_objects_is_answered_at_once_and_goes() {
     .unwrap();
     assert!(refused.contains("more reasons. To override: "), "{refused}");
     assert!(refused.contains("--scope content"), "{refused}");
-    team.stands(&object);
+    team.assert_exists(&object);
 
     let of = Of { resource: "namespaces", group: "", name: ns, place: "" };
     team.approve(Approver::Carol, of, "Content");
     let begun = Instant::now();
     eventually("a DELETE that passes", SOON, || team.delete(&[&object]).success()).unwrap();
-    team.goes_within(&object, Duration::from_secs(900));
+    team.wait_until_deleted_within(&object, Duration::from_secs(900));
     eprintln!("s30: refused in {took:?}, gone in {:?}, MiB {:?}", begun.elapsed(), most_memory());
     for most in most_memory() {
         assert!(most < 512, "a replica used {most} MiB");

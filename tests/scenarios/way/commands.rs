@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{gone, passes_now};
+use super::{passes_now, wait_until_deleted};
 use crate::harness::kubectl::run;
 use crate::harness::manifest::{Manifest as _, config_map, pod};
 use crate::harness::rbac::rule;
@@ -13,7 +13,7 @@ use crate::harness::{ControlPlane, Install, Options, eventually};
 use crate::people::Person;
 use crate::{policy, world};
 
-/// A namespace with a ConfigMap under `always`, on these terms.
+/// A namespace with a ConfigMap protected by `always`, with these approval terms.
 fn settings(prefix: &str, approval: Value) -> String {
     let plane = &world().plane;
     let ns = plane.namespace(prefix).unwrap();
@@ -75,7 +75,7 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
         alice.name
     );
     assert!(said.contains(&missing), "{said}");
-    // The same person again is still one.
+    // A second approval of the same person does not count.
     let again = alice.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(again.contains("1 more person has to approve"), "{again}");
     let why = alice.belay(&["why", "cm/settings", "-n", &ns]);
@@ -85,7 +85,7 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
     let said = bob.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(said.contains("enough people have approved (2 of 2)"), "{said}");
     passes_now(|| alice.delete(&delete));
-    gone(plane, &ns, "configmap/settings");
+    wait_until_deleted(plane, &ns, "configmap/settings");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_n
         output
     };
     passes_now(forced);
-    gone(plane, &ns, "configmap/settings");
+    wait_until_deleted(plane, &ns, "configmap/settings");
 }
 
 #[test]
@@ -174,14 +174,13 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
         .unwrap();
     let bind = ["create", "clusterrolebinding", "bob", "--clusterrole=rules", "--user=bob"];
     plane.kubectl(&bind).unwrap().success().unwrap();
-    // It dies without a word: its Lease still runs, and its webhooks stay.
+    // It is killed: its Lease is still valid, and its webhooks stay.
     belay.replicas.iter_mut().for_each(|replica| replica.process.kill());
     let release = |who: &Path, more: &[&str]| {
         let args = [&["release", "cm/settings", "-n", &ns][..], more].concat();
         run(Path::new(env!("CARGO_BIN_EXE_kubectl-belay")), who, &args, None).unwrap()
     };
-    // Each of these is one command, typed at once, with nothing to wait for or
-    // to know.
+    // Each of these is one command, which works at once without further knowledge.
     let admin = plane.kubeconfig();
     let kept = release(admin, &["--timeout=30"]);
     assert_eq!(kept.code, 1, "{kept:?}");
@@ -198,7 +197,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     assert_eq!(done.code, 0, "{done:?}");
     let says = "nobody leads belay, so this was done as system:serviceaccount:belay:belay";
     assert!(done.stdout.contains(says), "{done:?}");
-    gone(&plane, &ns, "configmap/settings");
+    wait_until_deleted(&plane, &ns, "configmap/settings");
 
     // After a full uninstall, objects may still have its hold.
     let configurations = "validatingwebhookconfiguration,mutatingwebhookconfiguration";
@@ -219,12 +218,12 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     assert!(lost.stderr.contains(next), "{lost:?}");
     let crds = std::process::Command::new(crate::program()).args(["admin", "crds"]).output();
     plane.apply(&String::from_utf8(crds.unwrap().stdout).unwrap()).unwrap();
-    // A new kind is served a moment after it is there.
+    // A new kind is served a moment after its CRD was created.
     eventually("the release, after belay's kinds are there", Duration::from_secs(30), || {
         release(admin, &[]).success().map(drop)
     })
     .unwrap();
-    gone(&plane, &ns, "configmap/settings");
+    wait_until_deleted(&plane, &ns, "configmap/settings");
 }
 
 #[test]
@@ -253,5 +252,5 @@ fn an_approval_of_only_the_owner_reports_what_it_does_not_cover() {
     let said = approve(&["--scope", "Content"]);
     assert!(!said.contains("cannot be deleted by this"), "{said}");
     passes_now(|| alice.kubectl(&["delete", "sa", "owner", "-n", &ns]));
-    gone(plane, &ns, "configmap/settings");
+    wait_until_deleted(plane, &ns, "configmap/settings");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{commands_in, gone, passes_now};
+use super::{commands_in, passes_now, wait_until_deleted};
 use crate::harness::ControlPlane;
 use crate::harness::manifest::{Manifest as _, config_map, object, owner, pod};
 use crate::harness::rbac::rule;
@@ -38,7 +38,7 @@ fn protected_is_approved_in_one_step() {
     assert!(said.contains("enough people have approved (1 of 1)"), "{said}");
     assert!(said.contains("for this object alone"), "{said}");
     passes_now(|| alice.delete(&delete));
-    gone(plane, &ns, "configmap/settings");
+    wait_until_deleted(plane, &ns, "configmap/settings");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn in_use_is_reported_by_why_and_passes_once_it_is_approved() {
     assert_eq!(why.code, 0, "{why:?}");
     assert!(why.stdout.contains("approved by configmaps-settings-"), "{why:?}");
     passes_now(|| alice.delete(&delete));
-    gone(plane, &ns, "configmap/settings");
+    wait_until_deleted(plane, &ns, "configmap/settings");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn not_empty_is_approved_with_its_content() {
     assert!(refusal.contains("is not empty"), "{refusal}");
     alice.approves_what_is_named(&refusal);
     passes_now(|| alice.delete(&delete));
-    gone(plane, &ns, &format!("namespace/{ns}"));
+    wait_until_deleted(plane, &ns, &format!("namespace/{ns}"));
     plane.kubectl(&["delete", "deletionpolicy", &ns]).unwrap().success().unwrap();
 }
 
@@ -111,7 +111,7 @@ fn still_needed_is_approved() {
     assert!(refusal.contains("(StillNeeded)"), "{refusal}");
     alice.approves_what_is_named(&refusal);
     passes_now(|| alice.delete(&delete));
-    gone(plane, &ns, "configmap/settings");
+    wait_until_deleted(plane, &ns, "configmap/settings");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn would_orphan_is_approved() {
     assert!(refusal.contains("(WouldOrphan)"), "{refusal}");
     alice.approves_what_is_named(&refusal);
     passes_now(|| alice.delete(&delete));
-    gone(plane, &ns, "configmap/owner");
+    wait_until_deleted(plane, &ns, "configmap/owner");
     assert!(plane.api().get("configmap/owned", &ns).unwrap().is_some());
 }
 
@@ -188,5 +188,5 @@ fn a_hold_that_is_stripped_by_hand_is_released() {
     let release = alice.belay(&commands_in(&refusal, "release").remove(0));
     // It may be deleted before the command runs.
     assert!(release.code == 0 || release.stderr.contains("there is no"), "{release:?}");
-    gone(plane, &ns, "configmap/settings");
+    wait_until_deleted(plane, &ns, "configmap/settings");
 }

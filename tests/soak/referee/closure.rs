@@ -5,7 +5,7 @@ use super::Propagation;
 use super::history::{History, Life};
 use super::oracle::{Obj, Ref, Rules, State};
 
-/// So many objects are played with, and so many states looked at.
+/// The maximum number of objects that are simulated, and of states that are visited.
 const OBJECTS: usize = 8;
 const STATES: usize = 20_000;
 

@@ -18,7 +18,7 @@ pub const SECOND: i64 = 1_000_000;
 /// A request that was answered.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// Which request; a watch is in the log when it begins and when it ends.
+    /// The id of the request. The log contains the start and the end of a watch.
     pub id: String,
     /// Whether it is over.
     pub complete: bool,
@@ -30,17 +30,17 @@ pub struct Event {
     pub group: String,
     /// Plural name.
     pub resource: String,
-    /// Subresource, or nothing.
+    /// The subresource, or an empty text.
     pub subresource: String,
     /// Namespace.
     pub namespace: String,
-    /// The name of the object, or nothing.
+    /// The name of the object, or an empty text.
     pub name: String,
     /// The path, without its query.
     pub path: String,
     /// The HTTP status.
     pub code: u64,
-    /// Why it was refused, or nothing.
+    /// The reason of the refusal, or an empty text.
     pub reason: String,
     /// When.
     pub span: Span,
@@ -49,8 +49,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// Reads a line. None: it is no request about an object, changed nothing
-    /// because it was a dry run, or cannot be read.
+    /// Parses a line. `None`: it is not a request about an object, is a dry run, or is
+    /// invalid.
     pub fn parse(line: &str) -> Option<Self> {
         let mut line: Value = serde_json::from_str(line).ok()?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -21,7 +21,7 @@ pub struct Life {
     pub versions: Vec<Version>,
     /// The first DELETE that was accepted, and whose it was.
     pub deleted: Option<(Span, String)>,
-    /// When it left storage, and by whose request.
+    /// When it was removed from storage, and by whose request.
     pub gone: Option<(Span, String)>,
     /// Requests that may have removed it, although their responses don't show it.
     pub doubts: Vec<(Span, String)>,
@@ -39,8 +39,8 @@ pub struct History {
 }
 
 impl Life {
-    /// When it was made.
-    pub fn made(&self) -> Option<Span> {
+    /// When it was created.
+    pub fn created(&self) -> Option<Span> {
         self.versions.first().map(|version| version.span)
     }
 
@@ -67,19 +67,19 @@ impl Life {
         self.versions.iter().find_map(|version| version.deleted)
     }
 
-    /// Until when it certainly was there.
+    /// The last moment at which it certainly existed.
     pub fn certain_until(&self) -> i64 {
         let gone = self.gone.iter().map(|(span, _)| span.from);
         let doubts = self.doubts.iter().map(|(span, _)| span.from);
         gone.chain(doubts).min().unwrap_or(i64::MAX)
     }
 
-    /// Whether it certainly was there at this moment.
+    /// Whether it certainly existed at this moment.
     pub fn was_there(&self, moment: i64) -> bool {
-        self.made().is_some_and(|made| made.to <= moment) && moment <= self.certain_until()
+        self.created().is_some_and(|made| made.to <= moment) && moment <= self.certain_until()
     }
 
-    /// As people write it.
+    /// The name in reports.
     pub fn title(&self) -> String {
         let (group, resource, namespace, name) = &self.key;
         let dot = if group.is_empty() { "" } else { "." };
@@ -192,7 +192,7 @@ impl History {
         let over = Version::of(&event.group, &event.resource, &event.response, event.span, "");
         if over.is_some_and(|version| version.over) {
             life.gone.get_or_insert((event.span, event.user.clone()));
-            self.goes(event, &uid);
+            self.record_removal(event, &uid);
         }
     }
 
@@ -212,7 +212,7 @@ impl History {
         if at_once || !(graceful || kept) {
             life.gone.get_or_insert((event.span, event.user.clone()));
             if let Some(uid) = said {
-                self.goes(event, &uid);
+                self.record_removal(event, &uid);
             }
         }
     }
@@ -241,7 +241,7 @@ impl History {
 
     /// With a CustomResourceDefinition its objects leave storage, and the log
     /// has no line of it.
-    fn goes(&mut self, event: &Event, uid: &str) {
+    fn record_removal(&mut self, event: &Event, uid: &str) {
         if event.resource != "customresourcedefinitions" {
             return;
         }
@@ -305,7 +305,7 @@ impl History {
 
     /// The objects that may ever have used this one: by the relations of Kubernetes, or as
     /// a custom resource.
-    pub fn perhaps_needing(&self, key: &Key) -> Vec<&Life> {
+    pub fn possible_users(&self, key: &Key) -> Vec<&Life> {
         let mut found = self.all(self.by_need.get(key));
         for resource in ["widgets", "gadgets"] {
             found.extend(self.of_kind(resource).into_iter().filter(|life| life.key.2 == key.2));
@@ -325,7 +325,7 @@ impl History {
     }
 }
 
-/// Notes a uid once: most are noted many times in a row.
+/// Adds a uid once. Most are added many times in a row.
 fn note(uids: &mut Vec<String>, uid: &str) {
     if uids.iter().rev().all(|known| known != uid) {
         uids.push(uid.to_owned());

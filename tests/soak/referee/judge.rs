@@ -13,11 +13,11 @@ pub enum Finding {
     Lost { target: String, policy: String, why: String },
     /// A person took a hold or a guarded finalizer off.
     Stripped { target: String, policy: String, finalizer: String, by: String },
-    /// A protected object lost an owner that it may not lose.
+    /// A protected object lost a protected owner.
     Orphaned { target: String, policy: String, owner: String, by: String },
     /// A person took the protection off by its labels.
     LetGo { target: String, policy: String, by: String },
-    /// An object waits under the hold, or has it, and nothing keeps it.
+    /// An object has the hold, and is not in use.
     Stuck { target: String, why: String },
     /// belay writes to an object again and again.
     Busy { target: String, writes: usize },
@@ -40,7 +40,7 @@ impl Finding {
     }
 }
 
-/// How much was looked at.
+/// The numbers of checked objects.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Looked {
     /// Removals of objects under a policy in force.
@@ -51,7 +51,7 @@ pub struct Looked {
     pub unsure: usize,
 }
 
-/// Everything that the referee looks at.
+/// The data of the referee.
 pub struct Judge<'h> {
     /// The lives.
     pub history: &'h History,
@@ -59,7 +59,7 @@ pub struct Judge<'h> {
     pub policies: &'h [Policy],
     /// Whose writes are belay's.
     pub belay: &'h str,
-    /// When the log ends.
+    /// The end of the log.
     pub end: i64,
 }
 
@@ -69,7 +69,7 @@ pub fn is_person(user: &str) -> bool {
 }
 
 impl Judge<'_> {
-    /// All findings, and how much was looked at.
+    /// All findings, and the numbers of checked objects.
     pub fn findings(&self) -> (Vec<Finding>, Looked) {
         let (mut findings, mut looked) = (Vec::new(), Looked::default());
         for life in self.history.lives.values() {
@@ -103,7 +103,7 @@ impl Judge<'_> {
         let (Some((gone, by)), Some((deleted, deleter))) = (&life.gone, &life.deleted) else {
             return;
         };
-        let Some(made) = life.made() else { return };
+        let Some(made) = life.created() else { return };
         // An interrupted DELETE of a collection shows only in the versions.
         let terminating = life.terminating().unwrap_or(i64::MAX);
         let asked = deleted.from.min(gone.from).min(terminating);
@@ -140,7 +140,7 @@ impl Judge<'_> {
         let looks = life.versions.iter().filter(|v| v.by == self.belay && !v.over);
         let looked = looks.map(|v| v.span.from).filter(|from| *from > asked).max();
         let mut users = Vec::new();
-        for user in self.history.perhaps_needing(&life.key) {
+        for user in self.history.possible_users(&life.key) {
             let before = needed(self.history, user, &life.key, asked, gone);
             let later = looked.is_some_and(|looked| {
                 needed(self.history, user, &life.key, looked, gone)
@@ -258,7 +258,7 @@ impl Judge<'_> {
         }
     }
 
-    /// At the end, something that nothing keeps is kept.
+    /// Finds objects that are still held at the end without a reason.
     fn stuck(&self, life: &Life, findings: &mut Vec<Finding>) {
         let Some(version) = life.last().filter(|v| life.gone.is_none() && v.has(HOLD)) else {
             return;
@@ -285,7 +285,7 @@ impl Judge<'_> {
         let kept = policies.iter().filter(|policy| !yes(policy));
         let kept = kept.into_iter().any(|policy| {
             let used = || {
-                let users = self.history.perhaps_needing(&life.key);
+                let users = self.history.possible_users(&life.key);
                 // A user that counts for belay may be a newcomer to the referee, and vice
                 // versa. In the end either is an explanation.
                 users.into_iter().any(|user| {

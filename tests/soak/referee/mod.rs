@@ -44,13 +44,13 @@ pub enum Propagation {
 pub struct Sentence {
     /// The errors.
     pub findings: Vec<Finding>,
-    /// How much it looked at.
+    /// The numbers of checked objects.
     pub looked: Looked,
     /// How many objects it followed from their first write to the last.
     pub objects: usize,
-    /// How many objects policies had put a hold on, at any time.
+    /// The number of objects that ever had a hold.
     pub held: usize,
-    /// How many of those left storage.
+    /// The number of those that left storage.
     pub released: usize,
     /// Requests of people that were refused, by their reason.
     pub refused: BTreeMap<String, usize>,

@@ -7,11 +7,10 @@ use serde_json::Value;
 
 use super::event::{Span, time};
 
-/// Something that an object needs: group, plural name, and a name in its own
-/// namespace.
+/// A used object: group, plural name, and a name in the same namespace.
 pub type Need = (&'static str, &'static str, String);
 
-/// An object, as one write left it.
+/// A version of an object after one write.
 #[derive(Debug, Clone)]
 pub struct Version {
     /// Its number in storage.
@@ -28,13 +27,13 @@ pub struct Version {
     pub owners: Vec<String>,
     /// Since when it is Terminating.
     pub deleted: Option<i64>,
-    /// When it was made.
+    /// When it was created.
     pub created: i64,
     /// The objects that it uses by the relations of Kubernetes.
     pub needs: Vec<Need>,
-    /// Whether it has ended and needs nothing.
+    /// Whether it is finished and uses nothing.
     pub finished: bool,
-    /// Whether nothing keeps it in storage.
+    /// Whether no finalizer keeps it in storage.
     pub over: bool,
     /// All of it, where the referee has to read more.
     pub whole: Option<Arc<Value>>,

@@ -20,7 +20,7 @@ pub struct Policy {
     pub name: String,
     /// Its spec.
     pub spec: Value,
-    /// From when on it was ready, until it changed.
+    /// The time from which it was ready until it changed.
     pub span: Span,
 }
 
@@ -123,7 +123,7 @@ fn is_target(history: &History, target: &Value, key: &Key, version: &Version) ->
 /// Labels of Namespaces do not change while a soak runs.
 fn in_namespace(history: &History, selector: &Value, namespace: &str, span: Span) -> bool {
     let key = (String::new(), "namespaces".to_owned(), String::new(), namespace.to_owned());
-    let there = |life: &&Life| life.made().is_some_and(|made| made.from <= span.to);
+    let there = |life: &&Life| life.created().is_some_and(|made| made.from <= span.to);
     let life = history.at_place(&key).filter(there).last();
     let labels = life.and_then(|life| life.last()).map(|version| &version.labels);
     namespace.is_empty() || labels.is_some_and(|labels| selects(selector, labels))

@@ -1,5 +1,4 @@
-//! Each finding can be found: logs in which belay failed, and the same logs
-//! with an excuse.
+//! Each finding has a test: logs with an error of belay, and the same logs with an excuse.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,7 @@ use super::{Event, Finding, Referee, Sentence};
 const BELAY: &str = "system:serviceaccount:belay:belay";
 const GC: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
-/// A log that is written line by line. Each line is a second after the last.
+/// A log that a test writes line by line. Each line is a second after the last.
 #[derive(Default)]
 struct Log {
     lines: Vec<String>,
@@ -91,7 +90,7 @@ impl Log {
         );
     }
 
-    /// A write that is answered with this object; its uid is its name.
+    /// A write with this object in its response; its uid is its name.
     fn write(&mut self, verb: &str, user: &str, group: &str, resource: &str, mut object: Value) {
         self.version += 1;
         let metadata = &mut object["metadata"];
@@ -275,7 +274,7 @@ fn an_object_was_released_while_a_pod_used_it() {
 
 #[test]
 fn a_user_counts_unless_it_is_finished_or_deleted_or_deleted_as_well() {
-    // It was made after the DELETE and before belay looked.
+    // It was created after the DELETE and before the check of belay.
     let mut log = Log::with(used());
     log.config("create", "alice", json!({}));
     log.wait(10);

@@ -5,7 +5,7 @@ use super::event::SECOND;
 use super::history::{History, Key, Life};
 use super::object::Version;
 
-/// The finalizer that is belay's.
+/// belay's finalizer.
 pub const HOLD: &str = "belay.dev/hold";
 
 /// A Relation counts for the referee when it has been there for so long.
@@ -37,7 +37,7 @@ fn lasting(history: &History, from: i64, to: i64) -> Vec<&Life> {
     relations.retain(|relation| {
         relation.was_there(from)
             && relation.was_there(to)
-            && relation.made().is_some_and(|made| made.to + RELATION <= from)
+            && relation.created().is_some_and(|made| made.to + RELATION <= from)
     });
     relations
 }
@@ -117,10 +117,10 @@ fn ancestors<'h>(history: &'h History, of: &Life, moment: i64) -> Vec<&'h Life> 
     found
 }
 
-/// A user that was made so long after the DELETE may or may not count for
-/// belay: clocks differ, and times are cut to seconds. Where it would have to
-/// count the referee asks for one made earlier than the first, where it must
-/// not for one made later than the second.
+/// A user that was created this long after the DELETE may or may not count for belay:
+/// clocks differ, and times are truncated to seconds. If a user must count, the referee
+/// requires an earlier creation than the first value; if it must not, a later creation than
+/// the second.
 pub const PERHAPS: (i64, i64) = (4 * SECOND, 10 * SECOND);
 
 /// Whether a user was created long after the deletion of the target, with no older owner

@@ -6,8 +6,8 @@ use crate::cluster::{Access, Caller};
 use crate::command::{CommandError, print};
 use crate::policy::api::definitions;
 
-/// Brings them up to date. Nothing is written before it is known that all of
-/// them may be.
+/// Updates the CRDs. First checks the rights for all of them, and writes nothing if one is
+/// missing.
 pub async fn update(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
     for wanted in definitions() {
@@ -30,7 +30,7 @@ pub async fn update(access: &Access) -> Result<(), CommandError> {
 /// Deletes the CRDs.
 pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
-    // Without its kinds belay holds on to everything and knows no policy.
+    // Without its CRDs belay keeps all holds and has no policies.
     let belay = installed(&client).await.map_err(|error| {
         CommandError::Remote(format!(
             "cannot see whether belay is installed: {}; nothing was deleted; next: it takes the RBAC \

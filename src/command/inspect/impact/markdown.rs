@@ -130,7 +130,7 @@ fn block(text: &str, all: bool) -> String {
     format!("{fence}text\n{}\n{rest}{fence}\n", shown.join("\n"))
 }
 
-/// A text that means nothing but itself, in prose and in a table.
+/// A text with Markdown characters escaped, for prose and tables.
 fn plain(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in without_controls(text).chars() {
@@ -150,7 +150,7 @@ fn plain(text: &str) -> String {
 fn code(text: &str) -> String {
     let text = without_controls(text);
     let fence = "`".repeat(longest_run(&text) + 1);
-    // A backtick at an end would be one of the fence.
+    // A backtick at the start or end would be part of the delimiter.
     let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
     format!("{fence}{pad}{text}{pad}{fence}")
 }

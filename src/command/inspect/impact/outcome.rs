@@ -1,5 +1,5 @@
-//! The fate of every affected object: from the graph, and from Kubernetes' own
-//! controllers.
+//! The fate of every affected object: from the graph, and from the controllers of
+//! Kubernetes.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 pub struct Outcomes<'s> {
     inspection: &'s Inspection,
     fates: Fates,
-    /// Finds objects that Kubernetes' own finalizers keep, and why.
+    /// Finds objects that finalizers of Kubernetes keep, and the reasons.
     waits: HashMap<NodeId, String>,
 }
 
@@ -34,7 +34,7 @@ pub struct Broken {
     pub root: NodeId,
     /// The object with the reference: itself or a dependent.
     pub user: NodeId,
-    /// Where in the user's manifest.
+    /// The path of the field in the user's manifest.
     pub path: String,
     /// The lost object.
     pub of: NodeId,
@@ -45,7 +45,7 @@ pub struct Broken {
 }
 
 impl<'s> Outcomes<'s> {
-    /// Of deleting the targets of a scene, in this way.
+    /// The outcome of deleting the targets of a scene with this propagation policy.
     pub fn new(inspection: &'s Inspection, cascade: Propagation) -> Self {
         let graph = &inspection.graph;
         let targets = inspection.targets.iter().filter_map(|id| graph.get(*id));
@@ -86,7 +86,7 @@ impl<'s> Outcomes<'s> {
         Some(format!("until pod/{} has ended", pod.name()))
     }
 
-    /// The claim for which a volume waits.
+    /// The claim that a volume waits for.
     fn claimed_by(&self, volume: Node<'_>) -> Option<String> {
         let Inspection { graph, backing, .. } = self.inspection;
         if !volume.finalizers().contains(VOLUME_PROTECTION) {
@@ -177,7 +177,7 @@ impl<'s> Outcomes<'s> {
     }
 }
 
-/// The owner at the top, as far as it stays.
+/// The topmost owner that stays.
 fn root(graph: &Graph, node: Node<'_>) -> NodeId {
     graph.get(node.root_owner().id()).map_or(node.id(), |root| root.id())
 }

@@ -144,7 +144,7 @@ pub struct Via {
 }
 
 impl Impact {
-    /// Of everything that is known.
+    /// The report of all known facts.
     pub fn new(inspection: &Inspection, verdict: Option<&Verdict>, cascade: Propagation) -> Self {
         let graph = &inspection.graph;
         let outcomes = Outcomes::new(inspection, cascade);
@@ -216,7 +216,7 @@ impl Impact {
         };
         let blockers = verdict.into_iter().flat_map(|verdict| {
             let report = |blocker| {
-                BlockerReport::new(blocker, said(verdict, blocker, &targets), &graph.kinds)
+                BlockerReport::new(blocker, blocker_text(verdict, blocker, &targets), &graph.kinds)
             };
             verdict.blockers.iter().map(report).collect::<Vec<_>>()
         });
@@ -386,7 +386,7 @@ fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destroyed>
 
 /// The text of a reason. Admission has one target and reports the objects that are deleted
 /// as well. In a set, each object has its own report.
-fn said(verdict: &Verdict, blocker: &Blocker, targets: &[Object]) -> String {
+fn blocker_text(verdict: &Verdict, blocker: &Blocker, targets: &[Object]) -> String {
     let object = &blocker.object;
     let is = |target: &Object| {
         (&target.group, &target.resource, &target.namespace, &target.name)

@@ -65,7 +65,7 @@ pub fn text(impact: &Impact, screen: Screen, all: bool) -> String {
 pub(super) struct Line {
     /// The effect.
     pub(super) name: &'static str,
-    /// How bad that is.
+    /// The severity.
     pub(super) tone: Tone,
     /// To how much.
     pub(super) count: usize,
@@ -255,7 +255,7 @@ fn branch(
             continue;
         }
         if depth + 1 >= MAX_DEPTH {
-            // Deeper ones beside it.
+            // Deeper branches beside it.
             let deeper = child.id.and_then(|id| below.get(&id)).into_iter().flatten();
             next.extend(deeper.filter(|deep| deep.id.is_none_or(|id| !drawn.contains(&id))));
             lines.push(branch(child, &HashMap::new(), drawn, home, depth + 1));

@@ -120,7 +120,11 @@ mod tests {
     use crate::relations::Catalogue;
 
     /// What a policy does with one object: protected, held, and the reason if not.
-    fn told(spec: serde_json::Value, kind: (&str, &str), metadata: &str) -> (usize, usize, String) {
+    fn summary(
+        spec: serde_json::Value,
+        kind: (&str, &str),
+        metadata: &str,
+    ) -> (usize, usize, String) {
         let spec: DeletionPolicySpec = serde_json::from_value(spec).unwrap();
         let policy = Policy::compile("p", &spec).unwrap();
         let policies = PolicySet::new(vec![policy], &Catalogue::default());
@@ -188,7 +192,7 @@ mod tests {
                 1,
                 "",
             ),
-            // It has the hold, and nothing wants it any more.
+            // It has the hold, and no policy needs it.
             (
                 with("action", "Warn"),
                 secret,
@@ -204,12 +208,12 @@ mod tests {
                 "the labels of its Namespace are not known",
             ),
         ] {
-            let (protected, is_held, said) = told(spec, kind, &metadata);
+            let (protected, is_held, said) = summary(spec, kind, &metadata);
             assert_eq!((protected, is_held), (1, held), "{metadata}: {said}");
             assert!(said.contains(why) && said.is_empty() == why.is_empty(), "{metadata}: {said}");
         }
         let other = json!({"targets": [{"apiGroups": [""], "resources": ["configmaps"]}],
             "protect": {"always": {}}});
-        assert_eq!(told(other, secret, shop).0, 0);
+        assert_eq!(summary(other, secret, shop).0, 0);
     }
 }

@@ -165,7 +165,7 @@ impl Report for WhyReport {
         text::text(self, view.all)
     }
 
-    /// 0 if it can be deleted, 1 if not, 3 if that is not known.
+    /// 0 if it can be deleted, 1 if not, 3 if that is unknown.
     fn exit_code(&self) -> u8 {
         match (self.deletable, &self.terminating, self.verdict) {
             (true, ..) => 0,
@@ -185,7 +185,7 @@ impl WhyReport {
         let terminating = Terminating::of(target, snapshot, unled).await;
         let passes = matches!(verdict.decision, Decision::Allow | Decision::Audit | Decision::Warn);
         let deletable = match &terminating {
-            Some(terminating) => terminating.goes(),
+            Some(terminating) => terminating.is_unblocked(),
             None => passes,
         };
         let hold = terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
@@ -219,7 +219,7 @@ impl WhyReport {
             },
             blockers: blockers.collect(),
             more: verdict.more,
-            way_out: way_out(verdict),
+            way_out: steps_without_approval(verdict),
             approval: approval_of_hold(target, &world, known).filter(|_| held),
             may_approve: approvers.as_ref().and_then(Approvers::names),
             may_approve_if_creating: approvers.iter().flat_map(|all| all.unsure.clone()).collect(),
@@ -261,7 +261,7 @@ impl Why {
             more: blocker.more,
             approval: Approval {
                 required: blocker.people,
-                given: given(world, blocker),
+                given: given_approvals(world, blocker),
                 right: right_to_approve(covered, blocker.is_content),
                 command: approve_command(covered, blocker.is_content),
                 known,
@@ -285,7 +285,7 @@ impl CauseReport {
 }
 
 /// Who has approved the object of a blocker so far.
-fn given(world: &World, blocker: &Blocker) -> Vec<String> {
+fn given_approvals(world: &World, blocker: &Blocker) -> Vec<String> {
     consent_to(world, &blocker.object, &saying(world, blocker))
         .map_or_else(Vec::new, |consent| consent.people)
 }
@@ -297,7 +297,7 @@ fn saying<'w>(world: &'w World, blocker: &Blocker) -> Vec<&'w Policy> {
 }
 
 /// How to delete it without an approval, in the words of a refusal.
-fn way_out(verdict: &Verdict) -> Option<String> {
+fn steps_without_approval(verdict: &Verdict) -> Option<String> {
     let stands = matches!(verdict.decision, Decision::Deny | Decision::Hold);
     remedies(verdict).0.filter(|_| stands)
 }

@@ -12,7 +12,7 @@ use crate::command::status::LeaderState;
 /// The number of refusals in the text.
 const REFUSALS: usize = 3;
 
-/// In sentences; `all`: with nothing left out.
+/// The text. `all`: nothing is left out.
 pub fn text(report: &WhyReport, all: bool) -> String {
     let WhyReport { named, subject, .. } = report;
     let by = if subject.is_empty() { String::new() } else { format!(" by {subject}") };

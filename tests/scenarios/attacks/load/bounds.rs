@@ -56,7 +56,7 @@ fn h06_posted_reviews_of_any_length_are_answered_and_so_is_another() {
         object
     };
     let finalizers = (0..60_000).map(|n| json!(format!("a.b/{n}")));
-    // The hash of these was the same once.
+    // These keys once had the same hash.
     let owners = (0..9_000).map(|n| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": format!("o{n}"),
             "uid": format!("d308a385-886a-3f24-8000-{n:012x}")})
@@ -111,7 +111,7 @@ fn deletes_in_foreground(
     let args = ["delete", &object, "-n", ns, "--cascade=foreground", "--wait=false"];
     plane.kubectl(&args).unwrap().success().unwrap();
     for object in ["configmap/child", &object] {
-        team.goes(object);
+        team.wait_until_deleted(object);
     }
 }
 
@@ -151,8 +151,8 @@ fn h15_a_foreground_delete_of_the_largest_object_completes() {
     plane.kubectl(&["delete", &crd, "--wait=false"]).unwrap().success().unwrap();
 }
 
-/// Each DELETE of the ConfigMap asks about every Pod that uses it, and all owners
-/// above each of them.
+/// Each DELETE of the ConfigMap checks every Pod that uses it, and all owners above each of
+/// them.
 #[test]
 fn h40_reviews_that_take_much_work_delay_no_other_namespace_and_let_no_eviction_pass() {
     let (plane, large, quiet) = (&world().plane, "large", "quiet");
@@ -166,7 +166,7 @@ fn h40_reviews_that_take_much_work_delay_no_other_namespace_and_let_no_eviction_
     for level in 0..20 {
         let gone = (0..998).map(|n| owner("ConfigMap", &format!("a{n}"), &format!("{level}-{n}")));
         let mut owners: Vec<Value> = gone.chain(above.clone()).collect();
-        // The collector does not know this kind, so it keeps the object.
+        // The garbage collector does not know this kind, so it keeps the object.
         owners.push(owner("Nope", "n", "n"));
         let name = format!("level{level}");
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -221,5 +221,5 @@ fn h40_reviews_that_take_much_work_delay_no_other_namespace_and_let_no_eviction_
             assert!(!said.ok(), "{}", said.stdout);
         }
     });
-    team.stands("pod/kept");
+    team.assert_exists("pod/kept");
 }

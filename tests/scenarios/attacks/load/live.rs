@@ -29,8 +29,8 @@ fn replica_set(name: &str, reads: &str, filling: &str) -> ReplicaSet {
     .unwrap()
 }
 
-/// Makes ReplicaSets of 1.1 MB, of which the API server writes 6.6 MB: JSON
-/// escapes each `<`.
+/// Creates ReplicaSets of 1.1 MB, of which the API server writes 6.6 MB: JSON escapes each
+/// `<`.
 fn make_large(team: &Team<'_>) {
     let filling = "<".repeat(1_100_000);
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -50,7 +50,7 @@ fn h08_large_objects_are_read_live_within_little_memory() {
     let belay = Install::of_everything(1).on(&plane, program()).unwrap();
     let team = Team::new(&plane, "h08");
     let ns = &team.ns;
-    // Without a hold a verdict reads live, with one a release pass does.
+    // Without a hold a verdict reads live; with one, a release pass does.
     let maps = policy::target("", "configmaps", ns);
     let live = json!({"targets": [maps], "protect": {"whileUsed": {}}, "hold": "Never"});
     policy::apply(&plane, &format!("{ns}-maps"), live);
@@ -87,7 +87,7 @@ fn h08_large_objects_are_read_live_within_little_memory() {
     after.push(peak());
     team.was_kept("secret/used");
     for number in 0..4 {
-        team.goes(&format!("secret/free-{number}"));
+        team.wait_until_deleted(&format!("secret/free-{number}"));
     }
     after.push(peak());
     eprintln!("h08: MiB at most {before}, with the watch {watched}, with live reads {after:?}");

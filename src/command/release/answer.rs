@@ -99,7 +99,7 @@ impl Answer {
     }
 
     /// Prints it. In the table format, a failure goes to standard error.
-    pub fn told(self, object: Object, format: Format) -> Result<ExitCode, CommandError> {
+    pub fn print(self, object: Object, format: Format) -> Result<ExitCode, CommandError> {
         let Self { state, waits_for, finalizers, acted_as, lines } = self;
         let released = Released { object, state, waits_for, finalizers, acted_as, lines };
         match (format, state) {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_no_is_an_error_for_people_and_an_answer_for_programs() {
         let exits = |state, format| match Answer::new(state, "so it is".to_owned())
-            .told(Object::default(), format)
+            .print(Object::default(), format)
         {
             Ok(code) => (format!("{code:?}"), None),
             Err(error) => {
