@@ -93,11 +93,11 @@ fn h113_a_controller_removes_no_reference_to_an_owner_that_is_gone() {
     let release = patch("configmap/child", NO_OWNERS);
     let binding = team.keep_collector_from("configmap/child");
     team.deleted(&["configmap/real"]);
-    team.goes("configmap/real");
+    team.wait_until_deleted("configmap/real");
     let refused = kubectl_as(&team, controller, &release).failure().unwrap();
     assert!(refused.contains("would lose its owner ConfigMap"), "{refused}");
     team.remove_binding(&binding);
-    team.goes("configmap/child");
+    team.wait_until_deleted("configmap/child");
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn h114_what_an_editor_attaches_to_a_pod_does_not_stop_its_preemption() {
     team.refused(&["pod/fat"]);
     let delete = ["delete", "pod/fat", "--wait=false"];
     kubectl_as(&team, "system:kube-scheduler", &delete).success().unwrap();
-    team.goes("pod/fat");
+    team.wait_until_deleted("pod/fat");
     team.collector_asks("/anchor");
-    team.stands("configmap/anchor");
+    team.assert_exists("configmap/anchor");
 }
 
 /// A Pod with a clean-up of its own that uses a ConfigMap. It is never scheduled, so that
@@ -139,7 +139,7 @@ fn h115_an_owner_that_an_editor_adds_is_a_user_until_its_clean_up_ends() {
     assert_ne!(team.field("pod/app", ".metadata.deletionTimestamp"), "");
     team.is_kept_again("configmap/used");
     team.finish("pod/app");
-    team.goes("configmap/used");
+    team.wait_until_deleted("configmap/used");
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn h115_the_use_of_what_it_owns_does_not_stop_the_deletion_of_an_owner() {
     attach(&team);
     let delete = ["delete", "pod/app", "--wait=false"];
     kubectl_as(&team, "admin", &delete).success().unwrap();
-    team.stands("configmap/used");
+    team.assert_exists("configmap/used");
     team.finish("pod/app");
-    team.goes("configmap/used");
+    team.wait_until_deleted("configmap/used");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn h116_a_repeated_delete_removes_no_guarded_finalizer() {
     // The same request again changes nothing.
     team.deleted(&["configmap/terminating", "--cascade=foreground"]);
     team.finish("configmap/terminating-child");
-    team.goes("configmap/terminating");
+    team.wait_until_deleted("configmap/terminating");
 }
 
 #[test]
@@ -219,5 +219,5 @@ fn h119_objects_of_a_tenant_do_not_name_the_replicas_of_belay() {
         assert!(is_random(name.as_str().unwrap()), "{event}");
     }
     team.deleted(&["pod/user"]);
-    team.goes("configmap/used");
+    team.wait_until_deleted("configmap/used");
 }
