@@ -101,6 +101,15 @@ impl<'a> Situation<'a> {
         self.policies.policies_despite_pause(self.places(), facts)
     }
 
+    /// The policies that count an object as protected. They protect the objects that every
+    /// Namespace has, too, but users count only their own.
+    pub(crate) fn counting_policies(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
+        match is_default_object(facts.group, facts.resource, facts.name) {
+            true => Vec::new(),
+            false => self.policies_despite_pause(facts),
+        }
+    }
+
     /// The policies that apply to an object, with these labels of Namespaces.
     pub(super) fn policies_at(
         &self,

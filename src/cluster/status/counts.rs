@@ -33,7 +33,7 @@ fn counts(world: &World, kind: KindId, objects: &[NodeId], into: &mut Counts) {
     // A number that was free for a moment may be another object's by now.
     let nodes = objects.iter().filter_map(|id| graph.get(*id)).filter(|n| n.kind() == kind);
     for node in nodes {
-        for applied in situation.policies_despite_pause(ObjectFacts::of_node(node)) {
+        for applied in situation.counting_policies(ObjectFacts::of_node(node)) {
             let Source::Policy(name) = &applied.policy.source else { continue };
             if !into.contains_key(name) {
                 into.insert(name.clone(), Count::default());
@@ -108,7 +108,7 @@ mod tests {
             ("a", r#"["belay.dev/hold"]"#),
             ("b", "[]"),
             ("c", r#"["belay.dev/hold"]"#),
-            // Every Namespace has it, and it gets no hold.
+            // Every Namespace has it, so it is not counted.
             ("kube-root-ca.crt", "[]"),
         ] {
             let json = format!(
@@ -121,12 +121,12 @@ mod tests {
         let mut all = Counts::new();
         counts(&world, kind, &objects, &mut all);
         let expected = [
-            ("all".to_owned(), Count { protected: 4, held: 2 }),
+            ("all".to_owned(), Count { protected: 3, held: 2 }),
             ("one".to_owned(), Count { protected: 1, held: 1 }),
         ];
         assert_eq!(all, expected.into());
         // Numbers of objects that are another kind's by now do not count.
         counts(&world, secrets, &objects, &mut all);
-        assert_eq!(all["all"].protected, 4);
+        assert_eq!(all["all"].protected, 3);
     }
 }

@@ -49,7 +49,7 @@ impl Tally {
         let resource = (info.group.as_str(), info.resource.as_str());
         let metadata = &object.metadata;
         let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);
-        let applied = situation.policies_despite_pause(facts);
+        let applied = situation.counting_policies(facts);
         if applied.is_empty() {
             return;
         }
