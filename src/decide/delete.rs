@@ -8,7 +8,7 @@ use super::item::Item;
 use super::judgement::Judgement;
 use super::list_limits::refuse_long_lists;
 use super::orphaning::refuse_orphaning;
-use super::owners::{OwnerState, is_cascade, is_namespace_terminating, owner_state};
+use super::owners::{OwnerState, is_cascade, owner_state};
 use super::stripping::refuse_lost_propagation;
 use super::users::{UsedObject, users};
 use super::{Cause, ContentReason, Reason, Review, Situation, Verdict};
@@ -119,7 +119,7 @@ fn deletion_target<'a>(
     let waits = is_cascade(&situation, target) && defer_to_release(judgement, target);
     // The namespace controller deletes everything in the Namespace, and belay decides
     // about each DELETE.
-    let alone = waits && is_namespace_terminating(&situation, target.facts.namespace);
+    let alone = waits && situation.is_namespace_terminating(target.facts.namespace);
     (!alone).then_some(DeletionTarget { waits, ..DeletionTarget::new(*target, propagation) })
 }
 

@@ -55,7 +55,7 @@ pub(super) fn owner_state<'a>(
 /// state and not on the user: the object has owners and none is solid (R3), or its
 /// Namespace is Terminating.
 pub(super) fn is_cascade(situation: &Situation<'_>, item: &Item<'_>) -> bool {
-    is_namespace_terminating(situation, item.facts.namespace)
+    situation.is_namespace_terminating(item.facts.namespace)
         || has_owners_and_none_is_solid(situation, item)
 }
 
@@ -66,15 +66,6 @@ fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &Item<'_>) -> b
         matches!(standing, OwnerState::Solid(_) | OwnerState::Unresolved)
     };
     !owners.is_empty() && !owners.iter().any(stays)
-}
-
-/// Whether the Namespace of this name is Terminating; the name is empty for a
-/// cluster-scoped object.
-pub(super) fn is_namespace_terminating(situation: &Situation<'_>, name: &str) -> bool {
-    let graph = situation.graph;
-    let kind = graph.kinds.find("", "Namespace").filter(|_| !name.is_empty());
-    let namespace = kind.and_then(|kind| graph.object(kind, "", name));
-    namespace.is_some_and(Node::is_terminating)
 }
 
 /// The owners of the users of a verdict. Users often share owners, so belay checks each

@@ -316,10 +316,10 @@ fn objects_to_delete(target: &ObjectRef, blocker: &Blocker) -> Option<String> {
     let mut objects: Vec<String> = Vec::new();
     for cause in &blocker.causes {
         let object = match cause {
-            Cause::User { root, through, .. } if root.object == *target => match through {
-                Some(user) => user.to_string(),
-                None => continue,
-            },
+            Cause::User { root, through, .. } if root.object == *target => {
+                let Some(user) = through else { continue };
+                user.to_string()
+            }
             Cause::User { root: object, .. }
             | Cause::Content { object, .. }
             | Cause::Exists(object) => object.to_string(),

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::owners::is_namespace_terminating;
 use crate::graph::{Graph, Node, StepLimit};
 use crate::objects::{ApiError, KindId, ObjectRef, full_name};
 use crate::policy::{AppliedPolicy, NamespaceLabels, ObjectFacts, PolicySet};
@@ -126,7 +125,15 @@ impl<'a> Situation<'a> {
     /// about the object do not delay that.
     fn is_deleted_default(&self, facts: ObjectFacts<'_>) -> bool {
         let ObjectFacts { group, resource, namespace, name, .. } = facts;
-        is_default_object(group, resource, name) && is_namespace_terminating(self, namespace)
+        is_default_object(group, resource, name) && self.is_namespace_terminating(namespace)
+    }
+
+    /// Whether the Namespace of this name is Terminating; the name is empty for a
+    /// cluster-scoped object.
+    pub(super) fn is_namespace_terminating(&self, name: &str) -> bool {
+        let kind = self.graph.kinds.find("", "Namespace").filter(|_| !name.is_empty());
+        let namespace = kind.and_then(|kind| self.graph.object(kind, "", name));
+        namespace.is_some_and(Node::is_terminating)
     }
 
     /// The labels of Namespaces.

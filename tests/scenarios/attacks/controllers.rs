@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::kubectl::Output;
 use crate::harness::manifest::{Manifest as _, config_map, object, pod};
-use crate::harness::{Result, eventually};
+use crate::harness::{Result, eventually, pause};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
 
@@ -71,7 +71,7 @@ fn h113_the_pods_of_a_replica_set_that_is_deleted_are_not_orphaned() {
                 // The garbage collector may have deleted the Pod.
                 scope.spawn(move || drop(api.patch(pod, ns, &other)));
             }
-            std::thread::sleep(Duration::from_millis(*delay));
+            pause(Duration::from_millis(*delay));
             team.deleted(&[&format!("replicaset/{round}")]);
         });
     }
