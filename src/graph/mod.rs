@@ -21,6 +21,7 @@ mod deleted_objects;
 mod dependents;
 mod edges;
 mod fates;
+mod hypothesis;
 mod id_set;
 mod listing;
 mod node;

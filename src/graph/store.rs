@@ -30,7 +30,7 @@ pub struct Graph {
     /// The known kinds. If the scope of a kind changes, objects that refer to it must be
     /// applied again. Served versions are looked up on use.
     pub kinds: Kinds,
-    interner: Interner,
+    pub(super) interner: Interner,
     pub(super) nodes: Nodes,
     by_kind: NumberMap<KindId, IdSet>,
     members: NumberMap<NodeId, IdSet>,
@@ -365,7 +365,7 @@ impl Graph {
     }
 
     /// Removes the data of an object from its node and the counts, but not its edges.
-    fn take_live(&mut self, id: NodeId) -> Option<Box<NodeData>> {
+    pub(super) fn take_live(&mut self, id: NodeId) -> Option<Box<NodeData>> {
         let slot = &mut self.nodes[id];
         let live = slot.live.take()?;
         let (kind, place) = (slot.kind, slot.namespace);
@@ -455,7 +455,7 @@ impl Graph {
 
     /// Removes the edges of the previous version of an object, except edges that the
     /// current version has as well.
-    fn drop_edges(&mut self, id: NodeId, before: &NodeData) {
+    pub(super) fn drop_edges(&mut self, id: NodeId, before: &NodeData) {
         let now = self.nodes[id].live.as_deref();
         let used: NumberSet<NodeId> =
             now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();

@@ -8,7 +8,8 @@ use super::super::world::{SharedWorld, World, take};
 use super::api_reads::{Found, coordinates};
 use crate::decide::{LiveRead, LiveReads};
 use crate::graph::{Graph, NodeId};
-use crate::objects::{ApiError, KindId};
+use crate::hold::as_released;
+use crate::objects::{ApiError, KindId, Uid};
 use crate::relations::Catalogue;
 
 /// A read, and what was found.
@@ -59,6 +60,31 @@ fn apply(
     Ok(())
 }
 
+/// A Terminating object in the form that it has after its release.
+#[derive(Debug)]
+pub struct ReleasedObject {
+    namespace: String,
+    name: String,
+    uid: Uid,
+    json: String,
+}
+
+impl ReleasedObject {
+    /// The object of the answer to a write or a GET; `None` without metadata.
+    pub fn new(object: &Value) -> Option<Self> {
+        let metadata = object.get("metadata")?;
+        let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
+        let json = as_released(object).to_string();
+        let (namespace, name) = (text("namespace").to_owned(), text("name").to_owned());
+        Some(Self { namespace, name, uid: Uid::new(text("uid")), json })
+    }
+
+    /// How many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.json.len()
+    }
+}
+
 /// All that has been read for one question. Kinds and relations are known by
 /// number, and while a question waits those of the world can change: then what
 /// was found is applied again.
@@ -97,13 +123,36 @@ impl CollectedReads {
         self.answers.extend(answers);
     }
 
-    /// Adds one object in its current state, independent of any list. Returns its position.
-    pub fn put(&mut self, kind: KindId, object: &Value) -> Option<NodeId> {
+    /// Answers a question about an object as it will be without its hold. For other
+    /// questions the object stays as the reads have it. The node is missing if the object
+    /// can't be parsed, or if another object has its name now.
+    pub fn without_hold<R>(
+        &mut self,
+        kind: KindId,
+        target: &ReleasedObject,
+        answer: impl FnOnce(&LiveReads, Option<NodeId>) -> R,
+    ) -> R {
+        let ReleasedObject { namespace, name, uid, json } = target;
         let graph = &mut self.reads.graph;
-        self.catalogue.feed(graph, kind, &object.to_string()).ok()?;
-        let metadata = object.get("metadata")?;
-        let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
-        graph.find(kind, text("namespace"), text("name"))
+        if let Some(node) = graph.object(kind, namespace, name) {
+            let id = node.id();
+            if node.uid() != *uid {
+                return answer(&self.reads, None);
+            }
+            let hidden = graph.hide_hold(id);
+            let answer = answer(&self.reads, Some(id));
+            hidden.into_iter().for_each(|hidden| self.reads.graph.restore_hold(hidden));
+            return answer;
+        }
+        if graph.is_unreadable(kind, namespace, name)
+            || self.catalogue.feed(graph, kind, json).is_err()
+        {
+            return answer(&self.reads, None);
+        }
+        let added = graph.find(kind, namespace, name);
+        let answer = answer(&self.reads, added);
+        added.into_iter().for_each(|id| self.reads.graph.discard(id));
+        answer
     }
 
     /// The same with the numbers that the world has now. Its lock is held for a
@@ -118,5 +167,60 @@ impl CollectedReads {
         };
         renumbered.add(self.answers);
         renumbered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::HOLD;
+
+    fn object(name: &str, uid: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "shop", "uid": uid,
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y", HOLD]}})
+    }
+
+    fn finalizers(graph: &Graph, kind: KindId, name: &str) -> Vec<String> {
+        let node = graph.object(kind, "shop", name);
+        node.iter().flat_map(|node| node.finalizers().iter()).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_the_object_of_the_question_is_without_its_hold() {
+        let mut world = World::default();
+        world.graph.keep_annotations([]);
+        let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+        let mut collected = CollectedReads::new(&world);
+        let listed = object("listed", "u1");
+        world.catalogue.feed(&mut collected.reads.graph, kind, &listed.to_string()).unwrap();
+        let held = ["x/y", HOLD];
+        let place = |name: &str, graph: &Graph| graph.object(kind, "shop", name).map(|n| n.id());
+
+        let target = ReleasedObject::new(&listed).unwrap();
+        collected.without_hold(kind, &target, |reads, node| {
+            assert_eq!(node, place("listed", &reads.graph));
+            assert_eq!(finalizers(&reads.graph, kind, "listed"), ["x/y"]);
+            let node = reads.graph.get(node.unwrap()).unwrap();
+            assert_eq!(node.hold(), crate::objects::HoldAge::NotHeld);
+        });
+        assert_eq!(finalizers(&collected.reads.graph, kind, "listed"), held);
+
+        // An object that no list contains is there for its own question only.
+        let target = ReleasedObject::new(&object("other", "u2")).unwrap();
+        let objects = collected.reads.graph.objects();
+        collected.without_hold(kind, &target, |reads, node| {
+            assert_eq!(node, place("other", &reads.graph));
+            assert_eq!(finalizers(&reads.graph, kind, "other"), ["x/y"]);
+            assert_eq!(finalizers(&reads.graph, kind, "listed"), held);
+        });
+        assert_eq!(place("other", &collected.reads.graph), None);
+        assert_eq!(collected.reads.graph.objects(), objects);
+
+        // Another object has its name now.
+        let target = ReleasedObject::new(&object("listed", "u3")).unwrap();
+        collected.without_hold(kind, &target, |_, node| assert_eq!(node, None));
+        assert_eq!(finalizers(&collected.reads.graph, kind, "listed"), held);
     }
 }

@@ -11,12 +11,18 @@ use tokio::time::{Duration, Instant, timeout_at};
 use super::queue::ReadGroup;
 use crate::cluster::list::Buffers;
 
-/// How much all live reads may hold together, in KiB: the objects that they
-/// found, and the graphs that are made of those.
-const ALL: usize = 96 << 10;
+/// How much memory is shared, in KiB.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryLimits {
+    /// All of it.
+    pub all: usize,
+    /// How much of it those of one group may hold.
+    pub each: usize,
+}
 
-/// How much of it those of one group may hold.
-const EACH: usize = 32 << 10;
+/// The limits of the objects that live reads found, and of the graphs that are made of
+/// those.
+pub const LIVE_READS: MemoryLimits = MemoryLimits { all: 96 << 10, each: 32 << 10 };
 
 /// How much is taken at a time, in KiB.
 const STEP: usize = 64;
@@ -40,8 +46,9 @@ pub struct ReadMemory {
     pub buffers: Buffers,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pool {
+    limits: MemoryLimits,
     held: Mutex<Held>,
     freed: Notify,
 }
@@ -54,13 +61,13 @@ struct Held {
 }
 
 impl Held {
-    /// A group may hold [`EACH`], and no more than is left for others. So a few
+    /// A group may hold its part, and no more than is left for others. So a few
     /// groups can't hold all of it, and what is given back goes to a group that
     /// holds little.
-    fn take(&mut self, group: &ReadGroup, amount: usize) -> bool {
+    fn take(&mut self, limits: MemoryLimits, group: &ReadGroup, amount: usize) -> bool {
         let own = self.groups.get(group).copied().unwrap_or_default() + amount;
         let all = self.all + amount;
-        let fits = own <= EACH && own <= ALL.saturating_sub(all);
+        let fits = own <= limits.each && own <= limits.all.saturating_sub(all);
         if fits {
             self.all = all;
             self.groups.insert(group.clone(), own);
@@ -109,8 +116,9 @@ pub struct Account {
 
 impl ReadMemory {
     /// Nothing is held.
-    pub fn new() -> Self {
-        Self { pool: Arc::default(), buffers: Buffers::new(LARGE) }
+    pub fn new(limits: MemoryLimits) -> Self {
+        let pool = Pool { limits, held: Mutex::default(), freed: Notify::default() };
+        Self { pool: Arc::new(pool), buffers: Buffers::new(LARGE) }
     }
 
     /// An account for one read of this group, which waits no longer than this.
@@ -135,13 +143,13 @@ impl Account {
         if bytes > self.left {
             let amount = (bytes - self.left).div_ceil(1 << 10).max(STEP);
             self.taken += amount;
-            if self.taken > EACH {
+            if self.taken > self.pool.limits.each {
                 return Err(LARGER);
             }
             loop {
                 // Before the look, so that nothing is freed unseen in between.
                 let freed = self.pool.freed.notified();
-                if self.pool.held.lock().take(&self.group, amount) {
+                if self.pool.held.lock().take(self.pool.limits, &self.group, amount) {
                     break;
                 }
                 timeout_at(self.until, freed).await.map_err(|_| FULL)?;
@@ -180,9 +188,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_group_holds_its_part_and_leaves_the_rest_to_others() {
-        let memory = ReadMemory::new();
+        let memory = ReadMemory::new(LIVE_READS);
         let mut first = memory.account(&of("a"), soon());
-        first.hold((EACH - STEP) << 10).await.unwrap();
+        first.hold((LIVE_READS.each - STEP) << 10).await.unwrap();
         first.hold(1).await.unwrap();
         assert_eq!(first.hold(STEP << 10).await, Err(LARGER));
         // Another read of the group waits for it, and one of another group does
@@ -192,7 +200,7 @@ mod tests {
         assert_eq!(second.hold(1).await, Err(FULL));
         assert_eq!(begun.elapsed(), Duration::from_secs(10) - MARGIN);
         let begun = Instant::now();
-        memory.account(&of("b"), soon()).hold(EACH << 10).await.unwrap();
+        memory.account(&of("b"), soon()).hold(LIVE_READS.each << 10).await.unwrap();
         assert_eq!(begun.elapsed(), Duration::ZERO);
         let shares = first.into_shares();
         let mut third = memory.account(&of("a"), soon());
@@ -210,21 +218,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn h12_requests_and_releases_of_a_namespace_hold_a_third_together() {
-        let memory = ReadMemory::new();
+        let memory = ReadMemory::new(LIVE_READS);
         let mut requests = memory.account(&of("a"), soon());
-        requests.hold((EACH - STEP) << 10).await.unwrap();
+        requests.hold((LIVE_READS.each - STEP) << 10).await.unwrap();
         let mut releases = memory.account(&ReadGroup::Release("a".to_owned()), soon());
         releases.hold(1).await.unwrap();
         let mut more = memory.account(&ReadGroup::Release("a".to_owned()), soon());
         assert_eq!(more.hold(1).await, Err(FULL));
         // Releases of cluster-scoped objects belong to no namespace.
         let mut other = memory.account(&ReadGroup::Release(String::new()), soon());
-        assert_eq!(other.hold(EACH << 10).await, Ok(()));
+        assert_eq!(other.hold(LIVE_READS.each << 10).await, Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn h12_groups_that_hold_much_leave_memory_to_one_that_holds_nothing() {
-        let memory = ReadMemory::new();
+        let memory = ReadMemory::new(LIVE_READS);
         let mut held = Vec::new();
         let hold_all = async |group: usize| {
             let mut account = memory.account(&of(&group.to_string()), Instant::now());
@@ -241,7 +249,7 @@ mod tests {
         for group in 10..40 {
             held.push(hold_all(group).await);
         }
-        assert!(memory.pool.held.lock().all <= ALL);
+        assert!(memory.pool.held.lock().all <= LIVE_READS.all);
         // Of what is given back the others get nothing.
         let mut waiting = Vec::new();
         for group in ["1", "2", "quiet"] {

@@ -35,9 +35,10 @@ use tokio::time;
 
 pub use api_reads::Found;
 use api_reads::{ApiReads, KindToRead};
-pub use collected::{Answer, CollectedReads, merge};
+pub use collected::{Answer, CollectedReads, ReleasedObject, merge};
 pub use confirm::{Confirm, Unconfirmed, confirm};
-use memory::ReadMemory;
+use memory::LIVE_READS;
+pub use memory::{MemoryLimits, ReadMemory, Share};
 pub use queue::ReadGroup;
 use queue::{Bounds, ReadQueue};
 
@@ -135,7 +136,7 @@ impl Reader {
     pub fn new(context: Context) -> Self {
         let Context { client, world, metrics, .. } = context;
         let (commands, asked) = mpsc::channel(BOUNDS.waiting.all);
-        let memory = ReadMemory::new();
+        let memory = ReadMemory::new(LIVE_READS);
         tokio::spawn(serve(client, world, memory.clone(), asked));
         Self { commands, memory, metrics }
     }

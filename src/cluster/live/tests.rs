@@ -115,7 +115,7 @@ async fn asked_of(
     read: &LiveRead,
 ) -> Result<Vec<String>, ApiError> {
     let known = KindToRead::find(world, read);
-    let (memory, group) = (ReadMemory::new(), of("a"));
+    let (memory, group) = (ReadMemory::new(LIVE_READS), of("a"));
     let until = time::Instant::now() + Duration::from_secs(30);
     let client = &script.client();
     let api_reads = ApiReads { client, memory: &memory, group: &group, until };

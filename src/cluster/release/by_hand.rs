@@ -10,15 +10,17 @@ use super::requests::Target;
 use super::settle;
 use super::target::{Common, Driver, DriverReport, Mailbox, counted};
 use crate::cluster::context::Context;
-use crate::cluster::live::{CollectedReads, Confirm, Found, ReadGroup, Reader, confirm};
+use crate::cluster::live::{
+    CollectedReads, Confirm, Found, ReadGroup, Reader, ReleasedObject, confirm,
+};
 use crate::cluster::world::Place;
 use crate::decide::LiveRead;
 use crate::graph::StepBudget;
 use crate::hold::{
     Answer, Count, End, HoldRemoval, PASS_STEPS, ROUNDS, ReleaseReason, TargetState, TokenWrite,
-    UnknownUse, Waiting, as_released,
+    UnknownUse, Waiting,
 };
-use crate::webhook::fair::{FairSemaphore, Slots};
+use crate::webhook::fair::Slots;
 
 /// How long one round of reads may take.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -27,12 +29,15 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// namespace learns only of the users of the object there. To learn that there are none, the
 /// user has to have read access to everything.
 pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Value) -> Count {
+    let Some(released) = ReleasedObject::new(object) else {
+        return Count::Unknown(UnknownUse::TargetUnread);
+    };
     let mut count = CountByHand {
         context,
         reader,
         place,
         group: ReadGroup::Release(place.1.clone()),
-        released: as_released(object),
+        released,
         budget: StepBudget::new(PASS_STEPS),
         gathered: None,
         lacks: None,
@@ -46,7 +51,7 @@ struct CountByHand<'a> {
     reader: &'a Reader,
     place: &'a Place,
     group: ReadGroup,
-    released: Value,
+    released: ReleasedObject,
     budget: StepBudget,
     gathered: Option<Box<CollectedReads>>,
     /// The first list that could not be read.
@@ -126,12 +131,7 @@ pub async fn drive(
         );
         return Outcome::Waits(Some(Waiting::Unknown(why.into())));
     }
-    let common = Common {
-        context: context.clone(),
-        reader: reader.clone(),
-        passes: FairSemaphore::new(Slots { all: 1, each: 1 }),
-        start: tokio::time::Instant::now(),
-    };
+    let common = Common::new(context.clone(), reader.clone(), Slots { all: 1, each: 1 });
     let target = Target::at(&context.world.read(), place);
     let mut driver = Driver::new(common, place.clone(), target, sight.uid.clone(), settle);
     let mailbox = Mailbox::default();

@@ -12,6 +12,7 @@
 
 pub mod by_hand;
 mod requests;
+mod sweep;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -36,10 +37,11 @@ use crate::hold::{End, ReleaseReason, Waiting, keeping_policies};
 use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::ObjectFacts;
 use crate::telemetry::Metrics;
-use crate::webhook::fair::{FairSemaphore, Slots};
+use crate::webhook::fair::Slots;
 
-/// So many passes are under way at once, and of one namespace.
-const PASSES: Slots = Slots { all: 16, each: 12 };
+/// The number of passes that run at once, in total and in one namespace. Passes over
+/// targets of one kind in one namespace share their reads.
+const PASSES: Slots = Slots { all: 192, each: 96 };
 
 /// Releases objects that are free, while this replica is the leader.
 pub async fn run(context: Context, reader: Reader) {
@@ -114,8 +116,7 @@ impl Driven {
 
 impl Releases {
     fn new(context: Context, reader: Reader) -> Self {
-        let passes = FairSemaphore::new(PASSES);
-        let common = Common { context, reader, passes, start: Instant::now() };
+        let common = Common::new(context, reader, PASSES);
         Self { common, targets: KeyedMap::default(), tasks: JoinSet::new(), reports: None }
     }
 
@@ -192,7 +193,7 @@ impl Releases {
         let waits = Arc::new(Mutex::new(None));
         let uid = seen.sight.uid.clone();
         let target = Target::at(&self.common.context.world.read(), place)
-            .with_buffers(self.common.reader.buffers());
+            .with_buffers(self.common.buffers.clone());
         let mut driver =
             Driver::new(self.common.clone(), place.clone(), target, uid.clone(), settle);
         let metrics = self.common.context.metrics.clone();

@@ -9,17 +9,21 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::requests::{Response, Target};
+use super::sweep::{Sweep, Sweeps};
 use crate::cluster::context::Context;
-use crate::cluster::live::{CollectedReads, ReadGroup, Reader};
+use crate::cluster::list::Buffers;
+use crate::cluster::live::{
+    CollectedReads, MemoryLimits, ReadGroup, ReadMemory, Reader, ReleasedObject, Share,
+};
 use crate::cluster::world::{Place, SharedWorld, World};
-use crate::decide::{Live, LiveRead, LiveReads, Situation};
+use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::{StepBudget, StepLimit};
 use crate::hold::{
     Answer, Count, End, Input, Limits, Output, PASS_STEPS, Release, ReleaseReason, TargetState,
-    UnknownUse, Waiting, as_released, count,
+    UnknownUse, Waiting, count,
 };
 use crate::objects::KindId;
-use crate::webhook::fair::{FairSemaphore, Turn};
+use crate::webhook::fair::{FairSemaphore, Slots, Turn};
 
 /// News for a target that it has not received yet: only the newest of each sort.
 #[derive(Debug, Default)]
@@ -63,23 +67,52 @@ pub enum DriverReport {
     Ended(End),
 }
 
-/// How long a read may take, with its wait for its turn.
-const READ: Duration = Duration::from_secs(30);
-
 /// How much longer the turn of a pass lasts for each step of its counts. A step
 /// takes about 50 ns, so all passes that are under way at once count for a
 /// quarter of the time of one CPU at the most, however many objects wait.
 const REST: Duration = Duration::from_micros(3);
 
+/// The memory for the bodies of targets, in KiB. A body takes at least 64 KiB of it, so
+/// there is always enough for the passes of small targets.
+const BODIES: MemoryLimits = MemoryLimits { all: 24 << 10, each: 8 << 10 };
+
 /// What all targets share.
 #[derive(Clone)]
 pub struct Common {
     pub context: Context,
-    pub reader: Reader,
+    /// The memory for large objects that are being read.
+    pub buffers: Buffers,
+    pub sweeps: Sweeps,
+    /// The memory for the bodies of targets while their passes run.
+    pub bodies: ReadMemory,
     /// The passes that are under way at once; namespaces get them in turn.
     pub passes: FairSemaphore,
     /// From when on times are counted.
     pub start: Instant,
+}
+
+impl Common {
+    /// Shared by the targets that `reader` reads for, with so many passes at once.
+    pub fn new(context: Context, reader: Reader, passes: Slots) -> Self {
+        let buffers = reader.buffers();
+        let sweeps = Sweeps::new(reader, context.world.clone());
+        let bodies = ReadMemory::new(BODIES);
+        let passes = FairSemaphore::new(passes);
+        Self { context, buffers, sweeps, bodies, passes, start: Instant::now() }
+    }
+
+    /// Keeps the body of a target for the counts, if there is memory for it now.
+    async fn keep_body(
+        &self,
+        namespace: &str,
+        object: Option<Value>,
+    ) -> Option<(ReleasedObject, Vec<Share>)> {
+        let body = ReleasedObject::new(&object?)?;
+        let group = ReadGroup::Release(namespace.to_owned());
+        let mut account = self.bodies.account(&group, Instant::now());
+        account.hold(body.bytes()).await.ok()?;
+        Some((body, account.into_shares()))
+    }
 }
 
 /// A target with its machine.
@@ -88,9 +121,10 @@ pub struct Driver {
     pub place: Place,
     pub target: Target,
     release: Release,
-    /// The target, as the answer to the token had it.
-    marked: Option<Value>,
-    gathered: Option<Box<CollectedReads>>,
+    /// The target, as the answer to the token had it, with the memory that it takes.
+    marked: Option<(ReleasedObject, Vec<Share>)>,
+    /// The sweep with the reads of this pass.
+    sweep: Option<Arc<Sweep>>,
     /// What made it free, as the last count had it.
     free: Option<ReleaseReason>,
     /// A removal was sent and, according to its answer, carried out. The watch may be faster
@@ -121,7 +155,7 @@ impl Driver {
             target,
             release,
             marked: None,
-            gathered: None,
+            sweep: None,
             free: None,
             released: false,
             budget: StepBudget::new(PASS_STEPS),
@@ -200,7 +234,7 @@ impl Driver {
             self.hear(mailbox.take(), &mut inputs, say).await;
         }
         // Many targets may wait, each as large as its writer pleases.
-        (self.marked, self.gathered) = (None, None);
+        (self.marked, self.sweep) = (None, None);
     }
 
     /// Tells the machine of one input, and carries out what follows; what comes
@@ -235,13 +269,20 @@ impl Driver {
             }
             Output::Mark(mark) => {
                 let Response { answer, object } = self.target.patch(client, &mark.patch()).await;
-                self.marked = object.ok();
+                self.marked = self.common.keep_body(&self.place.1, object.ok()).await;
                 self.released &= !is_held(&answer);
                 Some(Input::Marked(answer))
             }
-            Output::Read(read) => Some(self.read(read).await),
+            Output::Read(read) => Some(match self.sweep().await.read(read).await {
+                Ok(asked) => {
+                    let start = self.common.start;
+                    let asked = asked.map(|at| at.saturating_duration_since(start));
+                    Input::Read { asked }
+                }
+                Err(why) => Input::Unreadable(why),
+            }),
             Output::Count => {
-                let count = self.count();
+                let count = self.count().await;
                 self.free = match &count {
                     Count::Free(free) => Some(*free),
                     _ => None,
@@ -249,7 +290,7 @@ impl Driver {
                 Some(Input::Counted(count))
             }
             Output::Forget => {
-                self.gathered = None;
+                self.sweep = None;
                 None
             }
             Output::Remove(removal) => {
@@ -278,7 +319,7 @@ impl Driver {
                 None
             }
             Output::Ended(end) => {
-                self.gathered = None;
+                self.sweep = None;
                 let released = self.free.filter(|_| self.released);
                 let end = match (end, released) {
                     (End::Gone, Some(free)) => End::Released(free),
@@ -290,32 +331,25 @@ impl Driver {
         }
     }
 
-    fn gathered(&mut self) -> &mut CollectedReads {
-        let world = &self.common.context.world;
-        self.gathered.get_or_insert_with(|| Box::new(CollectedReads::new(&world.read())))
-    }
-
-    /// Reads, together with those who ask the same at this time.
-    async fn read(&mut self, read: LiveRead) -> Input {
-        let group = ReadGroup::Release(self.place.1.clone());
-        let until = (Instant::now() + READ).into_std();
-        let answers = self.common.reader.read_all(&group, vec![read], until).await;
-        let asked = match answers.first() {
-            Some((_, Ok(found))) => found.sent(),
-            Some((_, Err(why))) => return Input::Unreadable(why.to_string().into()),
-            None => return Input::Unreadable("the reads have ended".into()),
-        };
-        self.gathered().add(answers);
-        Input::Read { asked: asked.map(|at| at.saturating_duration_since(self.common.start)) }
+    /// The sweep of this pass, which begins after the token was written.
+    async fn sweep(&mut self) -> Arc<Sweep> {
+        if let Some(sweep) = &self.sweep {
+            return sweep.clone();
+        }
+        let (kind, namespace, _) = &self.place;
+        let sweep = self.common.sweeps.join(*kind, namespace).await;
+        self.sweep.insert(sweep).clone()
     }
 
     /// Who still counts.
-    fn count(&mut self) -> Count {
-        let Some(released) = self.marked.as_ref().map(as_released) else {
+    async fn count(&mut self) -> Count {
+        let sweep = self.sweep().await;
+        let Some((released, _)) = &self.marked else {
             return Count::Unknown(UnknownUse::TargetUnread);
         };
-        let (world, gathered) = (&self.common.context.world, &mut self.gathered);
-        counted(world, gathered, (self.place.0, &released), &self.budget)
+        let mut collected = sweep.collected().await;
+        let world = &self.common.context.world;
+        counted(world, &mut collected, (self.place.0, released), &self.budget)
     }
 }
 
@@ -324,33 +358,32 @@ fn is_held(answer: &Answer) -> bool {
     matches!(answer, Answer::Done(sight) if sight.hold.is_some())
 }
 
-/// Who still counts, by what was gathered in this pass; `released` is the
-/// target, as it will be, and its kind. The lock of the world is held for the
-/// steps that `budget` leaves and for nothing else: what was gathered is parsed
-/// before.
+/// Who still counts, by what was gathered in this pass. The lock of the world is held for
+/// the steps that `budget` leaves and for nothing else: what was gathered is parsed before.
 pub fn counted(
     world: &SharedWorld,
     gathered: &mut Option<Box<CollectedReads>>,
-    (kind, released): (KindId, &Value),
+    (kind, released): (KindId, &ReleasedObject),
     budget: &StepBudget,
 ) -> Count {
     let current =
         gathered.take().map_or_else(|| CollectedReads::new(&world.read()), |boxed| *boxed);
     let gathered = gathered.insert(Box::new(current.renumber(world)));
-    let node = gathered.put(kind, released);
     let world = world.read();
     if !gathered.fits(&world) {
         return Count::Unknown(UnknownUse::KindsChanged);
     }
     let World { graph, policies, known, clock, .. } = &*world;
     let now = clock.now().as_second();
-    let reads: &LiveReads = gathered.reads();
     let work = StepLimit::new(budget);
-    let situation = Situation { work, ..Situation::new(graph, policies, Live::Read(reads), now) };
-    match node {
-        Some(node) => count(&situation, *known, reads, node),
-        None => Count::Unknown(UnknownUse::TargetUnreadable),
-    }
+    gathered.without_hold(kind, released, |reads: &LiveReads, node| {
+        let situation =
+            Situation { work, ..Situation::new(graph, policies, Live::Read(reads), now) };
+        match node {
+            Some(node) => count(&situation, *known, reads, node),
+            None => Count::Unknown(UnknownUse::TargetUnreadable),
+        }
+    })
 }
 
 #[cfg(test)]
@@ -363,7 +396,6 @@ mod tests {
     use crate::hold::HoldRemoval;
     use crate::objects::{HOLD, Kinds};
     use crate::policy::{Policy, PolicySet};
-    use crate::webhook::fair::Slots;
 
     /// A driver whose API server answers each path with a code and a text.
     fn driver(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Driver {
@@ -380,8 +412,7 @@ mod tests {
         };
         let context = Context::of_test(client, world, &[]);
         let reader = Reader::new(context.clone());
-        let passes = FairSemaphore::new(Slots { all: 1, each: 1 });
-        let common = Common { context, reader, passes, start: Instant::now() };
+        let common = Common::new(context, reader, Slots { all: 1, each: 1 });
         let place = (kind, "shop".to_owned(), "settings".to_owned());
         Driver::new(common, place, target, "u".into(), Duration::ZERO)
     }
@@ -439,7 +470,22 @@ mod tests {
         driver.pass(true, &mailbox, &say).await;
         let words = words.into_inner();
         assert!(words.contains("the policies have not been read"), "{words}");
-        assert!(driver.marked.is_none() && driver.gathered.is_none());
+        assert!(driver.marked.is_none() && driver.sweep.is_none());
+    }
+
+    #[tokio::test]
+    async fn the_bodies_of_the_targets_of_one_namespace_have_one_limit() {
+        let driver = driver(|_| failure(500, "no", ("", "")));
+        let labels: String = "x".repeat(1 << 20);
+        let object = json!({"metadata": {"name": "settings", "labels": {"l": labels}}});
+        let mut kept = Vec::new();
+        while let Some(body) = driver.common.keep_body("shop", Some(object.clone())).await {
+            kept.push(body);
+        }
+        assert_eq!(kept.len(), 7);
+        assert!(driver.common.keep_body("other", Some(object.clone())).await.is_some());
+        kept.clear();
+        assert!(driver.common.keep_body("shop", Some(object)).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -470,14 +516,15 @@ mod tests {
             world.policies = PolicySet::new(vec![policy], &world.catalogue);
             world.known = true;
         }
-        driver.marked = Some(json!({"apiVersion": "v1", "kind": "ConfigMap",
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "settings", "namespace": "shop", "uid": "u",
-                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}}));
-        assert_eq!(driver.count(), Count::Free(ReleaseReason::Unused));
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
+        driver.marked = driver.common.keep_body("shop", Some(object)).await;
+        assert_eq!(driver.count().await, Count::Free(ReleaseReason::Unused));
         // The counts of one pass have one budget.
         assert!(driver.budget.steps() > 0);
         StepLimit::new(&driver.budget).charge(PASS_STEPS);
-        let Count::Unknown(why) = driver.count() else { panic!("it was released") };
+        let Count::Unknown(why) = driver.count().await else { panic!("it was released") };
         assert_eq!(why, UnknownUse::TooManySteps);
     }
 

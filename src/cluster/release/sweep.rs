@@ -1,0 +1,208 @@
+//! A sweep: the reads that passes over several targets share.
+//!
+//! The reads of a pass only have to begin after its token was written. A target joins the
+//! sweep that has not begun when its token is written. When the sweep begins, no target can
+//! join it, and the targets that come later form the next one. So each read of a sweep
+//! begins after all tokens of its targets. All targets of a sweep are of one kind and in
+//! one namespace, so they need the same lists in the same order.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OnceCell};
+use tokio::time::Instant;
+
+use crate::cluster::live::{CollectedReads, ReadGroup, Reader};
+use crate::cluster::world::SharedWorld;
+use crate::decide::LiveRead;
+use crate::objects::{KeyedMap, KindId};
+use crate::webhook::fair::{FairSemaphore, Slots, Turn};
+
+/// Two sweeps of one kind in one namespace run at a time, so that one slow read does not
+/// stop all of them. The number of passes limits the total.
+const SWEEPS: Slots = Slots { all: usize::MAX, each: 2 };
+
+/// How long a read may take, with its wait for its turn.
+const READ: Duration = Duration::from_secs(30);
+
+/// What the targets of a sweep have in common: their kind and their namespace.
+type Scope = (KindId, String);
+
+/// The sweeps of one process.
+#[derive(Clone)]
+pub struct Sweeps {
+    reader: Reader,
+    world: SharedWorld,
+    running: FairSemaphore<Scope>,
+    /// The sweeps that targets can join.
+    forming: Arc<Mutex<KeyedMap<Scope, Forming>>>,
+}
+
+/// A sweep that has not begun.
+type Forming = Shared<BoxFuture<'static, Arc<Sweep>>>;
+
+impl Sweeps {
+    /// No sweeps.
+    pub fn new(reader: Reader, world: SharedWorld) -> Self {
+        let running = FairSemaphore::new(SWEEPS);
+        Self { reader, world, running, forming: Arc::default() }
+    }
+
+    /// Joins the next sweep of this scope, and waits until it begins.
+    pub async fn join(&self, kind: KindId, namespace: &str) -> Arc<Sweep> {
+        let scope = (kind, namespace.to_owned());
+        let forming = {
+            let mut forming = self.forming.lock();
+            let next = || self.clone().form(scope.clone()).boxed().shared();
+            forming.entry(scope.clone()).or_insert_with(next).clone()
+        };
+        forming.await
+    }
+
+    /// Forms a sweep until it gets its turn.
+    async fn form(self, scope: Scope) -> Arc<Sweep> {
+        let turn = self.running.acquire(scope.clone()).await;
+        // From now on, targets form the next sweep.
+        self.forming.lock().remove(&scope);
+        let Self { reader, world, .. } = self;
+        let group = ReadGroup::Release(scope.1);
+        let (reads, collected) = (Mutex::default(), AsyncMutex::default());
+        Arc::new(Sweep { reader, world, group, reads, collected, _turn: turn })
+    }
+}
+
+/// The time at which a read was sent (`None` if no request was necessary), or why it
+/// failed.
+pub type ReadResult = Result<Option<Instant>, Arc<str>>;
+
+/// Reads for several targets. It ends when the last target drops it.
+pub struct Sweep {
+    reader: Reader,
+    world: SharedWorld,
+    group: ReadGroup,
+    /// The reads, complete or in progress.
+    reads: Mutex<HashMap<LiveRead, Arc<OnceCell<ReadResult>>>>,
+    collected: AsyncMutex<Option<Box<CollectedReads>>>,
+    _turn: Option<Turn<Scope>>,
+}
+
+impl Sweep {
+    /// Makes a read, or waits for a target that makes it.
+    pub async fn read(&self, read: LiveRead) -> ReadResult {
+        let result = self.reads.lock().entry(read.clone()).or_default().clone();
+        result.get_or_init(|| self.send(read)).await.clone()
+    }
+
+    async fn send(&self, read: LiveRead) -> ReadResult {
+        let until = (Instant::now() + READ).into_std();
+        let answers = self.reader.read_all(&self.group, vec![read], until).await;
+        let sent = match answers.first() {
+            Some((_, Ok(found))) => found.sent(),
+            Some((_, Err(why))) => return Err(why.to_string().into()),
+            None => return Err("the reads have ended".into()),
+        };
+        let mut collected = self.collected.lock().await;
+        let new = || Box::new(CollectedReads::new(&self.world.read()));
+        collected.get_or_insert_with(new).add(answers);
+        Ok(sent)
+    }
+
+    /// All that was read.
+    pub async fn collected(&self) -> MutexGuard<'_, Option<Box<CollectedReads>>> {
+        self.collected.lock().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::cluster::context::Context;
+    use crate::cluster::local_api::local_client;
+    use crate::cluster::world::World;
+    use serde_json::json;
+
+    const RUNNING: usize = SWEEPS.each;
+
+    /// Sweeps, and the number of requests that the API server got.
+    fn sweeps() -> (Sweeps, KindId, Arc<AtomicUsize>) {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counter = requests.clone();
+        let client = local_client(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Some((200, json!({"metadata": {"resourceVersion": "1"}, "items": []})))
+        });
+        let world = World::default();
+        let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+        let context = Context::of_test(client, world, &[]);
+        (Sweeps::new(Reader::new(context.clone()), context.world), kind, requests)
+    }
+
+    fn pods() -> LiveRead {
+        LiveRead::List {
+            group: "".into(),
+            resource: "pods".into(),
+            namespace: "shop".into(),
+            first: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn the_targets_of_a_sweep_share_its_reads() {
+        let (sweeps, kind, requests) = sweeps();
+        let mut running = Vec::new();
+        for _ in 0..RUNNING {
+            running.push(sweeps.join(kind, "shop").await);
+        }
+        // All wait for the same sweep.
+        let next: Vec<_> =
+            (0..20).map(|_| tokio::spawn(join(sweeps.clone(), kind, "shop"))).collect();
+        tokio::task::yield_now().await;
+        running.clear();
+        let mut asked = Vec::new();
+        for sweep in next {
+            asked.push(sweep.await.unwrap().read(pods()).await.unwrap());
+        }
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
+        assert!(asked.iter().all(|at| at.is_some() && *at == asked[0]));
+    }
+
+    /// A target whose token was written after the reads of a sweep began must not use them.
+    #[tokio::test]
+    async fn no_target_joins_a_sweep_that_has_begun() {
+        let (sweeps, kind, requests) = sweeps();
+        let first = sweeps.join(kind, "shop").await;
+        let first_sent = first.read(pods()).await.unwrap();
+        let token_written = Instant::now();
+        let second = sweeps.join(kind, "shop").await;
+        assert!(!Arc::ptr_eq(&first, &second));
+        let second_sent = second.read(pods()).await.unwrap();
+        assert!(first_sent < Some(token_written) && second_sent >= Some(token_written));
+        assert_eq!(requests.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn sweeps_of_other_kinds_and_namespaces_do_not_wait() {
+        let (sweeps, kind, _) = sweeps();
+        let secret = sweeps.world.read().graph.kinds.find("", "Secret").unwrap();
+        let mut running = Vec::new();
+        for _ in 0..RUNNING {
+            running.push(sweeps.join(kind, "shop").await);
+        }
+        let waiting = tokio::spawn(join(sweeps.clone(), kind, "shop"));
+        running.push(sweeps.join(kind, "other").await);
+        running.push(sweeps.join(secret, "shop").await);
+        assert!(!waiting.is_finished());
+        running.clear();
+        waiting.await.unwrap();
+    }
+
+    async fn join(sweeps: Sweeps, kind: KindId, namespace: &str) -> Arc<Sweep> {
+        sweeps.join(kind, namespace).await
+    }
+}
