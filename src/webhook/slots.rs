@@ -48,8 +48,8 @@ const ASKING: usize = 1024;
 /// The limit of all connections, in all threads. The other limits apply first.
 const CONNECTIONS: usize = HANDSHAKES + KNOWN_HANDSHAKES + NEW + KNOWN + SENDING + IDLE + ASKING;
 
-/// The number of slots from which a client counts as having many. An API server begins
-/// fewer handshakes at once on one thread.
+/// The number of slots from which a client may count as having many. After its first
+/// requests an API server begins fewer handshakes at once on one thread.
 const MOST_OF_ONE_CLIENT: usize = 32;
 
 /// For so long a handshake of an address that has [`MOST_OF_ONE_CLIENT`] keeps its place.
@@ -267,15 +267,19 @@ impl ConnectionSlots {
     }
 
     /// Whether a client gets a further place. If half of them are taken, and the client has
-    /// [`MOST_OF_ONE_CLIENT`] and others as many together, then only in the place of its oldest one, if
-    /// that is old.
+    /// [`MOST_OF_ONE_CLIENT`], its fair share, and at most half of them, then only in the place
+    /// of its oldest one, if that is old. The fair share counts: in the first requests of an
+    /// API server after a restart of belay there may be hundreds at once, and one other client
+    /// may hold most places.
     pub fn make_room(&self, client: Option<IpAddr>) -> bool {
         let mut taken = self.taken.lock();
         if taken.by_number.len() < self.most / 2 {
             return true;
         }
         let Some(numbers) = taken.by_client.get(&client) else { return true };
-        if numbers.len() < MOST_OF_ONE_CLIENT || 2 * numbers.len() > taken.by_number.len() {
+        let (all, clients) = (taken.by_number.len(), taken.by_client.len());
+        let many = MOST_OF_ONE_CLIENT.max(all / clients);
+        if numbers.len() < many || 2 * numbers.len() > all {
             return true;
         }
         let Some(oldest) = numbers.first().copied() else { return true };
@@ -462,6 +466,23 @@ mod tests {
             (0..99).map(|_| Box::pin(alone.run_for(address(1), pending::<()>()))).collect();
         assert!(alone.make_room(address(1)));
         drop(all);
+    }
+
+    #[tokio::test]
+    async fn h120_a_client_with_most_places_limits_no_other_client() {
+        let places = ConnectionSlots::new(2048);
+        let begin = |last| {
+            let client = Some(IpAddr::from([10, 0, 0, last]));
+            places.make_room(client).then(|| Box::pin(places.run_for(client, pending::<()>())))
+        };
+        let mut flood: Vec<_> = (0..1_500).filter_map(|_| begin(2)).collect();
+        let mut server: Vec<_> = (0..400).filter_map(|_| begin(1)).collect();
+        flood.extend((0..1_500).filter_map(|_| begin(2)));
+        assert_eq!(server.len(), 400);
+        for handshake in &mut server {
+            assert!(futures_util::poll!(handshake).is_pending());
+        }
+        drop(flood);
     }
 
     #[tokio::test]
