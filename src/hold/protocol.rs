@@ -97,8 +97,8 @@ pub enum Output {
     /// Read this, live and consistently: no `resourceVersion`.
     Read(LiveRead),
     /// Call [`super::count`] with the reads of this pass as [`crate::decide::LiveReads`].
-    /// `done` has every answered read; an absent kind or object is Ok. Add the target
-    /// last, in the form of [`super::as_released`], so that no list restores the hold.
+    /// `done` has every answered read; an absent kind or object is Ok. The target
+    /// is without its hold, in the form of [`super::as_released`].
     Count,
     /// Drop the reads, because the pass is over. It is also over after [`Output::Ended`].
     Forget,

@@ -70,7 +70,7 @@ pub enum DriverReport {
 /// How much longer the turn of a pass lasts for each step of its counts. A step
 /// takes about 50 ns, so all passes that are under way at once count for a
 /// quarter of the time of one CPU at the most, however many objects wait.
-const REST: Duration = Duration::from_micros(3);
+const REST: Duration = Duration::from_micros(36);
 
 /// The memory for the bodies of targets, in KiB. A body takes at least 64 KiB of it, so
 /// there is always enough for the passes of small targets.
