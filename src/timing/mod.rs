@@ -89,8 +89,8 @@ timing! {
         /// How long belay keeps policies after their CRD was deleted and re-created: users
         /// create the policies again one by one.
         thaw: Duration::from_secs(30),
-        /// How long a watch may be silent. The API server sends a bookmark every
-        /// minute, so a connection that is silent for longer is dead.
+        /// How long a watch may be silent before belay connects again. The API server sends a
+        /// bookmark every minute if the version of the kind has changed.
         silence: Duration::from_secs(90),
         /// How long a watch is silent after a reconnect when nothing was missed.
         quiet: Duration::from_millis(500),

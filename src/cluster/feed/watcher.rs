@@ -148,6 +148,8 @@ struct Lost {
     list_again: bool,
     /// Whether the API server answered the last attempt.
     answered: bool,
+    /// The version at which the last connection was silent.
+    silent_at: Option<String>,
 }
 
 impl Lost {
@@ -160,12 +162,14 @@ impl Lost {
             why: None,
             list_again: false,
             answered: false,
+            silent_at: None,
         }
     }
 
     fn mark_current(&mut self, sink: &mut impl Sink) {
-        let list_again = self.list_again;
-        *self = Self { current: Some(Instant::now()), list_again, ..Self::new(self.timing) };
+        let (list_again, silent_at) = (self.list_again, self.silent_at.take());
+        let current = Some(Instant::now());
+        *self = Self { current, list_again, silent_at, ..Self::new(self.timing) };
         sink.current();
     }
 
@@ -173,6 +177,16 @@ impl Lost {
     /// only another list helps.
     fn record_object(&mut self, result: Result<(), Unreadable>) {
         self.list_again |= result.is_err_and(|unreadable| unreadable.place.is_none());
+    }
+
+    /// A connection was silent for too long. The API server sends no bookmark for a version
+    /// that the watch began with, so a kind without changes may be silent. The next connection
+    /// shows whether the API server answers. After a second silence at the same version, only
+    /// a list shows whether nothing was missed.
+    fn record_silence(&mut self, version: Option<&str>) {
+        let again = version.is_some() && self.silent_at.as_deref() == version;
+        self.list_again |= again;
+        self.silent_at = version.filter(|_| !again).map(str::to_owned);
     }
 
     /// Whether the last list was good for a while.
@@ -366,6 +380,10 @@ impl<S: Sink> Reading<'_, S> {
                 Err(_) if catching_up => {
                     self.mark_current();
                     continue;
+                }
+                Err(_) if !self.listing => {
+                    self.lost.record_silence(self.version.as_deref());
+                    return Ok(());
                 }
                 Err(_) => {
                     let silent = format!("nothing was heard for {} s", silence.as_secs());

@@ -281,6 +281,31 @@ async fn a_busy_watch_that_was_interrupted_is_current_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_no_failure_and_lists_again_after_the_second_silence() {
+    use futures_util::TryStreamExt as _;
+    let mut sink = Told::default();
+    let mut version = Some("9".to_owned());
+    let mut lost = Lost::new(Timing::default().feed);
+    let mut read = async |version: &mut Option<String>, lost: &mut Lost, listing| {
+        let lines = futures_util::stream::pending::<std::io::Result<Vec<u8>>>();
+        let caught_up = Instant::now();
+        let reading = Reading { sink: &mut sink, version, lost, listing, caught_up };
+        reading.lines(Box::pin(lines).into_async_read()).await
+    };
+    for (at, lists) in [("9", false), ("9", true), ("9", false), ("10", false), ("10", true)] {
+        version = Some(at.to_owned());
+        lost.list_again = false;
+        let begun = Instant::now();
+        read(&mut version, &mut lost, false).await.unwrap();
+        assert_eq!(begun.elapsed(), Timing::default().feed.silence);
+        assert_eq!(lost.list_again, lists, "{at}");
+        lost.mark_current(&mut Told::default());
+    }
+    assert!(read(&mut version, &mut lost, true).await.is_err(), "a list that does not end");
+    assert!(sink.0.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_watch_is_reported_in_time_though_the_next_attempt_hangs() {
     let script = Script::of(&[(200, &bookmark(7))]);
     let started = Instant::now();
