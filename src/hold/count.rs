@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod bounds;
 mod group;
+mod protection;
 #[cfg(test)]
 mod tests;
 
@@ -10,16 +11,18 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+pub use self::protection::keeping_policies;
+pub(super) use self::protection::{Protection, WhileUsed, protection};
+
 use super::chain::{OwnerReader, OwnersAbove, READS};
 use super::excuses::{Excuse, Held, ReleaseGroup, is_only_held};
 use crate::decide::{
-    Cause, ExemptionRecords, Item, Live, LiveRead, LiveReads, Situation, counting_users,
-    object_name, sufficient_approvals,
+    Cause, Item, Live, LiveRead, LiveReads, Situation, counting_users, object_name,
 };
 use crate::graph::{Node, NodeId, User};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
-use crate::policy::api::{Action, OnDelete};
-use crate::policy::{AppliedPolicy, InUse, ObjectFacts, Policy};
+use crate::policy::InUse;
+use crate::policy::api::OnDelete;
 
 /// A use that counts for every user.
 static ANY_USER: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
@@ -145,7 +148,7 @@ pub(super) fn count_without(
     };
     let situation = &Situation { live: Live::Read(reads), ..*situation };
     let chain = OwnerReader { situation, reads };
-    match protection(chain, node) {
+    match protection(situation, node) {
         Protection::Uncertain => {
             let place = node.namespace().to_owned();
             return Count::Unknown(UnknownUse::NamespaceLabels(place));
@@ -174,58 +177,6 @@ pub(super) fn count_without(
         Ok(()) if !counting.read.is_empty() => Count::Read(counting.read),
         Ok(()) => Count::Free(ReleaseReason::Unused),
     }
-}
-
-/// What protects an object.
-enum Protection<'p> {
-    /// It is unknown whether a policy protects it.
-    Uncertain,
-    Not(ReleaseReason),
-    Always,
-    WhileUsed(WhileUsed<'p>),
-}
-
-/// The modes by which users keep an object.
-struct WhileUsed<'p> {
-    modes: Vec<&'p InUse>,
-    /// The longest `settleSeconds` of the policies.
-    settle_seconds: i64,
-}
-
-/// The policies that keep a held object. Policies with action Warn or Audit keep nothing.
-pub fn keeping_policies<'p>(
-    situation: &Situation<'p>,
-    facts: ObjectFacts<'_>,
-) -> Vec<AppliedPolicy<'p>> {
-    let mut applied = situation.policies_despite_pause(facts);
-    applied.retain(|applied| applied.action == Action::Deny && applied.policy.keeps());
-    applied
-}
-
-fn protection<'p>(chain: OwnerReader<'p>, node: Node<'p>) -> Protection<'p> {
-    let situation = chain.situation;
-    let applied = keeping_policies(situation, ObjectFacts::of_node(node));
-    if applied.is_empty() {
-        return Protection::Not(ReleaseReason::Unprotected);
-    }
-    // Approvals may name the container of the object, or an owner that no longer exists,
-    // so this uses the whole graph.
-    let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
-    // Objects that an exempt subject deletes wait like others.
-    let item = Item::of_node(situation, node);
-    if sufficient_approvals(situation, &item, &policies, ExemptionRecords::Ignored).is_some() {
-        return Protection::Not(ReleaseReason::Approved);
-    }
-    if applied.iter().any(|applied| !applied.certain) {
-        return Protection::Uncertain;
-    }
-    if applied.iter().any(|applied| applied.policy.keeps_always()) {
-        return Protection::Always;
-    }
-    let modes = applied.iter().filter_map(|applied| applied.policy.modes.while_used.as_ref());
-    let settle = applied.iter().map(|applied| applied.policy.settle_seconds).max();
-    let (modes, settle_seconds) = (modes.collect(), settle.unwrap_or_default());
-    Protection::WhileUsed(WhileUsed { modes, settle_seconds })
 }
 
 /// A count in progress: the target, and the objects that wait in a cycle with it.
@@ -280,7 +231,7 @@ impl<'a> Counting<'a> {
             if !self.chain.charge(8 * (1 + node.labels().size())) {
                 return Ok(());
             }
-            match protection(self.chain, node) {
+            match protection(self.chain.situation, node) {
                 Protection::WhileUsed(kept) => self.count_users(node, kept, group)?,
                 // The target waits for a member that nothing keeps, because that is
                 // released on its own.

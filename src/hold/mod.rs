@@ -19,6 +19,7 @@
 mod chain;
 mod count;
 mod excuses;
+mod forecast;
 mod patch;
 mod plan;
 mod protocol;
@@ -32,6 +33,7 @@ mod tests;
 pub use count::{
     Count, PASS_STEPS, ReleaseReason, UnknownUse, as_released, count, keeping_policies,
 };
+pub use forecast::{HoldForecast, forecast};
 #[cfg(test)]
 pub use patch::TOKEN;
 pub use patch::{HoldRemoval, TargetState, TokenWrite};

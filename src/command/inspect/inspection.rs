@@ -65,6 +65,14 @@ impl Inspection {
             stale: HashSet::new(),
         }
     }
+
+    /// The time, in seconds since 1970.
+    pub fn now(&self) -> i64 {
+        match &self.person {
+            Some((_, me)) => me.now.as_second(),
+            None => jiff::Timestamp::now().as_second(),
+        }
+    }
 }
 
 /// Whether belay's own objects are known.

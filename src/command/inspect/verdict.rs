@@ -81,10 +81,7 @@ async fn decide(inspection: &Inspection, cascade: Propagation) -> Verdict {
         },
         labelled: false,
     };
-    let now = match &inspection.person {
-        Some((_, me)) => me.now.as_second(),
-        None => jiff::Timestamp::now().as_second(),
-    };
+    let now = inspection.now();
     let decide = |live: Live<'_>| {
         let situation = Situation::new(graph, &inspection.policies, live, now);
         // All of this was read with the rights of the user, or from files.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::graph::{Graph, StepBudget, StepLimit, Strength};
 use crate::objects::HOLD;
-use crate::policy::PolicySet;
+use crate::policy::{Policy, PolicySet};
 use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
 
 /// The steps that an object, a name or an owner reference may cost.

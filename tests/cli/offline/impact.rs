@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::{assert_snapshot, belay, fed, unread};
-use crate::harness::manifest::{Manifest as _, config_map, deletion_policy, documents, object};
+use crate::harness::manifest::{
+    Manifest as _, config_map, deletion_policy, documents, object, pod, secret,
+};
 
 #[test]
 fn a_namespace_with_data_in_it() {
@@ -36,6 +38,48 @@ fn without_policies_nothing_is_refused_and_the_impact_is_still_reported() {
 #[test]
 fn a_claim_waits_for_the_pod_that_has_it_mounted() {
     assert_snapshot("claim.txt", 1, "impact pvc data-postgres-0 -n shop --from .");
+}
+
+/// The Secret is held, and the Pod uses it.
+#[test]
+fn a_hold_is_followed_to_its_end() {
+    const HOLD: &[&str] = &["belay.dev/hold"];
+    let policy = |resource: &str, protect| {
+        let targets = json!([{"apiGroups": [""], "resources": [resource]}]);
+        deletion_policy(resource, json!({"targets": targets, "protect": protect}))
+    };
+    let while_used = policy("secrets", json!({"whileUsed": {"onDelete": "Hold"}}));
+    let always = policy("pods", json!({"always": {}}));
+    let secret = secret("s").with_namespace("default").with_finalizers(HOLD);
+    let user = pod("p").with_env_from("secretRef", "s").with_namespace("default");
+    let held_user = user.clone().with_finalizers(HOLD);
+    let stuck_user = user.clone().with_finalizers(&["example.com/x"]);
+    let by_pod = "secret/s  held     in use by pod/p\n";
+    for (targets, objects, expected) in [
+        ("secret/s", vec![while_used.clone()], "secret/s  deleted\n"),
+        ("secret/s", vec![while_used.clone(), user.clone()], by_pod),
+        (
+            "secret/s pod/p",
+            vec![while_used.clone(), user.clone()],
+            "secret/s  deleted  after pod/p\n",
+        ),
+        // A user that stays Terminating keeps the hold.
+        ("secret/s pod/p", vec![while_used.clone(), stuck_user], by_pod),
+        ("secret/s pod/p", vec![while_used.clone(), always, held_user.clone()], by_pod),
+        // A policy for other objects protects nothing here.
+        ("pod/p", vec![while_used, held_user.clone()], "pod/p  deleted\n"),
+        (
+            "pod/p",
+            vec![held_user],
+            "held  until belay releases it (the policies have not been read)\n",
+        ),
+    ] {
+        let all = documents(&[&objects[..], &[secret.clone()]].concat());
+        let said = fed(&format!("impact {targets} --from -"), &all);
+        let squeezed =
+            |text: &str| text.split(' ').filter(|s| !s.is_empty()).collect::<Vec<_>>().join(" ");
+        assert!(squeezed(&said.stdout).contains(&squeezed(expected)), "{expected}{said:?}");
+    }
 }
 
 /// Each deletion alone would be refused. Together they are one deletion.

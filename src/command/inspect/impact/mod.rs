@@ -1,5 +1,6 @@
 //! `kubectl belay impact`: shows the effects of a deletion.
 
+mod deletion;
 mod markdown;
 mod outcome;
 mod report;

@@ -1,31 +1,28 @@
-//! The fate of every affected object: from the graph, and from the controllers of
-//! Kubernetes.
+//! The fate of every affected object: from the graph, from the controllers of Kubernetes,
+//! and from the holds that belay releases in the course of the deletion.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use crate::command::inspect::inspection::Inspection;
-use crate::decide::WAITING_FINALIZERS;
-use crate::graph::{
-    Certainty, DeletionRequest, Fate, Fates, Graph, Node, NodeId, Outcome, Propagation, fates,
-};
+use super::deletion::{BALANCER, Deletion, HoldUsers};
+use crate::command::document::Object;
+use crate::command::inspect::inspection::{Inspection, Rules};
+use crate::decide::{Live, Situation, WAITING_FINALIZERS};
+use crate::graph::{Certainty, Fate, Graph, Node, NodeId, Outcome, Propagation};
+use crate::hold::{HoldForecast, forecast};
 use crate::objects::is_hold;
 
-/// The finalizer of a Service with a load balancer. The cloud controller removes it after
-/// it has deleted the load balancer.
-const BALANCER: &str = "service.kubernetes.io/load-balancer-cleanup";
-
-/// Protects a claim while a running Pod mounts it.
-const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
-
-/// Protects a volume while a claim is bound to it.
-const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+/// The maximum number of objects that a note names.
+const NAMED: usize = 2;
 
 /// The fates of all objects.
 pub struct Outcomes<'s> {
     inspection: &'s Inspection,
-    fates: Fates,
-    /// Finds objects that finalizers of Kubernetes keep, and the reasons.
-    waits: HashMap<NodeId, String>,
+    /// The deletion if belay releases every hold that it may release.
+    possible: Deletion<'s>,
+    /// The deletion if belay releases only the holds that it certainly releases.
+    certain: Deletion<'s>,
+    /// What the release of each hold waits for.
+    holds: HashMap<NodeId, HoldForecast>,
 }
 
 /// An object that loses something it needs.
@@ -52,82 +49,123 @@ impl<'s> Outcomes<'s> {
         let targets = targets
             .map(|node| (node.id(), Propagation::effective(graph, node, Some(cascade), None)));
         let targets: Vec<(NodeId, Propagation)> = targets.collect();
-        let brief: Vec<&str> = WAITING_FINALIZERS.iter().copied().chain([BALANCER]).collect();
-        let fates = fates(
-            graph,
-            &DeletionRequest { short_lived_finalizers: &brief, ..DeletionRequest::new(&targets) },
-        );
-        let mut outcomes = Self { inspection, fates, waits: HashMap::new() };
-        // A volume waits for a claim that waits for a Pod.
-        outcomes.find_waiting(|outcomes, node| outcomes.mounted_by(node));
-        outcomes.find_waiting(|outcomes, node| outcomes.claimed_by(node));
-        outcomes
-    }
-
-    fn find_waiting(&mut self, why: impl Fn(&Self, Node<'_>) -> Option<String>) {
-        let lost = self.fates.iter().filter(|(_, fate)| fate.outcome == Outcome::Deleted);
-        let nodes = lost.filter_map(|(id, _)| self.inspection.graph.get(id));
-        let waits: Vec<_> = nodes.filter_map(|node| Some((node.id(), why(self, node)?))).collect();
-        self.waits.extend(waits);
-    }
-
-    /// The Pod that a claim waits for: it stays and runs on a node.
-    fn mounted_by(&self, claim: Node<'_>) -> Option<String> {
-        if !claim.finalizers().contains(CLAIM_PROTECTION) {
-            return None;
+        // All finalizers may be removed, so this reaches every object.
+        let reached = Deletion::new(inspection, &targets, &BTreeSet::new());
+        let holds = forecasts(inspection, &reached);
+        let mut users = HoldUsers::new();
+        let (mut possible, mut certain) = (BTreeSet::new(), BTreeSet::new());
+        for (id, forecast) in &holds {
+            match forecast {
+                HoldForecast::Unprotected => {
+                    possible.insert(*id);
+                    certain.insert(*id);
+                }
+                HoldForecast::Users(all) => {
+                    users.insert(*id, all.clone());
+                    possible.insert(*id);
+                    if graph.get(*id).is_some_and(|node| knows_users(inspection, node)) {
+                        certain.insert(*id);
+                    }
+                }
+                // Without belay, no client releases the hold.
+                HoldForecast::Unknown(_) if inspection.rules != Rules::None => {
+                    possible.insert(*id);
+                }
+                HoldForecast::Approval | HoldForecast::Unknown(_) => {}
+            }
         }
-        let graph = &self.inspection.graph;
-        let (pods, nodes) = (graph.kinds.find("", "Pod")?, graph.kinds.find("", "Node")?);
-        let mut users = graph.users(claim.id()).filter(|user| user.needs()).map(|user| user.node);
-        let pod = users.find(|user| {
-            let runs = user.kind() == pods && user.used_kinds().any(|kind| kind == nodes);
-            runs && !self.fates.may_be_lost(user.id())
-        })?;
-        Some(format!("until pod/{} has ended", pod.name()))
-    }
-
-    /// The claim that a volume waits for.
-    fn claimed_by(&self, volume: Node<'_>) -> Option<String> {
-        let Inspection { graph, backing, .. } = self.inspection;
-        if !volume.finalizers().contains(VOLUME_PROTECTION) {
-            return None;
-        }
-        let claim = backing.volumes.get(volume.name())?.claim.as_ref()?;
-        let bound = backing.claims.get(claim).is_some_and(|name| name == volume.name());
-        let node =
-            graph.object(graph.kinds.find("", "PersistentVolumeClaim")?, &claim.0, &claim.1)?;
-        let stays = !self.fates.may_be_lost(node.id()) || self.waits.contains_key(&node.id());
-        (bound && stays).then(|| format!("until pvc/{} -n {} is deleted", claim.1, claim.0))
+        let follow = |released, certain| {
+            Deletion::with_releases(inspection, &targets, &users, released, certain)
+        };
+        let (possible, certain) = (follow(possible, false), follow(certain, true));
+        Self { inspection, possible, certain, holds }
     }
 
     /// The fate of an object; `None` if it does not change.
     pub fn get(&self, id: NodeId) -> Option<Fate> {
-        let fate = self.fates.get(id)?;
-        let outcome = if self.waits.contains_key(&id) { Outcome::Held } else { fate.outcome };
-        Some(Fate { outcome, ..fate })
+        let fate = self.possible.get(id)?;
+        let same = self.certain.get(id) == Some(fate);
+        let certainty = if same { fate.certainty } else { Certainty::Maybe };
+        Some(Fate { certainty, ..fate })
     }
 
-    /// Everything that something becomes of, in a steady order.
+    /// All objects with a fate, in a stable order.
     pub fn all(&self) -> Vec<(NodeId, Fate)> {
-        let mut all: Vec<_> =
-            self.fates.iter().filter_map(|(id, _)| Some((id, self.get(id)?))).collect();
+        let fates = self.possible.fates.iter();
+        let mut all: Vec<_> = fates.filter_map(|(id, _)| Some((id, self.get(id)?))).collect();
         all.sort_by_key(|(id, _)| *id);
         all
     }
 
+    /// The objects that have to be deleted before an object: those for which belay keeps
+    /// its hold, or for which Kubernetes keeps its own finalizer. For an object that stays
+    /// they are only the objects that keep it.
+    pub fn after(&self, id: NodeId) -> Vec<NodeId> {
+        if let Some(other) = self.possible.waits.get(&id) {
+            return vec![*other];
+        }
+        let Some(HoldForecast::Users(users)) = self.holds.get(&id) else { return Vec::new() };
+        let stays = self.get(id).is_some_and(|fate| fate.outcome == Outcome::Held);
+        let counts = |user: &&NodeId| !stays || !self.possible.deletes(**user, false);
+        users.iter().filter(counts).copied().collect()
+    }
+
+    /// `after pod/a, pod/b and 3 more users`; empty if nothing has to be deleted first.
+    pub fn after_text(&self, id: NodeId) -> String {
+        match self.after(id).as_slice() {
+            [] => String::new(),
+            users => format!("after {}", self.users_text(id, users)),
+        }
+    }
+
     /// Why a held object stays.
     pub fn why_held(&self, id: NodeId) -> String {
-        if let Some(why) = self.waits.get(&id) {
-            return why.clone();
-        }
         let Some(node) = self.inspection.graph.get(id) else { return String::new() };
-        let others =
-            node.finalizers().iter().filter(|f| !WAITING_FINALIZERS.contains(f) && *f != BALANCER);
+        if let Some(other) = self.possible.waits.get(&id) {
+            let object = Object::at(&self.inspection.graph, *other);
+            let ends = if object.kind == "Pod" { "has ended" } else { "is deleted" };
+            return format!("until {} {ends}", object.label(node.namespace()));
+        }
+        let others = node
+            .finalizers()
+            .iter()
+            .filter(|f| !WAITING_FINALIZERS.contains(f) && *f != BALANCER && !is_hold(f));
         let others: Vec<&str> = others.collect();
-        match others.as_slice() {
-            [] => "until its content and dependents are deleted".to_owned(),
-            [one] if is_hold(one) => "until no object uses it".to_owned(),
-            all => format!("until {} is taken off", all.join(", ")),
+        let mut reasons = Vec::new();
+        match self.holds.get(&id) {
+            Some(HoldForecast::Users(_)) => {
+                let users = self.after(id);
+                if !users.is_empty() {
+                    reasons.push(format!("in use by {}", self.users_text(id, &users)));
+                }
+            }
+            Some(HoldForecast::Approval) => {
+                reasons.push("until its deletion is approved".to_owned());
+            }
+            Some(HoldForecast::Unknown(why)) => {
+                reasons.push(format!("until belay releases it ({why})"));
+            }
+            Some(HoldForecast::Unprotected) | None => {}
+        }
+        if !others.is_empty() {
+            reasons.push(format!("until {} is removed", others.join(", ")));
+        }
+        match reasons.is_empty() {
+            true => "until its content and dependents are deleted".to_owned(),
+            false => reasons.join("; "),
+        }
+    }
+
+    /// The users of an object, the first of them by name.
+    fn users_text(&self, id: NodeId, users: &[NodeId]) -> String {
+        let graph = &self.inspection.graph;
+        let home = graph.get(id).map_or("", Node::namespace);
+        let named = users.iter().take(NAMED).map(|user| Object::at(graph, *user).label(home));
+        let named: Vec<String> = named.collect();
+        match users.len().saturating_sub(NAMED) {
+            0 => named.join(" and "),
+            1 => format!("{} and 1 more user", named.join(", ")),
+            more => format!("{} and {more} more users", named.join(", ")),
         }
     }
 
@@ -140,8 +178,9 @@ impl<'s> Outcomes<'s> {
             if fate.outcome != Outcome::Deleted {
                 continue;
             }
-            for (user, certainty) in self.fates.broken_by(graph, of) {
-                if self.fates.may_be_lost(user.node.id()) {
+            let is_certain = fate.certainty == Certainty::Certain;
+            for (user, certainty) in self.possible.fates.broken_by(graph, of) {
+                if self.possible.fates.may_be_lost(user.node.id()) {
                     continue;
                 }
                 let root = root(graph, user.node);
@@ -150,7 +189,7 @@ impl<'s> Outcomes<'s> {
                     user: user.node.id(),
                     path: user.path().to_owned(),
                     of,
-                    certain: certainty == Certainty::Certain,
+                    certain: is_certain && certainty == Certainty::Certain,
                     more: 0,
                 };
                 let Some(at) = index.get(&(of, root)).copied() else {
@@ -173,11 +212,33 @@ impl<'s> Outcomes<'s> {
 
     /// Whether everything was followed.
     pub fn is_whole(&self) -> bool {
-        self.fates.is_whole()
+        self.possible.fates.is_whole() && self.certain.fates.is_whole()
     }
 }
 
 /// The topmost owner that stays.
 fn root(graph: &Graph, node: Node<'_>) -> NodeId {
     graph.get(node.root_owner().id()).map_or(node.id(), |root| root.id())
+}
+
+/// What the release of the hold of every object that this deletion reaches waits for.
+fn forecasts(inspection: &Inspection, reached: &Deletion<'_>) -> HashMap<NodeId, HoldForecast> {
+    let Inspection { graph, policies, .. } = inspection;
+    let situation = Situation::new(graph, policies, Live::Graph, inspection.now());
+    let known = inspection.rules == Rules::Known;
+    let lost = reached.fates.iter().map(|(id, _)| id).filter(|id| reached.fates.may_be_lost(*id));
+    let nodes = lost.filter_map(|id| graph.get(id));
+    let held = nodes.filter(|node| node.finalizers().iter().any(is_hold));
+    held.map(|node| (node.id(), forecast(&situation, known, node))).collect()
+}
+
+/// Whether all objects that could use an object are known.
+fn knows_users(inspection: &Inspection, node: Node<'_>) -> bool {
+    let Inspection { graph, policies, in_namespace, .. } = inspection;
+    // Objects that are not in the files don't exist.
+    inspection.person.is_none()
+        || policies.needers(&graph.kinds, node.kind()).all(|(needer, crosses)| {
+            let here = || in_namespace.contains(&(needer, node.namespace().to_owned()));
+            !graph.kinds.is_served(needer) || graph.is_complete(needer) || !crosses && here()
+        })
 }

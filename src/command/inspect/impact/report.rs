@@ -104,6 +104,13 @@ pub struct Destroyed {
     /// The newest snapshot of the volume. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// The objects that have to be deleted before the object in `by`.
+    pub after: Vec<Object>,
+    /// Whether the object in `by` stays Terminating after this deletion. The resource is
+    /// destroyed when it is released.
+    pub held: bool,
+    /// Whether that does not depend on timing.
+    pub certain: bool,
     #[serde(skip)]
     pub id: Option<NodeId>,
 }
@@ -121,6 +128,9 @@ pub struct Affected {
     /// The edge from another object. Absent for a target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<Via>,
+    /// The objects that have to be deleted before it, because they use it. For a held object,
+    /// the objects that keep it.
+    pub after: Vec<Object>,
     /// A remark. Absent if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
@@ -161,14 +171,15 @@ impl Impact {
                 Outcome::Orphaned => (&mut summary.orphaned, "Orphaned"),
             };
             count.add(label::kind_label(node), certain);
-            let note = match fate.outcome {
-                Outcome::Held => outcomes.why_held(id),
-                Outcome::Orphaned => "it loses its owner, and stays".to_owned(),
-                Outcome::Deleted => {
-                    let behind = destroyed.iter().filter(|d| d.id == Some(id));
-                    behind.map(Destroyed::text).collect::<Vec<_>>().join("; ")
-                }
+            let mut notes = match fate.outcome {
+                Outcome::Held => vec![outcomes.why_held(id)],
+                Outcome::Orphaned => vec!["it loses its owner, and stays".to_owned()],
+                Outcome::Deleted => vec![outcomes.after_text(id)],
             };
+            notes.extend(destroyed.iter().filter(|d| d.id == Some(id)).map(Destroyed::text));
+            notes.retain(|note| !note.is_empty());
+            let note = notes.join("; ");
+            let after = outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect();
             let above = above(inspection, &outcomes, id);
             let via = above.map(|(above, edge)| Via {
                 edge,
@@ -179,7 +190,16 @@ impl Impact {
                 },
             });
             let (object, above) = (Object::at(graph, id), above.map(|(above, _)| above));
-            objects.push(Affected { object, outcome, certain, via, note, id: Some(id), above });
+            objects.push(Affected {
+                object,
+                outcome,
+                certain,
+                via,
+                after,
+                note,
+                id: Some(id),
+                above,
+            });
         }
         let mut counted = BTreeSet::new();
         for Broken { root, user, path, of, certain, more } in broken {
@@ -196,6 +216,7 @@ impl Impact {
                 outcome: "Broken",
                 certain,
                 via: Some(Via { edge: "use", of: Object::at(graph, of), field_path: path.clone() }),
+                after: Vec::new(),
                 note: format!("{}{path}{others}", through.unwrap_or_default()),
                 id: None,
                 above: Some(of),
@@ -285,13 +306,14 @@ fn word(cascade: Propagation) -> &'static str {
 impl Destroyed {
     /// The text beside the object that it belongs to.
     fn text(&self) -> String {
-        let Self { what, name, size, snapshot, .. } = self;
+        let Self { what, name, size, snapshot, held, .. } = self;
+        let then = if *held { " then" } else { "" };
         if *what == "Address" {
-            return format!("address {name} given back");
+            return format!("address {name} given back{then}");
         }
         let size = if size.is_empty() { String::new() } else { format!(" {size}") };
         let snapshot = snapshot.as_deref().unwrap_or("none");
-        format!("volume {name}{size} destroyed; newest snapshot: {snapshot}")
+        format!("volume {name}{size} destroyed{then}; newest snapshot: {snapshot}")
     }
 }
 
@@ -334,12 +356,13 @@ fn snapshot(inspection: &Inspection, outcomes: &Outcomes<'_>, claim: &Key) -> Op
     Some(format!("{} of {}{along}", taken.name, taken.time))
 }
 
-/// The destroyed resources.
+/// The destroyed resources. A held object is Terminating for good, so its resources count
+/// as well.
 fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destroyed> {
     let Inspection { graph, backing, .. } = inspection;
     let mut destroyed = Vec::new();
     for (id, fate) in outcomes.all() {
-        let Some(node) = graph.get(id).filter(|_| fate.outcome == Outcome::Deleted) else {
+        let Some(node) = graph.get(id).filter(|_| fate.outcome != Outcome::Orphaned) else {
             continue;
         };
         let key: Key = (node.namespace().to_owned(), node.name().to_owned());
@@ -352,30 +375,27 @@ fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destroyed>
                 .get_key_value(node.name())
                 .filter(|(_, volume)| volume.claim.is_none())
                 .map(|(name, volume)| (name.as_str(), volume)),
-            ("", "services") => {
-                for address in backing.addresses.get(&key).into_iter().flatten() {
-                    destroyed.push(Destroyed {
-                        what: "Address",
-                        name: address.clone(),
-                        by: Object::at(graph, id),
-                        size: String::new(),
-                        snapshot: None,
-                        id: Some(id),
-                    });
-                }
-                None
-            }
             _ => None,
         };
+        let addresses = match (info.group.as_str(), info.resource.as_str()) {
+            ("", "services") => backing.addresses.get(&key),
+            _ => None,
+        };
+        let new = |what, name: &str| Destroyed {
+            what,
+            name: name.to_owned(),
+            by: Object::at(graph, id),
+            size: String::new(),
+            snapshot: None,
+            after: outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect(),
+            held: fate.outcome == Outcome::Held,
+            certain: fate.certainty == Certainty::Certain,
+            id: Some(id),
+        };
+        destroyed.extend(addresses.into_iter().flatten().map(|address| new("Address", address)));
         if let Some((name, volume)) = volume.filter(|(_, volume)| volume.is_deleted) {
-            destroyed.push(Destroyed {
-                what: "Volume",
-                name: name.to_owned(),
-                by: Object::at(graph, id),
-                size: volume.size.clone(),
-                snapshot: snapshot(inspection, outcomes, &key),
-                id: Some(id),
-            });
+            let (size, snapshot) = (volume.size.clone(), snapshot(inspection, outcomes, &key));
+            destroyed.push(Destroyed { size, snapshot, ..new("Volume", name) });
         }
     }
     destroyed.sort_by(|a, b| {

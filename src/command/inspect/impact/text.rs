@@ -83,7 +83,13 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
         size if size.is_empty() || volumes == 0 => String::new(),
         size => format!(", {size}"),
     };
-    let lost = format!("{}{size} (reclaimPolicy Delete)", plural(volumes, "volume"));
+    let held_volumes = impact.destroyed.iter().filter(|d| d.what == "Volume" && d.held).count();
+    let later = match held_volumes {
+        0 => String::new(),
+        held if held == volumes => "; held for now".to_owned(),
+        held => format!("; {held} of them held for now"),
+    };
+    let lost = format!("{}{size} (reclaimPolicy Delete){later}", plural(volumes, "volume"));
     let addresses: Vec<&str> = impact
         .destroyed
         .iter()

@@ -1,0 +1,141 @@
+//! One deletion, with a set of holds that belay releases in its course.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::command::inspect::inspection::Inspection;
+use crate::decide::WAITING_FINALIZERS;
+use crate::graph::{
+    Certainty, DeletionRequest, Fate, Fates, Node, NodeId, Outcome, Propagation, fates,
+};
+
+/// The finalizer of a Service with a load balancer. The cloud controller removes it after
+/// it has deleted the load balancer.
+pub const BALANCER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+/// Protects a claim while a running Pod mounts it.
+const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+/// Protects a volume while a claim is bound to it.
+const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+
+/// A deletion followed to its end.
+pub struct Deletion<'s> {
+    inspection: &'s Inspection,
+    pub fates: Fates,
+    /// The objects that finalizers of Kubernetes keep, each with the object that it waits
+    /// for.
+    pub waits: HashMap<NodeId, NodeId>,
+}
+
+/// The users for which belay keeps the hold of each object.
+pub type HoldUsers = HashMap<NodeId, Vec<NodeId>>;
+
+impl<'s> Deletion<'s> {
+    /// The deletion of these objects, in which belay removes these holds.
+    pub fn new(
+        inspection: &'s Inspection,
+        targets: &[(NodeId, Propagation)],
+        released: &BTreeSet<NodeId>,
+    ) -> Self {
+        let brief: Vec<&str> = WAITING_FINALIZERS.iter().copied().chain([BALANCER]).collect();
+        let released: Vec<NodeId> = released.iter().copied().collect();
+        let request = DeletionRequest {
+            short_lived_finalizers: &brief,
+            released: &released,
+            ..DeletionRequest::new(targets)
+        };
+        let fates = fates(&inspection.graph, &request);
+        let mut deletion = Self { inspection, fates, waits: HashMap::new() };
+        // A volume waits for a claim that waits for a Pod.
+        deletion.find_waiting(Self::mounting_pod);
+        deletion.find_waiting(Self::bound_claim);
+        deletion
+    }
+
+    /// The deletion in which belay releases each of these holds, unless a user of its
+    /// object stays. `certain`: whether a user stays if its deletion is uncertain.
+    ///
+    /// This starts with all holds and keeps those with remaining users, so objects that
+    /// use each other are released together.
+    pub fn with_releases(
+        inspection: &'s Inspection,
+        targets: &[(NodeId, Propagation)],
+        users: &HoldUsers,
+        mut released: BTreeSet<NodeId>,
+        certain: bool,
+    ) -> Self {
+        loop {
+            let deletion = Self::new(inspection, targets, &released);
+            let mut kept: BTreeSet<NodeId> = BTreeSet::new();
+            loop {
+                let stays =
+                    |user: &NodeId| kept.contains(user) || !deletion.deletes(*user, certain);
+                let is_used = |id: &NodeId| users.get(id).is_some_and(|all| all.iter().any(stays));
+                let more: Vec<NodeId> = released
+                    .iter()
+                    .copied()
+                    .filter(|id| !kept.contains(id) && is_used(id))
+                    .collect();
+                if more.is_empty() {
+                    break;
+                }
+                kept.extend(more);
+            }
+            if kept.is_empty() {
+                return deletion;
+            }
+            released.retain(|id| !kept.contains(id));
+        }
+    }
+
+    /// The fate of an object; `None` if it does not change.
+    pub fn get(&self, id: NodeId) -> Option<Fate> {
+        let fate = self.fates.get(id)?;
+        let outcome = if self.waits.contains_key(&id) { Outcome::Held } else { fate.outcome };
+        Some(Fate { outcome, ..fate })
+    }
+
+    /// Whether an object is deleted in the end.
+    pub fn deletes(&self, id: NodeId, certain: bool) -> bool {
+        self.get(id).is_some_and(|fate| {
+            fate.outcome == Outcome::Deleted && (!certain || fate.certainty == Certainty::Certain)
+        })
+    }
+
+    fn find_waiting(&mut self, waits_for: impl Fn(&Self, Node<'_>) -> Option<NodeId>) {
+        let lost = self.fates.iter().filter(|(_, fate)| fate.outcome == Outcome::Deleted);
+        let nodes = lost.filter_map(|(id, _)| self.inspection.graph.get(id));
+        let waits: Vec<_> =
+            nodes.filter_map(|node| Some((node.id(), waits_for(self, node)?))).collect();
+        self.waits.extend(waits);
+    }
+
+    /// The Pod that a claim waits for: it stays and runs on a node.
+    fn mounting_pod(&self, claim: Node<'_>) -> Option<NodeId> {
+        if !claim.finalizers().contains(CLAIM_PROTECTION) {
+            return None;
+        }
+        let graph = &self.inspection.graph;
+        let (pods, nodes) = (graph.kinds.find("", "Pod")?, graph.kinds.find("", "Node")?);
+        let mut users = graph.users(claim.id()).filter(|user| user.needs()).map(|user| user.node);
+        let pod = users.find(|user| {
+            let runs = user.kind() == pods && user.used_kinds().any(|kind| kind == nodes);
+            runs && !self.fates.may_be_lost(user.id())
+        })?;
+        Some(pod.id())
+    }
+
+    /// The claim that a volume waits for.
+    fn bound_claim(&self, volume: Node<'_>) -> Option<NodeId> {
+        let Inspection { graph, backing, .. } = self.inspection;
+        if !volume.finalizers().contains(VOLUME_PROTECTION) {
+            return None;
+        }
+        let claim = backing.volumes.get(volume.name())?.claim.as_ref()?;
+        let bound = backing.claims.get(claim).is_some_and(|name| name == volume.name());
+        let node =
+            graph.object(graph.kinds.find("", "PersistentVolumeClaim")?, &claim.0, &claim.1)?;
+        let stays = !self.fates.may_be_lost(node.id()) || self.waits.contains_key(&node.id());
+        (bound && stays).then(|| node.id())
+    }
+}

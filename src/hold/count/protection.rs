@@ -1,0 +1,63 @@
+//! The policies that keep a held object.
+
+use super::ReleaseReason;
+use crate::decide::{ExemptionRecords, Item, Situation, sufficient_approvals};
+use crate::graph::Node;
+use crate::policy::api::Action;
+use crate::policy::{AppliedPolicy, InUse, ObjectFacts, Policy};
+
+/// What protects an object.
+pub enum Protection<'p> {
+    /// It is unknown whether a policy protects it.
+    Uncertain,
+    /// Nothing protects it.
+    Not(ReleaseReason),
+    /// A policy protects it, whether it is used or not.
+    Always,
+    /// Policies protect it while it is used.
+    WhileUsed(WhileUsed<'p>),
+}
+
+/// The modes by which users keep an object.
+pub struct WhileUsed<'p> {
+    /// One for each policy.
+    pub modes: Vec<&'p InUse>,
+    /// The longest `settleSeconds` of the policies.
+    pub settle_seconds: i64,
+}
+
+/// The policies that keep a held object. Policies with action Warn or Audit keep nothing.
+pub fn keeping_policies<'p>(
+    situation: &Situation<'p>,
+    facts: ObjectFacts<'_>,
+) -> Vec<AppliedPolicy<'p>> {
+    let mut applied = situation.policies_despite_pause(facts);
+    applied.retain(|applied| applied.action == Action::Deny && applied.policy.keeps());
+    applied
+}
+
+/// What protects a held object.
+pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'p> {
+    let applied = keeping_policies(situation, ObjectFacts::of_node(node));
+    if applied.is_empty() {
+        return Protection::Not(ReleaseReason::Unprotected);
+    }
+    // Approvals may name the container of the object, or an owner that no longer exists,
+    // so this uses the whole graph.
+    let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
+    // Objects that an exempt subject deletes wait like others.
+    let item = Item::of_node(situation, node);
+    if sufficient_approvals(situation, &item, &policies, ExemptionRecords::Ignored).is_some() {
+        return Protection::Not(ReleaseReason::Approved);
+    }
+    if applied.iter().any(|applied| !applied.certain) {
+        return Protection::Uncertain;
+    }
+    if applied.iter().any(|applied| applied.policy.keeps_always()) {
+        return Protection::Always;
+    }
+    let modes = applied.iter().filter_map(|applied| applied.policy.modes.while_used.as_ref());
+    let settle = applied.iter().map(|applied| applied.policy.settle_seconds).max();
+    let (modes, settle_seconds) = (modes.collect(), settle.unwrap_or_default());
+    Protection::WhileUsed(WhileUsed { modes, settle_seconds })
+}

@@ -1,0 +1,195 @@
+//! `belay impact` follows a hold to its end: the objects that belay releases in the course of
+//! a deletion are deleted, and so are the volumes of claims. Each test deletes for real and
+//! compares the result with the prediction.
+
+use serde_json::{Value, json};
+
+use crate::harness::manifest::{Manifest as _, claim, object, pod, workload};
+use crate::harness::{ControlPlane, Result, eventually};
+use crate::{LIMIT, belay, json, kubectl, policy, world};
+
+/// The finalizers of a held claim.
+const HELD: &str = "belay.dev/hold";
+
+/// A StorageClass with the name of the namespace, whose volumes are deleted with their claims.
+fn storage_class(plane: &ControlPlane, ns: &str) {
+    let class = object("storage.k8s.io/v1", "StorageClass", ns);
+    plane.apply(&class.with(json!({"provisioner": "kubernetes.io/host-path"}))).unwrap();
+}
+
+/// Claims of this class. Waits until each is bound and held, and returns their volumes.
+fn bound_claims(plane: &ControlPlane, ns: &str, names: &[&str]) -> Vec<String> {
+    for name in names {
+        let claim = claim(name).with_namespace(ns);
+        plane.apply(&claim.with(json!({"spec": {"storageClassName": ns}}))).unwrap();
+    }
+    let volume = |name: &&str| {
+        eventually("a bound and held claim", LIMIT, || {
+            let claim = plane.api().get(&format!("pvc/{name}"), ns)?.ok_or("no claim")?;
+            let is_held = claim["metadata"]["finalizers"].to_string().contains(HELD);
+            match claim["spec"]["volumeName"].as_str() {
+                Some(volume) if is_held && claim["status"]["phase"] == "Bound" => {
+                    Ok(volume.to_owned())
+                }
+                _ => Err(claim.to_string().into()),
+            }
+        })
+        .unwrap()
+    };
+    names.iter().map(volume).collect()
+}
+
+fn hold_claims(plane: &ControlPlane, ns: &str) {
+    let target = policy::target("", "persistentvolumeclaims", ns);
+    let protect = json!({"whileUsed": {"onDelete": "Hold"}});
+    policy::apply(plane, ns, json!({"targets": [target], "protect": protect, "settleSeconds": 2}));
+}
+
+fn wait_until_running(plane: &ControlPlane, ns: &str, pods: usize) {
+    eventually("running Pods", LIMIT, || {
+        let phases = plane.api().fields("pods", ns, "", ".status.phase")?;
+        let running = phases.iter().filter(|phase| *phase == "Running").count();
+        if running == pods { Ok(()) } else { Err(format!("{phases:?}").into()) }
+    })
+    .unwrap();
+}
+
+/// Waits until a hold is old enough that belay accepts the DELETE.
+fn wait_until_effective(plane: &ControlPlane, ns: &str, claim: &str) {
+    eventually("an effective hold", LIMIT, || {
+        plane.api().delete(&[claim, "--dry-run=server"], ns)?.success().map(drop)
+    })
+    .unwrap();
+}
+
+fn exists(plane: &ControlPlane, object: &Value) -> Result<bool> {
+    let typed = object["typed"].as_str().unwrap_or_default();
+    let name = typed.split(' ').next().unwrap_or_default();
+    let namespace = object["namespace"].as_str().unwrap_or_default();
+    Ok(plane.api().get(name, namespace)?.is_some())
+}
+
+/// The entry of a volume in `destroyed`.
+fn destroyed<'a>(told: &'a Value, volume: &str) -> &'a Value {
+    let all = told["destroyed"].as_array().unwrap();
+    all.iter().find(|one| one["name"] == volume).unwrap_or_else(|| panic!("{volume}: {told}"))
+}
+
+fn typed(objects: &Value) -> Vec<&str> {
+    let all = objects.as_array().unwrap().iter();
+    all.map(|object| object["typed"].as_str().unwrap()).collect()
+}
+
+/// Waits until everything that impact calls deleted is gone. Until then, no held object is
+/// deleted before the objects in its `after`.
+fn wait_for_prediction(plane: &ControlPlane, told: &Value) {
+    let all = told["objects"].as_array().unwrap();
+    let deleted: Vec<&Value> = all.iter().filter(|one| one["outcome"] == "Deleted").collect();
+    for one in &deleted {
+        assert_eq!(one["certain"], true, "{one}");
+    }
+    eventually("the predicted deletions", LIMIT, || {
+        let mut left = Vec::new();
+        for one in &deleted {
+            if exists(plane, &one["object"])? {
+                left.push(one["object"]["typed"].to_string());
+                continue;
+            }
+            for before in one["after"].as_array().into_iter().flatten() {
+                assert!(
+                    !exists(plane, before)?,
+                    "{} was not deleted after {before}",
+                    one["object"]
+                );
+            }
+        }
+        for volume in told["destroyed"].as_array().into_iter().flatten() {
+            let name = format!("pv/{}", volume["name"].as_str().unwrap_or_default());
+            if volume["held"] == false && plane.api().get(&name, "")?.is_some() {
+                left.push(name);
+            }
+        }
+        if left.is_empty() { Ok(()) } else { Err(left.join(", ").into()) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn held_claims_of_a_namespace_are_deleted_with_their_volumes() {
+    let plane = &world().plane;
+    let ns = plane.namespace("held-data").unwrap();
+    storage_class(plane, &ns);
+    hold_claims(plane, &ns);
+    let volumes = bound_claims(plane, &ns, &["data", "logs"]);
+    let web = workload("Deployment", "web", &pod("web").with_claim("data"));
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    plane.apply(&pod("reader").with_claim("logs").with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 2);
+    wait_until_effective(plane, &ns, "pvc/logs");
+
+    let namespace = format!("ns/{ns}");
+    let text = belay(plane, &["impact", &namespace]).stdout;
+    assert!(text.contains("destroyed     2   volumes, 2Gi (reclaimPolicy Delete)\n"), "{text}");
+    assert!(
+        text.contains(&format!("after pod/reader; volume {} 1Gi destroyed", volumes[1])),
+        "{text}"
+    );
+    let impact = belay(plane, &["impact", &namespace, "-o", "json"]);
+    let told = json(&impact);
+    assert_eq!((impact.code, &told["summary"]["held"]["total"]), (0, &0.into()), "{told}");
+    let [data, logs] = [&volumes[0], &volumes[1]].map(|volume| destroyed(&told, volume));
+    for one in [data, logs] {
+        assert_eq!((&one["held"], &one["certain"]), (&false.into(), &true.into()), "{one}");
+    }
+    assert_eq!(typed(&logs["after"]), [format!("pods/reader -n {ns}")]);
+    let after = typed(&data["after"]);
+    assert!(after.iter().any(|user| user.starts_with("pods/web-")), "{data}");
+    assert!(after.contains(&&*format!("deployments.apps/web -n {ns}")), "{data}");
+
+    kubectl(plane, &["delete", "namespace", &ns, "--wait=false"]);
+    wait_for_prediction(plane, &told);
+}
+
+#[test]
+fn an_object_outside_of_the_deletion_keeps_a_hold() {
+    let plane = &world().plane;
+    let ns = plane.namespace("held-outside").unwrap();
+    storage_class(plane, &ns);
+    hold_claims(plane, &ns);
+    let volumes = bound_claims(plane, &ns, &["data"]);
+    let web = workload("Deployment", "web", &pod("web").with_claim("data"));
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    plane.apply(&pod("backup").with_claim("data").with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 2);
+    wait_until_effective(plane, &ns, "pvc/data");
+
+    let targets = ["deployment/web", "pvc/data"];
+    let asked = [&["impact"], &targets[..], &["-n", &ns]].concat();
+    let text = belay(plane, &asked).stdout;
+    let held = format!("held     in use by pod/backup; volume {} 1Gi destroyed then", volumes[0]);
+    assert!(text.contains(&held), "{text}");
+    assert!(text.contains("volume, 1Gi (reclaimPolicy Delete); held for now\n"), "{text}");
+    let told = json(&belay(plane, &[&asked[..], &["-o", "json"]].concat()));
+    let volume = destroyed(&told, &volumes[0]);
+    assert_eq!(volume["held"], true, "{told}");
+    assert_eq!(typed(&volume["after"]), [format!("pods/backup -n {ns}")], "{told}");
+
+    kubectl(plane, &[&["delete"], &targets[..], &["-n", &ns, "--wait=false"]].concat());
+    wait_for_prediction(plane, &told);
+    // Several passes of belay later, the claim is still there.
+    crate::harness::pause(std::time::Duration::from_secs(6));
+    let claim = plane.api().get("pvc/data", &ns).unwrap().unwrap();
+    assert!(claim["metadata"]["deletionTimestamp"].is_string(), "{claim}");
+    assert!(claim["metadata"]["finalizers"].to_string().contains(HELD), "{claim}");
+
+    let told = json(&belay(plane, &["impact", "pod/backup", "-n", &ns, "-o", "json"]));
+    assert_eq!(told["verdict"], "Allow", "{told}");
+    kubectl(plane, &["delete", "pod", "backup", "-n", &ns, "--wait=false"]);
+    eventually("the destroyed volume", LIMIT, || {
+        match plane.api().get(&format!("pv/{}", volumes[0]), "")? {
+            None => Ok(()),
+            Some(volume) => Err(volume["status"].to_string().into()),
+        }
+    })
+    .unwrap();
+}
