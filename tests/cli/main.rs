@@ -14,6 +14,7 @@ mod denials;
 mod held_data;
 mod look;
 mod offline;
+mod order;
 mod outputs;
 mod pause;
 mod plan;

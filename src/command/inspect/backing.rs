@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use super::affinity::NodeAffinity;
 use crate::objects::KindInfo;
 
 /// The kinds that are read as whole objects: group, plural name.
@@ -43,6 +44,8 @@ pub struct Volume {
     pub size: String,
     /// The claim that has it.
     pub claim: Option<Key>,
+    /// The nodes that can use it; `None`: all.
+    pub affinity: Option<NodeAffinity>,
 }
 
 /// A VolumeSnapshot.
@@ -68,6 +71,7 @@ impl BackingResources {
                     is_deleted: text("/spec/persistentVolumeReclaimPolicy") == "Delete",
                     size: text("/spec/capacity/storage"),
                     claim: (!claim.1.is_empty()).then_some(claim),
+                    affinity: NodeAffinity::of_volume(object),
                 };
                 self.volumes.insert(key.1, volume);
             }

@@ -16,8 +16,11 @@ use crate::command::screen::Progress;
 use crate::command::session::UserSession;
 use crate::command::target::{self, SILENT, UNSERVED, UNSERVED_IN_FILES};
 use crate::graph::{Graph, NodeId};
-use crate::objects::{ApiError, KindId, KindInfo, KindNames};
+use crate::objects::{ApiError, KindId, KindInfo, KindNames, is_namespace};
 use crate::policy::{Identities, PolicySet};
+
+/// The Namespaces that the API server never deletes (admission plugin NamespaceLifecycle).
+const FORBIDDEN_NAMESPACES: &[&str] = &["default", "kube-public", "kube-system"];
 
 /// The data of `impact` and `used-by`.
 pub struct Inspection {
@@ -64,6 +67,22 @@ impl Inspection {
             in_namespace: HashSet::new(),
             stale: HashSet::new(),
         }
+    }
+
+    /// The targets that the API server never deletes.
+    pub fn forbidden_targets(&self) -> Vec<NodeId> {
+        self.targets.iter().copied().filter(|id| self.is_forbidden(*id)).collect()
+    }
+
+    /// The targets that the API server may delete.
+    pub fn deletable_targets(&self) -> Vec<NodeId> {
+        self.targets.iter().copied().filter(|id| !self.is_forbidden(*id)).collect()
+    }
+
+    fn is_forbidden(&self, id: NodeId) -> bool {
+        let (kind, _, name) = self.graph.coordinates(id);
+        let info = self.graph.kinds.info(kind);
+        is_namespace(&info.group, &info.resource) && FORBIDDEN_NAMESPACES.contains(&name)
     }
 
     /// The time, in seconds since 1970.

@@ -10,6 +10,7 @@
 //! Both use the fates of the graph and the verdict of admission, so that they agree with
 //! the webhook.
 
+mod affinity;
 mod backing;
 mod change;
 mod impact;

@@ -8,24 +8,31 @@ use crate::decide::{
     AdmissionPhase, Decision, DeleteOptions, Live, LiveRead, LiveReads, Operation, Resource,
     Review, ReviewDetails, Situation, User, Verdict, decide_together,
 };
-use crate::graph::{Node, Propagation};
+use crate::graph::{Node, NodeId, Propagation};
 use crate::objects::{ApiError, Kinds};
 
 /// How often a verdict may ask for more before it is final.
 const ROUNDS: usize = 6;
 
-/// The verdict on deleting all targets with this propagation policy; `None` if nothing
-/// decides.
-pub async fn verdict(inspection: &Inspection, cascade: Propagation) -> Option<Verdict> {
+/// The verdict on deleting these objects together with this propagation policy; `None` if
+/// nothing decides.
+pub async fn verdict(
+    inspection: &Inspection,
+    targets: &[NodeId],
+    cascade: Propagation,
+) -> Option<Verdict> {
     match (&inspection.rules, &inspection.person) {
-        _ if inspection.targets.is_empty() => None,
+        _ if targets.is_empty() => None,
         (Rules::Unknown, _) | (Rules::None, Some(_)) => None,
-        _ => Some(decide(inspection, cascade).await),
+        _ => Some(decide(inspection, targets, cascade).await),
     }
 }
 
 /// The verdict as a report has it.
 pub fn report_verdict(inspection: &Inspection, verdict: Option<&Verdict>) -> ReportedVerdict {
+    if !inspection.forbidden_targets().is_empty() {
+        return ReportedVerdict::Deny;
+    }
     let Some(verdict) = verdict else {
         return match inspection.rules {
             _ if inspection.targets.is_empty() && inspection.unseen.is_empty() => {
@@ -47,9 +54,9 @@ pub fn report_verdict(inspection: &Inspection, verdict: Option<&Verdict>) -> Rep
     }
 }
 
-async fn decide(inspection: &Inspection, cascade: Propagation) -> Verdict {
+async fn decide(inspection: &Inspection, targets: &[NodeId], cascade: Propagation) -> Verdict {
     let graph = &inspection.graph;
-    let nodes: Vec<Node<'_>> = inspection.targets.iter().filter_map(|id| graph.get(*id)).collect();
+    let nodes: Vec<Node<'_>> = targets.iter().filter_map(|id| graph.get(*id)).collect();
     let (name, groups) = match &inspection.person {
         Some((_, me)) => (me.name.as_str(), me.groups.as_slice()),
         None => ("", &[][..]),

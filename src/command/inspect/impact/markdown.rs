@@ -5,7 +5,9 @@
 //! characters are escaped; in code, the fence is longer than any run of backticks.
 
 use super::report::{Destroyed, Impact};
-use super::text::{Line, cascade, reason, reasons, summary, tree, unread, what, you_may};
+use super::text::{
+    Line, cascade, order_text, reason, reasons, summary, tree, unread, what, you_may,
+};
 use crate::command::document::BlockerReport;
 use crate::command::screen::{Screen, cut};
 use crate::objects::without_controls;
@@ -44,10 +46,15 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     part(list(reasons, said.collect(), impact.more, all));
     let way_out = impact.way_out.iter().map(|way| plain(way));
     let approve = impact.approve.iter().enumerate().map(|(at, approve)| {
-        let may = if at == 0 { you_may(impact).trim_start() } else { "" };
+        let may = if at == 0 { you_may(impact).unwrap_or_default() } else { "" };
         format!("{} {may}", code(approve)).trim_end().to_owned()
     });
     part(list("next step", way_out.chain(approve).collect(), 0, all));
+    if let Some(order) = &impact.order {
+        let commands = order.commands.iter().map(|command| code(command));
+        let says = std::iter::once(plain(&order_text(order)));
+        part(list("order", says.chain(commands).collect(), 0, all));
+    }
     part(list("destroyed for good", impact.destroyed.iter().map(lost_text).collect(), 0, all));
     let missing = impact.missing.iter().map(|missing| code(missing));
     part(list("not there", missing.collect(), 0, all));

@@ -2,6 +2,8 @@
 
 mod deletion;
 mod markdown;
+mod nodes;
+mod order;
 mod outcome;
 mod report;
 mod text;
@@ -18,7 +20,7 @@ use super::verdict::verdict;
 use crate::command::document::ReportedVerdict;
 use crate::command::report::{Format, OutputArguments, Report, View};
 use crate::command::{CommandError, block_on};
-use crate::decide::Verdict;
+use crate::decide::{Decision, Verdict};
 use crate::graph::Propagation;
 
 #[derive(Debug, Args)]
@@ -83,13 +85,20 @@ async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
         Some(_) => Inspection::empty(),
         None => inspection::read(&query, set.place, false).await?,
     };
-    let verdict = verdict(&inspection, cascade.into()).await;
+    let targets = inspection.deletable_targets();
+    let verdict = verdict(&inspection, &targets, cascade.into()).await;
     let mut impact = Impact::new(&inspection, verdict.as_ref(), cascade.into());
     impact.says = nothing.or(impact.says);
-    impact.you_may = match (impact.verdict, &verdict) {
-        (ReportedVerdict::Deny, Some(verdict)) => may_approve(&inspection, verdict).await,
+    impact.you_may = match &verdict {
+        Some(verdict) if verdict.decision == Decision::Deny && !verdict.is_unknown() => {
+            may_approve(&inspection, verdict).await
+        }
         _ => None,
     };
+    // The tool that prunes chooses the order.
+    if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {
+        impact.order = order::find(&inspection, cascade.into()).await;
+    }
     impact.print(OutputArguments { output, all })
 }
 

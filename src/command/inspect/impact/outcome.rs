@@ -4,12 +4,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::deletion::{BALANCER, Deletion, HoldUsers};
+use super::nodes::pods_on_nodes;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, Rules};
 use crate::decide::{Live, Situation, WAITING_FINALIZERS};
 use crate::graph::{Certainty, Fate, Graph, Node, NodeId, Outcome, Propagation};
 use crate::hold::{HoldForecast, forecast};
-use crate::objects::is_hold;
+use crate::objects::{NumberMap, is_hold};
 
 /// The maximum number of objects that a note names.
 const NAMED: usize = 2;
@@ -23,6 +24,8 @@ pub struct Outcomes<'s> {
     certain: Deletion<'s>,
     /// What the release of each hold waits for.
     holds: HashMap<NodeId, HoldForecast>,
+    /// The Pods on deleted Nodes, each with its Node.
+    on_nodes: NumberMap<NodeId, NodeId>,
 }
 
 /// An object that loses something it needs.
@@ -45,10 +48,13 @@ impl<'s> Outcomes<'s> {
     /// The outcome of deleting the targets of a scene with this propagation policy.
     pub fn new(inspection: &'s Inspection, cascade: Propagation) -> Self {
         let graph = &inspection.graph;
-        let targets = inspection.targets.iter().filter_map(|id| graph.get(*id));
+        let deletable = inspection.deletable_targets().into_iter();
+        let targets = deletable.filter_map(|id| graph.get(id));
         let targets = targets
             .map(|node| (node.id(), Propagation::effective(graph, node, Some(cascade), None)));
-        let targets: Vec<(NodeId, Propagation)> = targets.collect();
+        let mut targets: Vec<(NodeId, Propagation)> = targets.collect();
+        let on_nodes = pods_on_nodes(inspection);
+        targets.extend(on_nodes.keys().map(|pod| (*pod, Propagation::Background)));
         // All finalizers may be removed, so this reaches every object.
         let reached = Deletion::new(inspection, &targets, &BTreeSet::new());
         let holds = forecasts(inspection, &reached);
@@ -78,7 +84,7 @@ impl<'s> Outcomes<'s> {
             Deletion::with_releases(inspection, &targets, &users, released, certain)
         };
         let (possible, certain) = (follow(possible, false), follow(certain, true));
-        Self { inspection, possible, certain, holds }
+        Self { inspection, possible, certain, holds, on_nodes }
     }
 
     /// The fate of an object; `None` if it does not change.
@@ -87,6 +93,11 @@ impl<'s> Outcomes<'s> {
         let same = self.certain.get(id) == Some(fate);
         let certainty = if same { fate.certainty } else { Certainty::Maybe };
         Some(Fate { certainty, ..fate })
+    }
+
+    /// The deleted Node of a Pod.
+    pub fn node_of(&self, pod: NodeId) -> Option<NodeId> {
+        self.on_nodes.get(&pod).copied()
     }
 
     /// All objects with a fate, in a stable order.

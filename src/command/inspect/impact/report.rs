@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::nodes::{StrandedVolume, stranded_volumes};
+use super::order::DeletionOrder;
 use super::outcome::{Broken, Outcomes};
 use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict};
 use crate::command::inspect::backing::{Key, SNAPSHOTS, bytes, shown};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
-use crate::decide::{Blocker, Verdict, remedies, sentence};
+use crate::decide::{Blocker, Decision, Verdict, remedies, sentence};
 use crate::graph::{Certainty, NodeId, Outcome, Propagation};
 use crate::objects::KindInfo;
 
@@ -40,6 +42,10 @@ pub struct Impact {
     /// Whether you can approve. Absent if the delete is not refused, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub you_may: Option<bool>,
+    /// The order in which the objects can be deleted. Absent if the given order works, and
+    /// with `--removed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<DeletionOrder>,
     /// The numbers of affected objects.
     pub summary: Summary,
     /// Resources outside the cluster that are destroyed for good.
@@ -66,6 +72,8 @@ pub struct Summary {
     pub held: Count,
     /// Objects that lose an object they use, counted by topmost owner.
     pub broken: Count,
+    /// Volumes that no remaining Node can use.
+    pub stranded: Count,
 }
 
 /// A number of objects.
@@ -121,7 +129,7 @@ pub struct Destroyed {
 pub struct Affected {
     /// The object.
     pub object: Object,
-    /// `Deleted`, `Held`, `Orphaned` or `Broken`.
+    /// `Deleted`, `Held`, `Orphaned`, `Broken` or `Stranded`.
     pub outcome: &'static str,
     /// Whether the outcome does not depend on timing.
     pub certain: bool,
@@ -171,21 +179,28 @@ impl Impact {
                 Outcome::Orphaned => (&mut summary.orphaned, "Orphaned"),
             };
             count.add(label::kind_label(node), certain);
+            let above = above(inspection, &outcomes, id);
             let mut notes = match fate.outcome {
                 Outcome::Held => vec![outcomes.why_held(id)],
                 Outcome::Orphaned => vec!["it loses its owner, and stays".to_owned()],
-                Outcome::Deleted => vec![outcomes.after_text(id)],
+                Outcome::Deleted => {
+                    let by = match above {
+                        Some((_, "use")) => "the pod garbage collector deletes it",
+                        _ => "",
+                    };
+                    vec![by.to_owned(), outcomes.after_text(id)]
+                }
             };
             notes.extend(destroyed.iter().filter(|d| d.id == Some(id)).map(Destroyed::text));
             notes.retain(|note| !note.is_empty());
             let note = notes.join("; ");
             let after = outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect();
-            let above = above(inspection, &outcomes, id);
             let via = above.map(|(above, edge)| Via {
                 edge,
                 of: Object::at(graph, above),
                 field_path: match edge {
                     "owner" => "metadata.ownerReferences".to_owned(),
+                    "use" => "spec.nodeName".to_owned(),
                     _ => "metadata.namespace".to_owned(),
                 },
             });
@@ -222,6 +237,31 @@ impl Impact {
                 above: Some(of),
             });
         }
+        for StrandedVolume { volume, node, certain } in stranded_volumes(inspection) {
+            let Some(object) = graph.get(volume).filter(|_| outcomes.get(volume).is_none()) else {
+                continue;
+            };
+            summary.stranded.add(label::kind_label(object), certain);
+            let claim = inspection.backing.volumes.get(object.name());
+            let claim = claim.and_then(|volume| volume.claim.as_ref());
+            let bound = claim.map_or_else(String::new, |(namespace, name)| {
+                format!("; bound to pvc/{name} -n {namespace}")
+            });
+            objects.push(Affected {
+                object: Object::at(graph, volume),
+                outcome: "Stranded",
+                certain,
+                via: Some(Via {
+                    edge: "use",
+                    of: Object::at(graph, node),
+                    field_path: "spec.nodeAffinity".to_owned(),
+                }),
+                after: Vec::new(),
+                note: format!("its nodeAffinity allows no other node{bound}"),
+                id: None,
+                above: Some(node),
+            });
+        }
         let mut not_read = inspection.rules_not_read.clone();
         not_read.extend(inspection.not_read.iter().cloned());
         if !outcomes.is_whole() {
@@ -232,7 +272,7 @@ impl Impact {
             inspection.targets.iter().map(|id| Object::at(graph, *id)).collect();
         let reported = report_verdict(inspection, verdict);
         let (way_out, approve) = match (verdict, reported) {
-            (Some(verdict), ReportedVerdict::Deny) => remedies(verdict),
+            (Some(verdict), _) if verdict.decision == Decision::Deny => remedies(verdict),
             _ => (None, Vec::new()),
         };
         let blockers = verdict.into_iter().flat_map(|verdict| {
@@ -241,7 +281,9 @@ impl Impact {
             };
             verdict.blockers.iter().map(report).collect::<Vec<_>>()
         });
-        let blockers: Vec<BlockerReport> = blockers.collect();
+        let forbidden = inspection.forbidden_targets().into_iter();
+        let forbidden = forbidden.map(|id| forbidden_namespace(Object::at(graph, id)));
+        let blockers: Vec<BlockerReport> = forbidden.chain(blockers).collect();
         let says = match (inspection.missing.is_empty(), inspection.unseen.is_empty()) {
             (true, true) => "no objects are removed",
             (false, true) => "none of the removed objects exists",
@@ -256,6 +298,7 @@ impl Impact {
             way_out,
             approve,
             you_may: None,
+            order: None,
             targets,
             summary,
             destroyed,
@@ -336,6 +379,9 @@ fn above(
     if inspection.targets.contains(&id) {
         return None;
     }
+    if let Some(node) = outcomes.node_of(id) {
+        return Some((node, "use"));
+    }
     if let Some(place) = node.namespace_node().filter(|place| goes(*place)) {
         return Some((place, "content"));
     }
@@ -354,6 +400,21 @@ fn snapshot(inspection: &Inspection, outcomes: &Outcomes<'_>, claim: &Key) -> Op
     let goes = node.is_some_and(|node| outcomes.get(node.id()).is_some());
     let along = if goes { ", deleted as well" } else { "" };
     Some(format!("{} of {}{along}", taken.name, taken.time))
+}
+
+/// The reason of the API server's own refusals.
+pub const FORBIDDEN: &str = "Forbidden";
+
+/// The blocker of a Namespace that the API server never deletes.
+fn forbidden_namespace(object: Object) -> BlockerReport {
+    BlockerReport {
+        verdict: ReportedVerdict::Deny,
+        reason: FORBIDDEN,
+        says: format!("the API server forbids the deletion of namespace \"{}\"", object.name),
+        object,
+        policies: Vec::new(),
+        by: String::new(),
+    }
 }
 
 /// The destroyed resources. A held object is Terminating for good, so its resources count

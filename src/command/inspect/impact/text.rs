@@ -2,12 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::report::{Affected, Count, Impact, Summary};
+use super::order::DeletionOrder;
+use super::report::{Affected, Count, FORBIDDEN, Impact, Summary};
 use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict};
 use crate::command::inspect::tree::{Branch, draw};
 use crate::command::screen::{Screen, Tone, cut};
 use crate::graph::NodeId;
 use crate::policy::api::GROUP;
+
+/// The width of the headings below the tree.
+const TAIL: usize = 12;
 
 /// The number of kinds that are counted by name.
 const KINDS: usize = 5;
@@ -75,7 +79,7 @@ pub(super) struct Line {
 
 /// The effects that occur, with their counts.
 pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
-    let Summary { deleted, orphaned, held, broken } = &impact.summary;
+    let Summary { deleted, orphaned, held, broken, stranded } = &impact.summary;
     let line = |name, tone, count, said| Line { name, tone, count, said };
     let counted = |name, tone, count: &Count| line(name, tone, count.total, kinds(count, all));
     let volumes = impact.destroyed.iter().filter(|d| d.what == "Volume").count();
@@ -106,6 +110,7 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
         counted("orphaned", Tone::Doubtful, orphaned),
         counted("held", Tone::Doubtful, held),
         counted("broken", Tone::Bad, broken),
+        counted("stranded", Tone::Bad, stranded),
         line("destroyed", Tone::Bad, volumes, lost),
         line("released", Tone::Bad, addresses.len(), given),
     ];
@@ -132,9 +137,10 @@ fn head(impact: &Impact, screen: Screen) -> String {
         _ => Tone::Doubtful,
     };
     let mut by: Vec<&str> = Vec::new();
-    for why in impact.deciding().filter(|why| !why.by.is_empty()) {
-        if !by.contains(&why.by.as_str()) {
-            by.push(&why.by);
+    for why in impact.deciding() {
+        let name = if why.reason == FORBIDDEN { "the API server" } else { &why.by };
+        if !name.is_empty() && !by.contains(&name) {
+            by.push(name);
         }
     }
     let by = match (impact.verdict, by.is_empty()) {
@@ -239,6 +245,8 @@ fn branch(
     let (sign, tone, rank) = match (object.outcome, object.certain) {
         ("Broken", true) => ("BROKEN", Tone::Bad, 0),
         ("Broken", false) => ("BROKEN?", Tone::Bad, 0),
+        ("Stranded", true) => ("stranded", Tone::Bad, 0),
+        ("Stranded", false) => ("stranded?", Tone::Bad, 0),
         ("Held", true) => ("held", Tone::Doubtful, 2),
         ("Held", false) => ("held?", Tone::Doubtful, 2),
         ("Orphaned", true) => ("orphaned", Tone::Doubtful, 3),
@@ -282,9 +290,9 @@ fn branch(
 /// The blockers, the failed reads, and the next steps.
 fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
     let mut text = String::new();
+    let heading = |name: &str| screen.paint(Tone::Strong, &format!("{name:<TAIL$}"));
     let mut line = |name: &str, said: &str| {
-        let name = screen.paint(Tone::Strong, &format!("{name:<12}"));
-        text.push_str(&screen.behind(&name, 12, said));
+        text.push_str(&screen.behind(&heading(name), TAIL, said));
     };
     let deciding: Vec<&BlockerReport> = impact.deciding().collect();
     let (shown, _) = cut(&deciding, MAX_NAMES, false);
@@ -309,10 +317,22 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
     if let Some(way_out) = &impact.way_out {
         line("next step", way_out);
     }
+    if let Some(order) = &impact.order {
+        line("order", &order_text(order));
+    }
+    // A command to copy is neither cut nor wrapped.
+    let mut command = |name: &str, command: &str| {
+        text.push_str(&format!("{}{}\n", heading(name), screen.paint(Tone::Plain, command)));
+    };
+    for delete in impact.order.iter().flat_map(|order| &order.commands) {
+        command("", delete);
+    }
     for (at, approve) in impact.approve.iter().enumerate() {
-        let may = if at == 0 { you_may(impact) } else { "" };
         let name = if at == 0 && impact.way_out.is_none() { "next step" } else { "or" };
-        line(name, &format!("{approve}{may}"));
+        command(name, approve);
+    }
+    if let Some(may) = you_may(impact).filter(|_| !impact.approve.is_empty()) {
+        text.push_str(&screen.behind(&heading(""), TAIL, may));
     }
     text
 }
@@ -329,7 +349,25 @@ pub(super) fn reasons(decision: ReportedVerdict) -> &'static str {
 
 /// One reason, in a sentence.
 pub(super) fn reason(why: &BlockerReport) -> String {
-    format!("{}; {} ({})", why.says, why.by, why.reason)
+    match why.by.as_str() {
+        "" => format!("{} ({})", why.says, why.reason),
+        by => format!("{}; {by} ({})", why.says, why.reason),
+    }
+}
+
+/// The problem with the given order.
+pub(super) fn order_text(order: &DeletionOrder) -> String {
+    let denied: Vec<String> = order.denied.iter().map(|object| object.label("")).collect();
+    let works = match order.commands.as_slice() {
+        [] => "No order is known that works.",
+        [_] => "This order works:",
+        _ => "Run these commands one after the other:",
+    };
+    format!(
+        "kubectl deletes the objects in the given order, so belay would deny the DELETE of {}, \
+         because a later object uses it. {works}",
+        denied.join(", ")
+    )
 }
 
 /// A failed read and its consequence.
@@ -341,10 +379,9 @@ pub(super) fn unread(not_read: &NotRead) -> String {
 }
 
 /// Whether the caller may approve it, if known.
-pub(super) fn you_may(impact: &Impact) -> &'static str {
-    match impact.you_may {
-        Some(true) => "   you may: yes",
-        Some(false) => "   you may: no",
-        None => "",
-    }
+pub(super) fn you_may(impact: &Impact) -> Option<&'static str> {
+    impact.you_may.map(|may| match may {
+        true => "you may approve it: yes",
+        false => "you may approve it: no",
+    })
 }

@@ -1,0 +1,116 @@
+//! The required node affinity of a volume: the nodes from which it can be used.
+
+use serde_json::Value;
+
+/// The terms of `spec.nodeAffinity.required`, one of which has to match a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeAffinity {
+    terms: Vec<Vec<Expression>>,
+}
+
+/// An expression of a term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Expression {
+    /// The label; `None` for the name of the node.
+    label: Option<String>,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl NodeAffinity {
+    /// The affinity of a PersistentVolume; `None` if every node can use it.
+    pub fn of_volume(volume: &Value) -> Option<Self> {
+        let terms = volume.pointer("/spec/nodeAffinity/required/nodeSelectorTerms")?.as_array()?;
+        let term = |term: &Value| {
+            let list = |name: &str| {
+                let list = term.get(name).and_then(Value::as_array);
+                list.map(Vec::as_slice).unwrap_or_default().to_vec()
+            };
+            let labels = list("matchExpressions");
+            let labels = labels.iter().map(|one| Expression::read(one, true));
+            let fields = list("matchFields");
+            labels.chain(fields.iter().map(|one| Expression::read(one, false))).collect()
+        };
+        Some(Self { terms: terms.iter().map(term).collect() })
+    }
+
+    /// Whether a node with this name and these labels can use the volume.
+    pub fn allows<'n>(&self, name: &str, label: impl Fn(&str) -> Option<&'n str>) -> bool {
+        let holds = |one: &Expression| match &one.label {
+            Some(key) => one.holds(label(key)),
+            None => one.holds(Some(name)),
+        };
+        // A term without expressions matches no node.
+        self.terms.iter().any(|term| !term.is_empty() && term.iter().all(holds))
+    }
+}
+
+impl Expression {
+    fn read(expression: &Value, is_label: bool) -> Self {
+        let text = |name: &str| {
+            expression.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+        let values = values.filter_map(Value::as_str).map(str::to_owned).collect();
+        // metadata.name is the only field.
+        Self { label: is_label.then(|| text("key")), operator: text("operator"), values }
+    }
+
+    fn holds(&self, value: Option<&str>) -> bool {
+        let is_listed = value.is_some_and(|value| self.values.iter().any(|one| one == value));
+        let compared = || {
+            let number = |text: &str| text.parse::<i64>().ok();
+            Some(number(value?)?.cmp(&number(self.values.first()?)?))
+        };
+        match self.operator.as_str() {
+            "In" => is_listed,
+            "NotIn" => !is_listed,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            "Gt" => compared().is_some_and(std::cmp::Ordering::is_gt),
+            "Lt" => compared().is_some_and(std::cmp::Ordering::is_lt),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_volume_is_usable_from_the_nodes_that_one_term_matches() {
+        let label = |key: &str| match key {
+            "zone" => Some("a"),
+            "rank" => Some("5"),
+            _ => None,
+        };
+        let expression = |key: &str, operator: &str, values: Value| json!({"key": key, "operator": operator, "values": values});
+        let labels = |all: Value| json!([{"matchExpressions": all}]);
+        let zone = |operator, value| labels(json!([expression("zone", operator, json!([value]))]));
+        let rank = |operator, value| labels(json!([expression("rank", operator, json!([value]))]));
+        let name =
+            |value| json!([{"matchFields": [expression("metadata.name", "In", json!([value]))]}]);
+        for (terms, allows) in [
+            (zone("In", "a"), true),
+            (zone("In", "b"), false),
+            (zone("NotIn", "b"), true),
+            (labels(json!([expression("other", "NotIn", json!(["x"]))])), true),
+            (labels(json!([expression("other", "Exists", json!([]))])), false),
+            (labels(json!([expression("other", "DoesNotExist", json!([]))])), true),
+            (rank("Gt", "4"), true),
+            (rank("Lt", "5"), false),
+            (name("n1"), true),
+            (name("n2"), false),
+            (json!([{}]), false),
+            (json!([zone("In", "b")[0], name("n1")[0]]), true),
+        ] {
+            let volume =
+                json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
+            let affinity = NodeAffinity::of_volume(&volume).unwrap();
+            assert_eq!(affinity.allows("n1", label), allows, "{terms}");
+        }
+        assert_eq!(NodeAffinity::of_volume(&json!({"spec": {}})), None);
+    }
+}

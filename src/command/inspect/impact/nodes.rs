@@ -1,0 +1,75 @@
+//! The effects of the deletion of Nodes: the pod garbage collector deletes their Pods, and
+//! volumes that only they can use are stranded.
+
+use crate::command::inspect::inspection::Inspection;
+use crate::graph::NodeId;
+use crate::objects::{KindId, NumberMap};
+
+/// A volume that no remaining Node can use.
+pub struct StrandedVolume {
+    /// The volume.
+    pub volume: NodeId,
+    /// The deleted Node.
+    pub node: NodeId,
+    /// Whether all Nodes are known.
+    pub certain: bool,
+}
+
+fn node_kind(inspection: &Inspection) -> Option<KindId> {
+    inspection.graph.kinds.find("", "Node")
+}
+
+/// The targets that are Nodes.
+fn node_targets(inspection: &Inspection) -> Vec<NodeId> {
+    let Inspection { graph, targets, .. } = inspection;
+    let Some(kind) = node_kind(inspection) else { return Vec::new() };
+    let is_node = |id: &NodeId| graph.get(*id).is_some_and(|node| node.kind() == kind);
+    targets.iter().copied().filter(is_node).collect()
+}
+
+/// The Pods on the Nodes among the targets, each with its Node.
+pub fn pods_on_nodes(inspection: &Inspection) -> NumberMap<NodeId, NodeId> {
+    let graph = &inspection.graph;
+    let Some(pods) = graph.kinds.find("", "Pod") else { return NumberMap::default() };
+    let mut found = NumberMap::default();
+    for node in node_targets(inspection) {
+        let users = graph.users(node).map(|user| user.node);
+        found.extend(users.filter(|user| user.kind() == pods).map(|pod| (pod.id(), node)));
+    }
+    found
+}
+
+/// The volumes whose node affinity allows a Node among the targets and no other Node.
+pub fn stranded_volumes(inspection: &Inspection) -> Vec<StrandedVolume> {
+    let Inspection { graph, backing, person, .. } = inspection;
+    let targets = node_targets(inspection);
+    let (Some(kind), Some(volumes)) =
+        (node_kind(inspection), graph.kinds.find("", "PersistentVolume"))
+    else {
+        return Vec::new();
+    };
+    if targets.is_empty() {
+        return Vec::new();
+    }
+    // Nodes that are not in the files don't exist.
+    let certain = person.is_none() || graph.is_complete(kind);
+    let nodes: Vec<NodeId> = graph.of_kind(kind).collect();
+    let mut stranded = Vec::new();
+    for (name, volume) in &backing.volumes {
+        let (Some(affinity), Some(object)) = (&volume.affinity, graph.object(volumes, "", name))
+        else {
+            continue;
+        };
+        let allows = |id: &NodeId| {
+            let node = graph.get(*id).filter(|node| !node.is_terminating());
+            node.is_some_and(|node| affinity.allows(node.name(), |key| node.labels().get(key)))
+        };
+        let mut usable = nodes.iter().copied().filter(allows).peekable();
+        let first = usable.peek().copied();
+        if let Some(node) = first.filter(|_| usable.all(|node| targets.contains(&node))) {
+            stranded.push(StrandedVolume { volume: object.id(), node, certain });
+        }
+    }
+    stranded.sort_by_key(|stranded| stranded.volume);
+    stranded
+}

@@ -1,0 +1,197 @@
+//! The order of several DELETEs. kubectl sends them in the given order, and belay denies
+//! the DELETE of an object while a later target still uses it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::command::document::Object;
+use crate::command::inspect::inspection::Inspection;
+use crate::command::inspect::verdict::verdict;
+use crate::decide::Decision;
+use crate::graph::{DeletionRequest, NodeId, Propagation, fates};
+use crate::objects::is_hold;
+
+/// An order in which the objects can be deleted.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionOrder {
+    /// The objects whose DELETE is denied in the given order.
+    pub denied: Vec<Object>,
+    /// The objects in an order in which no DELETE is denied. Empty if none is known.
+    pub targets: Vec<Object>,
+    /// The commands that delete them in this order.
+    pub commands: Vec<String>,
+}
+
+/// The order of the targets, if the given order does not work.
+pub async fn find(inspection: &Inspection, cascade: Propagation) -> Option<DeletionOrder> {
+    let given = inspection.deletable_targets();
+    let before = required_order(inspection, &given, cascade);
+    let denied = denied(inspection, &given, &before, cascade).await;
+    if denied.is_empty() {
+        return None;
+    }
+    let mut sorted = sort(&given, &before);
+    if !self::denied(inspection, &sorted, &before, cascade).await.is_empty() {
+        sorted.clear();
+    }
+    let objects = |ids: &[NodeId]| -> Vec<Object> {
+        ids.iter().map(|id| Object::at(&inspection.graph, *id)).collect()
+    };
+    let steps = steps(inspection, &sorted, &before);
+    let last = steps.len().saturating_sub(1);
+    let command = |(at, step): (usize, &Vec<NodeId>)| {
+        // kubectl waits for dependents only in the foreground.
+        let cascade = match cascade {
+            Propagation::Background if at < last => Propagation::Foreground,
+            given => given,
+        };
+        command(&objects(step), cascade)
+    };
+    Some(DeletionOrder {
+        denied: objects(&denied),
+        commands: steps.iter().enumerate().map(command).collect(),
+        targets: objects(&sorted),
+    })
+}
+
+/// The targets that should be deleted before each target, because they use it or an object
+/// that is deleted with it, or are content of it.
+type Before = BTreeMap<NodeId, BTreeSet<NodeId>>;
+
+fn required_order(inspection: &Inspection, targets: &[NodeId], cascade: Propagation) -> Before {
+    let graph = &inspection.graph;
+    let mut deleted_with: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
+    let mut lost: Vec<(NodeId, Vec<NodeId>)> = Vec::new();
+    for target in targets {
+        let Some(node) = graph.get(*target) else { continue };
+        let propagation = Propagation::effective(graph, node, Some(cascade), None);
+        let fates = fates(graph, &DeletionRequest::new(&[(*target, propagation)]));
+        let all: Vec<NodeId> =
+            fates.iter().map(|(id, _)| id).filter(|id| fates.may_be_lost(*id)).collect();
+        for id in &all {
+            deleted_with.entry(*id).or_default().insert(*target);
+        }
+        lost.push((*target, all));
+    }
+    let mut before = Before::new();
+    for (target, all) in lost {
+        let earlier = before.entry(target).or_default();
+        for id in all {
+            // The target is a Namespace or a CRD, and another target is content of it.
+            let is_content =
+                graph.get(id).is_some_and(|node| id != target && node.owners().is_empty());
+            if is_content && targets.contains(&id) {
+                earlier.insert(id);
+            }
+            for user in graph.users(id).filter(|user| user.needs()) {
+                let with = deleted_with.get(&user.node.id());
+                match with {
+                    Some(with) if !with.contains(&target) => earlier.extend(with),
+                    _ => {}
+                }
+            }
+        }
+    }
+    before
+}
+
+/// The targets whose DELETE is denied in this order. Only a target that should be deleted
+/// after a later one can be denied, because the whole set is not.
+async fn denied(
+    inspection: &Inspection,
+    order: &[NodeId],
+    before: &Before,
+    cascade: Propagation,
+) -> Vec<NodeId> {
+    let mut denied = Vec::new();
+    for (at, target) in order.iter().enumerate() {
+        let later = order.get(at + 1..).unwrap_or_default();
+        if !before.get(target).is_some_and(|all| later.iter().any(|id| all.contains(id))) {
+            continue;
+        }
+        // The targets that were deleted before.
+        let so_far: Vec<NodeId> =
+            order[..=at].iter().copied().filter(|id| !denied.contains(id)).collect();
+        let verdict = verdict(inspection, &so_far, cascade).await;
+        if verdict.is_some_and(|verdict| verdict.decision == Decision::Deny) {
+            denied.push(*target);
+        }
+    }
+    denied
+}
+
+/// The targets in the required order, and otherwise in the given one. Targets that require
+/// each other stay in the given order.
+fn sort<T: Copy + Ord>(given: &[T], before: &BTreeMap<T, BTreeSet<T>>) -> Vec<T> {
+    let mut left: Vec<T> = given.to_vec();
+    let mut sorted = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let is_free = |target: &T| {
+            !before.get(target).is_some_and(|all| left.iter().any(|id| all.contains(id)))
+        };
+        let next = left.iter().position(is_free).unwrap_or_default();
+        sorted.push(left.remove(next));
+    }
+    sorted
+}
+
+/// The objects of each `kubectl delete`. They are in one namespace. Without a hold, an
+/// object can be deleted only when its users don't exist any more, so it is in a later step.
+fn steps(inspection: &Inspection, order: &[NodeId], before: &Before) -> Vec<Vec<NodeId>> {
+    let graph = &inspection.graph;
+    let namespace = |id: NodeId| graph.coordinates(id).1;
+    let mut steps: Vec<Vec<NodeId>> = Vec::new();
+    for target in order {
+        let is_held = graph.get(*target).is_some_and(|node| node.finalizers().iter().any(is_hold));
+        let waits = |id: &NodeId| {
+            !is_held && before.get(target).is_some_and(|earlier| earlier.contains(id))
+        };
+        match steps.last_mut() {
+            Some(step)
+                if step.iter().all(|id| namespace(*id) == namespace(*target) && !waits(id)) =>
+            {
+                step.push(*target);
+            }
+            _ => steps.push(vec![*target]),
+        }
+    }
+    steps
+}
+
+/// The `kubectl delete` of these objects, which are in one namespace.
+fn command(objects: &[Object], cascade: Propagation) -> String {
+    let option = match cascade {
+        Propagation::Background => "",
+        Propagation::Foreground => " --cascade=foreground",
+        Propagation::Orphan => " --cascade=orphan",
+    };
+    let names = objects.iter().map(|object| object.typed.split(" -n ").next().unwrap_or_default());
+    let names = names.collect::<Vec<_>>().join(" ");
+    let place = objects.first().and_then(|object| object.typed.split_once(" -n "));
+    let place = place.map_or_else(String::new, |(_, place)| format!(" -n {place}"));
+    format!("kubectl delete {names}{place}{option}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_come_first_and_the_rest_stays_in_the_given_order() {
+        let sorted = |pairs: &[(usize, usize)]| {
+            let mut before: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+            for (first, then) in pairs {
+                before.entry(*then).or_default().insert(*first);
+            }
+            sort(&[0, 1, 2, 3, 4], &before)
+        };
+        assert_eq!(sorted(&[]), [0, 1, 2, 3, 4]);
+        assert_eq!(sorted(&[(3, 0)]), [1, 2, 3, 0, 4]);
+        assert_eq!(sorted(&[(3, 0), (4, 3)]), [1, 2, 4, 3, 0]);
+        // A cycle stays in the given order.
+        assert_eq!(sorted(&[(1, 0), (0, 1)]), [2, 3, 4, 0, 1]);
+    }
+}
