@@ -199,7 +199,9 @@ impl Report for List<ApprovalReport> {
             return format!("approvals: {none}\n");
         }
         let heading = ["OBJECT", "APPROVED BY", "IN FORCE", "SCOPE", "REASON"];
-        view.table(&heading, (&self.items, SHOWN), |table, given| table.row(given.row()))
+        view.table(&heading, (&self.items, SHOWN, "approvals"), |table, given| {
+            table.row(given.row())
+        })
     }
 }
 

@@ -53,6 +53,7 @@ const EXAMPLES: &[(&[&str], &[&str])] = &[
         &["impact"],
         &[
             "kubectl belay impact namespace/shop",
+            "kubectl belay impact pvc --all -n shop",
             "kubectl belay impact -f manifests/ --cascade foreground",
             "kubectl belay impact --removed old/ new/ -o markdown",
         ],

@@ -8,7 +8,9 @@ pub enum ObjectWordsError {
     NoObject(String),
     #[error("\"{0}\" is no single object; expected TYPE/NAME or TYPE NAME, such as pvc/data")]
     ManyObjects(String),
-    #[error("\"{0}\" is a kind, and no object of it is named; name one, or select some with -l")]
+    #[error(
+        "\"{0}\" is a kind, and no object of it is named; name one, or select some with -l or all with --all"
+    )]
     OnlyKind(String),
     #[error("-l selects by labels; leave out the names, or -l")]
     NamedAndSelected,

@@ -56,6 +56,12 @@ impl Screen {
         Self { width: None, colour: false }
     }
 
+    /// A terminal without colours, for tests.
+    #[cfg(test)]
+    pub const fn terminal(columns: usize) -> Self {
+        Self { width: Some(columns), colour: false }
+    }
+
     /// Standard output, as it is.
     pub fn stdout() -> Self {
         let stdout = std::io::stdout();
@@ -267,12 +273,13 @@ fn line(fields: &[Field], widths: &[usize], screen: Screen) -> String {
     text
 }
 
-/// The part of a list that is shown, and a note about the rest.
-pub fn cut<T>(list: &[T], limit: usize, all: bool) -> (&[T], Option<String>) {
+/// The part of a list that is shown, and a note about the rest. `what`: the plural of the
+/// items.
+pub fn cut<'l, T>(list: &'l [T], limit: usize, all: bool, what: &str) -> (&'l [T], Option<String>) {
     match list.split_at_checked(limit) {
         // A note about one missing item takes as much space as the item.
         Some((shown, rest)) if !all && rest.len() > 1 => {
-            (shown, Some(format!("… and {} more; --all", rest.len())))
+            (shown, Some(format!("… and {} more {what}; --all", rest.len())))
         }
         _ => (list, None),
     }

@@ -146,6 +146,11 @@ fn held_claims_of_a_namespace_are_deleted_with_their_volumes() {
     assert!(after.iter().any(|user| user.starts_with("pods/web-")), "{data}");
     assert!(after.contains(&&*format!("deployments.apps/web -n {ns}")), "{data}");
 
+    // As `kubectl delete pvc --all`.
+    let all = json(&belay(plane, &["impact", "pvc", "--all", "-n", &ns, "-o", "json"]));
+    let claims = ["data", "logs"].map(|name| format!("persistentvolumeclaims/{name} -n {ns}"));
+    assert_eq!(typed(&all["targets"]), claims, "{all}");
+
     kubectl(plane, &["delete", "namespace", &ns, "--wait=false"]);
     wait_for_prediction(plane, &told);
 }

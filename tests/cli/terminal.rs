@@ -14,7 +14,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::harness::eventually;
-use crate::offline::folder;
+use crate::offline::{self, folder};
 use crate::{LIMIT, belay, belay_as, kubectl, world};
 
 /// A terminal of so many columns.
@@ -175,7 +175,9 @@ fn lines_keep_to_the_width_of_the_terminal() {
     for columns in [60, 100, 160] {
         let shown = plain(&Terminal::of(columns).shows(IMPACT).0);
         let wide = usize::from(columns);
-        for line in shown.lines().filter(|line| line.width() > wide) {
+        // A command to copy stays on one line.
+        let is_text = |line: &&str| !line.contains("kubectl belay approve");
+        for line in shown.lines().filter(|line| line.width() > wide).filter(is_text) {
             // Half a name is of no use, so one word may be longer than its line.
             let last = line.trim_end().rsplit(' ').next().unwrap();
             assert!(line.width() - last.width() < wide, "{columns}: {line:?} in\n{shown}");
@@ -186,6 +188,21 @@ fn lines_keep_to_the_width_of_the_terminal() {
     // COLUMNS overrides the width of the terminal.
     let narrow = Terminal::of(200).with("COLUMNS", "60").shows(IMPACT).0;
     assert_eq!(narrow, Terminal::of(60).shows(IMPACT).0);
+}
+
+#[test]
+fn commands_are_whole_and_lists_are_cut_on_a_terminal_only() {
+    let piped = offline::belay(IMPACT).stdout;
+    assert!(!piped.contains("more:"), "{piped}");
+    for columns in [40, 80, 160] {
+        let shown = plain(&Terminal::of(columns).shows(IMPACT).0);
+        let command = "kubectl belay approve namespaces/shop --reason \"…\"\n";
+        assert!(shown.contains(command), "{columns}:\n{shown}");
+        let rest = "4 more: ingress 1, secret 1, service 1, other 1  --all\n";
+        assert!(shown.contains(rest), "{columns}:\n{shown}");
+        let all = plain(&Terminal::of(columns).shows(&format!("{IMPACT} --all")).0);
+        assert!(!all.contains("more:"), "{all}");
+    }
 }
 
 #[test]

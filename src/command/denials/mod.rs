@@ -358,7 +358,7 @@ impl Report for Denials {
             });
         } else {
             let heading = ["AGE", "VERDICT", "OBJECT", "USER", "MESSAGE"];
-            let list = (&*self.items, SHOWN);
+            let list = (&*self.items, SHOWN, "denials");
             text.push_str(&view.table(&heading, list, |table, item| table.row(item.row())));
         }
         for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in

@@ -32,8 +32,8 @@ pub struct WhereArguments {
 /// A set of objects.
 #[derive(Debug, Args)]
 pub struct SetArguments {
-    /// The objects: TYPE/NAME ..., TYPE NAME ..., or TYPE with -l. TYPE is a plural,
-    /// singular or short name of a kind, with its group if the name is ambiguous
+    /// The objects: TYPE/NAME ..., TYPE NAME ..., or TYPE with -l or --all. TYPE is a
+    /// plural, singular or short name of a kind, with its group if the name is ambiguous
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
 
@@ -49,6 +49,10 @@ pub struct SetArguments {
     /// Select objects by label
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
+
+    /// Select all objects of TYPE, if no object is named. Print long lists completely
+    #[arg(long)]
+    pub all: bool,
 
     /// Those in all namespaces
     #[arg(short = 'A', long)]
@@ -90,7 +94,8 @@ impl SetArguments {
         stdin_once(self.filename.iter().chain(&self.place.from.files).chain(&self.removed))?;
         let selector = self.selector.as_deref().map(selector::parse).transpose();
         let selector = selector.map_err(|error| usage(error.to_string()))?;
-        let selected = selector.is_some();
+        let names_only_kinds = matches!(self.targets.as_slice(), [kinds] if !kinds.contains('/'));
+        let selected = selector.is_some() || self.all && names_only_kinds;
         let named = selected || !self.targets.is_empty();
         if let [old, new] = self.removed.as_slice() {
             if named || !self.filename.is_empty() || self.all_namespaces {
@@ -104,8 +109,8 @@ impl SetArguments {
             return Err(usage(text.to_owned()));
         }
         if self.filename.is_empty() && self.targets.is_empty() {
-            let text = "no object is named; expected TYPE/NAME, such as pvc/data, or TYPE with -l, or \
-                        manifests with -f, or two states of them with --removed";
+            let text = "no object is named; expected TYPE/NAME, such as pvc/data, or TYPE with -l or \
+                        --all, or manifests with -f, or two states of them with --removed";
             return Err(usage(text.to_owned()));
         }
         let wanted = parse_objects(&self.targets, selected);

@@ -1,6 +1,8 @@
 //! Trees, as they are drawn: guides, aligned columns, long lists cut with
 //! their count.
 
+use std::collections::BTreeMap;
+
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::command::screen::{Screen, Tone};
@@ -8,6 +10,9 @@ use crate::objects::without_controls;
 
 /// The number of children and grandchildren of one parent without --all.
 const SHOWN: usize = 8;
+
+/// The number of kinds that a note about omitted lines names.
+const MAX_KINDS: usize = 3;
 
 /// No column of names is wider.
 const MAX_WIDTH: usize = 56;
@@ -53,7 +58,7 @@ impl Branch {
 
 /// Draws them, one below the other.
 pub fn draw(roots: &[Branch], screen: Screen, all: bool) -> String {
-    let mut lines: Vec<Result<Line<'_>, (String, usize)>> = Vec::new();
+    let mut lines: Vec<Result<Line<'_>, (String, String)>> = Vec::new();
     for root in roots {
         lines.push(Ok(Line { guide: String::new(), below: guide_below("", root), branch: root }));
         gather(root, "", all, &mut lines);
@@ -68,9 +73,8 @@ pub fn draw(roots: &[Branch], screen: Screen, all: bool) -> String {
         match line {
             Ok(line) => text.push_str(&drawn(line, labels, signs, screen)),
             Err((guide, hidden)) => {
-                let more = format!("{hidden} more");
-                let pad = (labels + 2).saturating_sub(guide.width() + more.width()).max(2);
-                text.push_str(&screen.paint(Tone::Quiet, &format!("{guide}{more}")));
+                let pad = (labels + 2).saturating_sub(guide.width() + hidden.width()).max(2);
+                text.push_str(&screen.paint(Tone::Quiet, &format!("{guide}{hidden}")));
                 text.push_str(&format!("{}--all\n", " ".repeat(pad)));
             }
         }
@@ -87,7 +91,7 @@ fn gather<'b>(
     branch: &'b Branch,
     before: &str,
     all: bool,
-    lines: &mut Vec<Result<Line<'b>, (String, usize)>>,
+    lines: &mut Vec<Result<Line<'b>, (String, String)>>,
 ) {
     let count = branch.below.len();
     // A note about one omitted line would take as much space as the line.
@@ -106,9 +110,32 @@ fn gather<'b>(
         gather(child, &next, all, lines);
     }
     if hides {
-        let hidden = branch.below.iter().skip(shown).map(Branch::size).sum();
-        lines.push(Err((format!("{before}└─ "), hidden)));
+        let hidden = branch.below.get(shown..).unwrap_or_default();
+        lines.push(Err((format!("{before}└─ "), hidden_text(hidden))));
     }
+}
+
+/// `4 more: secret 3, ingress 1`: the number of omitted lines, by kind.
+fn hidden_text(hidden: &[Branch]) -> String {
+    fn count<'b>(branches: &'b [Branch], kinds: &mut BTreeMap<&'b str, usize>) {
+        for branch in branches {
+            let kind = branch.label.split('/').next().unwrap_or_default();
+            *kinds.entry(kind).or_default() += 1;
+            count(&branch.below, kinds);
+        }
+    }
+    let mut kinds = BTreeMap::new();
+    count(hidden, &mut kinds);
+    let total: usize = hidden.iter().map(Branch::size).sum();
+    let mut kinds: Vec<(&str, usize)> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let mut parts: Vec<String> =
+        kinds.iter().take(MAX_KINDS).map(|(kind, count)| format!("{kind} {count}")).collect();
+    let others: usize = kinds.iter().skip(MAX_KINDS).map(|(_, count)| count).sum();
+    if others > 0 {
+        parts.push(format!("other {others}"));
+    }
+    format!("{total} more: {}", parts.join(", "))
 }
 
 fn drawn(line: &Line<'_>, labels: usize, signs: usize, screen: Screen) -> String {
@@ -160,14 +187,15 @@ mod tests {
 
     #[test]
     fn a_long_list_is_cut_and_nothing_of_its_count_is_lost() {
-        let many = |count: usize| (0..count).map(|n| branch(&format!("c{n:02}"), vec![])).collect();
+        let many =
+            |count: usize| (0..count).map(|n| branch(&format!("pod/{n:02}"), vec![])).collect();
         let lines = |count: usize, all: bool| {
             let drawn = draw(&[branch("root", many(count))], Screen::pipe(), all);
             (drawn.lines().count(), drawn.lines().last().unwrap().to_owned())
         };
         assert_eq!(lines(9, false).0, 10, "one more line says what the count would");
         let (count, last) = lines(30, false);
-        assert_eq!((count, last.as_str()), (10, "└─ 22 more  --all"));
+        assert_eq!((count, last.as_str()), (10, "└─ 22 more: pod 22  --all"));
         assert_eq!(lines(30, true).0, 31);
     }
 }

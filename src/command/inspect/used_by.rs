@@ -219,7 +219,8 @@ fn branch(uses: &[Use], below: Vec<Branch>, home: &str) -> Branch {
     };
     let more = match uses.len() - 1 {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        1 => " and 1 more reference".to_owned(),
+        more => format!(" and {more} more references"),
     };
     let absent = if first.present { "" } else { "   not there" };
     Branch {
@@ -316,7 +317,8 @@ impl Report for UsedBy {
         self.exit_code
     }
 
-    fn text(&self, View { screen, all }: View) -> String {
+    fn text(&self, view: View) -> String {
+        let screen = view.screen;
         let mut root = self.tree.clone();
         root.sort();
         let direct = root.below.len();
@@ -329,7 +331,7 @@ impl Report for UsedBy {
         if self.present == Some(false) {
             root.note = "not there".to_owned();
         }
-        let mut text = draw(&[root], screen, all);
+        let mut text = draw(&[root], screen, view.is_complete());
         if self.weaker > 0 {
             let ones = if self.weaker == 1 { "one" } else { "ones" };
             let more = format!("{} weaker {ones} (mentions, optional, ended)", self.weaker);

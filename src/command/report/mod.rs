@@ -99,20 +99,26 @@ fn escape(json: &str) -> String {
 pub struct View {
     /// The capabilities of the output.
     pub screen: Screen,
-    /// Whether long lists are complete.
+    /// Whether long lists are complete on a terminal as well (`--all`).
     pub all: bool,
 }
 
 impl View {
-    /// A table of a list, with the number of omitted rows at the end.
+    /// Whether long lists are complete. They are cut only on a terminal.
+    pub fn is_complete(self) -> bool {
+        self.all || self.screen.width.is_none()
+    }
+
+    /// A table of a list, with the number of omitted rows at the end. `what`: the plural of
+    /// the items.
     pub fn table<T>(
         self,
         heading: &[&'static str],
-        (items, limit): (&[T], usize),
+        (items, limit, what): (&[T], usize, &str),
         add_row: impl Fn(&mut Table, &T),
     ) -> String {
         let mut table = Table::new(heading);
-        let (shown, more) = cut(items, limit, self.all);
+        let (shown, more) = cut(items, limit, self.is_complete(), what);
         shown.iter().for_each(|item| add_row(&mut table, item));
         table.text(self.screen) + &more.map_or(String::new(), |more| more + "\n")
     }

@@ -76,11 +76,11 @@ fn text_of_users_does_not_control_the_terminal() {
 #[test]
 fn a_long_list_is_cut_with_its_count_unless_all_is_asked_for() {
     let list: Vec<usize> = (0..48).collect();
-    let (shown, rest) = cut(&list, 5, false);
-    assert_eq!((shown.len(), rest.as_deref()), (5, Some("… and 43 more; --all")));
-    assert_eq!(cut(&list, 5, true), (&list[..], None));
+    let (shown, rest) = cut(&list, 5, false, "objects");
+    assert_eq!((shown.len(), rest.as_deref()), (5, Some("… and 43 more objects; --all")));
+    assert_eq!(cut(&list, 5, true, "objects"), (&list[..], None));
     for whole in [47, 48, 49] {
-        assert_eq!(cut(&list, whole, false), (&list[..], None), "{whole}");
+        assert_eq!(cut(&list, whole, false, "objects"), (&list[..], None), "{whole}");
     }
 }
 

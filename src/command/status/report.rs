@@ -283,7 +283,7 @@ impl Report for StatusReport {
         } else {
             let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED", "PROTECTS"];
             let row = |table: &mut Table, policy: &PolicyStatus| policy.row(table, screen);
-            text.push_str(&view.table(&heading, (&self.policies, SHOWN), row));
+            text.push_str(&view.table(&heading, (&self.policies, SHOWN, "policies"), row));
         }
         text + &view.not_read(&self.not_read)
     }

@@ -44,7 +44,7 @@ impl StuckObject {
         }
     }
 
-    fn row(&self, table: &mut Table, View { screen, all }: View) {
+    fn row(&self, table: &mut Table, view: View) {
         let Object { group, resource, namespace, name, .. } = &self.object;
         let resource = full_name(group, resource);
         let cause = self.causes.first().map_or(Cause::Unknown, |finding| finding.cause);
@@ -59,17 +59,17 @@ impl StuckObject {
             format_age(self.seconds).into(),
             Field::toned(tone, cause.as_str()),
         ]);
-        let (causes, more) = cut(&self.causes, REASONS, all);
+        let (causes, more) = cut(&self.causes, REASONS, view.is_complete(), "causes");
         for Finding { says, evidence, next, .. } in causes {
-            table.below(&screen.paragraph(2, says));
+            table.below(&view.screen.paragraph(2, says));
             for evidence in evidence {
-                table.below(&screen.paragraph(4, evidence));
+                table.below(&view.screen.paragraph(4, evidence));
             }
             // Commands are to be copied: no line of them is broken.
             table.below(&format!("  next: {}\n", without_controls(next)));
         }
         if let Some(more) = more {
-            table.below(&screen.paragraph(2, &more));
+            table.below(&view.screen.paragraph(2, &more));
         }
     }
 }
@@ -110,7 +110,7 @@ impl Report for StuckReport {
         } else {
             let heading = ["OBJECT", "NAMESPACE", "FOR", "CAUSE"];
             let row = |table: &mut Table, stuck: &StuckObject| stuck.row(table, view);
-            text.push_str(&view.table(&heading, (&self.items, SHOWN), row));
+            text.push_str(&view.table(&heading, (&self.items, SHOWN, "objects"), row));
         }
         text.push_str(&view.not_read(&self.not_read));
         // A user who may read one namespace has many failed reads with the same message.

@@ -10,7 +10,8 @@ use crate::harness::manifest::{
 #[test]
 fn a_namespace_with_data_in_it() {
     assert_snapshot("namespace.txt", 1, "impact ns/shop --from .");
-    assert_snapshot("namespace-all.txt", 1, "impact ns/shop --from . --all");
+    // Only a terminal gets a part of long lists.
+    assert_snapshot("namespace.txt", 1, "impact ns/shop --from . --all");
 }
 
 /// The API server sends no requests about these namespaces to belay.
@@ -112,6 +113,27 @@ fn a_manifest_names_a_set_and_so_do_labels() {
     assert!(said.stdout.starts_with("DELETE 2 objects (pod/postgres-0 -n shop, pod/postgres-1"));
     let everywhere = belay("impact pods -l app!=nothing -A --from .");
     assert!(everywhere.stdout.starts_with("DELETE 3 objects ("), "{everywhere:?}");
+}
+
+#[test]
+fn all_selects_every_object_of_a_kind() {
+    let pods = belay("impact pods --all -n shop --from .");
+    assert!(pods.stdout.starts_with("DELETE 3 objects (pod/"), "{pods:?}");
+    let kinds = belay("impact pvc,secret --all -n shop --from .");
+    assert!(kinds.stdout.starts_with("DELETE 3 objects ("), "{kinds:?}");
+    let none = belay("impact pods --all -n other --from .");
+    assert_eq!((none.code, none.stdout.as_str()), (3, ""), "{none:?}");
+    // With a name, it is only about long lists.
+    for named in [
+        "impact pod/postgres-0 --all -n shop --from .",
+        "impact pod postgres-0 --all -n shop --from .",
+    ] {
+        let one = belay(named);
+        assert!(one.stdout.starts_with("DELETE pod/postgres-0 -n shop "), "{one:?}");
+    }
+    let kind = belay("impact pods -n shop --from .");
+    assert_eq!(kind.code, 2, "{kind:?}");
+    assert!(kind.stderr.contains("or all with --all"), "{kind:?}");
 }
 
 /// A kind that the chart adds, and that the cluster or its dump does not contain.

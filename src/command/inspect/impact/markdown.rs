@@ -43,23 +43,29 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     let deciding: Vec<&BlockerReport> = impact.deciding().collect();
     let reasons = reasons(impact.verdict);
     let said = deciding.iter().map(|why| plain(&reason(why)));
-    part(list(reasons, said.collect(), impact.more, all));
+    part(list(reasons, "reasons", said.collect(), impact.more, all));
     let way_out = impact.way_out.iter().map(|way| plain(way));
     let approve = impact.approve.iter().enumerate().map(|(at, approve)| {
         let may = if at == 0 { you_may(impact).unwrap_or_default() } else { "" };
         format!("{} {may}", code(approve)).trim_end().to_owned()
     });
-    part(list("next step", way_out.chain(approve).collect(), 0, all));
+    part(list("next step", "steps", way_out.chain(approve).collect(), 0, all));
     if let Some(order) = &impact.order {
         let commands = order.commands.iter().map(|command| code(command));
         let says = std::iter::once(plain(&order_text(order)));
-        part(list("order", says.chain(commands).collect(), 0, all));
+        part(list("order", "commands", says.chain(commands).collect(), 0, all));
     }
-    part(list("destroyed for good", impact.destroyed.iter().map(lost_text).collect(), 0, all));
+    part(list(
+        "destroyed for good",
+        "resources",
+        impact.destroyed.iter().map(lost_text).collect(),
+        0,
+        all,
+    ));
     let missing = impact.missing.iter().map(|missing| code(missing));
-    part(list("not there", missing.collect(), 0, all));
+    part(list("not there", "objects", missing.collect(), 0, all));
     let not_read = impact.not_read.iter().map(|not_read| plain(&unread(not_read)));
-    part(list("not read", not_read.collect(), 0, all));
+    part(list("not read", "kinds", not_read.collect(), 0, all));
     part(tree_block(impact, all));
     text
 }
@@ -76,16 +82,17 @@ fn table(lines: &[Line]) -> String {
     format!("| | | |\n|---|--:|---|\n{}", rows.collect::<String>())
 }
 
-/// A list with a heading. `more` is the number of items without a name.
-fn list(name: &str, entries: Vec<String>, more: usize, all: bool) -> String {
+/// A list with a heading. `what` is the plural of the items, `more` the number of items
+/// without a name.
+fn list(name: &str, what: &str, entries: Vec<String>, more: usize, all: bool) -> String {
     if entries.is_empty() {
         return String::new();
     }
-    let (shown, hidden) = cut(&entries, MAX_LOST, all);
+    let (shown, hidden) = cut(&entries, MAX_LOST, all, "");
     let hidden = hidden.map(|_| entries.len() - shown.len()).unwrap_or_default() + more;
     let rest = match hidden {
         0 => String::new(),
-        hidden => format!("- … and {hidden} more\n"),
+        hidden => format!("- … and {hidden} more {what}\n"),
     };
     let shown: String = shown.iter().map(|entry| format!("- {entry}\n")).collect();
     format!("**{name}**\n\n{shown}{rest}")
@@ -212,7 +219,9 @@ mod tests {
             cut.len()
         );
         let entries: Vec<String> = (0..30).map(|n| n.to_string()).collect();
-        assert!(list("x", entries.clone(), 0, false).ends_with("- 9\n- … and 20 more\n"));
-        assert!(list("x", entries, 4, true).ends_with("- 29\n- … and 4 more\n"));
+        assert!(
+            list("x", "ends", entries.clone(), 0, false).ends_with("- 9\n- … and 20 more ends\n")
+        );
+        assert!(list("x", "ends", entries, 4, true).ends_with("- 29\n- … and 4 more ends\n"));
     }
 }

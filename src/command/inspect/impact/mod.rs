@@ -46,10 +46,6 @@ pub struct ImpactArguments {
         value_parser = Format::usual_or(Some(Format::Markdown))
     )]
     output: Format,
-
-    /// Leave nothing out of long lists
-    #[arg(long)]
-    all: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,7 +74,8 @@ pub fn run(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
-    let ImpactArguments { set, cascade, output, all } = arguments;
+    let ImpactArguments { set, cascade, output } = arguments;
+    let all = set.all;
     let query = set.query()?;
     let nothing = query.change().and_then(Change::nothing);
     let inspection = match nothing {
@@ -105,8 +102,8 @@ async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
 impl Report for Impact {
     const KIND: &'static str = "Impact";
 
-    fn text(&self, View { screen, all }: View) -> String {
-        text::text(self, screen, all)
+    fn text(&self, view: View) -> String {
+        text::text(self, view.screen, view.is_complete())
     }
 
     fn markdown(&self, all: bool) -> Option<String> {

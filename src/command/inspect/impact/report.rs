@@ -225,7 +225,11 @@ impl Impact {
             let through = (user != root).then(|| Object::at(graph, user));
             let place = node.namespace();
             let through = through.map(|object| format!("{}, ", object.label(place)));
-            let others = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let others = match more {
+                0 => String::new(),
+                1 => " and 1 more reference".to_owned(),
+                more => format!(" and {more} more references"),
+            };
             objects.push(Affected {
                 object: Object::at(graph, root),
                 outcome: "Broken",

@@ -120,7 +120,7 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
 /// Everything that something happens to, as it is drawn.
 pub(super) fn tree(impact: &Impact, screen: Screen, all: bool) -> String {
     let roots = roots(impact);
-    let (shown, more) = cut(&roots, ROOTS, all);
+    let (shown, more) = cut(&roots, ROOTS, all, "objects with their effects");
     let mut text = draw(shown, screen, all);
     if let Some(more) = more {
         text.push_str(&format!("{}\n", screen.paint(Tone::Quiet, &more)));
@@ -295,7 +295,7 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
         text.push_str(&screen.behind(&heading(name), TAIL, said));
     };
     let deciding: Vec<&BlockerReport> = impact.deciding().collect();
-    let (shown, _) = cut(&deciding, MAX_NAMES, false);
+    let (shown, _) = cut(&deciding, MAX_NAMES, all, "reasons");
     let name = reasons(impact.verdict);
     for why in shown {
         line(name, &reason(why));
@@ -304,7 +304,7 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
     if more > 0 {
         line("", &format!("and {more} more reasons"));
     }
-    let (missing, more) = cut(&impact.missing, MISSING, all);
+    let (missing, more) = cut(&impact.missing, MISSING, all, "objects");
     for missing in missing {
         line("not there", missing);
     }

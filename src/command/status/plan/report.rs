@@ -76,7 +76,7 @@ impl Report for PlanReport {
     fn text(&self, view: View) -> String {
         let heading = ["POLICY", "ACTION", "PROTECTED", "HELD", "PROTECTS"];
         let row = |table: &mut Table, policy: &PolicyPlan| policy.row(table, view);
-        let mut text = view.table(&heading, (&self.policies, SHOWN), row);
+        let mut text = view.table(&heading, (&self.policies, SHOWN, "policies"), row);
         for unread in &self.not_read {
             let says = format!("{}: the counts are lower bounds", unread.line());
             text.push_str(&view.screen.paragraph(0, &says));
@@ -160,7 +160,7 @@ impl PolicyPlan {
         }
     }
 
-    fn row(&self, table: &mut Table, View { screen, all }: View) {
+    fn row(&self, table: &mut Table, view: View) {
         table.row([
             Field::toned(Tone::Strong, self.name.as_str()),
             format!("{:?}", self.action).into(),
@@ -168,16 +168,16 @@ impl PolicyPlan {
             self.held.to_string().into(),
             self.protects.join(", ").into(),
         ]);
-        let mut below = |text: String| table.below(&screen.paragraph(2, &text));
+        let mut below = |text: String| table.below(&view.screen.paragraph(2, &text));
         // The row contains it already.
         if self.kinds.len() > 1 {
-            let (shown, more) = cut(&self.kinds, KINDS, all);
+            let (shown, more) = cut(&self.kinds, KINDS, view.is_complete(), "kinds");
             let told =
                 shown.iter().map(|kind| format!("{} {}", kind.counts.protected, kind.resource));
             let told: Vec<String> = told.chain(more).collect();
             below(format!("protected: {}", told.join(", ")));
         }
-        let (shown, more) = cut(&self.not_held, KINDS, all);
+        let (shown, more) = cut(&self.not_held, KINDS, view.is_complete(), "kinds");
         for NotHeld { resource, why, objects } in shown {
             below(format!("not held: {objects} {resource}: {why}"));
         }

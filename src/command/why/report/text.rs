@@ -73,7 +73,7 @@ pub fn text(report: &WhyReport, all: bool) -> String {
     if !managed.is_empty() {
         let _ = writeln!(text, "managed by: {}", without_controls(&managed));
     }
-    let (shown, more) = cut(&report.refused, REFUSALS, all);
+    let (shown, more) = cut(&report.refused, REFUSALS, all, "denials");
     for denial in shown {
         let _ = writeln!(text, "refused {}", without_controls(&denial.line()));
     }
