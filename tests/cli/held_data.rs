@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::manifest::{Manifest as _, claim, object, pod, workload};
 use crate::harness::{ControlPlane, Result, eventually};
-use crate::{LIMIT, belay, json, kubectl, policy, world};
+use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 /// The finalizers of a held claim.
 const HELD: &str = "belay.dev/hold";
@@ -145,6 +145,19 @@ fn held_claims_of_a_namespace_are_deleted_with_their_volumes() {
     let after = typed(&data["after"]);
     assert!(after.iter().any(|user| user.starts_with("pods/web-")), "{data}");
     assert!(after.contains(&&*format!("deployments.apps/web -n {ns}")), "{data}");
+
+    // A user who may not read the policies gets no certain answer.
+    let eve = plane.user("held-eve", None).unwrap();
+    let claims = ["--verb=get,list", "--resource=persistentvolumeclaims", "-n", &ns];
+    kubectl(plane, &[&["create", "role", "claims"], &claims[..]].concat());
+    let bind = ["create", "rolebinding", "claims", "--role=claims", "--user=held-eve", "-n", &ns];
+    kubectl(plane, &bind);
+    let unsure = "pvc/logs  deleted?  if belay releases it (the policies have not been read)";
+    eventually("the role", LIMIT, || {
+        let said = belay_as(&eve, &["impact", "pvc/logs", "-n", &ns]);
+        if said.stdout.contains(unsure) { Ok(()) } else { Err(format!("{said:?}").into()) }
+    })
+    .unwrap();
 
     // As `kubectl delete pvc --all`.
     let all = json(&belay(plane, &["impact", "pvc", "--all", "-n", &ns, "-o", "json"]));

@@ -121,8 +121,12 @@ impl<'s> Outcomes<'s> {
         users.iter().filter(counts).copied().collect()
     }
 
-    /// `after pod/a, pod/b and 3 more users`; empty if nothing has to be deleted first.
+    /// When an object with a hold is deleted: `after pod/a, pod/b and 3 more users`. Empty if
+    /// nothing has to be deleted first.
     pub fn after_text(&self, id: NodeId) -> String {
+        if let Some(HoldForecast::Unknown(why)) = self.holds.get(&id) {
+            return format!("if belay releases it ({why})");
+        }
         match self.after(id).as_slice() {
             [] => String::new(),
             users => format!("after {}", self.users_text(id, users)),
