@@ -58,7 +58,7 @@ pub struct TestArguments {
         value_name = "table|json|yaml|junit",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::usual_or(Some(Format::Junit))
+        value_parser = Format::usual_or(&[Format::Junit])
     )]
     output: Format,
 }

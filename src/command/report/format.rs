@@ -13,6 +13,8 @@ pub enum Format {
     Json,
     /// The same as YAML
     Yaml,
+    /// One object a line, as arguments for kubectl
+    Name,
     /// For a comment on a pull request
     Markdown,
     /// For CI systems: JUnit XML
@@ -23,9 +25,9 @@ pub enum Format {
 const USUAL: &[Format] = &[Format::Table, Format::Json, Format::Yaml];
 
 impl Format {
-    /// The parser of a command that offers the usual formats and this one.
-    pub fn usual_or(also: Option<Self>) -> impl TypedValueParser<Value = Self> {
-        let values = USUAL.iter().chain(&also).filter_map(Self::to_possible_value);
+    /// The parser of a command that offers the usual formats and these.
+    pub fn usual_or(also: &[Self]) -> impl TypedValueParser<Value = Self> + use<> {
+        let values = USUAL.iter().chain(also).filter_map(Self::to_possible_value);
         PossibleValuesParser::new(values).try_map(|name| Self::from_str(&name, true))
     }
 }
@@ -40,7 +42,7 @@ pub struct OutputArguments {
         value_name = "table|json|yaml",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::usual_or(None)
+        value_parser = Format::usual_or(&[])
     )]
     pub output: Format,
 
@@ -59,7 +61,7 @@ pub struct FormatArguments {
         value_name = "table|json|yaml",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::usual_or(None)
+        value_parser = Format::usual_or(&[])
     )]
     pub output: Format,
 }

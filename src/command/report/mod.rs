@@ -26,6 +26,11 @@ pub trait Report: Serialize + JsonSchema {
     /// For people.
     fn text(&self, view: View) -> String;
 
+    /// The objects, one a line; none: its command does not offer it.
+    fn names(&self) -> Option<String> {
+        None
+    }
+
     /// As Markdown; none: its command does not offer it.
     fn markdown(&self, _all: bool) -> Option<String> {
         None
@@ -56,6 +61,7 @@ pub trait Report: Serialize + JsonSchema {
                     .map(|text| text.trim_end().to_owned() + "\n")
                     .map_err(|e| failed(e.to_string()));
             }
+            Format::Name => self.names(),
             Format::Markdown => self.markdown(view.all),
             Format::Junit => self.junit(),
             Format::Table => None,
@@ -166,7 +172,7 @@ mod tests {
         let text = list.render(Format::Yaml, PIPE).unwrap();
         assert!(text.starts_with("apiVersion: belay.dev/v1alpha1\nkind: ThingList\n"), "{text}");
         assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), expected, "{text}");
-        for format in [Format::Table, Format::Markdown, Format::Junit] {
+        for format in [Format::Table, Format::Name, Format::Markdown, Format::Junit] {
             assert_eq!(list.render(format, PIPE).unwrap(), "things", "{format:?}");
         }
     }

@@ -75,7 +75,7 @@ fn a_hold_is_followed_to_its_end() {
             "held  until belay releases it (the policies have not been read)\n",
         ),
     ] {
-        let all = documents(&[&objects[..], &[secret.clone()]].concat());
+        let all = documents(&[&objects[..], std::slice::from_ref(&secret)].concat());
         let said = fed(&format!("impact {targets} --from -"), &all);
         let squeezed =
             |text: &str| text.split(' ').filter(|s| !s.is_empty()).collect::<Vec<_>>().join(" ");
@@ -200,6 +200,21 @@ fn the_cascade_is_that_of_kubectl() {
     assert_snapshot("orphan.txt", 0, "impact deploy/web -n shop --from . --cascade orphan");
     let background = belay("impact deploy/web -n shop --from .");
     assert!(background.stdout.contains("deleted       3"), "{background:?}");
+}
+
+#[test]
+fn names_are_arguments_of_kubectl() {
+    let names = belay("impact deploy/web secret/db-creds -n shop --from . -o name");
+    let expected = [
+        "deployments.apps/web -n shop",
+        "pods/web-6c5b-x2kq7 -n shop",
+        "replicasets.apps/web-6c5b -n shop",
+        "secrets/db-creds -n shop",
+    ];
+    let mut lines: Vec<&str> = names.stdout.lines().collect();
+    lines.sort_unstable();
+    // The StatefulSet still uses the Secret.
+    assert_eq!((names.code, lines.as_slice()), (1, &expected[..]), "{names:?}");
 }
 
 #[test]

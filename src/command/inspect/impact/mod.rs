@@ -36,14 +36,15 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    /// How the answer is written; markdown is for a comment on a pull request
+    /// How the answer is written; name lists the objects that the deletion deletes or holds;
+    /// markdown is for a comment on a pull request
     #[arg(
         short,
         long,
-        value_name = "table|json|yaml|markdown",
+        value_name = "table|json|yaml|name|markdown",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::usual_or(Some(Format::Markdown))
+        value_parser = Format::usual_or(&[Format::Name, Format::Markdown])
     )]
     output: Format,
 }
@@ -104,6 +105,11 @@ impl Report for Impact {
 
     fn text(&self, view: View) -> String {
         text::text(self, view.screen, view.is_complete())
+    }
+
+    fn names(&self) -> Option<String> {
+        let deleted = self.objects.iter().filter(|one| matches!(one.outcome, "Deleted" | "Held"));
+        Some(deleted.map(|one| format!("{}\n", one.object.typed)).collect())
     }
 
     fn markdown(&self, all: bool) -> Option<String> {
