@@ -4,7 +4,8 @@
 //! Names from a cluster or manifest may contain any character. In prose, special
 //! characters are escaped; in code, the fence is longer than any run of backticks.
 
-use super::report::{Destroyed, Impact};
+use super::destroyed::Destroyed;
+use super::report::Impact;
 use super::text::{
     Line, cascade, order_text, reason, reasons, summary, tree, unread, what, you_may,
 };

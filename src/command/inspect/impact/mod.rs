@@ -1,6 +1,7 @@
 //! `kubectl belay impact`: shows the effects of a deletion.
 
 mod deletion;
+mod destroyed;
 mod markdown;
 mod nodes;
 mod order;
