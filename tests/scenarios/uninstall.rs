@@ -217,7 +217,10 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     assert_eq!(waits.code, 1, "{waits:?}");
     let says = format!("- configmaps/used -n {}: it waits for Pod {}/user", stage.ns, stage.ns);
     assert!(waits.stderr.contains(&says), "{waits:?}");
-    assert!(waits.stderr.contains("with --abandon to let go of what is in use"), "{waits:?}");
+    assert!(
+        waits.stderr.contains("\nhint: run this again to continue, or add --abandon"),
+        "{waits:?}"
+    );
     assert!(waits.stderr.contains("already gone: MutatingWebhook"), "{waits:?}");
     assert_eq!(stage.held(), ["used"]);
 

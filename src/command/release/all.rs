@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::process::ExitCode;
 
-use super::left::{ReleasedAll, because};
+use super::left::{Messages, ReleasedAll, because};
 use crate::cluster::Settings;
 use crate::cluster::uninstall::{
     Event, HeldObject, Reason, Uninstall, UninstallError, UninstallOptions, UninstallReport,
@@ -28,14 +28,14 @@ pub async fn release(
     init_logs(LogFormat::Auto);
     let session = UserSession::open(place).await?;
     let settings = Settings { timing: timing.read(), ..session.settings() };
-    let steps = RefCell::new(Vec::new());
+    let messages = RefCell::new(Messages::default());
     let uninstall = Uninstall {
         client: session.caller.client.clone(),
         settings: settings.clone(),
         identities: session.identities(),
         clock: session.clock(),
         options,
-        report: &|event| record(event, &steps),
+        report: &|event| record(event, &mut messages.borrow_mut()),
     };
     let report = uninstall.run().await.map_err(|error| {
         let why = why(&settings, &error);
@@ -56,7 +56,7 @@ pub async fn release(
     if output == Format::Table && code == 1 {
         return Err(CommandError::Refused(text));
     }
-    ReleasedAll::new(&report, options.dry_run, steps.take(), &text, code).print(output)
+    ReleasedAll::new(&report, options.dry_run, messages.take(), &text, code).print(output)
 }
 
 /// Why it failed before or during the release, and the next step.
@@ -100,17 +100,17 @@ fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> S
     }
 }
 
-/// Writes an event to the log, and changes also to the steps.
-fn record(event: Event, steps: &RefCell<Vec<String>>) {
+/// Writes an event to the log. The JSON report contains the steps and the warnings.
+fn record(event: Event, messages: &mut Messages) {
     match event {
         Event::Progress(text) => tracing::info!("{text}"),
         Event::Step(text) => {
             tracing::info!("{text}");
-            steps.borrow_mut().push(text);
+            messages.steps.push(text);
         }
         Event::Warning(text) => {
             tracing::warn!("{text}");
-            steps.borrow_mut().push(text);
+            messages.warnings.push(text);
         }
         Event::Fails(kind, count, reason) => {
             tracing::warn!("{count} {kind} keep their holds: {}", because(&reason));
@@ -122,7 +122,7 @@ fn record(event: Event, steps: &RefCell<Vec<String>>) {
         Event::Abandoned(HeldObject { target, reason }) => {
             let text = format!("ABANDONED: {}: {}", target.arguments(), because(&reason));
             tracing::warn!("{text}");
-            steps.borrow_mut().push(text);
+            messages.steps.push(text);
         }
     }
 }
@@ -171,7 +171,7 @@ fn rest(UninstallReport { tally, left, unread }: &UninstallReport, me: &str) -> 
     }
     if !waits.is_empty() {
         text.push_str(
-            "\nnext: run this again to wait on, or with --abandon to let go of what is in use",
+            "\nhint: run this again to continue, or add --abandon to release objects that are in use",
         );
     }
     let kinds: Vec<&str> = fails
@@ -182,7 +182,7 @@ fn rest(UninstallReport { tally, left, unread }: &UninstallReport, me: &str) -> 
         .collect();
     if !kinds.is_empty() {
         text.push_str(&format!(
-            "\nnext: have an administrator bind the RBAC verbs get, list and patch on {} to {me}, if \
+            "\nhint: have an administrator bind the RBAC verbs get, list and patch on {} to {me}, if \
              that is what is missing, and run this again",
             kinds.join(", ")
         ));
@@ -220,8 +220,8 @@ mod tests {
              - configmaps/a -n shop: it waits for Pod shop/web\n\
              - 2 configmaps: the API server answers 403: cannot patch\n\
              - secrets, which could not be listed: secrets is forbidden: no\n\
-             next: run this again to wait on, or with --abandon to let go of what is in use\n\
-             next: have an administrator bind the RBAC verbs get, list and patch on configmaps, \
+             hint: run this again to continue, or add --abandon to release objects that are in use\n\
+             hint: have an administrator bind the RBAC verbs get, list and patch on configmaps, \
              secrets to bob, if that is what is missing, and run this again"
         );
         let many = (0..NAMED + 3).map(|n| left(&n.to_string(), in_use())).collect();
@@ -229,6 +229,26 @@ mod tests {
         let text = rest(&report, "bob");
         assert!(text.contains("\n- and 3 more\n"), "{text}");
         assert!(!text.contains("RBAC"), "{text}");
+    }
+
+    #[test]
+    fn warnings_are_not_steps_and_progress_is_in_the_log_alone() {
+        let mut messages = Messages::default();
+        let text = |text: &str| text.to_owned();
+        for event in [
+            Event::Step(text("deleted: x")),
+            Event::Progress(text("released 3 holds")),
+            Event::Waits(left("a", in_use())),
+            Event::Warning(text("Secret x was not deleted")),
+            Event::Fails(text("configmaps"), 2, Reason::Late),
+            Event::Abandoned(left("b", in_use())),
+        ] {
+            record(event, &mut messages);
+        }
+        let Messages { steps, warnings } = messages;
+        let abandoned = "ABANDONED: configmaps/b -n shop: it waits for Pod shop/web";
+        assert_eq!(steps, ["deleted: x", abandoned]);
+        assert_eq!(warnings, ["Secret x was not deleted"]);
     }
 
     #[test]

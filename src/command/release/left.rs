@@ -9,6 +9,13 @@ use crate::command::document::{NotRead, Object};
 use crate::command::report::{Report, View};
 use crate::objects::Kinds;
 
+/// The messages of an uninstall that its report contains, each in order.
+#[derive(Debug, Default)]
+pub struct Messages {
+    pub steps: Vec<String>,
+    pub warnings: Vec<String>,
+}
+
 /// What came of everything.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -30,6 +37,9 @@ pub struct ReleasedAll {
     /// The other steps, in order: the Lease, belay's deleted objects, abandoned objects. The
     /// log on standard error has details.
     steps: Vec<String>,
+    /// Failures and findings that need attention, in order, such as objects of belay that were
+    /// not deleted.
+    warnings: Vec<String>,
     /// The output for people, with the next step.
     lines: Vec<String>,
     #[serde(skip)]
@@ -104,7 +114,7 @@ impl ReleasedAll {
     pub fn new(
         report: &UninstallReport,
         dry_run: bool,
-        steps: Vec<String>,
+        Messages { steps, warnings }: Messages,
         text: &str,
         exit_code: u8,
     ) -> Self {
@@ -123,6 +133,7 @@ impl ReleasedAll {
             left: left.iter().map(|left| Left::new(left, &kinds)).collect(),
             not_read: not_read.collect(),
             steps,
+            warnings,
             lines: text.lines().map(str::to_owned).collect(),
             exit_code,
         }
@@ -189,7 +200,9 @@ mod tests {
             left: vec![left(Reason::InUse(vec![user])), left(Reason::Late)],
             unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
-        let said = ReleasedAll::new(&report, false, vec!["deleted: x".to_owned()], "a\n- b", 1);
+        let (steps, warnings) = (vec!["deleted: x".to_owned()], vec!["y remains".to_owned()]);
+        let messages = Messages { steps, warnings };
+        let said = ReleasedAll::new(&report, false, messages, "a\n- b", 1);
         let view = View { screen: Screen::pipe(), all: false };
         let json = said.render(Format::Json, view).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -200,6 +213,7 @@ mod tests {
         assert_eq!(json["left"][1]["cause"], "Late");
         assert_eq!(json["notRead"][0]["why"], "secrets is forbidden: no");
         assert_eq!((&json["steps"][0], &json["lines"][1]), (&"deleted: x".into(), &"- b".into()));
+        assert_eq!(json["warnings"][0], "y remains");
     }
 
     fn words_of(report: &UninstallReport) -> serde_json::Value {
