@@ -140,6 +140,8 @@ impl<'a> ListReader<'a> {
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<Option<Vec<String>>, ReadFailure> {
         let mut objects = Vec::new();
+        // The caller may have stopped waiting in the middle of a page.
+        self.page = None;
         loop {
             match self.advance().await {
                 Ok(Step::Object) => {
@@ -229,7 +231,10 @@ impl<'a> ListReader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::pin::Pin;
     use std::sync::Arc;
+    use std::task::{self, Poll};
 
     use parking_lot::Mutex;
     use serde_json::json;
@@ -337,6 +342,45 @@ mod tests {
         assert_eq!(list.next_page(is_wanted).await.unwrap().map(|page| page.len()), Some(1));
         assert_eq!(list.next_page(is_wanted).await.unwrap(), None);
         assert_eq!(asked.lock()[1..], ["limit=500&continue=2", "limit=500&continue=2"]);
+    }
+
+    /// A page whose second object does not arrive.
+    struct StuckPage(&'static [u8]);
+
+    impl futures_util::io::AsyncRead for StuckPage {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut task::Context<'_>,
+            _: &mut [u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+    }
+
+    impl futures_util::io::AsyncBufRead for StuckPage {
+        fn poll_fill_buf(
+            self: Pin<&mut Self>,
+            _: &mut task::Context<'_>,
+        ) -> Poll<io::Result<&[u8]>> {
+            if self.0.is_empty() { Poll::Pending } else { Poll::Ready(Ok(self.0)) }
+        }
+
+        fn consume(mut self: Pin<&mut Self>, read: usize) {
+            self.0 = &self.0[read..];
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_is_given_up_in_its_middle_is_read_again_as_a_whole() {
+        let (client, _) = script(vec![page(2, 1, "2"), page(3, 1, "")]);
+        let mut list = list(&client);
+        assert_eq!(list.next_page(|_| true).await.unwrap().map(|page| page.len()), Some(2));
+        let stuck = StuckPage(br#"{"items": [{"n": 0}, "#);
+        list.page = Some(PageStream::new(Box::pin(stuck), Buffers::new(1)));
+        let limit = std::time::Duration::from_secs(1);
+        assert!(list.advance().await.is_ok(), "the first object");
+        assert!(tokio::time::timeout(limit, list.advance()).await.is_err());
+        assert_eq!(list.next_page(|_| true).await.unwrap().map(|page| page.len()), Some(3));
     }
 
     #[tokio::test]
