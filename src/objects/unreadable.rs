@@ -73,6 +73,19 @@ impl Unreadable {
         Self { place, flaw }
     }
 
+    /// Which object can't be used, and why.
+    pub fn describe(&self) -> String {
+        let why = match self.flaw {
+            Flaw::Malformed { .. } => "can't be read",
+            Flaw::TooManyReferences => "has too many references",
+        };
+        match &self.place {
+            Some((namespace, name)) if namespace.is_empty() => format!("{name} {why}"),
+            Some((namespace, name)) => format!("{namespace}/{name} {why}"),
+            None => format!("one of them {why}"),
+        }
+    }
+
     /// The length of its namespace and name.
     pub fn place_len(&self) -> usize {
         self.place.as_ref().map_or(0, |(namespace, name)| namespace.len() + name.len())

@@ -32,7 +32,7 @@ use crate::cluster::live::Reader;
 use crate::cluster::world::{self, Place, SharedWorld, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Incomplete, Listing, NodeId};
-use crate::objects::{ApiError, Flaw, KindId, KindInfo, Unreadable, full_name};
+use crate::objects::{ApiError, KindId, KindInfo, full_name};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP};
 use crate::policy::{Approval, Identities, Policy, Rules};
 use crate::relations::CustomRelation;
@@ -59,19 +59,6 @@ pub struct Snapshot {
 /// The kinds of which files have anything, by group and plural, and the
 /// namespaces in which they do.
 pub type Held = HashMap<(String, String), HashSet<String>>;
-
-/// The text about one object that can't be parsed.
-fn one_unreadable(unreadable: &Unreadable) -> String {
-    let why = match unreadable.flaw {
-        Flaw::Malformed { .. } => "can't be read",
-        Flaw::TooManyReferences => "has too many references",
-    };
-    match &unreadable.place {
-        Some((namespace, name)) if namespace.is_empty() => format!("{name} {why}"),
-        Some((namespace, name)) => format!("{namespace}/{name} {why}"),
-        None => format!("one of them {why}"),
-    }
-}
 
 /// A kind of which the objects could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -390,7 +377,7 @@ impl Snapshot {
                 Ok(node) => drop(node.map(|node| world.learn_owners(node))),
                 Err(unreadable) => {
                     world.graph.list_unreadable(&mut listing, &unreadable);
-                    unreadable_one.get_or_insert_with(|| one_unreadable(&unreadable));
+                    unreadable_one.get_or_insert_with(|| unreadable.describe());
                 }
             }
         }

@@ -76,9 +76,19 @@ impl Holds {
         loop {
             let page = match pages.next().await {
                 Ok(Some(page)) => page,
+                Ok(None) => {
+                    if let Some(error) = pages.first_unreadable() {
+                        tracing::warn!(
+                            resource = info.full_name(),
+                            %error,
+                            "belay does not know whether this object has a hold"
+                        );
+                    }
+                    return Ok(());
+                }
                 // belay could not remove the holds of a kind that it can't read. A list
                 // that expired is read the next time.
-                Ok(None) | Err(ApiError::NotFound | ApiError::Forbidden(_) | ApiError::Expired) => {
+                Err(ApiError::NotFound | ApiError::Forbidden(_) | ApiError::Expired) => {
                     return Ok(());
                 }
                 Err(error) => return Err(error),

@@ -13,6 +13,10 @@ use crate::objects::ApiError;
 /// How often a write is repeated because another client changed the object first.
 const TRIES: usize = 5;
 
+/// How many answers may be lost. Without a limit, an object whose writes always fail, for
+/// example because of a broken webhook, would delay all others.
+const MOST_LOST: usize = 2;
+
 /// What decides about the holds of objects that are not Terminating.
 pub trait HoldPlanner {
     /// Why a hold stays although no policy wants it.
@@ -48,7 +52,7 @@ pub async fn write_hold<P: HoldPlanner>(
     let client = &context.client;
     let target = Target::at(&context.world.read(), place);
     let target = Target { detail: Detail::Metadata, ..target };
-    let mut refused = None;
+    let (mut refused, mut written, mut lost) = (None, None, 0);
     for _ in 0..=TRIES {
         let (state, object) = match target.get(client).await {
             Response { answer: Answer::Done(state), object: Ok(object) } => (state, object),
@@ -63,7 +67,9 @@ pub async fn write_hold<P: HoldPlanner>(
             Err(why) => return Outcome::Kept(why),
         };
         let patch = plan_patch(&plan, &state.uid, &state.version);
-        let (Some(patch), Some(change)) = (patch, plan.action()) else { return Outcome::Settled };
+        let (Some(patch), Some(change)) = (patch, plan.action()) else {
+            return written.map_or(Outcome::Settled, Outcome::Written);
+        };
         // If no other client has changed it, the API server refuses the change itself.
         if let Some((_, error)) = refused.take_if(|(version, _)| *version == state.version) {
             return Outcome::Failed(error);
@@ -75,6 +81,8 @@ pub async fn write_hold<P: HoldPlanner>(
             (Answer::Missing { namespace: true }, _) => return Outcome::Stranded,
             (Answer::Missing { namespace: false }, _) => return Outcome::Settled,
             (Answer::Refused, Err(error)) => refused = Some((state.version, error)),
+            // It may have been carried out, which the next read shows.
+            (Answer::Lost, _) if lost < MOST_LOST => (lost, written) = (lost + 1, Some(change)),
             (_, object) => return failed(object),
         }
     }

@@ -9,7 +9,7 @@ use futures_util::stream;
 use serde_json::value::RawValue;
 
 use super::super::plan::{Want, plan};
-use super::{Snapshot, one_unreadable};
+use super::Snapshot;
 use crate::cluster::api::Detail;
 use crate::cluster::world::{self, World};
 use crate::graph::{Incomplete, Listing};
@@ -184,7 +184,7 @@ impl Snapshot {
                 Ok(node) => drop(node.map(|node| world.learn_owners(node))),
                 Err(unreadable) => {
                     world.graph.set_unreadable(kind, &unreadable);
-                    read.unread = Some((name.to_owned(), one_unreadable(&unreadable)));
+                    read.unread = Some((name.to_owned(), unreadable.describe()));
                     continue;
                 }
             }
