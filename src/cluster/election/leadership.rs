@@ -1,5 +1,4 @@
-//! The post of the leader: since when and until when this replica believes
-//! that it is its own.
+//! Whether this replica is the leader, and until when.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ impl LeaderTerm {
     }
 }
 
-/// The post of the leader, and whether this replica believes to hold it.
+/// The leadership of this replica.
 pub struct Leadership<'a> {
     context: &'a Context,
     term: watch::Sender<Option<LeaderTerm>>,
@@ -57,7 +56,7 @@ impl<'a> Leadership<'a> {
         was_ours
     }
 
-    /// Leaves when the belief has run out, whatever else is being waited for.
+    /// Ends the leadership when its term has expired, whatever else this replica waits for.
     pub async fn watch_expiry(&self) {
         // The wall clock may jump, so it is checked regularly.
         const CLOCK_CHECK: Duration = Duration::from_millis(500);
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_belief_ends_by_whichever_clock_comes_first() {
+    fn a_term_ends_by_the_clock_that_reaches_its_end_first() {
         let (instant, time) = (Instant::now(), Timestamp::now());
         let later = Duration::from_secs(10);
         let term = LeaderTerm { until: instant + later, until_time: time + later };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 
 use super::record::spec_from_lease;
 use crate::cluster::pace::{timed, within_limit};
@@ -48,7 +48,7 @@ impl Leases {
     /// version.
     pub async fn store(&self, lease: &Lease) -> Result<Option<Lease>, ApiError> {
         let parameters = PostParams::default();
-        let exists = lease.metadata.resource_version.is_some();
+        let exists = exists(lease);
         let write = async {
             if exists {
                 self.api.replace(&self.name, &parameters, lease).await
@@ -66,6 +66,22 @@ impl Leases {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// Deletes the Lease in the version that was read. Returns whether it existed.
+    pub async fn delete(&self, lease: &Lease) -> Result<bool, ApiError> {
+        let ObjectMeta { uid, resource_version, .. } = lease.metadata.clone();
+        let read = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
+        match within_limit(self.limit, self.api.delete(&self.name, &read)).await {
+            Ok(_) => Ok(true),
+            Err(ApiError::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a Lease that was read exists.
+pub fn exists(lease: &Lease) -> bool {
+    lease.metadata.resource_version.is_some()
 }
 
 /// The spec of a Lease; an empty spec if it does not exist.

@@ -29,7 +29,7 @@ use kube::Api;
 use tokio::time::{Instant, sleep};
 
 use self::leadership::{LeaderTerm, Leadership};
-use self::leases::{Leases, lease_spec};
+use self::leases::{Leases, exists, lease_spec};
 pub(crate) use self::record::LeaderInfo;
 use self::record::{apply_to_lease, leader_info, set_certificate_until, spec_from_lease};
 use super::context::Context;
@@ -53,7 +53,7 @@ pub async fn run(context: Context) {
     }
     // This replica stops before another replica can take over.
     if election.leadership.resign()
-        && let Err(error) = within_limit(election.timing.farewell, election.step_down()).await
+        && let Err(error) = election.step_down().await
     {
         tracing::warn!(
             %error,
@@ -69,9 +69,6 @@ const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_mins(2);
 ///
 /// A Lease that has expired by the local clock, but not by much, may be that of a leader
 /// whose clock is wrong. A running leader renews it while this function waits.
-///
-/// A Lease that has run out by this clock, and not by far, may be that of a
-/// leader whose clock is wrong: one who lives renews it while one waits.
 pub(crate) async fn leader(
     client: &kube::Client,
     (namespace, name): (&str, &str),
@@ -83,8 +80,8 @@ pub(crate) async fn leader(
     let spec = lease_spec(&lease);
     let timing::Lease { duration, skew, .. } = Timing::default().lease;
     // No replica has this name: the process takes no part in the election.
-    let nobody = Candidate { name: "", duration, skew, takes_over: false };
-    if evaluate(&spec, nobody, now) != LeaseDecision::Acquire {
+    let observer = Candidate { name: "", duration, skew, takes_over: false };
+    if evaluate(&spec, observer, now) != LeaseDecision::Acquire {
         return Ok(leader_info(&lease));
     }
     let Some(renewed) = spec.renewed else { return Ok(None) };
@@ -285,10 +282,14 @@ impl<'a> Election<'a> {
         }
     }
 
-    /// Writes that there is no leader, if the Lease names us. A write of ours may
-    /// still have been under way, so the Lease is read first.
+    /// Writes that there is no leader, if the Lease names us. It gives up after a while.
     pub async fn step_down(&self) -> Result<(), ApiError> {
+        within_limit(self.timing.farewell, self.release_lease()).await
+    }
+
+    async fn release_lease(&self) -> Result<(), ApiError> {
         loop {
+            // A write of ours may still have been under way.
             let mut lease = self.leases.read().await?;
             let spec = lease.spec.get_or_insert_default();
             let before = spec_from_lease(spec);
@@ -301,5 +302,15 @@ impl<'a> Election<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// Deletes the Lease, unless a replica has taken it. Returns whether it existed.
+    pub async fn delete_lease(&self) -> Result<bool, ApiError> {
+        let lease = self.leases.read().await?;
+        let holder = lease_spec(&lease).holder;
+        if let Some(other) = holder.filter(|holder| holder != self.candidate().name) {
+            return Err(ApiError::Other(format!("{other} has taken it")));
+        }
+        if exists(&lease) { self.leases.delete(&lease).await } else { Ok(false) }
     }
 }

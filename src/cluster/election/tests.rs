@@ -31,6 +31,16 @@ fn server(lease: Option<Value>) -> (kube::Client, Arc<Mutex<Option<Value>>>) {
             (None, _) => failure(404, "none", LEASE),
             (Some(lease), Method::GET) if lease.is_null() => failure(404, "none", LEASE),
             (Some(lease), Method::GET) => (200, lease.clone()),
+            (Some(lease), Method::DELETE) => {
+                let read = &body["preconditions"];
+                let is = |field: &str| read[field] == lease["metadata"][field];
+                if is("uid") && is("resourceVersion") {
+                    *lease = Value::Null;
+                    (200, json!({"kind": "Status", "status": "Success"}))
+                } else {
+                    failure(409, "no", LEASE)
+                }
+            }
             (Some(lease), _) => {
                 let version = |lease: &Value| {
                     let text = lease.pointer("/metadata/resourceVersion")?;
@@ -96,10 +106,25 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
             assert!(matches!(stand, LeaseDecision::StandBy { .. }), "{name} at {now}: {stand:?}");
         }
     }
-    // A replica takes it back all the same; the next renewal takes it again.
-    *stored.lock() = taken_by_b();
-    let _ = tokio::time::timeout(renewal(uninstall) * 3 / 2, election.run_candidate()).await;
-    assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
+    let version = || {
+        let lease = stored.lock().clone().unwrap();
+        lease["metadata"]["resourceVersion"].as_str().unwrap().parse::<u32>().unwrap()
+    };
+    let (taken, renewal) = (version(), renewal(uninstall));
+    let steals = async {
+        sleep(renewal + Duration::from_secs(1)).await;
+        assert_eq!(version(), taken + 2, "one write at the beginning, and a renewal");
+        // A replica takes it back all the same. The next renewal takes it again.
+        *stored.lock() = taken_by_b();
+        sleep(renewal / 2).await;
+        assert_eq!(spec(&stored).holder.as_deref(), Some("b"));
+        sleep(renewal / 2).await;
+        assert_eq!(spec(&stored).holder.as_deref(), Some("me"));
+    };
+    tokio::select! {
+        () = steals => {}
+        never = election.run_candidate() => match never {},
+    }
     assert_eq!(spec(&stored).duration, Some(uninstall));
     // After it was given up, any replica may have it at once.
     election.step_down().await.unwrap();
@@ -141,4 +166,27 @@ async fn an_uninstall_does_not_give_up_the_lease_of_a_replica() {
     *stored.lock() = taken_by_b();
     election.step_down().await.unwrap();
     assert_eq!(spec(&stored).holder.as_deref(), Some("b"));
+}
+
+#[tokio::test]
+async fn an_uninstall_deletes_only_its_own_lease() {
+    let (context, stored) = uninstall(Some(led_by("a", 0)), "lease.uninstall=120");
+    let election = Election::of_uninstall(&context);
+    assert!(election.delete_lease().await.is_err());
+    assert_eq!(spec(&stored).holder.as_deref(), Some("a"));
+    election.take_over().await.unwrap();
+    assert_eq!(election.delete_lease().await, Ok(true));
+    assert_eq!(*stored.lock(), Some(Value::Null));
+    assert_eq!(election.delete_lease().await, Ok(false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_without_an_answer_does_not_keep_an_uninstall_from_its_end() {
+    let client = local_client::<String>(|_| None);
+    let context = Context::of_test(client, World::default(), &[]);
+    let election = Election::of_uninstall(&context);
+    let began = Instant::now();
+    let limit = Duration::from_secs(100);
+    assert!(tokio::time::timeout(limit, election.step_down()).await.unwrap().is_err());
+    assert_eq!(began.elapsed(), Timing::default().lease.farewell);
 }

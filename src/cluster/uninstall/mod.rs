@@ -14,10 +14,12 @@
 //! Each step first reads what is left to do. So it can be repeated after it was killed
 //! at any point, and a second time changes nothing.
 
+mod changes;
 mod configurations;
 mod kinds;
 mod own_objects;
 mod owners;
+mod planner;
 mod report;
 mod terminating;
 #[cfg(test)]
@@ -112,7 +114,7 @@ impl Uninstall<'_> {
         };
         (self.report)(Event::Step(match leader {
             Some(leader) => format!("the Lease is taken from {leader}"),
-            None => "the Lease is taken; nobody had it".to_owned(),
+            None => "the Lease is taken; there was no leader".to_owned(),
         }));
         let done = tokio::select! {
             done = self.withdraw(snapshot, &configurations, acts_for) => done,
@@ -121,15 +123,13 @@ impl Uninstall<'_> {
         if done.as_ref().is_ok_and(UninstallReport::is_clean) {
             let own_user = self.identities.own.as_deref().unwrap_or_default();
             let Self { client, settings, report, .. } = self;
-            let own = OwnObjects { client, settings, own_user, report };
-            // A renewal that fails leaves a Lease that is valid for a while.
-            own.delete_all(self.clock.now(), async || drop(election.take_over().await)).await;
+            let own = OwnObjects { client, settings, own_user, election: &election, report };
+            own.delete_all(self.clock.now()).await;
         } else if let Err(error) = election.step_down().await {
             // Otherwise replicas that run release the rest once it is free. They put no
             // hold back: without webhook configurations no leader does.
             (self.report)(Event::Warning(format!(
-                "the Lease {name} cannot be given back: {error}; replicas take it when it has run \
-                 out"
+                "cannot release the Lease {name}: {error}; replicas take it after it expires"
             )));
         }
         done
@@ -143,7 +143,11 @@ impl Uninstall<'_> {
         let snapshot =
             Snapshot::read_rules(self.client.clone(), settings, self.identities.clone()).await;
         let snapshot = snapshot.map_err(UninstallError::Kinds)?;
-        snapshot.context.world.write().clock = self.clock;
+        let mut world = snapshot.context.world.write();
+        world.clock = self.clock;
+        // An approval does not cover objects that were attached to its object later.
+        world.graph.date_owners();
+        drop(world);
         Ok(snapshot)
     }
 
@@ -174,8 +178,8 @@ impl Uninstall<'_> {
             let (gone, unknown) = kinds::unserved(&world, &snapshot.stale, &record);
             if !gone.is_empty() {
                 (self.report)(Event::Warning(format!(
-                    "nobody serves {}, on whose objects belay had holds; if only their API server \
-                     is down, run this again when it is back",
+                    "the API server no longer serves {}, whose objects had holds; if only an \
+                     aggregated API server is down, run this again when it is up",
                     gone.join(", ")
                 )));
             }

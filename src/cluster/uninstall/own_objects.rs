@@ -17,6 +17,7 @@ use serde_json::json;
 use super::report::Event;
 use crate::cluster::certificates::{is_running, replica_label};
 use crate::cluster::context::Settings;
+use crate::cluster::election::Election;
 use crate::cluster::exemption;
 use crate::cluster::journal::replica::LABEL as JOURNAL;
 use crate::cluster::pace::within;
@@ -43,6 +44,8 @@ pub struct OwnObjects<'a> {
     pub settings: &'a Settings,
     /// The user name of belay's own account, which records exemptions.
     pub own_user: &'a str,
+    /// The part of this process in the election. It holds the Lease.
+    pub election: &'a Election<'a>,
     pub report: &'a dyn Fn(Event),
 }
 
@@ -57,7 +60,7 @@ impl OwnObjects<'_> {
     /// Deletes them all, the Lease last. While replicas run, the Lease stays and is not
     /// theirs, or they would create the rest again. Their Deployment or account owns it
     /// then, so that the garbage collector deletes it with that.
-    pub async fn delete_all(&self, now: Timestamp, renew_lease: impl AsyncFnOnce()) {
+    pub async fn delete_all(&self, now: Timestamp) {
         self.delete_records().await;
         let (name, leases) = (&self.settings.name, self.api::<Lease>());
         let running = match self.delete_replicas(&leases, now).await {
@@ -72,23 +75,37 @@ impl OwnObjects<'_> {
         let owner = if running.is_empty() { Ok(None) } else { self.owner_of_replicas().await };
         match owner {
             Err(error) => self.left_behind(&format!("Lease {name}"), error),
-            Ok(None) => self.delete(&leases, "Lease", name, None).await,
-            Ok(Some(owner)) => {
-                renew_lease().await;
-                let owned = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
-                for name in running.iter().chain([name]) {
-                    let parameters = PatchParams::default();
-                    match within(leases.patch_metadata(name, &parameters, &owned)).await {
-                        Ok(_) | Err(ApiError::NotFound) => {}
-                        Err(error) => self.left_behind(&format!("Lease {name}"), error),
-                    }
-                }
-                (self.report)(Event::Step(format!(
-                    "replicas run still, so the Lease stays taken, and goes together with {} {}; \
-                     next: delete that",
-                    owner.kind, owner.name
-                )));
+            Ok(None) => self.report_deletion("Lease", name, self.election.delete_lease().await),
+            Ok(Some(owner)) => self.hand_over_leases(&leases, &running, &owner).await,
+        }
+    }
+
+    /// Has the garbage collector delete the Leases together with this owner.
+    async fn hand_over_leases(
+        &self,
+        leases: &Api<Lease>,
+        running: &[String],
+        owner: &OwnerReference,
+    ) {
+        // A renewal that fails leaves a Lease that is valid for a while.
+        let _ = self.election.take_over().await;
+        let owned = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
+        let parameters = PatchParams::default();
+        for name in running {
+            match within(leases.patch_metadata(name, &parameters, &owned)).await {
+                Ok(_) | Err(ApiError::NotFound) => {}
+                Err(error) => self.left_behind(&format!("Lease {name}"), error),
             }
+        }
+        let name = &self.settings.name;
+        match within(leases.patch_metadata(name, &parameters, &owned)).await {
+            Ok(_) => (self.report)(Event::Step(format!(
+                "replicas still run, so the Lease {name} remains until {kind} {owner} is deleted; \
+                 next: delete that {kind}",
+                kind = owner.kind,
+                owner = owner.name,
+            ))),
+            Err(error) => self.left_behind(&format!("Lease {name}"), error),
         }
     }
 
@@ -97,7 +114,11 @@ impl OwnObjects<'_> {
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        match delete(api, name, uid).await {
+        self.report_deletion(kind, name, delete(api, name, uid).await);
+    }
+
+    fn report_deletion(&self, kind: &str, name: &str, existed: Result<bool, ApiError>) {
+        match existed {
             Ok(true) => (self.report)(Event::Step(format!("deleted: {kind} {name}"))),
             Ok(false) => {}
             Err(error) => self.left_behind(&format!("{kind} {name}"), error),

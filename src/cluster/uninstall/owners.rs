@@ -9,9 +9,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::cluster::Snapshot;
+use crate::cluster::pace::within;
 use crate::cluster::world::{Place, World};
 use crate::graph::{Node, OwnerEdge};
-use crate::objects::{ApiError, KindId, Uid};
+use crate::objects::{ApiError, KindId, Uid, is_namespace};
 
 /// Live reads of owners and Namespaces: no watch and no list has every kind of owner.
 pub struct OwnerReads {
@@ -20,11 +21,11 @@ pub struct OwnerReads {
     answers: Mutex<HashMap<Place, OwnerAnswer>>,
 }
 
-/// When an owner was read, and the error if that failed.
-type OwnerAnswer = (Instant, Result<(), ApiError>);
+/// When an owner was read, and its uid if it is Terminating.
+type OwnerAnswer = (Instant, Result<Option<Uid>, ApiError>);
 
-/// An owner or Namespace of an object.
-struct Above {
+/// An owner or the Namespace of an object.
+struct Parent {
     place: Place,
     /// The uid that the owner reference names.
     uid: Option<Uid>,
@@ -36,8 +37,8 @@ impl OwnerReads {
         Self { fresh, answers: Mutex::default() }
     }
 
-    /// Why the object is about to be deleted, or may be; `None`: as far as its owners
-    /// and its Namespace say, it stays. An owner that does not exist deletes nothing.
+    /// Why the object is about to be deleted, or may be. `None`: neither its owners nor its
+    /// Namespace are Terminating. An owner that does not exist deletes nothing.
     pub async fn why_leaving(
         &self,
         snapshot: &Snapshot,
@@ -45,58 +46,78 @@ impl OwnerReads {
         object: &Value,
     ) -> Option<String> {
         let id = snapshot.put(kind, object);
-        let above = {
+        let parents = {
             let mut world = snapshot.context.world.write();
             let node = id.and_then(|id| world.graph.get(id));
-            let above = node.map(|node| above(&world, snapshot, node));
-            if let Some((namespace, name)) = node.map(|node| (node.namespace(), node.name())) {
-                let (namespace, name) = (namespace.to_owned(), name.to_owned());
-                world.graph.delete(kind, &namespace, &name, None);
+            let place =
+                |node: Node<'_>| (kind, node.namespace().to_owned(), node.name().to_owned());
+            let (place, parents) =
+                (node.map(place), node.map(|node| parents(&world, snapshot, node)));
+            if let Some(place) = place {
+                remove_node(&mut world, &place);
             }
-            above
+            parents
         };
-        let Some(Ok(above)) = above else {
-            return Some(match above {
-                Some(Err(why)) => why,
-                _ => "its owner references cannot be read".to_owned(),
-            });
+        let parents = match parents {
+            Some(Ok(parents)) => parents,
+            Some(Err(why)) => return Some(why),
+            None => return Some("its owner references cannot be read".to_owned()),
         };
-        for Above { place, uid, text } in above {
-            if let Err(why) = self.read(snapshot, &place).await {
-                return Some(format!("{text} may be, which cannot be read: {why}"));
-            }
-            let world = snapshot.context.world.read();
-            let node = world.graph.object(place.0, &place.1, &place.2);
-            let same = node.filter(|node| uid.is_none_or(|uid| uid == node.uid()));
-            if same.is_some_and(Node::is_terminating) {
-                return Some(format!("{text} is"));
+        for Parent { place, uid, text } in parents {
+            match self.read(snapshot, &place).await {
+                Ok(Some(terminating)) if uid.is_none_or(|uid| uid == terminating) => {
+                    return Some(format!("{text} is"));
+                }
+                Ok(_) => {}
+                Err(why) => {
+                    return Some(format!("{text} may be, which cannot be read: {why}"));
+                }
             }
         }
         None
     }
 
-    /// Reads an owner or a Namespace into the snapshot.
-    async fn read(&self, snapshot: &Snapshot, place: &Place) -> Result<(), ApiError> {
+    /// Reads an owner or a Namespace. Returns its uid if it is Terminating.
+    async fn read(&self, snapshot: &Snapshot, place: &Place) -> Result<Option<Uid>, ApiError> {
         if let Some((at, answer)) = self.answers.lock().get(place)
             && at.elapsed() < self.fresh
         {
             return answer.clone();
         }
-        let read = snapshot.look_up(place.0, &place.1, &place.2).await.map(drop);
-        self.answers.lock().insert(place.clone(), (Instant::now(), read.clone()));
-        read
+        let sent = Instant::now();
+        let read = within(snapshot.look_up(place.0, &place.1, &place.2)).await;
+        let answer = read.map(|_| {
+            let mut world = snapshot.context.world.write();
+            let node = world.graph.object(place.0, &place.1, &place.2);
+            let terminating = node.filter(|node| node.is_terminating()).map(Node::uid);
+            remove_node(&mut world, place);
+            terminating
+        });
+        self.answers.lock().insert(place.clone(), (sent, answer.clone()));
+        answer
+    }
+}
+
+/// Removes an object that was read only for this check: later it would be old, and counts
+/// of other objects would use it. Namespaces stay because policies select by their labels,
+/// and so do objects whose release runs.
+fn remove_node(World { graph, waiting, .. }: &mut World, place: &Place) {
+    let (kind, namespace, name) = place;
+    let info = graph.kinds.info(*kind);
+    if !is_namespace(&info.group, &info.resource) && !waiting.seen.contains_key(place) {
+        graph.delete(*kind, namespace, name, None);
     }
 }
 
 /// The Namespace and the owners of an object. An error says why one is unknown.
-fn above(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Above>, String> {
+fn parents(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Parent>, String> {
     let graph = &world.graph;
-    let mut above = Vec::new();
+    let mut parents = Vec::new();
     if !node.namespace().is_empty() {
         let kind = graph.kinds.find("", "Namespace").ok_or("Namespaces are not served")?;
         let text = format!("its Namespace {}", node.namespace());
         let place = (kind, String::new(), node.namespace().to_owned());
-        above.push(Above { place, uid: None, text });
+        parents.push(Parent { place, uid: None, text });
     }
     if node.has_too_many_owners() {
         return Err("it has too many owner references".to_owned());
@@ -108,11 +129,11 @@ fn above(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Above
         let text = format!("its owner {} {name}", info.kind);
         if graph.is_resolvable(node, owner) {
             let place = (kind, namespace.to_owned(), name.to_owned());
-            above.push(Above { place, uid: Some(*uid), text });
+            parents.push(Parent { place, uid: Some(*uid), text });
         } else if snapshot.stale.contains(&info.group) {
             let why = "the API server of its group does not answer";
             return Err(format!("{text} may be, which cannot be read: {why}"));
         }
     }
-    Ok(above)
+    Ok(parents)
 }

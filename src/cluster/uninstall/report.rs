@@ -7,7 +7,7 @@ use crate::decide::Cause;
 use crate::objects::{ObjectRef, full_name};
 
 /// What happened while it runs.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// This was done.
     Step(String),
@@ -28,19 +28,22 @@ pub enum Event {
 pub struct Tally {
     /// Holds that were removed from objects that stay.
     pub released: usize,
-    /// Terminating objects that were released because nothing needs them.
-    pub let_go: usize,
-    /// Objects that were released although something needs them.
+    /// Terminating objects that were released because they are not in use.
+    pub released_terminating: usize,
+    /// Objects that were released although they are in use.
     pub abandoned: usize,
 }
 
 impl Display for Tally {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { released, let_go, abandoned } = self;
-        write!(f, "released {}", holds(*released))?;
-        for (count, what) in [(let_go, "let go of"), (abandoned, "abandoned")] {
+        let Self { released, released_terminating, abandoned } = self;
+        write!(f, "removed {}", holds(*released))?;
+        let counts =
+            [(released_terminating, "released", "Terminating "), (abandoned, "abandoned", "")];
+        for (count, what, which) in counts {
+            let s = if *count == 1 { "" } else { "s" };
             if *count > 0 {
-                write!(f, ", {what} {count} that were Terminating")?;
+                write!(f, ", {what} {count} {which}object{s}")?;
             }
         }
         Ok(())
@@ -53,7 +56,7 @@ pub fn holds(count: usize) -> String {
 }
 
 /// An object that still has its hold.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldObject {
     /// Which.
     pub target: ObjectRef,
@@ -62,7 +65,7 @@ pub struct HeldObject {
 }
 
 /// Why an object still has its hold.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     /// It is Terminating, and these need it.
     InUse(Vec<Cause>),

@@ -75,5 +75,6 @@ fn unknown_policies(snapshot: &Snapshot) -> Option<Reason> {
     let unread = snapshot.unread();
     let why = unread.iter().map(|unread| format!("{}: {}", unread.resource, unread.why));
     let why = why.collect::<Vec<_>>().join("; ");
-    Some(Reason::Unknown(format!("what is protected cannot be read: {why}")))
+    let colon = if why.is_empty() { "" } else { ": " };
+    Some(Reason::Unknown(format!("what is protected cannot be read{colon}{why}")))
 }

@@ -1,30 +1,28 @@
 //! Removes every hold: page by page those of objects that stay, and by a release those
 //! of objects that are Terminating, or will be because their owner or Namespace is.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use parking_lot::Mutex;
-use serde::Deserialize as _;
-use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, Interval, sleep, timeout_at};
+use tokio::time::{Instant, Interval, sleep, timeout};
 
+use super::changes::ChangeReporter;
 use super::kinds::ListedKind;
 use super::owners::OwnerReads;
-use super::report::{Event, HeldObject, Reason, Tally, UninstallReport, count_by_kind};
+use super::planner::UninstallPlanner;
+use super::report::{Event, HeldObject, Reason, Tally, UninstallReport};
 use super::terminating::{Found, look_at_terminating};
 use super::{Uninstall, UninstallOptions};
 use crate::cluster::Snapshot;
-use crate::cluster::holds::{HeldPages, HoldPlanner, Outcome, pace, write_hold};
-use crate::cluster::release::{DriverReport, Target, by_hand};
+use crate::cluster::holds::{HeldPages, Outcome, pace, write_hold};
+use crate::cluster::pace::{within, within_limit};
+use crate::cluster::release::{DriverReport, by_hand};
 use crate::cluster::world::Place;
-use crate::decide::{Live, LiveReads, Situation};
-use crate::graph::Graph;
-use crate::hold::{End, Plan, Waiting, plan};
-use crate::objects::{ApiError, Object, ObjectRef};
-use crate::policy::PolicySet;
+use crate::hold::{End, Waiting};
+use crate::objects::{ApiError, ObjectRef};
 use crate::timing;
 
 /// How many sweeps in a row may change nothing although something is left.
@@ -36,13 +34,22 @@ const AT_ONCE: usize = 16;
 /// Why the objects of a kind are unread of which it is unknown whether it is served.
 pub const DOWN: &str = "the server of its group does not answer";
 
+/// What a sweep found.
+#[derive(Default)]
+struct Sweep {
+    /// The objects that have a hold.
+    held: BTreeSet<Place>,
+    /// The kinds that may have holds and could not be read, each with the reason.
+    unread: Vec<(String, String)>,
+    /// Other kinds that could not be read.
+    skipped: Vec<String>,
+}
+
 /// The holds of a cluster, being removed.
 pub struct Withdrawal<'a> {
     uninstall: &'a Uninstall<'a>,
     snapshot: Snapshot,
     owners: OwnerReads,
-    /// Why the object is about to be deleted whose hold is removed all the same.
-    leaving: Mutex<Option<String>>,
     releases: UnboundedReceiver<(Place, DriverReport)>,
     pace: Interval,
     began: Instant,
@@ -51,11 +58,15 @@ pub struct Withdrawal<'a> {
     tally: Tally,
     /// Objects that keep their hold for now, as this sweep found them.
     kept: BTreeMap<Place, Reason>,
+    /// The same as the last sweep found them.
+    kept_before: BTreeMap<Place, Reason>,
     /// Objects that were found Terminating, and that are looked at next.
     terminating: BTreeSet<Place>,
     /// Objects that are being released, and the time at which that has taken too long.
     releasing: BTreeMap<Place, Instant>,
-    reported: HashSet<Event>,
+    /// When the policies were read last.
+    refreshed: Instant,
+    reporter: ChangeReporter<'a>,
 }
 
 impl<'a> Withdrawal<'a> {
@@ -69,16 +80,17 @@ impl<'a> Withdrawal<'a> {
             uninstall,
             snapshot,
             owners: OwnerReads::new(timing.uninstall.fresh),
-            leaving: Mutex::default(),
             releases,
             pace: pace(&timing.holds),
             began: Instant::now(),
             progress_at: Instant::now(),
             tally: Tally::default(),
             kept: BTreeMap::new(),
+            kept_before: BTreeMap::new(),
             terminating: BTreeSet::new(),
             releasing: BTreeMap::new(),
-            reported: HashSet::new(),
+            refreshed: Instant::now(),
+            reporter: ChangeReporter::new(uninstall.report),
         }
     }
 
@@ -86,15 +98,20 @@ impl<'a> Withdrawal<'a> {
         self.uninstall.settings.timing.uninstall
     }
 
-    /// Whether the time is up.
-    fn is_over(&self) -> bool {
-        self.uninstall.options.limit.is_some_and(|limit| self.began.elapsed() >= limit)
+    /// How much of the time is left.
+    fn time_left(&self) -> Duration {
+        let limit = self.uninstall.options.limit;
+        limit.map_or(Duration::MAX, |limit| limit.saturating_sub(self.began.elapsed()))
     }
 
-    fn report_once(&mut self, event: Event) {
-        if self.reported.insert(event.clone()) {
-            (self.uninstall.report)(event);
-        }
+    /// Whether the time is up.
+    fn is_over(&self) -> bool {
+        self.time_left().is_zero()
+    }
+
+    /// Whether no step may start any more. A limit of 0 still allows one sweep.
+    fn is_late(&self) -> bool {
+        self.uninstall.options.limit.is_some_and(|limit| self.began.elapsed() > limit)
     }
 
     /// Sweeps these kinds until no hold is found, or the rest has to stay.
@@ -102,10 +119,10 @@ impl<'a> Withdrawal<'a> {
         let (mut idle, mut was_over) = (0, false);
         loop {
             let before = self.tally;
-            let (held, mut unread) = self.sweep(kinds).await;
+            let Sweep { held, mut unread, skipped } = self.sweep(kinds).await;
             unread.extend(unknown.iter().map(|kind| (kind.clone(), DOWN.to_owned())));
             // Before it waits: a person may repair it meanwhile.
-            self.report_failures(&unread);
+            self.reporter.failures(&unread, &skipped, &self.failed());
             self.wait().await;
             let over = self.is_over();
             let mut report = self.result(unread);
@@ -133,30 +150,27 @@ impl<'a> Withdrawal<'a> {
         }
     }
 
-    /// Looks at every object that has a hold, once. Returns these, and the kinds that may
-    /// be held and could not be listed.
-    async fn sweep(&mut self, kinds: &[ListedKind]) -> (BTreeSet<Place>, Vec<(String, String)>) {
-        self.kept.clear();
-        let (mut held, mut unread, mut skipped) = (BTreeSet::new(), Vec::new(), Vec::new());
+    /// Looks at every object that has a hold, once.
+    async fn sweep(&mut self, kinds: &[ListedKind]) -> Sweep {
+        // Releases run meanwhile, and a sweep may take long.
+        self.refresh().await;
+        self.kept_before = std::mem::take(&mut self.kept);
+        let mut sweep = Sweep::default();
         for (done, kind) in kinds.iter().enumerate() {
-            match self.sweep_kind(kind, kinds.len() - done, &mut held).await {
+            match self.sweep_kind(kind, kinds.len() - done, &mut sweep.held).await {
                 // It is no longer served.
                 Ok(()) | Err(ApiError::NotFound) => {}
                 Err(error) if kind.may_be_held => {
-                    unread.push((kind.info.full_name(), error.to_string()));
+                    sweep.unread.push((kind.info.full_name(), error.to_string()));
                 }
-                Err(_) => skipped.push(kind.info.full_name()),
+                Err(_) => sweep.skipped.push(kind.info.full_name()),
             }
         }
-        if !skipped.is_empty() {
-            self.report_once(Event::Step(format!(
-                "not looked at, because they may not be listed: {}; no policy names them, nor does \
-                 belay's record of holds",
-                skipped.join(", ")
-            )));
+        if self.refreshed.elapsed() >= self.timing().look {
+            self.refresh().await;
         }
         self.begin_releases().await;
-        (held, unread)
+        sweep
     }
 
     async fn sweep_kind(
@@ -165,24 +179,27 @@ impl<'a> Withdrawal<'a> {
         kinds_left: usize,
         held: &mut BTreeSet<Place>,
     ) -> Result<(), ApiError> {
-        let limit = self.uninstall.options.limit;
         let mut pages = HeldPages::new(&self.uninstall.client, &kind.info);
         while let Some(page) = pages.next().await? {
             for object in page {
                 let place = (kind.kind, object.namespace, object.name);
                 held.insert(place.clone());
-                // What comes too late is counted, so that this ends in time.
-                let is_late = limit.is_some_and(|limit| self.began.elapsed() > limit);
                 match object.is_terminating {
                     true => drop(self.terminating.insert(place)),
-                    false if is_late => drop(self.kept.insert(place, Reason::Late)),
+                    false if self.is_late() => self.keep_late(place),
                     false => self.look(place).await,
                 }
                 self.report_progress(kinds_left);
             }
             self.report_progress(kinds_left);
         }
-        Ok(())
+        pages.first_unreadable().map_or(Ok(()), Err)
+    }
+
+    /// Counts an object that was found after the time was up, so that this ends in time.
+    fn keep_late(&mut self, place: Place) {
+        let before = self.kept_before.remove(&place);
+        self.kept.entry(place).or_insert(before.unwrap_or(Reason::Late));
     }
 
     fn report_progress(&mut self, kinds_left: usize) {
@@ -195,17 +212,31 @@ impl<'a> Withdrawal<'a> {
 
     /// Looks at one object live, and removes its hold if it stays.
     async fn look(&mut self, place: Place) {
-        if !self.uninstall.options.dry_run {
+        let UninstallOptions { abandon, dry_run, .. } = self.uninstall.options;
+        if !dry_run {
             self.pace.tick().await;
         }
-        let outcome = write_hold(&self.snapshot.context, &place, self).await;
+        let mut planner = UninstallPlanner {
+            snapshot: &self.snapshot,
+            owners: &self.owners,
+            keeps_leaving: true,
+            dry_run,
+        };
+        let mut outcome = write_hold(&self.snapshot.context, &place, &planner).await;
+        let mut leaving = None;
+        if let Outcome::Kept(reason @ Reason::Leaving(_)) = &outcome
+            && abandon
+        {
+            leaving = Some(reason.clone());
+            planner.keeps_leaving = false;
+            outcome = write_hold(&self.snapshot.context, &place, &planner).await;
+        }
         self.kept.remove(&place);
         let reason = match outcome {
             Outcome::Settled => return,
             Outcome::Written(_) => {
-                let leaving = self.leaving.lock().take();
                 return match leaving {
-                    Some(why) => self.abandoned(&place, Reason::Leaving(why)),
+                    Some(reason) => self.abandoned(&place, reason),
                     None => self.tally.released += 1,
                 };
             }
@@ -230,7 +261,7 @@ impl<'a> Withdrawal<'a> {
     async fn begin_releases(&mut self) {
         let mut found = std::mem::take(&mut self.terminating);
         found.retain(|place| !self.releasing.contains_key(place));
-        let (snapshot, options) = (&self.snapshot, self.uninstall.options);
+        let (this, snapshot, options) = (&*self, &self.snapshot, self.uninstall.options);
         // Which policies cover an object depends on the labels of its Namespace, too. Of
         // one that can't be read, a count says that it is unknown.
         let kind = snapshot.context.world.read().graph.kinds.find("", "Namespace");
@@ -239,22 +270,30 @@ impl<'a> Withdrawal<'a> {
         let reads = reads.map(async |name| {
             // The labels of the last read may be old.
             if let Some(kind) = kind
-                && snapshot.look_up(kind, "", name).await.is_err()
+                && !this.is_late()
+                && within(snapshot.look_up(kind, "", name)).await.is_err()
             {
                 snapshot.context.world.write().graph.delete(kind, "", name, None);
             }
         });
         stream::iter(reads).buffer_unordered(AT_ONCE).collect::<()>().await;
         let looks = found.into_iter().map(async |place| {
+            if this.is_late() {
+                return (place, None);
+            }
             let found = look_at_terminating(snapshot, &place, options).await;
-            (place, found)
+            (place, Some(found))
         });
         let found: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
         for (place, found) in found {
+            let Some(found) = found else {
+                self.keep_late(place);
+                continue;
+            };
             self.kept.remove(&place);
             match found {
                 Found::Nothing => {}
-                Found::Released => self.tally.let_go += 1,
+                Found::Released => self.tally.released_terminating += 1,
                 Found::Abandoned(reason) => self.abandoned(&place, reason),
                 Found::Releasing => {
                     let enough = by_hand::enough(&self.snapshot.context, &place);
@@ -269,24 +308,26 @@ impl<'a> Withdrawal<'a> {
     async fn wait(&mut self) {
         let UninstallOptions { abandon, dry_run, .. } = self.uninstall.options;
         let (mut looked, mut reminded) = (Instant::now(), Instant::now());
+        while let Ok((place, report)) = self.releases.try_recv() {
+            self.take_report(place, report);
+        }
         loop {
-            let kept = self.kept.iter().filter(|(_, reason)| reason.may_end());
-            let waits: Vec<_> = kept.map(|(at, why)| self.held(at, why.clone())).collect();
-            let count = waits.len();
-            waits.into_iter().for_each(|held| self.report_once(Event::Waits(held)));
-            let is_over = count == 0 || self.is_over() || abandon || dry_run;
-            if is_over && self.releasing.is_empty() {
+            let count = self.report_waits();
+            if self.is_over() {
+                return self.end_releases(|_| true);
+            }
+            if (count == 0 || abandon || dry_run) && self.releasing.is_empty() {
                 return;
             }
             if count > 0 && reminded.elapsed() >= self.timing().remind {
                 reminded = Instant::now();
                 (self.uninstall.report)(Event::Progress(format!(
-                    "{count} objects are Terminating and held still; --abandon lets go of them \
-                     though something needs them"
+                    "{count} objects are Terminating and still have the hold; --abandon releases \
+                     them although they are in use"
                 )));
             }
-            let due = looked + self.timing().look;
-            match timeout_at(due, self.releases.recv()).await {
+            let look = (looked + self.timing().look).saturating_duration_since(Instant::now());
+            match timeout(look.min(self.time_left()), self.releases.recv()).await {
                 Ok(Some((place, report))) => self.take_report(place, report),
                 _ => {
                     self.look_again().await;
@@ -296,21 +337,48 @@ impl<'a> Withdrawal<'a> {
         }
     }
 
+    /// Reports the objects that wait. Returns their number.
+    fn report_waits(&mut self) -> usize {
+        let kept = self.kept.iter().filter(|(_, reason)| reason.may_end());
+        let waits: Vec<_> = kept.map(|(at, why)| self.held(at, why.clone())).collect();
+        let count = waits.len();
+        waits.into_iter().for_each(|held| self.reporter.waits(held));
+        count
+    }
+
+    /// Keeps the objects whose release takes too long.
+    fn end_releases(&mut self, is_late: impl Fn(Instant) -> bool) {
+        let late = self.releasing.extract_if(.., |_, due| is_late(*due));
+        let reason = || Reason::Unknown("its release took too long".to_owned());
+        self.kept.extend(late.map(|(at, _)| (at, reason())));
+    }
+
+    /// Reads the policies again: people change them meanwhile.
+    async fn refresh(&mut self) {
+        if self.is_over() {
+            return;
+        }
+        self.refreshed = Instant::now();
+        let error = within_limit(self.time_left(), self.snapshot.refresh()).await.err();
+        if error.is_some() {
+            // The policies are unknown now, so no release may begin or end.
+            self.snapshot.context.world.write().known = false;
+        }
+        if !self.is_over() {
+            self.reporter.refreshed(error);
+        }
+    }
+
     /// Looks again at all that waits: what people approve, and which policies they delete,
     /// counts.
     async fn look_again(&mut self) {
-        if let Err(error) = self.snapshot.refresh().await {
-            // The policies are unknown now, so no release may begin or end.
-            self.snapshot.context.world.write().known = false;
-            self.report_once(Event::Warning(format!(
-                "the kinds that are served cannot be read: {error}; belay tries again"
-            )));
-        }
-        let late = self.releasing.extract_if(.., |_, due| *due <= Instant::now());
-        let late =
-            late.map(|(at, _)| (at, Reason::Unknown("its release took too long".to_owned())));
-        self.kept.extend(late);
+        self.refresh().await;
+        let now = Instant::now();
+        self.end_releases(|due| due <= now);
         for (place, reason) in self.kept.clone() {
+            if self.is_over() {
+                return;
+            }
             match reason {
                 Reason::Leaving(_) => self.look(place).await,
                 reason if reason.may_end() => drop(self.terminating.insert(place)),
@@ -327,7 +395,7 @@ impl<'a> Withdrawal<'a> {
             DriverReport::Waits(Waiting::Stranded) => Reason::Stranded,
             DriverReport::Waits(Waiting::Unknown(why)) => Reason::Unknown(why.to_string()),
             DriverReport::Ended(end) => {
-                self.tally.let_go += usize::from(matches!(end, End::Released(_)));
+                self.tally.released_terminating += usize::from(matches!(end, End::Released(_)));
                 self.kept.remove(&place);
                 let mut world = self.snapshot.context.world.write();
                 world.waiting.seen.remove(&place);
@@ -340,18 +408,11 @@ impl<'a> Withdrawal<'a> {
         }
     }
 
-    /// Reports what failed in a sweep, a line for each kind.
-    fn report_failures(&mut self, unread: &[(String, String)]) {
-        for (kind, why) in unread {
-            let text = format!("{kind} may have holds and cannot be listed: {why}");
-            self.report_once(Event::Warning(text));
-        }
+    /// The objects that keep their hold until a person changes something.
+    fn failed(&self) -> Vec<HeldObject> {
         let fails = |reason: &Reason| !reason.may_end() && *reason != Reason::DryRun;
-        let kept = self.kept.iter().filter(|(_, reason)| fails(reason));
-        let kept: Vec<_> = kept.map(|(place, reason)| self.held(place, reason.clone())).collect();
-        for (kind, count, reason) in count_by_kind(&kept) {
-            self.report_once(Event::Fails(kind, count, reason));
-        }
+        let failed = self.kept.iter().filter(|(_, reason)| fails(reason));
+        failed.map(|(place, reason)| self.held(place, reason.clone())).collect()
     }
 
     fn held(&self, (kind, namespace, name): &Place, reason: Reason) -> HeldObject {
@@ -366,35 +427,5 @@ impl<'a> Withdrawal<'a> {
         let mut left: Vec<HeldObject> = left.collect();
         left.sort_by(|one, other| one.target.cmp(&other.target));
         UninstallReport { tally: self.tally, left, unread }
-    }
-}
-
-impl HoldPlanner for Withdrawal<'_> {
-    type Keep = Reason;
-
-    /// As if there were no policies and no labels. But the hold of an object stays that is
-    /// deleted without it.
-    async fn plan(&self, target: &Target, object: &Value) -> Result<Plan, Reason> {
-        let (group, info) = (target.info.group.as_str(), &target.info);
-        let Ok(mut read) = Object::deserialize(object) else {
-            return Err(Reason::Refused("it can't be read".to_owned()));
-        };
-        // The label of an object wants the hold without any policy.
-        read.metadata.labels = Default::default();
-        let (graph, policies, reads) =
-            (Graph::default(), PolicySet::default(), LiveReads::default());
-        let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
-        let planned = plan(&situation, true, (group, &info.resource), &read);
-        if planned == Plan::Nothing {
-            return Ok(Plan::Nothing);
-        }
-        let kind = self.snapshot.context.world.read().graph.kinds.find(group, &info.kind);
-        let Some(kind) = kind else { return Err(Reason::Unserved) };
-        let UninstallOptions { abandon, dry_run, .. } = self.uninstall.options;
-        match self.owners.why_leaving(&self.snapshot, kind, object).await {
-            Some(why) if !abandon => return Err(Reason::Leaving(why)),
-            leaving => *self.leaving.lock() = leaving,
-        }
-        if dry_run { Err(Reason::DryRun) } else { Ok(planned) }
     }
 }

@@ -133,17 +133,18 @@ fn would(UninstallReport { tally, left, unread }: &UninstallReport) -> String {
     let (stays, waits): (Vec<&HeldObject>, Vec<_>) =
         left.iter().partition(|held| held.reason == Reason::DryRun);
     for (kind, count, _) in count_by_kind(stays) {
-        text.push_str(&format!("would take {} off {kind}\n", holds(count)));
+        text.push_str(&format!("would remove {} from {kind}\n", holds(count)));
     }
-    if tally.let_go > 0 {
-        text.push_str(&format!("would let go of {} that are Terminating\n", tally.let_go));
+    if tally.released_terminating > 0 {
+        let count = tally.released_terminating;
+        text.push_str(&format!("would release {count} Terminating objects\n"));
     }
     for HeldObject { target, reason } in waits {
         let (what, why) = (target.arguments(), because(reason));
         text.push_str(&format!("would wait for {what}: {why}\n"));
     }
     for (kind, why) in unread {
-        text.push_str(&format!("could not list {kind}: {why}\n"));
+        text.push_str(&format!("could not read {kind}: {why}\n"));
     }
     if text.is_empty() {
         text.push_str("nothing has a hold\n");
@@ -167,7 +168,7 @@ fn rest(UninstallReport { tally, left, unread }: &UninstallReport, me: &str) -> 
         text.push_str(&format!("\n- {count} {kind}: {}", because(why)));
     }
     for (kind, why) in unread {
-        text.push_str(&format!("\n- {kind}, which could not be listed: {why}"));
+        text.push_str(&format!("\n- {kind}, which could not be read: {why}"));
     }
     if !waits.is_empty() {
         text.push_str(
@@ -210,16 +211,16 @@ mod tests {
     fn what_is_left_is_named_with_the_reason_and_what_next() {
         let refused = || Reason::Refused("the API server answers 403: cannot patch".to_owned());
         let report = UninstallReport {
-            tally: Tally { released: 1200, let_go: 2, abandoned: 0 },
+            tally: Tally { released: 1200, released_terminating: 2, abandoned: 0 },
             left: vec![left("a", in_use()), left("b", refused()), left("c", refused())],
             unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
         assert_eq!(
             rest(&report, "bob"),
-            "released 1200 holds, let go of 2 that were Terminating; left are:\n\
+            "removed 1200 holds, released 2 Terminating objects; left are:\n\
              - configmaps/a -n shop: it waits for Pod shop/web\n\
              - 2 configmaps: the API server answers 403: cannot patch\n\
-             - secrets, which could not be listed: secrets is forbidden: no\n\
+             - secrets, which could not be read: secrets is forbidden: no\n\
              hint: run this again to continue, or add --abandon to release objects that are in use\n\
              hint: have an administrator bind the RBAC verbs get, list and patch on configmaps, \
              secrets to bob, if that is what is missing, and run this again"
@@ -255,13 +256,13 @@ mod tests {
     fn a_dry_run_reports_the_planned_changes() {
         assert_eq!(would(&UninstallReport::default()), "nothing has a hold\n");
         let report = UninstallReport {
-            tally: Tally { let_go: 1, ..Tally::default() },
+            tally: Tally { released_terminating: 1, ..Tally::default() },
             left: vec![left("a", Reason::DryRun), left("b", Reason::DryRun), left("c", in_use())],
             unread: Vec::new(),
         };
         assert_eq!(
             would(&report),
-            "would take 2 holds off configmaps\nwould let go of 1 that are Terminating\n\
+            "would remove 2 holds from configmaps\nwould release 1 Terminating objects\n\
              would wait for configmaps/c -n shop: it waits for Pod shop/web\n"
         );
     }

@@ -27,7 +27,8 @@ pub struct ReleasedAll {
     released: usize,
     /// The number of Terminating objects that were released, or would be, because they are not
     /// in use.
-    let_go: usize,
+    #[serde(rename = "letGo")]
+    released_terminating: usize,
     /// The number of objects that were released while in use.
     abandoned: usize,
     /// All objects that still have the hold.
@@ -119,7 +120,7 @@ impl ReleasedAll {
         exit_code: u8,
     ) -> Self {
         let UninstallReport { tally, left, unread } = report;
-        let Tally { released, let_go, abandoned } = tally;
+        let Tally { released, released_terminating, abandoned } = tally;
         // An unknown kind is named by its plural.
         let kinds = Kinds::default();
         let not_read = unread
@@ -128,7 +129,7 @@ impl ReleasedAll {
         Self {
             dry_run,
             released: *released,
-            let_go: *let_go,
+            released_terminating: *released_terminating,
             abandoned: *abandoned,
             left: left.iter().map(|left| Left::new(left, &kinds)).collect(),
             not_read: not_read.collect(),
@@ -196,7 +197,7 @@ mod tests {
         let user = decide::Cause::Finalizer("Pod shop/web".to_owned());
         let left = |reason| HeldObject { target: target.clone(), reason };
         let report = UninstallReport {
-            tally: Tally { released: 3, let_go: 2, abandoned: 1 },
+            tally: Tally { released: 3, released_terminating: 2, abandoned: 1 },
             left: vec![left(Reason::InUse(vec![user])), left(Reason::Late)],
             unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };

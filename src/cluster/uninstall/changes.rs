@@ -1,0 +1,97 @@
+//! Reports why objects keep their holds, and only when that changes.
+
+use std::collections::BTreeMap;
+
+use super::report::{Event, HeldObject, Reason, count_by_kind};
+use crate::objects::{ApiError, ObjectRef};
+
+/// What was reported last.
+pub struct ChangeReporter<'a> {
+    report: &'a dyn Fn(Event),
+    /// The reason of each object that waits.
+    waits: BTreeMap<ObjectRef, Reason>,
+    /// The failures of the last sweep.
+    failures: Vec<Event>,
+    /// Why the policies could not be read.
+    refresh: Option<ApiError>,
+}
+
+impl<'a> ChangeReporter<'a> {
+    /// Nothing was reported yet.
+    pub fn new(report: &'a dyn Fn(Event)) -> Self {
+        Self { report, waits: BTreeMap::new(), failures: Vec::new(), refresh: None }
+    }
+
+    /// An object waits for this reason.
+    pub fn waits(&mut self, held: HeldObject) {
+        let before = self.waits.insert(held.target.clone(), held.reason.clone());
+        if before.as_ref() != Some(&held.reason) {
+            (self.report)(Event::Waits(held));
+        }
+    }
+
+    /// The kinds that a sweep could not read, and the objects whose hold it could not
+    /// remove: a line for each kind.
+    pub fn failures(
+        &mut self,
+        unread: &[(String, String)],
+        skipped: &[String],
+        failed: &[HeldObject],
+    ) {
+        let unread = unread.iter().map(|(kind, why)| {
+            Event::Warning(format!("{kind} may have holds and cannot be read: {why}"))
+        });
+        let skipped = (!skipped.is_empty()).then(|| {
+            Event::Step(format!(
+                "not checked, because they cannot be read: {}; no policy names them, nor does \
+                 belay's record of holds",
+                skipped.join(", ")
+            ))
+        });
+        let failed = count_by_kind(failed).into_iter();
+        let failed = failed.map(|(kind, count, reason)| Event::Fails(kind, count, reason));
+        let failures: Vec<Event> = skipped.into_iter().chain(unread).chain(failed).collect();
+        for event in failures.iter().filter(|event| !self.failures.contains(event)) {
+            (self.report)(event.clone());
+        }
+        self.failures = failures;
+    }
+
+    /// The policies were read again, or could not be read.
+    pub fn refreshed(&mut self, error: Option<ApiError>) {
+        if let Some(error) = &error
+            && self.refresh.as_ref() != Some(error)
+        {
+            (self.report)(Event::Warning(format!(
+                "the served kinds and policies cannot be read: {error}; belay tries again"
+            )));
+        }
+        self.refresh = error;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn reports_a_failure_again_after_it_had_ended() {
+        let events = Mutex::new(Vec::new());
+        let report = |event| events.lock().push(event);
+        let mut reporter = ChangeReporter::new(&report);
+        let unread = |why: &str| vec![("secrets".to_owned(), why.to_owned())];
+        for unread in [unread("a"), unread("a"), unread("b"), vec![], unread("b"), unread("a")] {
+            reporter.failures(&unread, &[], &[]);
+        }
+        let texts = ["a", "b", "b", "a"]
+            .map(|why| format!("secrets may have holds and cannot be read: {why}"));
+        assert_eq!(events.lock().drain(..).collect::<Vec<_>>(), texts.map(Event::Warning));
+        let error = || Some(ApiError::NotFound);
+        for error in [error(), error(), None, error()] {
+            reporter.refreshed(error);
+        }
+        assert_eq!(events.lock().len(), 2);
+    }
+}

@@ -1,0 +1,52 @@
+//! Decides about the hold of an object that is not Terminating.
+
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::owners::OwnerReads;
+use super::report::Reason;
+use crate::cluster::Snapshot;
+use crate::cluster::holds::HoldPlanner;
+use crate::cluster::release::Target;
+use crate::decide::{Live, LiveReads, Situation};
+use crate::graph::Graph;
+use crate::hold::{Plan, plan};
+use crate::objects::Object;
+use crate::policy::PolicySet;
+
+/// Plans as if there were no policies and no labels.
+pub struct UninstallPlanner<'a> {
+    pub snapshot: &'a Snapshot,
+    pub owners: &'a OwnerReads,
+    /// Whether an object keeps its hold if it would be deleted without it.
+    pub keeps_leaving: bool,
+    pub dry_run: bool,
+}
+
+impl HoldPlanner for UninstallPlanner<'_> {
+    type Keep = Reason;
+
+    async fn plan(&self, target: &Target, object: &Value) -> Result<Plan, Reason> {
+        let (group, info) = (target.info.group.as_str(), &target.info);
+        let Ok(mut read) = Object::deserialize(object) else {
+            return Err(Reason::Refused("it can't be read".to_owned()));
+        };
+        // The label of an object wants the hold without any policy.
+        read.metadata.labels = Default::default();
+        let (graph, policies, reads) =
+            (Graph::default(), PolicySet::default(), LiveReads::default());
+        let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
+        let planned = plan(&situation, true, (group, &info.resource), &read);
+        if planned == Plan::Nothing {
+            return Ok(Plan::Nothing);
+        }
+        let kind = self.snapshot.context.world.read().graph.kinds.find(group, &info.kind);
+        let Some(kind) = kind else { return Err(Reason::Unserved) };
+        if self.keeps_leaving
+            && let Some(why) = self.owners.why_leaving(self.snapshot, kind, object).await
+        {
+            return Err(Reason::Leaving(why));
+        }
+        if self.dry_run { Err(Reason::DryRun) } else { Ok(planned) }
+    }
+}
