@@ -380,7 +380,8 @@ mod tests {
         let limit = std::time::Duration::from_secs(1);
         assert!(list.advance().await.is_ok(), "the first object");
         assert!(tokio::time::timeout(limit, list.advance()).await.is_err());
-        assert_eq!(list.next_page(|_| true).await.unwrap().map(|page| page.len()), Some(3));
+        let again = tokio::time::timeout(limit, list.next_page(|_| true)).await.unwrap();
+        assert_eq!(again.unwrap().map(|page| page.len()), Some(3));
     }
 
     #[tokio::test]
