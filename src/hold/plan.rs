@@ -23,9 +23,9 @@ pub enum Plan {
     Nothing,
     /// Add the missing hold: the object is older than its policy, or a user removed the
     /// hold while belay was down.
-    PutOn(HoldPlace),
+    Add(HoldPlace),
     /// Remove a hold that no policy wants, or a second hold.
-    TakeOff(HoldEntry),
+    Remove(HoldEntry),
     /// Rename a hold that has a former name.
     Rename(HoldEntry),
 }
@@ -35,8 +35,8 @@ impl Plan {
     pub fn action(&self) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
-            Self::PutOn(_) => Some("put on"),
-            Self::TakeOff(_) => Some("taken off"),
+            Self::Add(_) => Some("added"),
+            Self::Remove(_) => Some("removed"),
             Self::Rename(_) => Some("renamed"),
         }
     }
@@ -59,12 +59,12 @@ pub fn plan(
     let wanted = hold_want(situation, facts);
     match (object.hold(), wanted) {
         (None, Wanted::Yes) if !is_hold_unsafe(resource.0, resource.1, object) => {
-            Plan::PutOn(HoldPlace::in_list(object, usize::MAX))
+            Plan::Add(HoldPlace::in_list(object, usize::MAX))
         }
-        (Some(hold), Wanted::No) => Plan::TakeOff(hold),
+        (Some(hold), Wanted::No) => Plan::Remove(hold),
         (Some(hold), _) if hold.is_former() => {
             let present = metadata.finalizers.iter().flatten().any(|f| f == HOLD);
-            if present { Plan::TakeOff(hold) } else { Plan::Rename(hold) }
+            if present { Plan::Remove(hold) } else { Plan::Rename(hold) }
         }
         _ => Plan::Nothing,
     }
@@ -114,11 +114,11 @@ pub fn plan_patch(plan: &Plan, uid: &str, version: &str) -> Option<Patch> {
     let mut operations = vec![test(&["uid"], uid), test(&["resourceVersion"], version)];
     match plan {
         Plan::Nothing => return None,
-        Plan::PutOn(HoldPlace::First) => operations.push(add(&["finalizers"], json!([HOLD]))),
-        Plan::PutOn(HoldPlace::At { index, .. }) => {
+        Plan::Add(HoldPlace::First) => operations.push(add(&["finalizers"], json!([HOLD]))),
+        Plan::Add(HoldPlace::At { index, .. }) => {
             operations.push(add(&["finalizers", &index.to_string()], json!(HOLD)));
         }
-        Plan::TakeOff(hold) => {
+        Plan::Remove(hold) => {
             let index = hold.index.to_string();
             operations.push(test(&["finalizers", &index], hold.name));
             operations.push(remove(&["finalizers", &index]));

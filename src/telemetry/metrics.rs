@@ -215,7 +215,7 @@ mod tests {
         metrics.registration_missing("validating", true);
         metrics.registration_changed("validating", 2);
         metrics.read_live("ok", Duration::from_millis(3));
-        metrics.hold_changed("put on", true);
+        metrics.hold_changed("added", true);
         metrics.fed(&FeedState {
             objects: 3,
             edges: 2,
@@ -245,7 +245,7 @@ mod tests {
             r#"belay_registration_changed{configuration="validating"} 2"#,
             r#"belay_live_reads_total{result="ok"} 1"#,
             "belay_live_read_duration_seconds_count 1",
-            r#"belay_hold_changes_total{change="put on",result="ok"} 1"#,
+            r#"belay_hold_changes_total{change="added",result="ok"} 1"#,
             "belay_graph_objects 3",
             "belay_graph_edges 2",
             "belay_feed_lag_seconds 1",

@@ -27,7 +27,7 @@ fn scraped() -> String {
     metrics.registration_repaired("mutating");
     metrics.registration_missing("mutating", false);
     metrics.registration_changed("mutating", 0);
-    metrics.hold_changed("put on", true);
+    metrics.hold_changed("added", true);
     metrics.released("unused");
     metrics.read_live("ok", Duration::ZERO);
     metrics.fed(&FeedState::default());

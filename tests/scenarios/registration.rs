@@ -149,7 +149,7 @@ fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
         world.refuses_delete("configmap/kept", &ns, &format!("policy {ns}"));
     };
     held();
-    let withdrawn = || world.belay.metric("belay_hold_changes_total{change=\"taken off\"");
+    let withdrawn = || world.belay.metric("belay_hold_changes_total{change=\"removed\"");
     let before = (world.registration(), withdrawn());
     let policy = world.kubectl(&["get", "deletionpolicy", &ns, "-o", "yaml"]);
 

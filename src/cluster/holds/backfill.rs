@@ -50,7 +50,7 @@ impl<'a> Missing<'a> {
     }
 }
 
-/// What no hold is put on late.
+/// Where belay adds no hold to existing objects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Backfill {
     /// By policy and kind: there would be too many.
@@ -60,8 +60,8 @@ pub struct Backfill {
 }
 
 impl Backfill {
-    /// What follows from the holds that are missing, where a policy may put
-    /// `usual` of them on unless it says another number.
+    /// What follows from the missing holds, where a policy may add `usual` of them unless its
+    /// annotation contains another number.
     pub fn of(world: &World, survey: &Survey, usual: usize) -> Self {
         let limits: BTreeMap<&str, (usize, Option<i64>)> = policies(world)
             .filter_map(|policy| {
@@ -136,7 +136,7 @@ impl Backfill {
     }
 
     /// Logs the backfills that are paused and were not before.
-    pub fn tell(&self, before: &Self) {
+    pub fn log_new(&self, before: &Self) {
         let new = self.stopped.iter().filter(|(place, _)| !before.stopped.contains_key(*place));
         for ((policy, _), Stopped { resource, missing, limit }) in new {
             tracing::warn!(
@@ -280,7 +280,7 @@ mod tests {
             world.graph.set_incomplete(unread, "they are being read");
             let found = backfill(&world, 5);
             assert!(!found.allows(maps, &[named("p")]), "{resource}");
-            assert_eq!(found.count(), 0, "nothing is said that may be wrong");
+            assert_eq!(found.count(), 0, "an incomplete count is not reported");
             assert_eq!(backfill(&world, 2).count(), 1, "more is only read");
             assert_eq!(backfill(&world, 0), Backfill::default());
             world.graph.set_complete(unread, true);

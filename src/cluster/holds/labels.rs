@@ -62,7 +62,7 @@ impl Holds {
                 Err(error) => tracing::warn!(
                     resource = info.full_name(),
                     %error,
-                    "objects without the label could not be read; it is tried again"
+                    "cannot read the objects without the label; belay tries again"
                 ),
             }
         }

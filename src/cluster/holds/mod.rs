@@ -91,7 +91,7 @@ struct Holds {
     /// policies that was found out.
     settled: HashMap<Uid, (Instant, u64)>,
     refusals: Refusals,
-    /// What no hold is put on late, as it was found at the beginning of a round.
+    /// Where the backfill is paused, as the beginning of the round found it.
     backfill: Backfill,
     /// How long it is waited until all that is to be counted has been read.
     counting: Backoff,
@@ -145,7 +145,7 @@ impl Holds {
                 Err(error) => {
                     tracing::warn!(
                         %error,
-                        "holds could not be looked after; it is tried again"
+                        "cannot look after the holds; belay tries again"
                     );
                     // Another writer may have changed the object.
                     started = false;
@@ -187,17 +187,17 @@ impl Holds {
         self.unfinished = work.len() < much;
         let held = survey.held;
         if much > 0 {
-            tracing::info!(objects = much, "holds to be put on, taken off or renamed");
+            tracing::info!(objects = much, "holds to add, remove or rename");
         }
         let mut pace = pace(&self.timing);
-        let mut told = Instant::now();
+        let mut published = Instant::now();
         for work in work {
             if *self.context.signals.changed.borrow() != generation || !self.is_clear() {
                 // What was found is the answer to another question by now.
                 return Ok(());
             }
-            if told.elapsed() >= self.timing.progress {
-                told = Instant::now();
+            if published.elapsed() >= self.timing.progress {
+                published = Instant::now();
                 self.publish(&self.survey(&wanted), kinds.clone());
             }
             pace.tick().await;
@@ -239,7 +239,7 @@ impl Holds {
     fn count(&mut self, survey: &Survey) {
         let usual = self.context.settings.backfill;
         let found = Backfill::of(&self.context.world.read(), survey, usual);
-        found.tell(&self.backfill);
+        found.log_new(&self.backfill);
         self.context.metrics.backfills_stopped(found.count());
         self.backfill = found;
     }
@@ -409,7 +409,7 @@ impl Holds {
                         name = &*one_line_name(name),
                         %error,
                         left_out,
-                        "the hold could not be put on or removed; belay tries again"
+                        "cannot add or remove the hold; belay tries again"
                     );
                 }
             }
@@ -430,7 +430,7 @@ impl HoldPlanner for Holds {
         let situation = Situation::new(graph, policies, Live::Read(&self.nothing), now);
         let resource = (target.info.group.as_str(), target.info.resource.as_str());
         let planned = plan(&situation, *known, resource, &object);
-        if matches!(planned, Plan::PutOn(_)) {
+        if matches!(planned, Plan::Add(_)) {
             let place = (target.namespace.as_str(), target.name.as_str());
             let facts = ObjectFacts::of_object(resource, place, &object);
             let kind = graph.kinds.find_resource(resource.0, resource.1);

@@ -93,7 +93,7 @@ impl Survey {
     }
 
     /// What is to be looked at live: those that lack the hold, where those who want
-    /// it may have it put on, and the others. Tenants add holds as they please, and
+    /// the backfill may add it, and the others. Tenants add holds as they please, and
     /// protection does not wait for their removal.
     pub fn work(&mut self, may: impl Fn(KindId, &[Source]) -> bool) -> [Vec<Work>; 2] {
         let missing = std::mem::take(&mut self.missing).into_iter();

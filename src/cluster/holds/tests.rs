@@ -120,7 +120,7 @@ async fn a_sweep_hands_over_what_waits_without_its_label() {
 }
 
 #[tokio::test]
-async fn while_no_configuration_is_there_no_hold_is_put_on_and_no_kind_written_down() {
+async fn without_webhook_configurations_no_hold_is_added_and_no_kind_is_recorded() {
     let mut stage = Stage::new();
     stage.policies(1);
     stage.holds.context.signals.registered.send_replace(Registered::default());
@@ -287,8 +287,8 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
     limited(&mut stage, 2);
     stage.holds.round().await.unwrap();
     assert!(!stage.was_asked(&format!("GET {}", path("a"))));
-    let told = stage.holds.context.signals.holding.borrow().clone();
-    assert_eq!((told["p"].done, told["p"].total, told["p"].stopped.len()), (0, 3, 1));
+    let holding = stage.holds.context.signals.holding.borrow().clone();
+    assert_eq!((holding["p"].done, holding["p"].total, holding["p"].stopped.len()), (0, 3, 1));
     let metrics = || stage.holds.context.metrics.encode();
     assert!(metrics().lines().any(|line| line == "belay_backfills_stopped 1"));
     // One that is looked at for another reason gets none either.
@@ -303,8 +303,8 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
     for name in ["a", "b", "c"] {
         assert!(stage.was_asked(&format!("PATCH {}", path(name))), "{name}");
     }
-    let told = stage.holds.context.signals.holding.borrow().clone();
-    assert!(told["p"].stopped.is_empty());
+    let holding = stage.holds.context.signals.holding.borrow().clone();
+    assert!(holding["p"].stopped.is_empty());
     let metrics = stage.holds.context.metrics.encode();
     assert!(metrics.lines().any(|line| line == "belay_backfills_stopped 0"));
 }

@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(names(&kinds, true), ["configmaps", "deployments.apps", "secrets"]);
         assert!(kinds.iter().take(3).all(|kind| kind.may_be_held), "they come first");
         let others = names(&kinds, false);
-        // A hold is never put on a Pod, and may have been copied onto one.
+        // belay adds no hold to a Pod, but a client may have copied one onto it.
         assert!(others.contains(&"pods".to_owned()), "{others:?}");
         assert!(!others.iter().any(|name| name.starts_with("events")), "{others:?}");
         let widgets = || vec!["widgets.example.com".to_owned()];

@@ -86,14 +86,14 @@ fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> S
             error
         ),
         UninstallError::DeleteConfiguration(what, error) => format!(
-            "cannot delete the {what}: {}; no hold was taken off; next: it takes the RBAC verb \
+            "cannot delete the {what}: {}; no hold was removed; next: it takes the RBAC verb \
              delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
             error
         ),
         UninstallError::Record(error) => format!(
             "cannot read which kinds belay has put holds on, in the ConfigMap {name}-held in \
-             namespace {namespace}: {}; no hold was taken off; next: it takes the RBAC verb get on \
+             namespace {namespace}: {}; no hold was removed; next: it takes the RBAC verb get on \
              configmaps there",
             error
         ),
@@ -271,18 +271,18 @@ mod tests {
     fn an_error_reports_the_changes_so_far_and_the_next_step() {
         let settings =
             Settings { namespace: "ops".into(), name: "guard".into(), ..Settings::of_test(&[]) };
-        let said = why(
+        let text = why(
             &settings,
             &UninstallError::OtherInstallation {
                 namespace: Some("belay".to_owned()),
                 name: "guard".to_owned(),
             },
         );
-        assert!(said.ends_with("nothing was changed; next: --installation=belay/guard"), "{said}");
+        assert!(text.ends_with("nothing was changed; next: --installation=belay/guard"), "{text}");
         let forbidden = crate::objects::ApiError::Forbidden("cannot delete".to_owned());
         let error = UninstallError::DeleteConfiguration("X guard".to_owned(), forbidden);
-        let said = CommandError::Remote(why(&settings, &error)).to_string();
-        assert!(said.starts_with("cannot delete the X guard: cannot delete"), "{said}");
-        assert!(said.contains("the RBAC verb delete on mutatingwebhookconfigurations"), "{said}");
+        let text = CommandError::Remote(why(&settings, &error)).to_string();
+        assert!(text.starts_with("cannot delete the X guard: cannot delete"), "{text}");
+        assert!(text.contains("the RBAC verb delete on mutatingwebhookconfigurations"), "{text}");
     }
 }

@@ -34,7 +34,7 @@ fn object(metadata: Value) -> Value {
 }
 
 fn removal_at(index: usize) -> Plan {
-    Plan::TakeOff(HoldEntry { index, name: HOLD })
+    Plan::Remove(HoldEntry { index, name: HOLD })
 }
 
 const SECRET: (&str, &str) = ("", "secrets");
@@ -44,7 +44,7 @@ fn missing_holds_are_added_and_unwanted_ones_removed() {
     let (bare, held) = (object(json!({})), object(json!({"finalizers": ["x/y", HOLD]})));
     let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
     let not = policies(&[json!({"protect": {"whileUsed": {}}, "action": "Audit"})]);
-    assert_eq!(planned(&wanted, true, SECRET, &bare), Plan::PutOn(HoldPlace::First));
+    assert_eq!(planned(&wanted, true, SECRET, &bare), Plan::Add(HoldPlace::First));
     assert_eq!(planned(&wanted, true, SECRET, &held), Plan::Nothing);
     assert_eq!(planned(&not, true, SECRET, &held), removal_at(1));
     assert_eq!(planned(&not, true, SECRET, &bare), Plan::Nothing);
@@ -69,10 +69,10 @@ fn one_write_renames_a_former_hold_in_place() {
     let renamed = (Plan::Rename(former), json!(["x/y", HOLD, "z/z"]));
     assert_eq!(carried_out(&["x/y", FORMER_HOLD_FOR_TESTS, "z/z"]), renamed);
     // Under the present one as well: the former one alone goes.
-    assert_eq!(carried_out(&[HOLD, FORMER_HOLD_FOR_TESTS]), (Plan::TakeOff(former), json!([HOLD])));
+    assert_eq!(carried_out(&[HOLD, FORMER_HOLD_FOR_TESTS]), (Plan::Remove(former), json!([HOLD])));
     // Nothing wants it under any name.
     let plan = planned(&policies(&[]), true, SECRET, &with(&["x/y", FORMER_HOLD_FOR_TESTS]));
-    assert_eq!(plan, Plan::TakeOff(former));
+    assert_eq!(plan, Plan::Remove(former));
     // No finalizer may come to what is Terminating.
     let mut leaving = with(&[FORMER_HOLD_FOR_TESTS]);
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T12:00:00Z");
@@ -110,7 +110,7 @@ fn no_hold_comes_where_it_is_harm() {
     assert_eq!(at(("", "pods"), json!({})), Plan::Nothing);
     assert_eq!(at(("", "pods"), json!({"finalizers": [HOLD]})), removal_at(0));
     let custom = ("example.com", "things");
-    assert_eq!(at(custom, json!({})), Plan::PutOn(HoldPlace::First));
+    assert_eq!(at(custom, json!({})), Plan::Add(HoldPlace::First));
     // Whether the manifest or a controller added these is unknown.
     assert_eq!(at(custom, json!({"finalizers": ["x/y"]})), Plan::Nothing);
     assert_eq!(at(custom, json!({"finalizers": ["x/y", HOLD]})), Plan::Nothing);
@@ -119,7 +119,7 @@ fn no_hold_comes_where_it_is_harm() {
 #[test]
 fn a_patch_lands_on_what_was_looked_at_or_not_at_all() {
     for (plan, metadata) in [
-        (Plan::PutOn(HoldPlace::First), json!({})),
+        (Plan::Add(HoldPlace::First), json!({})),
         (Plan::Rename(HoldEntry { index: 0, name: HOLD }), json!({"finalizers": [HOLD]})),
         (removal_at(0), json!({"finalizers": [HOLD]})),
     ] {

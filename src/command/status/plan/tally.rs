@@ -55,9 +55,9 @@ impl Tally {
         }
         let planned = plan(situation, true, resource, object);
         let held = match planned {
-            Plan::PutOn(_) | Plan::Rename(_) => true,
+            Plan::Add(_) | Plan::Rename(_) => true,
             // Removing one of two names keeps the hold.
-            Plan::TakeOff(_) => hold_want(situation, facts) != Wanted::No,
+            Plan::Remove(_) => hold_want(situation, facts) != Wanted::No,
             Plan::Nothing => object.is_held(),
         };
         for applied in &applied {
@@ -66,7 +66,7 @@ impl Tally {
             let kind = counted.kinds.entry(info.full_name()).or_default();
             kind.protected += 1;
             kind.held += usize::from(held);
-            let late = matches!(planned, Plan::PutOn(_)) && applied.certain && wants_hold(applied);
+            let late = matches!(planned, Plan::Add(_)) && applied.certain && wants_hold(applied);
             kind.late += usize::from(late);
             if !held {
                 let why = why_not(applied, resource, object);
