@@ -98,10 +98,10 @@ impl OwnerReads {
     }
 }
 
-/// Removes an object that was read only for this check: later it would be old, and counts
+/// Removes an object that was read only for one check: later it would be old, and counts
 /// of other objects would use it. Namespaces stay because policies select by their labels,
 /// and so do objects whose release runs.
-fn remove_node(World { graph, waiting, .. }: &mut World, place: &Place) {
+pub fn remove_node(World { graph, waiting, .. }: &mut World, place: &Place) {
     let (kind, namespace, name) = place;
     let info = graph.kinds.info(*kind);
     if !is_namespace(&info.group, &info.resource) && !waiting.seen.contains_key(place) {

@@ -2,6 +2,7 @@
 //! the release of the leader. If something needs it, it stays, unless it is abandoned.
 
 use super::UninstallOptions;
+use super::owners::remove_node;
 use super::report::Reason;
 use crate::cluster::Snapshot;
 use crate::cluster::release::{Response, Target, by_hand};
@@ -44,12 +45,19 @@ pub async fn look_at_terminating(
     }
     let reason = match unknown_policies(snapshot) {
         Some(reason) => Some(reason),
-        None => match by_hand::look(context, &snapshot.reader, place, &object).await {
-            Count::Free(_) => None,
-            Count::Kept(causes) => Some(Reason::InUse(causes)),
-            Count::Unknown(why) => Some(Reason::Unknown(why.to_string())),
-            Count::Read(_) => Some(Reason::Unknown("its users can't be read".to_owned())),
-        },
+        None => {
+            // Only of objects in the graph the age of their owner references is known, which
+            // has to be older than an approval of the owner.
+            snapshot.put(place.0, &object);
+            let count = by_hand::look(context, &snapshot.reader, place, &object).await;
+            remove_node(&mut context.world.write(), place);
+            match count {
+                Count::Free(_) => None,
+                Count::Kept(causes) => Some(Reason::InUse(causes)),
+                Count::Unknown(why) => Some(Reason::Unknown(why.to_string())),
+                Count::Read(_) => Some(Reason::Unknown("its users can't be read".to_owned())),
+            }
+        }
     };
     match reason {
         reason if abandon && !dry_run => match by_hand::remove_hold(context, place, state).await {

@@ -119,21 +119,23 @@ async fn an_approval_of_an_owner_does_not_cover_an_object_that_was_attached_late
 
 /// The owner `a` and its dependent `b` are ConfigMaps, and the release of `a` runs.
 #[tokio::test(start_paused = true)]
-async fn an_approval_of_an_owner_that_is_released_does_not_cover_an_object_that_was_attached_later()
-{
-    let mut store = approved_owner(9, 5, json!({"always": {}}));
-    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "a"});
-    let (_, mut dependent) = store.maps.pop_first().unwrap();
-    dependent["metadata"]["name"] = json!("b");
-    dependent["metadata"]["ownerReferences"] = json!([owner]);
-    store.maps = [map("a", &[HOLD], true), ("b".to_owned(), dependent)].into();
-    let mut approval = approval("a", 5);
-    approval["spec"]["targetRef"]["group"] = json!("");
-    approval["spec"]["targetRef"]["resource"] = json!("configmaps");
-    store.others.append(&mut rules(&[policy(json!({"always": {}}))], &[approval]));
-    let (client, store) = server(store);
-    let (report, _) = for_seconds(&client, 10).await;
-    assert_eq!((report.tally.released_terminating, held(&store)), (1, vec!["b".to_owned()]));
+async fn an_approval_of_an_owner_that_is_released_covers_only_what_was_attached_before() {
+    for (attached, approved, left) in [(9, 5, vec!["b".to_owned()]), (5, 9, Vec::new())] {
+        let mut store = approved_owner(attached, approved, json!({"always": {}}));
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "a"});
+        let (_, mut dependent) = store.maps.pop_first().unwrap();
+        dependent["metadata"]["name"] = json!("b");
+        dependent["metadata"]["ownerReferences"] = json!([owner]);
+        store.maps = [map("a", &[HOLD], true), ("b".to_owned(), dependent)].into();
+        let mut approval = approval("a", approved);
+        approval["spec"]["targetRef"]["group"] = json!("");
+        approval["spec"]["targetRef"]["resource"] = json!("configmaps");
+        store.others.append(&mut rules(&[policy(json!({"always": {}}))], &[approval]));
+        let (client, store) = server(store);
+        let (report, _) = for_seconds(&client, 10).await;
+        let released = report.tally.released_terminating;
+        assert_eq!((released, held(&store)), (2 - left.len(), left), "{attached} {approved}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
