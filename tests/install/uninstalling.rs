@@ -88,7 +88,7 @@ fn s28_uninstall_with_abandon_releases_everything() {
 fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_an_install_follows()
 {
     let plane = plane();
-    let (chart, shop) = strict(&plane, &["--set=uninstall.timeoutSeconds=1"]);
+    let (chart, shop) = strict(&plane, &["--set=uninstall.timeoutSeconds=8"]);
     shop.kubectl(&["delete", "secret", "password", "--wait=false"]);
 
     // It refuses once, and its own name does not hold the Lease.
