@@ -33,6 +33,7 @@ mod why;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{FromArgMatches as _, Parser, Subcommand};
 
 use self::screen::Screen;
@@ -198,11 +199,26 @@ impl CommandError {
     }
 }
 
+/// The commands that change nothing.
+const READ_ONLY: &[&str] = &[
+    "approvals",
+    "completion",
+    "denials",
+    "impact",
+    "status",
+    "stuck",
+    "test",
+    "used-by",
+    "version",
+    "why",
+];
+
 /// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
     // Must run before any TLS code. An error means that a provider is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let arguments = Arguments::from_arg_matches(&program().get_matches());
+    let matches = program().try_get_matches().map_err(with_safe_suggestions);
+    let arguments = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
     let Arguments { former_holds, command } = arguments.unwrap_or_else(|error| error.exit());
     set_former_holds(former_holds);
     let result = match command {
@@ -230,6 +246,22 @@ pub fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Suggests no command that may change something: `delete` is similar to `release`.
+fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
+    let suggested = error.remove(ContextKind::SuggestedSubcommand);
+    let names = match suggested {
+        Some(ContextValue::String(name)) => vec![name],
+        Some(ContextValue::Strings(names)) => names,
+        _ => Vec::new(),
+    };
+    let safe: Vec<String> =
+        names.into_iter().filter(|name| READ_ONLY.contains(&name.as_str())).collect();
+    if !safe.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(safe));
+    }
+    error
 }
 
 /// The lines of an error. A message may end with the next command, after "; next: ".
@@ -292,6 +324,21 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         program().debug_assert();
+    }
+
+    #[test]
+    fn a_mistyped_command_is_no_reason_to_suggest_a_change() {
+        let suggested = |typed: &str| {
+            let error = program().try_get_matches_from(["belay", typed]).unwrap_err();
+            with_safe_suggestions(error).to_string()
+        };
+        for typed in ["delete", "remove", "relase", "pausee", "admn"] {
+            let text = suggested(typed);
+            assert!(text.contains(&format!("unrecognized subcommand '{typed}'")), "{text}");
+            assert!(!text.contains("similar"), "{text}");
+        }
+        assert!(suggested("statsu").contains("a similar subcommand exists: 'status'"));
+        assert!(suggested("approvls").contains("a similar subcommand exists: 'approvals'"));
     }
 
     #[test]
