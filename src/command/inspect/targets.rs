@@ -239,7 +239,11 @@ impl SelectorTarget {
             })
         };
         let mut nodes: Vec<NodeId> = graph.of_kind(kind).filter(meant).collect();
-        nodes.sort_unstable();
+        // The API server lists objects in this order, and kubectl deletes them in it.
+        nodes.sort_by_key(|id| {
+            let (_, namespace, name) = graph.coordinates(*id);
+            (namespace, name)
+        });
         nodes
     }
 
@@ -315,6 +319,26 @@ mod tests {
         let nothing = read_manifests(&["Gizmo a"]).resolved(&names, "x", "no kind").unwrap_err();
         let says = "f:1:1: no kind \"Gizmo\"; kubectl api-resources lists the kinds";
         assert_eq!(nothing.to_string(), says);
+    }
+
+    #[test]
+    fn selected_objects_are_in_the_order_of_the_api_server() {
+        let mut world = crate::cluster::World::default();
+        let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
+        for (namespace, name) in [("b", "x"), ("a", "z"), ("a", "y")] {
+            let map = format!(
+                r#"{{"metadata": {{"namespace": "{namespace}", "name": "{name}", "uid": "{name}"}}}}"#
+            );
+            world.catalogue.feed(&mut world.graph, kind, &map).unwrap();
+        }
+        let info = world.graph.kinds.info(kind).clone();
+        let target = SelectorTarget { info, namespace: None, name: None, listed: true };
+        let names: Vec<_> = target
+            .nodes(&world.graph, &[])
+            .into_iter()
+            .map(|id| world.graph.coordinates(id).2.to_owned())
+            .collect();
+        assert_eq!(names, ["y", "z", "x"]);
     }
 
     #[test]
