@@ -126,7 +126,7 @@ fn assert_order_works(plane: &ControlPlane, ns: &str, spec: Value, expected: &[S
     let manifests = documents(&[secret("password"), secret("free"), web]);
     let create = || {
         plane.apply_to(&["apply", "-n", ns, "-f", "-"], &manifests).unwrap().success().unwrap();
-        eventually("the denial", LIMIT, || {
+        eventually("the denial", 3 * LIMIT, || {
             // The hold of a Secret without users becomes effective.
             let free = ["secret", "free", "--dry-run=server"];
             plane.api().delete(&free, ns)?.success()?;
