@@ -187,8 +187,9 @@ impl History {
     fn write(&mut self, event: &Event) {
         let Some(uid) = self.version(event, &event.response) else { return };
         let Some(life) = self.lives.get_mut(&uid) else { return };
-        // It is alive: no broken off delete took it.
-        life.doubts.retain(|(span, _)| span.to > event.span.to);
+        // It was alive after the write began. A delete that was broken off at the same time may
+        // have been carried out after the write.
+        life.doubts.retain(|(span, _)| span.to > event.span.from);
         let over = Version::of(&event.group, &event.resource, &event.response, event.span, "");
         if over.is_some_and(|version| version.over) {
             life.gone.get_or_insert((event.span, event.user.clone()));
