@@ -140,8 +140,9 @@ impl PendingReview<'_> {
 
     /// Gives what was read the numbers that the world has now.
     fn renumber(&mut self) {
-        let world = &self.decider.world;
-        self.gathered = self.gathered.take().map(|gathered| gathered.renumber(world));
+        if let Some(gathered) = &mut self.gathered {
+            gathered.renumber(&self.decider.world);
+        }
     }
 
     /// What may be recorded: the graph or a live read has to have the object of the

@@ -155,18 +155,18 @@ impl CollectedReads {
         answer
     }
 
-    /// The same with the numbers that the world has now. Its lock is held for a
-    /// moment only, so they may change again.
-    pub fn renumber(self, world: &SharedWorld) -> Self {
-        let mut renumbered = {
+    /// Gives all of it the numbers that the world has now. Its lock is held for a moment
+    /// only, so they may change again.
+    pub fn renumber(&mut self, world: &SharedWorld) {
+        let renumbered = {
             let world = world.read();
             if self.fits(&world) {
-                return self;
+                return;
             }
             Self::new(&world)
         };
-        renumbered.add(self.answers);
-        renumbered
+        let Self { answers, .. } = std::mem::replace(self, renumbered);
+        self.add(answers);
     }
 }
 

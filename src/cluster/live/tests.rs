@@ -475,7 +475,7 @@ fn kinds_that_come_meanwhile_are_numbered_again() {
     assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Maker");
     assert!(!collected.fits(&world));
     let shared = SharedWorld::new(RwLock::new(world));
-    let collected = collected.renumber(&shared);
+    collected.renumber(&shared);
     let mut world = shared.write();
     assert!(collected.fits(&world));
     assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Gadget");

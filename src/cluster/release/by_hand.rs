@@ -39,7 +39,7 @@ pub async fn look(context: &Context, reader: &Reader, place: &Place, object: &Va
         group: ReadGroup::Release(place.1.clone()),
         released,
         budget: StepBudget::new(PASS_STEPS),
-        gathered: None,
+        gathered: CollectedReads::new(&context.world.read()),
         lacks: None,
     };
     confirm(&mut count, ROUNDS.into()).await.unwrap_or(Count::Unknown(UnknownUse::TooManyRounds))
@@ -53,7 +53,7 @@ struct CountByHand<'a> {
     group: ReadGroup,
     released: ReleasedObject,
     budget: StepBudget,
-    gathered: Option<Box<CollectedReads>>,
+    gathered: CollectedReads,
     /// The first list that could not be read.
     lacks: Option<UnknownUse>,
 }
@@ -83,9 +83,7 @@ impl Confirm for CountByHand<'_> {
             // With a list that lacks something nothing is ever free.
             *answer = Ok(near(self.reader, &self.group, read).await);
         }
-        if let Some(gathered) = &mut self.gathered {
-            gathered.add(answers);
-        }
+        self.gathered.add(answers);
     }
 }
 

@@ -70,8 +70,8 @@ impl Sweeps {
         self.forming.lock().remove(&scope);
         let Self { reader, world, .. } = self;
         let group = ReadGroup::Release(scope.1);
-        let (reads, collected) = (Mutex::default(), AsyncMutex::default());
-        Arc::new(Sweep { reader, world, group, reads, collected, _turn: turn })
+        let collected = AsyncMutex::new(CollectedReads::new(&world.read()));
+        Arc::new(Sweep { reader, group, reads: Mutex::default(), collected, _turn: turn })
     }
 }
 
@@ -82,11 +82,10 @@ pub type ReadResult = Result<Option<Instant>, Arc<str>>;
 /// Reads for several targets. It ends when the last target drops it.
 pub struct Sweep {
     reader: Reader,
-    world: SharedWorld,
     group: ReadGroup,
     /// The reads, complete or in progress.
     reads: Mutex<HashMap<LiveRead, Arc<OnceCell<ReadResult>>>>,
-    collected: AsyncMutex<Option<Box<CollectedReads>>>,
+    collected: AsyncMutex<CollectedReads>,
     _turn: Option<Turn<Scope>>,
 }
 
@@ -105,14 +104,12 @@ impl Sweep {
             Some((_, Err(why))) => return Err(why.to_string().into()),
             None => return Err("the reads have ended".into()),
         };
-        let mut collected = self.collected.lock().await;
-        let new = || Box::new(CollectedReads::new(&self.world.read()));
-        collected.get_or_insert_with(new).add(answers);
+        self.collected.lock().await.add(answers);
         Ok(sent)
     }
 
     /// All that was read.
-    pub async fn collected(&self) -> MutexGuard<'_, Option<Box<CollectedReads>>> {
+    pub async fn collected(&self) -> MutexGuard<'_, CollectedReads> {
         self.collected.lock().await
     }
 }

@@ -362,13 +362,11 @@ fn is_held(answer: &Answer) -> bool {
 /// the steps that `budget` leaves and for nothing else: what was gathered is parsed before.
 pub fn counted(
     world: &SharedWorld,
-    gathered: &mut Option<Box<CollectedReads>>,
+    gathered: &mut CollectedReads,
     (kind, released): (KindId, &ReleasedObject),
     budget: &StepBudget,
 ) -> Count {
-    let current =
-        gathered.take().map_or_else(|| CollectedReads::new(&world.read()), |boxed| *boxed);
-    let gathered = gathered.insert(Box::new(current.renumber(world)));
+    gathered.renumber(world);
     let world = world.read();
     if !gathered.fits(&world) {
         return Count::Unknown(UnknownUse::KindsChanged);
