@@ -8,7 +8,7 @@ use crate::harness::manifest::{Manifest as _, claim, object, pod, workload};
 use crate::harness::{ControlPlane, Result, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
-/// The finalizers of a held claim.
+/// The finalizer of a held claim.
 const HELD: &str = "belay.dev/hold";
 
 /// A StorageClass with the name of the namespace, whose volumes are deleted with their claims.
@@ -60,6 +60,26 @@ fn wait_until_effective(plane: &ControlPlane, ns: &str, claim: &str) {
         plane.api().delete(&[claim, "--dry-run=server"], ns)?.success().map(drop)
     })
     .unwrap();
+}
+
+/// A namespace with these bound and held claims. A Deployment `web` uses the claim `data`, and the
+/// Pod `user` uses the claim `used`, whose hold is effective. Returns the volumes.
+fn used_claims(
+    plane: &ControlPlane,
+    name: &str,
+    claims: &[&str],
+    (user, used): (&str, &str),
+) -> (String, Vec<String>) {
+    let ns = plane.namespace(name).unwrap();
+    storage_class(plane, &ns);
+    hold_claims(plane, &ns);
+    let volumes = bound_claims(plane, &ns, claims);
+    let web = workload("Deployment", "web", &pod("web").with_claim("data"));
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    plane.apply(&pod(user).with_claim(used).with_namespace(&ns)).unwrap();
+    wait_until_running(plane, &ns, 2);
+    wait_until_effective(plane, &ns, &format!("pvc/{used}"));
+    (ns, volumes)
 }
 
 fn exists(plane: &ControlPlane, object: &Value) -> Result<bool> {
@@ -117,15 +137,7 @@ fn wait_for_prediction(plane: &ControlPlane, told: &Value) {
 #[test]
 fn held_claims_of_a_namespace_are_deleted_with_their_volumes() {
     let plane = &world().plane;
-    let ns = plane.namespace("held-data").unwrap();
-    storage_class(plane, &ns);
-    hold_claims(plane, &ns);
-    let volumes = bound_claims(plane, &ns, &["data", "logs"]);
-    let web = workload("Deployment", "web", &pod("web").with_claim("data"));
-    plane.apply(&web.with_namespace(&ns)).unwrap();
-    plane.apply(&pod("reader").with_claim("logs").with_namespace(&ns)).unwrap();
-    wait_until_running(plane, &ns, 2);
-    wait_until_effective(plane, &ns, "pvc/logs");
+    let (ns, volumes) = used_claims(plane, "held-data", &["data", "logs"], ("reader", "logs"));
 
     let namespace = format!("ns/{ns}");
     let text = belay(plane, &["impact", &namespace]).stdout;
@@ -171,15 +183,7 @@ fn held_claims_of_a_namespace_are_deleted_with_their_volumes() {
 #[test]
 fn an_object_outside_of_the_deletion_keeps_a_hold() {
     let plane = &world().plane;
-    let ns = plane.namespace("held-outside").unwrap();
-    storage_class(plane, &ns);
-    hold_claims(plane, &ns);
-    let volumes = bound_claims(plane, &ns, &["data"]);
-    let web = workload("Deployment", "web", &pod("web").with_claim("data"));
-    plane.apply(&web.with_namespace(&ns)).unwrap();
-    plane.apply(&pod("backup").with_claim("data").with_namespace(&ns)).unwrap();
-    wait_until_running(plane, &ns, 2);
-    wait_until_effective(plane, &ns, "pvc/data");
+    let (ns, volumes) = used_claims(plane, "held-outside", &["data"], ("backup", "data"));
 
     let targets = ["deployment/web", "pvc/data"];
     let asked = [&["impact"], &targets[..], &["-n", &ns]].concat();
