@@ -88,13 +88,21 @@ impl ObjectRef {
 
     /// `persistentvolumeclaims/data -n db`: arguments that kubectl and belay accept.
     pub fn arguments(&self) -> String {
-        let place = match self.namespace.as_str() {
+        Self::arguments_of(std::slice::from_ref(self))
+    }
+
+    /// The same for several objects, which are in one namespace.
+    pub fn arguments_of(objects: &[Self]) -> String {
+        let place = match objects.first().map_or("", |object| object.namespace.as_str()) {
             "" => String::new(),
             namespace => format!(" -n {}", shell_word(&one_line_name(namespace))),
         };
-        let kind = full_name(&self.group, &self.resource);
-        let object = format!("{}/{}", one_line_name(&kind), one_line_name(&self.name));
-        format!("{}{place}", shell_word(&object))
+        let words = objects.iter().map(|Self { group, resource, name, .. }| {
+            let kind = full_name(group, resource);
+            let object = format!("{}/{}", one_line_name(&kind), one_line_name(name));
+            shell_word(&object)
+        });
+        format!("{}{place}", words.collect::<Vec<_>>().join(" "))
     }
 
     fn url_parts(&self) -> [&str; 4] {

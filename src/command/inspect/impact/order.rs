@@ -10,8 +10,8 @@ use crate::command::document::Object;
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::verdict::verdict;
 use crate::decide::Decision;
-use crate::graph::{DeletionRequest, NodeId, Propagation, fates};
-use crate::objects::is_hold;
+use crate::graph::{DeletionRequest, Graph, NodeId, Propagation, fates};
+use crate::objects::{ObjectRef, is_hold};
 
 /// An order in which the objects can be deleted.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -28,6 +28,9 @@ pub struct DeletionOrder {
 /// The order of the targets, if the given order does not work.
 pub async fn find(inspection: &Inspection, cascade: Propagation) -> Option<DeletionOrder> {
     let given = inspection.deletable_targets();
+    if given.len() < 2 {
+        return None;
+    }
     let before = required_order(inspection, &given, cascade);
     let denied = denied(inspection, &given, &before, cascade).await;
     if denied.is_empty() {
@@ -48,7 +51,7 @@ pub async fn find(inspection: &Inspection, cascade: Propagation) -> Option<Delet
             Propagation::Background if at < last => Propagation::Foreground,
             given => given,
         };
-        command(&objects(step), cascade)
+        command(&inspection.graph, step, cascade)
     };
     Some(DeletionOrder {
         denied: objects(&denied),
@@ -162,17 +165,18 @@ fn steps(inspection: &Inspection, order: &[NodeId], before: &Before) -> Vec<Vec<
 }
 
 /// The `kubectl delete` of these objects, which are in one namespace.
-fn command(objects: &[Object], cascade: Propagation) -> String {
+fn command(graph: &Graph, step: &[NodeId], cascade: Propagation) -> String {
     let option = match cascade {
         Propagation::Background => "",
         Propagation::Foreground => " --cascade=foreground",
         Propagation::Orphan => " --cascade=orphan",
     };
-    let names = objects.iter().map(|object| object.typed.split(" -n ").next().unwrap_or_default());
-    let names = names.collect::<Vec<_>>().join(" ");
-    let place = objects.first().and_then(|object| object.typed.split_once(" -n "));
-    let place = place.map_or_else(String::new, |(_, place)| format!(" -n {place}"));
-    format!("kubectl delete {names}{place}{option}")
+    let objects = step.iter().map(|id| {
+        let (kind, namespace, name) = graph.coordinates(*id);
+        ObjectRef::of_kind(graph.kinds.info(kind), namespace, name)
+    });
+    let objects: Vec<ObjectRef> = objects.collect();
+    format!("kubectl delete {}{option}", ObjectRef::arguments_of(&objects))
 }
 
 #[cfg(test)]
