@@ -131,9 +131,9 @@ impl Caller {
         let read = api::object(&self.client, info, namespace, name, Detail::Whole).await;
         let Some(json) = read? else { return Ok(None) };
         let object = serde_json::from_str(&json);
-        object
-            .map(Some)
-            .map_err(|_| ApiError::Unreadable("the API server's answer is no object".to_owned()))
+        object.map(Some).map_err(|_| {
+            ApiError::Unreadable("the answer of the API server is not an object".to_owned())
+        })
     }
 
     /// Asks belay to look at an object now, by its annotation. It has to be the

@@ -77,7 +77,7 @@ impl Probe {
             is_warning: false,
             reason: "SelfTest",
             message: "belay tests whether it is asked: this Event is protected, and the API \
-                      server forgets it by itself"
+                      server deletes it after an hour"
                 .to_owned(),
             time: jiff::Timestamp::now(),
         };

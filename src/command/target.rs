@@ -49,7 +49,7 @@ impl TargetArguments {
         let Self { target, namespace, place } = self;
         let (word, name) =
             parse_object(&target).map_err(|error| CommandError::Usage(error.to_string()))?;
-        let (session, names, nobody) = match from.archive(&place)? {
+        let (session, names, prefix) = match from.archive(&place)? {
             Some(archive) => {
                 let names = archive.names().clone();
                 (UserSession::of_files(archive, &place).await?, names, UNSERVED_IN_FILES)
@@ -62,7 +62,7 @@ impl TargetArguments {
         let info = names
             .find(word)
             .cloned()
-            .ok_or_else(|| CommandError::Remote(unserved(&names, word, nobody)))?;
+            .ok_or_else(|| CommandError::Remote(unserved(&names, word, prefix)))?;
         let namespace = match info.namespaced {
             true => namespace.unwrap_or_else(|| session.caller.namespace.clone()),
             false => String::new(),
@@ -119,9 +119,9 @@ pub const UNSERVED: &str = "the API server serves no kind";
 /// The same, of files.
 pub const UNSERVED_IN_FILES: &str = "neither Kubernetes nor the files have a kind";
 
-/// The message for a kind that is not served, with the most similar names. `nobody`: the
+/// The message for a kind that is not served, with the most similar names. `prefix`: the
 /// words before its name.
-pub fn unserved(names: &KindNames, kind: &str, nobody: &str) -> String {
+pub fn unserved(names: &KindNames, kind: &str, prefix: &str) -> String {
     let near = names.nearest(kind);
     let next = match near.as_slice() {
         [] => "kubectl api-resources lists the kinds".to_owned(),
@@ -129,9 +129,9 @@ pub fn unserved(names: &KindNames, kind: &str, nobody: &str) -> String {
     };
     let silent = match names.unavailable_groups.as_slice() {
         [] => String::new(),
-        silent => format!(" (and nobody knows the kinds of {}: {SILENT})", silent.join(", ")),
+        silent => format!(" (the kinds of {} are unknown: {SILENT})", silent.join(", ")),
     };
-    format!("{nobody} \"{kind}\"{silent}; {next}")
+    format!("{prefix} \"{kind}\"{silent}; {next}")
 }
 
 /// Why the protected objects are unknown, and the next step.
@@ -140,12 +140,12 @@ pub fn unprotected(session: &UserSession, snapshot: &Snapshot) -> String {
         // A user who has uninstalled belay may have left objects with its hold.
         let next = match session.asks_files() {
             true => {
-                "the files have nothing of belay.dev in them; next: name a file with the \
-                     policies, too: --from FILE,POLICIES"
+                "the files have no object of belay.dev; next: name a file with the policies, too: \
+                 --from FILE,POLICIES"
             }
             false => {
                 "belay is not installed: the API server does not serve its kinds; next: belay \
-                      admin crds | kubectl apply -f -, and then the same again"
+                 admin crds | kubectl apply -f -, and try again"
             }
         };
         return next.to_owned();
@@ -153,7 +153,7 @@ pub fn unprotected(session: &UserSession, snapshot: &Snapshot) -> String {
     let unread = snapshot.unread();
     let unread = unread.iter().map(|Unread { resource, why }| format!("{resource}: {why}"));
     format!(
-        "cannot read what is protected: {}; next: have an administrator bind the RBAC verbs get \
+        "cannot read the policies: {}; next: have an administrator bind the RBAC verbs get \
          and list on every resource of belay.dev to {}",
         unread.collect::<Vec<_>>().join("; "),
         session.me.name
@@ -232,14 +232,14 @@ mod tests {
     #[test]
     fn a_mistyped_kind_is_answered_with_the_most_similar_one() {
         let names = KindNames::of_kinds(&crate::objects::Kinds::default(), &[]);
-        let said = |kind: &str| unserved(&names, kind, "nobody has a kind");
-        assert_eq!(said("secert"), "nobody has a kind \"secert\"; nearest: secrets");
-        let far = "nobody has a kind \"gizmo\"; kubectl api-resources lists the kinds";
+        let said = |kind: &str| unserved(&names, kind, "there is no kind");
+        assert_eq!(said("secert"), "there is no kind \"secert\"; nearest: secrets");
+        let far = "there is no kind \"gizmo\"; kubectl api-resources lists the kinds";
         assert_eq!(said("gizmo"), far);
         let mut silent = names.clone();
         silent.unavailable_groups.push("metrics.k8s.io".to_owned());
-        let said = unserved(&silent, "gizmo", "nobody has a kind");
-        assert!(said.contains("(and nobody knows the kinds of metrics.k8s.io: its"), "{said}");
+        let said = unserved(&silent, "gizmo", "there is no kind");
+        assert!(said.contains("(the kinds of metrics.k8s.io are unknown: its"), "{said}");
     }
 
     #[test]

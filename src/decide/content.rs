@@ -71,7 +71,7 @@ enum ContentKinds {
     /// PersistentVolumeClaims, and kinds that policies name.
     Protected,
     /// Kinds that policies name.
-    ObjectName,
+    Named,
 }
 
 /// A Namespace or CRD, which contains other objects.
@@ -222,7 +222,7 @@ pub(super) fn prove_content(situation: &Situation<'_>, item: &Item<'_>) -> Block
     {
         return kept;
     }
-    container.prove(situation, false, ContentKinds::ObjectName, &mut kept);
+    container.prove(situation, false, ContentKinds::Named, &mut kept);
     kept
 }
 
@@ -327,7 +327,7 @@ fn kinds_of_content(situation: &Situation<'_>, which: ContentKinds) -> Vec<KindI
         let counts = match which {
             ContentKinds::Any => true,
             ContentKinds::Protected if Some(*kind) == claims => true,
-            ContentKinds::Protected | ContentKinds::ObjectName => {
+            ContentKinds::Protected | ContentKinds::Named => {
                 policies.names(&info.group, &info.resource)
             }
         };

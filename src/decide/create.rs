@@ -78,10 +78,10 @@ impl NoHoldReason {
     /// The reason as a clause for messages.
     pub(crate) fn message(self) -> &'static str {
         match self {
-            Self::Kind => "a hold on this kind is harm, or no protection",
-            Self::Hook => "it is a hook, which a tool takes away by itself",
-            Self::Record => "it is the record of a Helm release, which Helm takes away",
-            Self::Listed => "its manifest lists finalizers, and would take the hold off again",
+            Self::Kind => "a hold on this kind is unsafe or does not protect",
+            Self::Hook => "it is a hook, which its tool deletes",
+            Self::Record => "it is the record of a Helm release, which Helm deletes",
+            Self::Listed => "its manifest lists finalizers, so applying it would remove the hold",
             Self::Default => {
                 "every Namespace has it, and a hold would delay the deletion of the Namespace"
             }

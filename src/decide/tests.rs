@@ -519,10 +519,10 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         let situation = Situation::new(&graph, &policies, live_none, NOW);
         let asked = decide(&situation, &review).confirm;
         if let Some(odd) = live.done.iter().find(|done| !asked.iter().any(|a| read(a) == **done)) {
-            return Err(format!("{file}: {}\n  nobody asks to {odd}, but {asked:?}", row.row));
+            return Err(format!("{file}: {}\n  no row asks to {odd}, but {asked:?}", row.row));
         }
         if let Some(odd) = live.failed.keys().find(|f| !asked.iter().any(|a| read(a) == **f)) {
-            return Err(format!("{file}: {}\n  nobody asks to {odd}, but {asked:?}", row.row));
+            return Err(format!("{file}: {}\n  no row asks to {odd}, but {asked:?}", row.row));
         }
         for asked in asked {
             let name = read(&asked);
@@ -603,7 +603,7 @@ const RULES: &[(&str, &str)] = &[
     ("D2-changed", "a repeated DELETE with another propagation is decided anew"),
     ("D2-same", "a repeated DELETE that changes nothing is allowed"),
     ("D3-always", "in a cascade what is always protected is denied"),
-    ("D3-along", "in a cascade what a held object takes along or orphans is judged"),
+    ("D3-along", "in a cascade, the objects that a held object deletes or orphans are judged"),
     ("D3-hold", "in a cascade an effective hold and no foreign finalizer is Hold"),
     ("D3-on", "in a cascade everything else is decided like any DELETE"),
     ("D4", "always in the may-closure is denied"),
@@ -623,7 +623,7 @@ const RULES: &[(&str, &str)] = &[
     ("U-hold-validating", "the validating hook denies it when it still sees it go"),
     ("U-put-back", "something else changes: put back at its old index, with a warning"),
     ("U-terminating", "Terminating: denied, next step release"),
-    ("U-own", "belay's own account lets go"),
+    ("U-own", "belay's own account releases"),
     ("U-remover", "a guarded finalizer goes by a remover: allowed"),
     ("U-nothing-left", "or when nothing is left that it guards: allowed"),
     ("U-strip", "else denied"),
@@ -636,8 +636,8 @@ const RULES: &[(&str, &str)] = &[
     ("U-owner-comes", "an owner reference comes and no solid owner remains: decided as DELETE"),
     ("U-owner-going", "an owner comes that is deleted with those above it: decided as DELETE"),
     ("U-owner-opens", "an owner comes that opens a way to delete the object: decided as DELETE"),
-    ("U-labels", "labels change so that a policy lets go: approval, else denied"),
-    ("U-finalize", "namespaces/finalize while protected content is left is denied, whoever asks"),
+    ("U-labels", "labels change so that a policy protects less: approval, else denied"),
+    ("U-finalize", "namespaces/finalize while protected content is left is denied for every user"),
     ("E-evict", "an eviction of a protected Pod is answered 429"),
     ("Z-no-patch-on-delete", "never a patch on DELETE"),
     ("Z-no-finalizer-after-deletion", "never a finalizer added after deletionTimestamp"),

@@ -219,7 +219,7 @@ fn answers_to_the_removal_mean_what_they_say() {
     assert_eq!(ask(Answer::Lost), [Output::Get]);
     let outputs = ask(Answer::Missing { namespace: true });
     assert_eq!(outputs[0], Output::Waits(Waiting::Stranded));
-    assert!(matches!(outputs[1], Output::LookAt(_)), "its Namespace may be made again");
+    assert!(matches!(outputs[1], Output::LookAt(_)), "its Namespace may be re-created");
     assert_eq!(unknown(&ask(Answer::Failed("403".into()))), "403");
 }
 

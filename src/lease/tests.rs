@@ -153,7 +153,7 @@ proptest! {
             }
             world.now += 1_000;
             let most = SignedDuration::try_from(DURATION + SKEW).unwrap().as_millis();
-            prop_assert!(i128::from(world.now - began) <= most + 1_000, "nobody leads");
+            prop_assert!(i128::from(world.now - began) <= most + 1_000, "no leader");
         }
     }
 }

@@ -75,9 +75,11 @@ pub fn parse_former_hold(text: &str) -> Result<String, String> {
         return Err("expected DOMAIN/NAME, such as example.com/hold".to_owned());
     }
     if kubernetes || text == HOLD {
-        return Err("it has to be a finalizer that belay alone may take off, and not the \
+        return Err(
+            "it must be a finalizer that belay alone may remove, and must differ from the \
                     present one"
-            .to_owned());
+                .to_owned(),
+        );
     }
     Ok(text.to_owned())
 }

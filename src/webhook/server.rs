@@ -386,7 +386,7 @@ impl Bound {
 /// A server that ended with no signal, by an error or for no reason it gives.
 fn unexpected(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> ServeError {
     let result = ended.map_err(std::io::Error::other).and_then(|result| result);
-    ServeError::Run(result.err().unwrap_or_else(|| std::io::Error::other("it ended by itself")))
+    ServeError::Run(result.err().unwrap_or_else(|| std::io::Error::other("it ended unexpectedly")))
 }
 
 struct Signals {

@@ -160,7 +160,8 @@ fn a_kind_without_conversion_keeps_its_namespace() {
     let told = |scope: &[&str], object: &str, definition: &str| {
         let all = causes(plane, scope, object, "ConversionWebhook");
         let dead = all.iter().find(|one| one["cause"] == "ConversionWebhook").unwrap();
-        let says = format!("nobody can read {definition}: the conversion webhook does not answer");
+        let says =
+            format!("no client can read {definition}: its conversion webhook does not answer");
         assert_eq!(dead["says"], says.as_str(), "{dead}");
         assert_eq!(dead["evidence"][0], "there is no Service default/nobody", "{dead}");
         let next = format!("kubectl get crd {definition} -o jsonpath={{.spec.conversion}}");
@@ -219,7 +220,7 @@ fn a_crd_waits_for_the_objects_of_its_kind() {
     eventually("its object", LIMIT, || {
         let all = causes(plane, &["-A"], name, "Content");
         let said = all.iter().find(|one| one["cause"] == "Content").unwrap().to_string();
-        let thing = format!("things.kept.example.test/one -n {ns} is Terminating itself");
+        let thing = format!("things.kept.example.test/one -n {ns} is Terminating as well");
         let parts = ["waits for its objects, of which 1 do not go", thing.as_str()];
         if parts.iter().all(|part| said.contains(part)) { Ok(()) } else { Err(said.into()) }
     })
@@ -263,7 +264,7 @@ fn a_pod_with_a_silent_node_is_reported_with_the_node() {
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True",
         "reason": "KubeletReady", "message": "ready"}]}});
     plane.patch(&format!("node/{node}/status"), "", &ready);
-    told("Owner", &format!("the kubelet of node {node} has not ended it yet"));
+    told("Owner", &format!("the kubelet of node {node} has not stopped it yet"));
 }
 
 #[test]
@@ -289,6 +290,9 @@ fn a_hold_left_by_an_uninstalled_belay_is_reported_with_its_removal() {
     delete(plane, &["configmap", "settings", "-n", &ns]);
     let all = causes(plane, &["-n", &ns], &format!("configmaps/settings -n {ns}"), "HeldByBelay");
     let held = all.iter().find(|one| one["cause"] == "HeldByBelay").unwrap();
-    assert!(held["says"].as_str().unwrap().ends_with("is not installed any more"), "{held}");
+    assert!(
+        held["says"].as_str().unwrap().starts_with("belay was removed and left its hold on it"),
+        "{held}"
+    );
     assert_eq!(held["next"], "belay release --all");
 }

@@ -94,7 +94,7 @@ pub fn fits(args: &[&str], stdout: &str) {
     };
     let kind = document["kind"].as_str().unwrap_or_default();
     let root = SCHEMAS.get_or_init(schemas).get(kind);
-    let root = root.unwrap_or_else(|| panic!("nobody knows the kind {kind}: {document}"));
+    let root = root.unwrap_or_else(|| panic!("there is no kind {kind}: {document}"));
     let wrong = differences(Schema { root, of: root }, &document, kind);
     assert!(wrong.is_empty(), "{args:?}:\n{}\n{document:#}", wrong.join("\n"));
 }

@@ -36,7 +36,7 @@ fn a_plan_needs_nothing_of_belay_in_the_cluster() {
     let policy = &said["policies"][0];
     assert_eq!((&policy["protected"], &policy["held"]), (&json!(2), &json!(1)), "{said}");
     assert_eq!(policy["unknownKinds"], json!(["gadgets.plan.test"]), "{said}");
-    let why = "it is a hook, which a tool takes away by itself";
+    let why = "it is a hook, which its tool deletes";
     let not_held = json!([{"resource": "configmaps", "why": why, "objects": 1}]);
     assert_eq!(policy["notHeld"], not_held, "{said}");
     let table = belay(plane, &["status", "--plan", "-f", &file]).stdout;

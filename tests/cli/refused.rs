@@ -66,13 +66,13 @@ fn a_running_webhook_that_refuses_is_reported_with_its_address_and_message() {
         "kind": "ConfigMap", "namespace": ns, "name": "settings", "uid": uid}});
     plane.apply(&event).unwrap();
     let all = causes(plane, &["-n", &ns], &object, "Refused");
-    assert_eq!(all[0]["says"], "whoever works on its end was refused", "{all:?}");
+    assert_eq!(all[0]["says"], "a controller that works on its deletion was refused", "{all:?}");
     let event = all[0]["evidence"][0].as_str().unwrap();
     assert!(
         event.starts_with("Event Failed by legacy-operator: ") && event.contains(says),
         "{event}"
     );
-    let next = "ask whoever runs the webhook far.example.test; what it is: kubectl get \
+    let next = "ask the owner of the webhook far.example.test; to see it: kubectl get \
                 validatingwebhookconfiguration/far -o yaml";
     assert_eq!(all[0]["next"], next);
     // The possible refusal is no longer reported.

@@ -59,7 +59,7 @@ fn a_finalizer_without_a_controller_is_found_and_the_named_command_works() {
     let all = causes(plane, &["-n", &ns], &object, "OwnerGone");
     assert_eq!(all.len(), 1, "{all:?}");
     let said = all[0].to_string();
-    assert!(said.contains("put there by db-operator: its owner seems to be gone"), "{said}");
+    assert!(said.contains("added by db-operator: its controller seems to be gone"), "{said}");
     assert!(said.contains("no API group of example.test is served"), "{said}");
 
     // The table contains the same, and the command of the next step works.
@@ -67,7 +67,7 @@ fn a_finalizer_without_a_controller_is_found_and_the_named_command_works() {
     assert_eq!(table.code, 1, "{table:?}");
     let first = table.stdout.lines().nth(1).unwrap();
     assert!(first.starts_with("configmaps/settings   "), "{table:?}");
-    assert!(first.ends_with("a finalizer whose owner is gone"), "{table:?}");
+    assert!(first.ends_with("a finalizer without a controller"), "{table:?}");
     assert!(!table.stdout.contains('\x1b') && table.stderr.is_empty(), "{table:?}");
     let next = all[0]["next"].as_str().unwrap();
     let (_, command) = next.split_once("kubectl ").unwrap();
@@ -124,7 +124,7 @@ fn held_objects_are_reported_with_their_users() {
     let all = causes(plane, &["-n", &ns], &object, "Refused");
     let order: Vec<&Value> = all.iter().map(|one| &one["cause"]).collect();
     assert_eq!(order, ["Refused", "HeldByBelay"], "{all:?}");
-    assert_eq!(all[0]["says"], "whoever works on its end was refused", "{all:?}");
+    assert_eq!(all[0]["says"], "a controller that works on its deletion was refused", "{all:?}");
     let event = all[0]["evidence"][0].as_str().unwrap();
     assert!(event.starts_with("Event FinalizerGuarded by belay: "), "{event}");
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=0", "--force"]);
@@ -148,7 +148,7 @@ fn a_namespace_and_an_owner_wait_for_what_is_below_them() {
     eventually("what the namespace controller says", LIMIT, || {
         let all = causes(plane, &["-A"], &format!("namespaces/{ns}"), "Content");
         let said = all[0].to_string();
-        let parts = ["x.example.test/y in 1 resource instances", "is Terminating itself"];
+        let parts = ["x.example.test/y in 1 resource instances", "is Terminating as well"];
         if parts.iter().all(|part| said.contains(part)) { Ok(()) } else { Err(said.into()) }
     })
     .unwrap();
@@ -172,17 +172,17 @@ fn the_state_of_the_controller_of_a_finalizer_is_reported() {
     };
     // Once its Pod is ready.
     let (says, next) = told("Owner");
-    assert!(says.ends_with("has not been taken off, though its owner seems to run"), "{says}");
+    assert!(says.ends_with("was not removed yet, although its controller seems to run"), "{says}");
     assert_eq!(next, format!("kubectl logs deploy/queue-operator -n {ns}"));
 
     kubectl(plane, &["scale", "deploy/queue-operator", "-n", &ns, "--replicas=0"]);
     let (says, next) = told("OwnerDown");
-    assert!(says.ends_with("put there by queue-operator: its owner does not run"), "{says}");
+    assert!(says.ends_with("added by queue-operator: its controller does not run"), "{says}");
     assert_eq!(next, format!("kubectl describe deploy/queue-operator -n {ns}"));
 
     delete(plane, &["deploy/queue-operator", "-n", &ns]);
     let (says, _) = told("OwnerGone");
-    assert!(says.ends_with("put there by queue-operator: its owner seems to be gone"), "{says}");
+    assert!(says.ends_with("added by queue-operator: its controller seems to be gone"), "{says}");
 }
 
 #[test]

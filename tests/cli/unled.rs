@@ -71,7 +71,7 @@ fn a_hold_is_counted_without_a_leader_and_the_named_command_releases_it() {
         pod("web").with_namespace(&ns).with_volume(json!({"configMap": {"name": "settings"}}));
     eventually("the Pod", LIMIT, || plane.apply(&pod)).unwrap();
     held(&ns);
-    let unled = "nobody leads belay: see that its Pods run";
+    let unled = "belay has no leader: check that its Pods run";
     let object = format!("configmaps/settings -n {ns}");
     let kept = first(&told(plane.kubeconfig(), &ns, "HeldByBelay"), "HeldByBelay");
     let says = kept["says"].as_str().unwrap();
@@ -102,7 +102,7 @@ fn a_user_who_may_read_neither_policies_nor_users_sees_that_it_was_not_counted()
     held(&ns);
     let reader = user(&ns, &format!("reader-{ns}"), "get,list");
     let held = first(&told(&reader, &ns, "HeldByBelay"), "HeldByBelay");
-    assert_eq!(held["says"], "belay holds it; what needs it could not be determined", "{held}");
+    assert_eq!(held["says"], "belay holds it; what needs it is unknown", "{held}");
     assert_eq!(held["next"], format!("kubectl belay why configmaps/settings -n {ns}"));
     // This user may not read the Lease, so the report does not contain the leader.
     assert_eq!(held["evidence"].as_array().map(Vec::len), Some(0), "{held}");
@@ -137,7 +137,7 @@ fn a_foreground_deletion_without_dependents_reports_that_no_garbage_collector_ru
     let says = "the garbage collector waits for dependents, of which none was found";
     assert_eq!(waits["says"], says, "{waits}");
     assert_eq!(waits["finalizer"], "foregroundDeletion");
-    assert_eq!(waits["next"], "see that kube-controller-manager runs, and what it logs");
+    assert_eq!(waits["next"], "check that kube-controller-manager runs, and its log");
     assert_eq!(waits["evidence"].as_array().map(Vec::len), Some(0), "{waits}");
     // A user who may not read everything sees where a leader may exist.
     let reader = user(&ns, &format!("reader-{ns}"), "get,list");
@@ -152,6 +152,6 @@ fn a_namespace_without_conditions_is_reported_with_the_missing_controller() {
     delete(plane, &["namespace", &ns]);
     let all = causes(plane, &["-n", &ns], &format!("namespaces/{ns}"), "Unknown");
     let silent = first(&all, "Unknown");
-    assert_eq!(silent["says"], "the namespace controller has not said why", "{silent}");
-    assert_eq!(silent["next"], "see that kube-controller-manager runs, and what it logs");
+    assert_eq!(silent["says"], "the namespace controller has reported no reason", "{silent}");
+    assert_eq!(silent["next"], "check that kube-controller-manager runs, and its log");
 }

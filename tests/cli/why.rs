@@ -83,7 +83,7 @@ fn failed_reads_of_evidence_are_reported() {
         .unwrap()
     };
     let told = |text: &str| {
-        let begin = "not read, and might say more: ";
+        let begin = "not read, and may contain more: ";
         let line = text.lines().find_map(|line| line.strip_prefix(begin));
         line.unwrap_or_else(|| panic!("{text}")).split(", ").map(str::to_owned).collect::<Vec<_>>()
     };
@@ -97,5 +97,5 @@ fn failed_reads_of_evidence_are_reported() {
     assert_eq!(json["evidenceNotRead"][0]["resource"], "events", "{json}");
     // A user who may read everything sees no note.
     let all = belay(plane, &["why", "cm/other", "-n", &ns]).stdout;
-    assert!(!all.contains("might say more"), "{all}");
+    assert!(!all.contains("may contain more"), "{all}");
 }

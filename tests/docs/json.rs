@@ -260,7 +260,7 @@ fn differences_from_the_schema_are_found() {
     let policy = "plan.policies[]";
     for (wrong, says) in [
         (found(&|plan| plan["kind"] = "Plan".into()), "plan.kind: \"Plan\", and not".to_owned()),
-        (found(&|plan| plan["more"] = 1.into()), "plan.more: nobody knows".to_owned()),
+        (found(&|plan| plan["more"] = 1.into()), "plan.more: no known field".to_owned()),
         (found(&|plan| plan["policies"][0]["held"] = "1".into()), format!("{policy}.held: string")),
         (found(&|plan| plan["policies"][0]["action"] = "No".into()), format!("{policy}.action: ")),
         (found(&|plan| plan["notRead"] = Value::Null), "plan.notRead: null".to_owned()),

@@ -22,9 +22,8 @@ const COVERED: &[&str] = &[
     "charts",
     "docs",
     "examples",
-    "tests/README.md",
-    "tests/chart",
-    "tests/docs",
+    "src",
+    "tests",
     HELP,
 ];
 

@@ -245,7 +245,7 @@ fn the_status_sums_the_counts_of_two_replicas_and_kubectl_shows_it() {
     for replica in &replicas {
         *replica.context.world.write() = world(&policy, &object);
     }
-    // The journal of a replica that is long gone, and one that nobody can read.
+    // The journal of a replica that is long gone, and one that no user can read.
     let old = json!({"time": "2020-01-01T00:00:00Z", "activity": {"policies": {}}}).to_string();
     let write = |name: &str, text: &str| {
         let map = json!({

@@ -141,7 +141,7 @@ impl Installed {
             let leads = |belay: &Belay| {
                 belay.metrics().is_ok_and(|text| text.lines().any(|line| line == "belay_leader 1"))
             };
-            self.replicas.iter().position(leads).ok_or_else(|| "nobody leads".into())
+            self.replicas.iter().position(leads).ok_or_else(|| "no leader".into())
         })
     }
 

@@ -28,7 +28,7 @@ const TETHER: &str = r#"
     watcher=$!
     wait "$child"
     code=$?
-    # The pid is free now, and may soon be somebody else's.
+    # The pid is free now, and another process may soon get it.
     kill -KILL "$watcher" 2>/dev/null
     [ -z "$usage" ] || times >"$usage"
     exit "$code"

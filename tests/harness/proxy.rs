@@ -144,7 +144,7 @@ impl EgressProxy {
     }
 }
 
-/// Reads `CONNECT host:port HTTP/1.1` and its headers. The client sends no more data before
+/// Reads `CONNECT host:port HTTP/1.1` and its headers. The client sends nothing before
 /// the answer.
 fn read_connect(client: &mut UnixStream) -> Option<String> {
     let mut head = Vec::new();

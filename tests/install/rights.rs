@@ -292,7 +292,7 @@ fn is_denied(plane: &ControlPlane, ns: &str) -> crate::harness::Result<()> {
 fn release_and_renew(plane: &ControlPlane, held: &[String], ns: &str) {
     let kinds = held.join(",");
     let select = ["-n", ns, "-l", "rights=proof"];
-    eventually("the end of what nobody needs", LIMIT, || {
+    eventually("the end of the unused objects", LIMIT, || {
         let delete = [&["delete", &kinds, "--wait=false"], &select[..]].concat();
         let said = plane.kubectl(&delete)?.success()?;
         if said.contains("No resources found") { Ok(()) } else { Err(said.into()) }

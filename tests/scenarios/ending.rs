@@ -61,7 +61,7 @@ fn s38_a_re_created_pod_finds_its_held_settings() {
     );
 
     jane.kubectl(&["delete", &format!("pod/{name}"), "--timeout=30s"]).success().unwrap();
-    eventually("the Pod that is made again", Duration::from_secs(60), || {
+    eventually("the Pod that is re-created", Duration::from_secs(60), || {
         let now = pods();
         let again = running(&now).is_some_and(|other| other != name);
         if again { Ok(()) } else { Err(now.join(", ").into()) }

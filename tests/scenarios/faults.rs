@@ -139,6 +139,6 @@ fn replicas_whose_clocks_are_half_a_minute_apart_protect_and_release() {
         rounds.ends(round);
         assert_eq!(changes(), before, "they took it from each other in round {round}");
     }
-    assert_eq!(led, BTreeSet::from([false, true]), "nobody's clock was ahead");
+    assert_eq!(led, BTreeSet::from([false, true]), "no clock was ahead");
     rounds.end_all();
 }

@@ -24,7 +24,7 @@ pub fn finalizing(plane: &ControlPlane) {
     // In another namespace: objects in a Namespace are deleted with it.
     let home = plane.namespace("s08-home").unwrap();
     let account = Person::operator(plane, &ns, &home, "forcer").kubeconfig;
-    let whoever: [&Path; 3] = [plane.kubeconfig(), &person, &account];
+    let users: [&Path; 3] = [plane.kubeconfig(), &person, &account];
     // Something else keeps this object in the Namespace, too, so that the test
     // chooses when it is empty.
     let ledger = config_map("ledger").with_namespace(&ns).with_finalizers(&["example.com/wait"]);
@@ -50,7 +50,7 @@ pub fn finalizing(plane: &ControlPlane) {
     };
 
     protects("ledger");
-    whoever.into_iter().for_each(refused);
+    users.into_iter().for_each(refused);
     assert_eq!(finalizers(plane, &ns), r#"["kubernetes"]"#);
 
     // The same for a Terminating Namespace, whose deletion began while nothing in it was
@@ -59,7 +59,7 @@ pub fn finalizing(plane: &ControlPlane) {
     let delete = ["delete", "namespace", &ns, "--wait=false"];
     plane.kubectl_as(&person, &delete).unwrap().success().unwrap();
     protects("ledger");
-    whoever.into_iter().for_each(refused);
+    users.into_iter().for_each(refused);
     assert_eq!(finalizers(plane, &ns), r#"["kubernetes"]"#);
     field(plane, &ns, "configmap/ledger", ".metadata.name");
 

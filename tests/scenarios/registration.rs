@@ -154,10 +154,8 @@ fn a_vanished_policy_kind_freezes_and_withdraws_nothing() {
     let policy = world.kubectl(&["get", "deletionpolicy", &ns, "-o", "yaml"]);
 
     world.kubectl(&["delete", "crd", "deletionpolicies.belay.dev", "--timeout=60s"]);
-    world.all_say(
-        "[!]policy-kinds what people have written cannot be read, because its kind has vanished",
-        true,
-    );
+    world
+        .all_say("[!]policy-kinds policies cannot be read, because their kind is not served", true);
     held();
     assert_eq!((world.registration(), withdrawn()), before);
 

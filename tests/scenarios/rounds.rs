@@ -147,7 +147,7 @@ impl<'p> Rounds<'p> {
 
     /// That half is deleted, and none of the others is lost.
     pub fn ends(&self, round: &str) {
-        eventually(&format!("what round {round} lets go of"), SOON * 2, || {
+        eventually(&format!("what round {round} releases"), SOON * 2, || {
             let left = self.unreleased(round);
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}").into()) }
         })

@@ -34,7 +34,7 @@ fn a_policy_is_ready_once_its_rules_are_and_holds_are_put_on_what_was_there() {
 
     // Without the policy the holds are removed, and the objects can be deleted.
     plane.delete(&["deletionpolicy", &ns], "");
-    eventually("the holds, taken off", Duration::from_secs(60), || {
+    eventually("the removed holds", Duration::from_secs(60), || {
         let held = plane.api().fields("configmaps", &ns, "", ".metadata.finalizers")?.concat();
         if held.is_empty() { Ok(()) } else { Err(held.into()) }
     })

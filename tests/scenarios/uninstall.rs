@@ -147,8 +147,8 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
 
     // Even a replica that becomes the leader again adds no hold, neither to old objects nor
     // to new ones.
-    let nobody = serde_json::json!({"spec": {"holderIdentity": ""}});
-    stage.plane.patch("lease/belay", "belay", &nobody);
+    let no_holder = serde_json::json!({"spec": {"holderIdentity": ""}});
+    stage.plane.patch("lease/belay", "belay", &no_holder);
     belay.leader().unwrap();
     belay.replicas[0].process.restart().unwrap();
     stage.plane.apply(&map(&stage.ns, "late")).unwrap();

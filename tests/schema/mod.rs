@@ -119,7 +119,7 @@ pub fn differences(schema: Schema<'_>, value: &Value, path: &str) -> Vec<String>
                     Some(known) => {
                         wrong.extend(differences(of.with(known), value, &format!("{path}.{name}")));
                     }
-                    None => wrong.push(format!("{path}.{name}: nobody knows this field")),
+                    None => wrong.push(format!("{path}.{name}: no known field")),
                 }
             }
             let required = of.of["required"].as_array().into_iter().flatten();

@@ -117,7 +117,7 @@ fn with_a_client_ca_only_its_clients_get_in_and_it_can_be_replaced() {
         sent.is_ok()
             && crate::client::receive(&mut connection).is_ok_and(|answer| answer.code == 200)
     };
-    assert!(!gets_in(&with(None)), "nobody gets in without a certificate");
+    assert!(!gets_in(&with(None)), "no client gets in without a certificate");
     let ours_all_along = with(Some((&ours.cert, &ours.key)));
     assert!(gets_in(&ours_all_along));
     assert!(!gets_in(&with(Some((&theirs.cert, &theirs.key)))));

@@ -60,7 +60,7 @@ fn the_printed_lines_work_when_pasted() {
     );
     use std::os::unix::fs::PermissionsExt as _;
     let mode = std::fs::metadata(certs.join("tls.key")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "the key is nobody else's");
+    assert_eq!(mode & 0o777, 0o600, "only the owner may read the key");
 }
 
 /// With the example folders there is a line for each sample, whether the sample files exist

@@ -23,8 +23,8 @@ pub async fn publish_bundle_file(context: &Context, path: &Path) {
                     path = %path.display(),
                     %error,
                     "the authorities for the webhook configurations cannot be read; the last ones \
-                     stay in use; put PEM certificates there, or leave the file out if somebody \
-                     else fills in caBundle"
+                     stay in use; put PEM certificates there, or omit the option if another \
+                     controller fills in caBundle"
                 );
                 good = false;
             }

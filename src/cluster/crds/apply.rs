@@ -73,10 +73,10 @@ pub fn refusal(
     let lost = lost.iter().map(|version| version.as_str()).collect::<Vec<_>>().join(", ");
     (!lost.is_empty()).then(|| {
         format!(
-            "customresourcedefinition {name} has objects stored in version {lost}, which this belay \
-             does not know: nobody could read them any more; nothing was changed. Next: use the \
-             belay that knows {lost}, or have the objects stored anew and take {lost} off \
-             status.storedVersions"
+            "customresourcedefinition {name} has objects stored in version {lost}, which this \
+             version of belay does not know, so they would become unreadable; nothing was \
+             changed; next: use a version of belay that knows {lost}, or rewrite the objects and \
+             remove {lost} from status.storedVersions"
         )
     })
 }

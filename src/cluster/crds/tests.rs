@@ -142,7 +142,10 @@ async fn a_version_that_objects_are_stored_in_is_never_taken_away() {
     let Err(CrdError::Refused(why)) = apply(&client, &wanted()).await else {
         panic!("not refused")
     };
-    assert!(why.contains("objects stored in version v2, which this belay does not know"), "{why}");
+    assert!(
+        why.contains("objects stored in version v2, which this version of belay does not know"),
+        "{why}"
+    );
     store.lock().crd.as_mut().unwrap()["metadata"]["deletionTimestamp"] =
         json!("2026-01-01T00:00:00Z");
     let Err(CrdError::Refused(why)) = apply(&client, &wanted()).await else {

@@ -338,9 +338,9 @@ async fn an_exemption_is_written_down_before_it_counts() {
     assert_eq!(asked.verdict.decision, Decision::Allow);
     assert!(asked.script.recorded.lock().is_empty());
 
-    let nobody = carol();
-    nobody.world.write().policies.identities.own = None;
-    let asked = nobody.ask(pods).await;
+    let unnamed = carol();
+    unnamed.world.write().policies.identities.own = None;
+    let asked = unnamed.ask(pods).await;
     assert!(asked.said().contains("does not know the name of its own account"), "{}", asked.said());
     assert!(asked.script.recorded.lock().is_empty());
 }

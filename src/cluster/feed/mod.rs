@@ -97,9 +97,9 @@ impl Conditions {
             synced: readiness.condition("feed"),
             written: readiness.remark(
                 "policy-kinds",
-                "what people have written cannot be read, because its kind has vanished (install it \
-                 again: belay admin crds) or another version of belay wrote it (the log names it): \
-                 what was in effective stays in effective, and nothing that is held is let go of",
+                "policies cannot be read, because their kind is not served (install it again: \
+                 belay admin crds) or another version of belay wrote them (the log names one): \
+                 the last known policies stay in effect, and no hold is released",
             ),
         };
         conditions.written.set(true);

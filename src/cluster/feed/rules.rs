@@ -53,8 +53,8 @@ impl Feed {
             if let Some(unreadable_name) = &unreadable_name {
                 tracing::error!(
                     unreadable_name,
-                    "this cannot be read by this version of belay: nothing that is held is let go \
-                     of until it can; write it anew, or run the version that wrote it"
+                    "this version of belay cannot read this object, and releases no hold until it \
+                     can; write it anew, or run the version that wrote it"
                 );
             }
             self.unreadable_name = unreadable_name;
@@ -166,7 +166,8 @@ impl Feed {
         let rules = match Rules::load(&kinds, &relations, policies, self.identities.clone()) {
             Ok(rules) => rules,
             Err(error) => {
-                return tracing::error!(%error, "cannot compile the rules; the last valid ones stay in force");
+                return tracing::error!(%error, "cannot compile the rules; the last valid ones \
+                                                stay in force");
             }
         };
         let mut world = self.context.world.write();
@@ -226,7 +227,8 @@ fn absent_kinds(
 fn first_missing(own_objects: &OwnObjects) -> Option<String> {
     let of = |name: &str, synced: bool, error: &Option<ApiError>| match error {
         Some(ApiError::NotFound) => Some(format!(
-            "the kind {name}.{GROUP} is not installed; install it with belay admin crds | kubectl apply -f -"
+            "the kind {name}.{GROUP} is not installed; install it with belay admin crds | kubectl \
+             apply -f -"
         )),
         Some(error) => Some(format!("{name}.{GROUP} cannot be read: {error}")),
         None if !synced => Some(format!("{name}.{GROUP} have not been read yet")),

@@ -111,7 +111,7 @@ impl Watches {
                 .set_incomplete(*kind, "the watch of them has ended by a mistake of belay's");
             let resource = resource(&world, *kind);
             drop(world);
-            tracing::error!(resource, "a watch has ended by itself; it is begun anew");
+            tracing::error!(resource, "a watch ended unexpectedly; it begins again");
         }
         !dead.is_empty()
     }
@@ -187,7 +187,7 @@ impl Watches {
         world.owned.retain(|(dependent, _), _| *dependent != kind);
         world.waiting.seen.retain(|(of, ..), _| *of != kind);
         world.watched.remove(&kind);
-        tracing::info!(resource = resource(&world, kind), "watching no more");
+        tracing::info!(resource = resource(&world, kind), "watching has ended");
     }
 
     /// Updates the kinds of owners: a kind may be served now that was not when an object

@@ -96,7 +96,8 @@ pub async fn read_object<T>(
     buffers: &Buffers,
     make: impl FnOnce(&str) -> T,
 ) -> Result<T, ApiError> {
-    let no_object = || ApiError::Unreadable("the API server's answer is no object".to_owned());
+    let no_object =
+        || ApiError::Unreadable("the answer of the API server is not an object".to_owned());
     let mut page = PageStream::new(body, buffers.clone());
     page.scanner = ListScanner::for_object();
     if !page.advance().await? {

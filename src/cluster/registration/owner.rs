@@ -242,7 +242,7 @@ mod tests {
     /// Otherwise the leader would read it again at once, without end.
     #[tokio::test]
     async fn does_not_wait_for_an_existing_owner() {
-        let client = local_client::<String>(|_| panic!("nobody is asked"));
+        let client = local_client::<String>(|_| panic!("no request is expected"));
         let resource = kube::core::ApiResource::erase::<Namespace>(&());
         let api = Api::all_with(client.clone(), &resource);
         let context = crate::cluster::Context::of_test(client, Default::default(), &[]);

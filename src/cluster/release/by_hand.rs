@@ -123,8 +123,8 @@ pub async fn drive(
     if settle >= limit {
         let enough = enough(context, place).as_secs();
         let why = format!(
-            "settleSeconds of its policies ({}), which whoever lets go counts anew; \
-             --timeout={enough} is enough",
+            "settleSeconds of its policies ({}), which each release waits for; --timeout={enough} \
+             is enough",
             settle.as_secs()
         );
         return Outcome::Waits(Some(Waiting::Unknown(why.into())));
@@ -177,7 +177,7 @@ fn words(answer: Answer) -> Result<(), String> {
     match answer {
         Answer::Done(_) | Answer::Missing { namespace: false } => Ok(()),
         Answer::Missing { namespace: true } => {
-            Err("its Namespace is gone: nothing in it can be written until it is made again".into())
+            Err("its Namespace is gone: nothing in it can be written until it is re-created".into())
         }
         Answer::Refused => Err("it was changed meanwhile, or the API server refuses it".into()),
         Answer::Lost => Err("the API server gave no clear answer".into()),

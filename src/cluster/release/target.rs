@@ -304,7 +304,7 @@ impl Driver {
                         name = self.target.name,
                         %why,
                         left_out = (left_out > 0).then_some(left_out),
-                        "the hold could not be taken off"
+                        "the hold could not be removed"
                     );
                 }
                 self.released = match &answer {

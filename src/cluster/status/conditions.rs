@@ -202,8 +202,8 @@ pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
     }
     if let Some(RefusedHolds { objects, first, why }) = refused {
         message.push_str(&format!(
-            "; the API server refuses the hold for {objects} objects, and belay retries every \
-             minute: {first}: {why}"
+            "; holds that the API server refuses: {objects} (belay retries every minute): \
+             {first}: {why}"
         ));
     }
     let (status, reason) = match most {
@@ -413,7 +413,7 @@ mod tests {
         });
         let finding = holding("p", &progress);
         assert_eq!((finding.status, finding.reason), ("False", "Refused"));
-        let says = "; the API server refuses the hold for 2 objects, and belay retries every minute: \
+        let says = "; holds that the API server refuses: 2 (belay retries every minute): \
                     configmaps shop/big: the API server answers 413: too large";
         assert!(finding.message.ends_with(says), "{}", finding.message);
         progress.refused = None;
@@ -443,7 +443,7 @@ mod tests {
                 (
                     "pods".to_owned(),
                     None,
-                    "a hold on this kind is harm, or no protection".to_owned()
+                    "a hold on this kind is unsafe or does not protect".to_owned()
                 ),
                 ("configmaps".to_owned(), Some(12_000), late.clone()),
                 ("secrets".to_owned(), Some(7000), late),

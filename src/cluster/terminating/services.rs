@@ -117,8 +117,8 @@ impl ListReader<'_> {
         let slices = self.labelled(&slices, namespace, &label).await?;
         let endpoints = slices.iter().filter_map(|slice| slice.get("endpoints")?.as_array());
         let ready = |endpoint: &Value| endpoint.pointer("/conditions/ready") != Some(&false.into());
-        let nobody = !slices.is_empty() && !endpoints.flatten().any(ready);
+        let is_silent = !slices.is_empty() && !endpoints.flatten().any(ready);
         let why = format!("no Pod behind the Service {namespace}/{name} is ready");
-        nobody.then_some(Silence { gone: false, why })
+        is_silent.then_some(Silence { gone: false, why })
     }
 }

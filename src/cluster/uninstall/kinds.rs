@@ -95,7 +95,7 @@ mod tests {
     }
 
     fn settings(labelled: &[(&str, &str)]) -> Arc<Settings> {
-        let client = local_client::<String>(|_| panic!("nobody is asked"));
+        let client = local_client::<String>(|_| panic!("no request is expected"));
         Context::of_test(client, World::default(), labelled).settings
     }
 

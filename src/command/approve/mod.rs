@@ -97,7 +97,7 @@ enum ScopeArgument {
 pub fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
     if arguments.reason.trim().is_empty() {
         return Err(CommandError::Usage(
-            "--reason is blank: say why, somebody will read it one day".to_owned(),
+            "--reason is blank: state why, for those who read the record later".to_owned(),
         ));
     }
     block_on(approve(arguments))?
@@ -144,17 +144,17 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
         ));
     }
     let what = match content {
-        true => "it, what lives in it and what certainly goes with it",
+        true => "the object, its content and the dependents that are certainly deleted with it",
         false => "this object alone",
     };
     let second = format!(
-        "approval {name} by {}, for {what}; made again under its name it is another object",
+        "approval {name} by {}, for {what}; it does not cover a new object of the same name",
         target.session.me.name
     );
     let mut says = vec![first, second];
     if let Some(why) = unread {
         says.push(format!(
-            "the policies cannot be read, so it is not known whether they ask for more: {}",
+            "the policies cannot be read, so it is unknown whether they require more approvals: {}",
             why
         ));
     }
@@ -261,7 +261,7 @@ fn refusal_of(code: u16, message: &str, me: &str, right: &str) -> Option<String>
     let said = said.filter(|_| message.contains("'approvals.belay.dev'"));
     match (code, said) {
         (403, Some(said)) if said.contains("approve-deletion") => Some(format!(
-            "{said}; next: ask somebody who has it, or have an administrator bind {right} to {me}"
+            "{said}; next: ask a user who has it, or have an administrator bind {right} to {me}"
         )),
         (_, Some(said)) if said.contains("expirationTime") => {
             Some(format!("{said}; next: choose another --for"))
@@ -273,8 +273,8 @@ fn refusal_of(code: u16, message: &str, me: &str, right: &str) -> Option<String>
         )),
         // A webhook may refuse with any code.
         (code, None) if code == 403 || denies(message) => Some(format!(
-            "the approval was refused, and not by belay: {message}; next: ask whoever runs what \
-             refused it"
+            "the approval was refused, and not by belay: {message}; next: ask the owner of the \
+             webhook or policy that refused it"
         )),
         (404, None) => Some(
             "the kind deletionapprovals.belay.dev is not installed; next: belay admin crds | \
@@ -307,7 +307,7 @@ mod tests {
         let said = says(403, &own).unwrap();
         assert_eq!(
             said,
-            "bob may not approve-deletion of x; next: ask somebody who has it, or have an \
+            "bob may not approve-deletion of x; next: ask a user who has it, or have an \
              administrator bind a right to bob"
         );
         let rbac = format!("{begin}User \"bob\" cannot create resource \"deletionapprovals\"");

@@ -50,11 +50,11 @@ impl Outcome {
             }
         }
         let others = others.filter(|_| !enough);
-        says.extend(others.map(|why| format!("who else has approved cannot be read: {why}")));
+        says.extend(others.map(|why| format!("the other approvals cannot be read: {why}")));
         let passes = enough && verdict.as_ref().is_some_and(|verdict| verdict.decision.passes());
         let stands = match verdict.as_ref().is_some_and(Verdict::is_unknown) {
-            true => "whether it can be deleted by this is not known",
-            false => "it cannot be deleted by this",
+            true => "it is unknown whether it can be deleted now",
+            false => "it still cannot be deleted",
         };
         if let Some(refusal) = along {
             let next = approve_command(&target.object_ref, true);
@@ -64,8 +64,8 @@ impl Outcome {
         }
         if let Some(why) = why_collector_gave_up(target, snapshot).await {
             says.push(format!(
-                "{why}, and the garbage collector was refused and tries again ever later; now \
-                 delete it: kubectl delete {typed}"
+                "{why}, and the garbage collector, which was refused, waits longer before each \
+                 retry; next: delete it now: kubectl delete {typed}"
             ));
         }
         Self { counts, passes, says }
@@ -125,30 +125,27 @@ fn missing(
         let account = service_account(me).map(|(namespace, name)| format!("{namespace}/{name}"));
         return match account.filter(|account| !terms.accounts.contains(account)) {
             Some(_) => format!(
-                "it does not count: {me} is a service account, and approval.serviceAccounts of \
-                 {names} does not list it; a person approves, with {right}"
+                "it does not count: {me} is a service account that approval.serviceAccounts of \
+                 {names} does not list; next: have a user approve who has {right}"
             ),
             None => format!(
-                "it does not count for {names}: it is not in force now, or lasts longer than they \
-                 allow; next: kubectl belay approvals, and approve again"
+                "it does not count for {names}: it is not in effect now, or lasts longer than \
+                 they allow; next: kubectl belay approvals, and approve again"
             ),
         };
     }
     let (required, given) = (terms.required, people.join(", "));
     match required.saturating_sub(people.len()) {
-        0 => format!("enough people have approved ({} of {required})", people.len()),
-        _ if !known => {
-            format!("{by} asks for {required} people, of whom {given} is one; it takes {right}")
-        }
+        0 => format!("enough users have approved ({} of {required})", people.len()),
+        _ if !known => format!(
+            "{by} requires approvals by {required} users, of which one is by {given}; each takes \
+             {right}"
+        ),
         left => {
-            let more = if left == 1 {
-                "1 more person has".to_owned()
-            } else {
-                format!("{left} more people have")
-            };
+            let users = if left == 1 { "user" } else { "users" };
             format!(
-                "{more} to approve: {by} asks for {required}, and so far it is {given}; it takes \
-                 {right}"
+                "{left} more {users} must approve: {by} requires {required}, and {given} approved; \
+                 each takes {right}"
             )
         }
     }
@@ -210,7 +207,7 @@ mod tests {
             missing(me, &[], consent, known, right)
         };
         let said = says(ci, &consented(1, &[], &[]), true);
-        assert!(said.contains("ops:ci is a service account, and "), "{said}");
+        assert!(said.contains("ops:ci is a service account that "), "{said}");
         // Neither user is an approver.
         for (me, accounts) in [("alice", &[][..]), (ci, &["ops/ci"][..])] {
             let said = says(me, &consented(1, accounts, &[]), true);
@@ -218,10 +215,13 @@ mod tests {
             assert!(said.starts_with("it does not count for "), "{said}");
         }
         let two = consented(2, &[], &["alice"]);
-        assert!(says("alice", &two, true).starts_with("1 more person has to approve: "));
+        assert!(says("alice", &two, true).starts_with("1 more user must approve: "));
         // Bob may have approved, too.
-        assert!(says("alice", &two, false).contains(" asks for 2 people, of whom alice is one"));
+        assert!(
+            says("alice", &two, false)
+                .contains(" requires approvals by 2 users, of which one is by alice")
+        );
         let one = consented(1, &[], &["alice"]);
-        assert_eq!(says("alice", &one, false), "enough people have approved (1 of 1)");
+        assert_eq!(says("alice", &one, false), "enough users have approved (1 of 1)");
     }
 }

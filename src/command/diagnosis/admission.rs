@@ -17,7 +17,7 @@ pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
     let webhook = evidence.webhooks.iter().find(|webhook| webhook.name == name)?;
     let configuration = &webhook.configuration;
     Some(format!(
-        "ask whoever runs the webhook {name}; what it is: kubectl get {configuration} -o yaml"
+        "ask the owner of the webhook {name}; to see it: kubectl get {configuration} -o yaml"
     ))
 }
 
@@ -39,7 +39,7 @@ pub fn refusals(
     let own = evidence.events.get(&found.uid).into_iter().flatten();
     let own: Vec<&ObjectEvent> = own.filter(refused).take(3).collect();
     if !own.is_empty() {
-        let says = "whoever works on its end was refused";
+        let says = "a controller that works on its deletion was refused";
         let finding = Finding::new(Cause::Refused, says, next(&own, &found.object_ref));
         findings.push(finding.with(own.into_iter().map(event_text)));
     }
@@ -60,12 +60,12 @@ pub fn refusals(
     for webhook in evidence.webhooks.iter().filter(|webhook| webhook.keeps(found, &evidence.places))
     {
         let says = format!(
-            "nobody can take a finalizer off: the API server has to ask the webhook {}, which \
-             cannot answer",
+            "no finalizer can be removed: the API server must ask the webhook {}, which does not \
+             answer",
             webhook.name
         );
         let next = format!(
-            "bring it back; or, if it is gone for good: kubectl delete {}",
+            "repair it; or, if it is gone for good: kubectl delete {}",
             webhook.configuration
         );
         let why = webhook.silence.iter().map(|silence| silence.why.clone());
@@ -76,7 +76,7 @@ pub fn refusals(
     findings
 }
 
-const CONDITIONS: &str = "it is asked where its matchConditions are met";
+const CONDITIONS: &str = "the API server asks it only where its matchConditions match";
 
 fn event_text(said: &ObjectEvent) -> String {
     format!("Event {} by {}: {}", said.reason, said.by, said.message)
@@ -111,14 +111,13 @@ pub fn webhooks_that_may_refuse(
         several => format!("{} webhooks", several.len()),
     };
     let says = format!(
-        "before a finalizer is taken off the API server asks {who}; whether that is refused is not \
-         known"
+        "before a finalizer is removed, the API server asks {who}; the answer is not known"
     );
     let finalizers = finalizers_of(&found.object);
     let next = match finalizers.first() {
         Some(first) => {
             let dry = format!("{} --dry-run=server", found.object_ref.arguments());
-            format!("see whether it is, with nothing changed: {}", by_hand(first, 0, &dry))
+            format!("to find out without a change: {}", by_hand(first, 0, &dry))
         }
         None => {
             let configuration = asked.first().map_or("", |webhook| &webhook.configuration);
@@ -136,13 +135,13 @@ fn describe_location(webhook: &Webhook) -> String {
     let place = match at {
         At::Service((namespace, name)) => format!("it is behind the Service {namespace}/{name}"),
         At::Host(host) => {
-            format!("it is at {host}, and whether it answers there nothing in the cluster shows")
+            format!("it is at {host}, outside the cluster, so belay cannot know whether it answers")
         }
-        At::Nowhere => "where it is it does not say".to_owned(),
+        At::Nowhere => "its configuration names no address".to_owned(),
     };
     let fails = match (at, fails) {
         (At::Service(_), _) | (_, false) => "",
-        (_, true) => "; if it does not, everything is refused (failurePolicy Fail)",
+        (_, true) => "; without an answer, the request is refused (failurePolicy Fail)",
     };
     let conditions = if *conditions { format!("; {CONDITIONS}") } else { String::new() };
     format!("{configuration}: {name}: {place}{fails}{conditions}")

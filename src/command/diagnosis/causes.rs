@@ -58,7 +58,7 @@ pub fn find_causes(
 /// not explain why objects stay.
 fn hidden(found: &TerminatingObject) -> Option<Finding> {
     let why = found.unread.as_ref()?;
-    let says = "only its metadata could be read, which does not say what else keeps it";
+    let says = "only its metadata could be read, so other causes are unknown";
     let place = match found.object_ref.namespace.as_str() {
         "" => String::new(),
         namespace => format!(" -n {namespace}"),
@@ -82,7 +82,7 @@ fn foreground(found: &TerminatingObject, survey: &Survey) -> Finding {
         });
         return finding(
             "the garbage collector waits for dependents, of which none was found".to_owned(),
-            "see that kube-controller-manager runs, and what it logs".to_owned(),
+            "check that kube-controller-manager runs, and its log".to_owned(),
         )
         .with(unread);
     };
@@ -91,14 +91,14 @@ fn foreground(found: &TerminatingObject, survey: &Survey) -> Finding {
         all => format!(" and {} more", all - 1),
     };
     let state = |dependent: &Dependent| match dependent.terminating {
-        true => format!("{} is Terminating itself", dependent.object_ref.short()),
+        true => format!("{} is Terminating as well", dependent.object_ref.short()),
         false => format!("{} has not been deleted", dependent.object_ref.short()),
     };
     // The garbage collector deletes them at once, and does not report who refused its
     // DELETE.
     let next = match dependents.iter().find(|dependent| !dependent.terminating) {
         Some(left) => format!(
-            "see who refuses its end: kubectl delete {} --dry-run=server",
+            "to see who refuses its deletion: kubectl delete {} --dry-run=server",
             left.object_ref.arguments()
         ),
         None => format!("kubectl describe {}", first.object_ref.arguments()),
@@ -122,10 +122,10 @@ fn content_of_kind(found: &TerminatingObject, survey: &Survey) -> Finding {
     let examples = stuck
         .iter()
         .take(3)
-        .map(|other| format!("{} is Terminating itself", other.object_ref.arguments()));
+        .map(|other| format!("{} is Terminating as well", other.object_ref.arguments()));
     let says = match stuck.len() {
-        0 => "the API server waits for its objects to be gone".to_owned(),
-        count => format!("the API server waits for its objects, of which {count} do not go"),
+        0 => "the API server waits for the deletion of its objects".to_owned(),
+        count => format!("the API server waits for its objects, of which {count} stay Terminating"),
     };
     let next = format!("kubectl get {} -A", found.object_ref.name);
     Finding::new(Cause::Content, says, next).with(message.into_iter().chain(examples))
@@ -133,7 +133,7 @@ fn content_of_kind(found: &TerminatingObject, survey: &Survey) -> Finding {
 
 fn conversion(definition: &str, evidence: &Evidence) -> Option<Finding> {
     let dead = evidence.conversions.iter().find(|dead| dead.definition == definition)?;
-    let says = format!("nobody can read {definition}: the conversion webhook does not answer");
+    let says = format!("no client can read {definition}: its conversion webhook does not answer");
     let finding = Finding::new(Cause::ConversionWebhook, says, repair_conversion(dead));
     Some(finding.with([dead.silence.why.clone()]))
 }
@@ -171,7 +171,7 @@ fn others(count: usize) -> String {
 
 /// A finalizer that a component of Kubernetes removes.
 fn waits(found: &TerminatingObject, finalizer: &str, who: &str) -> Finding {
-    let says = format!("{finalizer} is taken off by {who}");
+    let says = format!("{finalizer} is removed by {who}");
     Finding::new(Cause::Owner, says, format!("kubectl describe {}", found.object_ref.arguments()))
 }
 
@@ -181,27 +181,27 @@ fn pod(found: &TerminatingObject, evidence: &Evidence, alone: bool) -> Option<Fi
     let object = found.object_ref.arguments();
     let force = format!("kubectl delete {object} --grace-period=0 --force");
     let gone = |says: String, shown: &str| {
-        let next = format!("see that nothing of it runs any more, and then: {force}");
+        let next = format!("check that none of its containers runs, and then: {force}");
         Some(Finding::new(Cause::NodeGone, says, next).with([shown.to_owned()]))
     };
     match evidence.nodes.as_ref().map(|nodes| nodes.get(node)) {
         // A dump with some of the Nodes does not prove that the others were deleted.
         Some(None) if evidence.of_files => None,
         Some(None) => {
-            gone(format!("its node {node} exists no more"), "there is no Node of that name")
+            gone(format!("its node {node} does not exist"), "there is no Node of that name")
         }
         Some(Some(false)) => gone(
-            format!("its node {node} is not ready, so nobody ends it there"),
+            format!("its node {node} is not ready, so its kubelet does not stop it"),
             "the condition Ready of the Node is not True",
         ),
         Some(Some(true)) if alone => Some(Finding::new(
             Cause::Owner,
-            format!("the kubelet of node {node} has not ended it yet"),
+            format!("the kubelet of node {node} has not stopped it yet"),
             format!("kubectl describe {object}"),
         )),
         None if alone => Some(Finding::new(
             Cause::Unknown,
-            format!("the kubelet of node {node} has not ended it; the node could not be read"),
+            format!("the kubelet of node {node} has not stopped it; the node could not be read"),
             format!("kubectl get node {node}"),
         )),
         _ => None,

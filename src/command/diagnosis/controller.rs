@@ -23,29 +23,29 @@ pub fn foreign_finalizer(
     evidence: &Evidence,
 ) -> Finding {
     let manager = writer(finalizer, &found.object);
-    let by = manager.as_deref().map_or_else(String::new, |who| format!(", put there by {who}"));
+    let by = manager.as_deref().map_or_else(String::new, |who| format!(", added by {who}"));
     let owner = manager.as_deref().filter(|who| !is_tool(who));
     let name = format!("the finalizer {finalizer}{by}");
     let object = found.object_ref.arguments();
     let off = by_hand(finalizer, index, &object);
-    let gone = format!("if its owner is gone for good, and its work is done: {off}");
+    let gone = format!("if that controller is gone for good, and its work is done: {off}");
     let api = Api::of(finalizer, evidence);
-    let unread = || "not all that runs in the cluster could be read".to_owned();
+    let unread = || "not all workloads of the cluster could be read".to_owned();
     let manifest = || match &manager {
-        Some(tool) if is_tool(tool) => Some(format!("{tool} says nothing about who takes it off")),
+        Some(tool) if is_tool(tool) => Some(format!("{tool} does not say who removes it")),
         None if found.object.pointer("/metadata/managedFields").is_some() => {
-            Some("managedFields do not say who put it there".to_owned())
+            Some("managedFields do not say who added it".to_owned())
         }
         None => Some(
-            "without managedFields nobody knows who put it there (kubectl get has \
+            "without managedFields it is unknown who added it (kubectl get has \
              --show-managed-fields)"
                 .to_owned(),
         ),
         _ => None,
     };
     if let Some(who) = owner.filter(|who| SYSTEM.contains(who)) {
-        let says = format!("{name}, has not been taken off");
-        let next = format!("see that {who} runs, and what it logs");
+        let says = format!("{name}, was not removed yet");
+        let next = format!("check that {who} runs, and its log");
         return Finding::new(Cause::Owner, says, next);
     }
     let workloads = &evidence.workloads;
@@ -59,19 +59,19 @@ pub fn foreign_finalizer(
     let told: Vec<String> = manifest().into_iter().chain(told).collect();
     match running.iter().max_by_key(|one| one.ready) {
         Some(one) if one.ready > 0 => {
-            let says = format!("{name}, has not been taken off, though its owner seems to run");
+            let says = format!("{name}, was not removed yet, although its controller seems to run");
             let next = format!("kubectl logs {}/{} -n {}", one.kind, one.name, one.namespace);
             Finding::new(Cause::Owner, says, next).with(told)
         }
         Some(one) => {
-            let says = format!("{name}: its owner does not run");
+            let says = format!("{name}: its controller does not run");
             let next = format!("kubectl describe {}/{} -n {}", one.kind, one.name, one.namespace);
             Finding::new(Cause::OwnerDown, says, next).with(told)
         }
         // A controller that was found exists. Only a complete search proves that none
         // exists.
         None if evidence.more_workloads => {
-            let says = format!("{name}: whether its owner runs is not known");
+            let says = format!("{name}: whether its controller runs is not known");
             Finding::new(Cause::Unknown, says, gone)
                 .with([unread()].into_iter().chain(manifest()).chain(api.webhook_notes()))
         }
@@ -88,8 +88,8 @@ pub fn foreign_finalizer(
             // Without a name to search for, the CRDs of the domain decide.
             let gone_by = owner.is_some() || api.is_gone() || api.is_abandoned();
             let (cause, seems) = match gone_by {
-                true => (Cause::OwnerGone, "its owner seems to be gone"),
-                false => (Cause::Unknown, "who takes it off is not known"),
+                true => (Cause::OwnerGone, "its controller seems to be gone"),
+                false => (Cause::Unknown, "the controller that removes it is not known"),
             };
             Finding::new(cause, format!("{name}: {seems}"), gone)
                 .with(told.into_iter().chain(none).chain(api.webhook_notes()))
@@ -188,7 +188,7 @@ impl<'e> Api<'e> {
         };
         let webhooks = self.webhooks.iter().take(3).map(|(what, silence)| match silence {
             Some(Silence { why, .. }) => format!("{what} does not answer: {why}"),
-            None => format!("nothing is known to be wrong with {what}"),
+            None => format!("no problem is known of {what}"),
         });
         [kinds].into_iter().chain(webhooks).collect()
     }

@@ -60,7 +60,7 @@ pub fn finalizers_of(object: &Value) -> Vec<&str> {
 /// One finalizer.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Keeper {
+pub struct BlockingFinalizer {
     /// The name.
     pub name: String,
     /// Whether it is belay's.
@@ -74,7 +74,7 @@ pub struct Keeper {
     pub by_hand: Option<String>,
 }
 
-impl Keeper {
+impl BlockingFinalizer {
     /// All finalizers that keep an object: its own and, of a Namespace, those of its content.
     pub fn all(object: &Value, reference: &ObjectRef) -> Vec<Self> {
         let own = finalizers_of(object).into_iter().enumerate().map(|(index, name)| {
@@ -97,7 +97,7 @@ impl Keeper {
         let writer = writer(name, object).filter(|writer| !is_tool(writer));
         let removed_by = match (known(name), writer) {
             (Some(who), _) => who.to_owned(),
-            (None, Some(writer)) => format!("whoever {writer} is: it put it there"),
+            (None, Some(writer)) => format!("{writer}, which added it"),
             (None, None) => "its own controller, which belay does not know".to_owned(),
         };
         Self { name: name.to_owned(), ours: is_hold(name), removed_by, by_hand: None }
@@ -158,11 +158,11 @@ mod tests {
             {"manager": "db-operator", "fieldsV1":
                 {"f:metadata": {"f:finalizers": {".": {}, "v:\"db.example.com/drop\"": {}}}}},
         ]}});
-        let all = Keeper::all(&object, &ObjectRef::new(("", "configmaps"), "b", "a"));
+        let all = BlockingFinalizer::all(&object, &ObjectRef::new(("", "configmaps"), "b", "a"));
         let [hold, claims, drop, foreign] = &all[..] else { panic!("{all:?}") };
         assert!(hold.ours && hold.removed_by.starts_with("belay, "));
         assert!(claims.removed_by.contains("no Pod uses it"));
-        assert_eq!(drop.removed_by, "whoever db-operator is: it put it there");
+        assert_eq!(drop.removed_by, "db-operator, which added it");
         assert!(foreign.removed_by.contains("does not know"));
         assert_eq!((&hold.by_hand, &claims.by_hand), (&None, &None));
         let command = foreign.by_hand.as_deref().unwrap();

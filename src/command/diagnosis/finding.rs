@@ -40,14 +40,14 @@ impl Cause {
             Self::Refused => "refused at admission",
             Self::BrokenApi => "an API does not answer",
             Self::ConversionWebhook => "a conversion webhook does not answer",
-            Self::OwnerGone => "a finalizer whose owner is gone",
-            Self::OwnerDown => "a finalizer whose owner does not run",
+            Self::OwnerGone => "a finalizer without a controller",
+            Self::OwnerDown => "a finalizer whose controller does not run",
             Self::NodeGone => "its node is gone",
             Self::HeldByBelay => "held by belay",
             Self::Foreground => "waits for its dependents",
-            Self::Content => "something is left in it",
+            Self::Content => "it is not empty",
             Self::InUse => "still in use",
-            Self::Owner => "a finalizer that was not taken off yet",
+            Self::Owner => "a finalizer that was not removed yet",
             Self::Unknown => "not known",
         }
     }

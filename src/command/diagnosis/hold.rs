@@ -75,7 +75,7 @@ impl fmt::Display for HoldState {
             ),
             Self { known: true, .. } => write!(f, "belay holds it for: {for}"),
             Self { .. } => {
-                write!(f, "belay holds it, and whether something needs it is unknown: {for}")
+                write!(f, "belay holds it, and it is unknown whether an object needs it: {for}")
             }
         }
     }
@@ -99,18 +99,18 @@ impl Hold {
     pub fn finding(&self, object: &ObjectRef) -> Finding {
         let why = || format!("kubectl belay why {}", object.arguments());
         if !self.installed {
-            let says = "belay has left its hold on it, and is not installed any more";
+            let says = "belay was removed and left its hold on it";
             return Finding::new(Cause::HeldByBelay, says, "belay release --all")
                 .with(["the API server does not serve the kinds of belay.dev".to_owned()]);
         }
         let (says, next) = match &self.state {
             Some(state) => (state.to_string(), state.next(object)),
             None if self.is_left_out => {
-                ("belay holds it; --all finds out what needs it".to_owned(), why())
+                ("belay holds it; use --all to find out what needs it".to_owned(), why())
             }
-            None => ("belay holds it; what needs it could not be determined".to_owned(), why()),
+            None => ("belay holds it; what needs it is unknown".to_owned(), why()),
         };
-        let unled = self.unled.then(|| "nobody leads belay: see that its Pods run".to_owned());
+        let unled = self.unled.then(|| "belay has no leader: check that its Pods run".to_owned());
         Finding::new(Cause::HeldByBelay, says, next).with(unled)
     }
 }
@@ -118,7 +118,7 @@ impl Hold {
 /// Why a hold may go, in words.
 fn why_free(free: ReleaseReason) -> &'static str {
     match free {
-        ReleaseReason::Approved => "enough people have approved",
+        ReleaseReason::Approved => "enough users have approved",
         ReleaseReason::Unprotected => "no policy protects it any more",
         ReleaseReason::Unused => "nothing needs it",
     }
@@ -128,7 +128,7 @@ fn why_free(free: ReleaseReason) -> &'static str {
 pub fn cause_text(because: &decide::Cause) -> String {
     use decide::Cause;
     match because {
-        Cause::Always => "it is always protected, until enough people have approved".to_owned(),
+        Cause::Always => "it is always protected, until enough users approve".to_owned(),
         Cause::Unproved => "belay has not seen yet that nothing needs it".to_owned(),
         Cause::WeakerProtection(named) => format!("{named} would be protected less"),
         Cause::User { root, path, .. } if path.is_empty() => root.to_string(),

@@ -25,7 +25,7 @@ mod verdict;
 
 pub use self::approval::{consent_to, holding_policies, right_to_approve, unread_approvals};
 pub use self::causes::find_causes;
-pub use self::finalizers::{Keeper, finalizers_of};
+pub use self::finalizers::{BlockingFinalizer, finalizers_of};
 pub use self::finding::{Cause, Finding};
 pub use self::hold::{Hold, HoldState, cause_text};
 pub use self::refusal::{denies, is_unasked, policy_message};

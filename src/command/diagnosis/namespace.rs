@@ -18,7 +18,8 @@ pub fn message(object: &Value, kind: &str) -> Option<String> {
 /// The next step when the conversion webhook of a kind does not answer.
 pub fn repair_conversion(dead: &DeadConversion) -> String {
     format!(
-        "bring the webhook back; what it is: kubectl get crd {} -o jsonpath={{.spec.conversion}}",
+        "repair the webhook; to see its address: kubectl get crd {} -o \
+         jsonpath={{.spec.conversion}}",
         dead.definition
     )
 }
@@ -49,19 +50,19 @@ pub fn why_namespace_stays(
         let more = (more > 0).then(|| format!("and {more} more are Terminating"));
         let inside: Vec<String> =
             inside().take(3).map(|other| other.object_ref.arguments()).collect();
-        let says = "the namespace controller waits for what is left in it";
+        let says = "the namespace controller waits for the objects in it";
         let next = match inside.first() {
             Some(first) => format!("kubectl belay why {first}"),
             None => format!("kubectl belay stuck -n {name}"),
         };
-        let inside = inside.iter().map(|other| format!("{other} is Terminating itself"));
+        let inside = inside.iter().map(|other| format!("{other} is Terminating as well"));
         let failed = failed.filter(|_| findings.is_empty());
         findings.push(
             Finding::new(Cause::Content, says, next)
                 .with(failed.into_iter().chain(left).chain(inside).chain(more)),
         );
     } else if let Some(message) = failed.filter(|_| findings.is_empty()) {
-        let says = "the namespace controller could not delete what is in it";
+        let says = "the namespace controller could not delete the objects in it";
         let next = format!("kubectl describe namespace {name}");
         findings.push(Finding::new(Cause::Content, says, next).with([message]));
     }
@@ -73,13 +74,13 @@ pub fn why_namespace_stays(
     // The namespace controller reads every kind before it writes conditions, and it retries
     // for long.
     if found.object.pointer("/status/conditions").is_none() && !evidence.conversions.is_empty() {
-        let says = "the namespace controller has said nothing so far: it reads every kind first, \
-                    and a conversion webhook does not answer";
+        let says = "the namespace controller reads every kind first, and a conversion webhook \
+                    does not answer";
         findings.push(unconverted(says, None, evidence));
     }
     if findings.is_empty() {
-        let says = "the namespace controller has not said why";
-        let next = "see that kube-controller-manager runs, and what it logs";
+        let says = "the namespace controller has reported no reason";
+        let next = "check that kube-controller-manager runs, and its log";
         findings.push(Finding::new(Cause::Unknown, says, next));
     }
     findings
@@ -89,9 +90,9 @@ pub fn why_namespace_stays(
 fn foreign(found: &TerminatingObject) -> Option<Finding> {
     let names = strings_at(&found.object, "/spec/finalizers");
     let names: Vec<&str> = names.into_iter().filter(|name| *name != "kubernetes").collect();
-    let says = format!("spec.finalizers has {}, of which belay knows nothing", names.join(", "));
+    let says = format!("spec.finalizers has {}, which belay does not know", names.join(", "));
     let next = format!(
-        "see that whoever put it there runs; what is set: kubectl get namespace {} -o \
+        "check that the controller that set it runs; what is set: kubectl get namespace {} -o \
          jsonpath={{.spec.finalizers}}",
         found.object_ref.name
     );
@@ -100,11 +101,11 @@ fn foreign(found: &TerminatingObject) -> Option<Finding> {
 
 /// Discovery failed, so the kinds are unknown.
 fn blinded(message: String, evidence: &Evidence) -> Finding {
-    let says = "the namespace controller cannot ask which kinds there are";
+    let says = "the namespace controller cannot discover the kinds";
     let broken = evidence.broken.iter();
     let next = match broken.clone().next() {
         Some(api) => format!(
-            "bring its server back; or, if it is gone for good: kubectl delete apiservice {}",
+            "repair its server; or, if it is gone for good: kubectl delete apiservice {}",
             api.name
         ),
         None => "kubectl get apiservices".to_owned(),
@@ -116,19 +117,19 @@ fn blinded(message: String, evidence: &Evidence) -> Finding {
 /// A known reason why the content could not be listed or deleted.
 fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
     if message.contains("conversion webhook") {
-        let says = "the namespace controller cannot read what is in it: a conversion webhook does \
-                    not answer";
+        let says = "the namespace controller cannot read the objects in it: a conversion webhook \
+                    does not answer";
         return Some(unconverted(says, Some(message), evidence));
     }
     is_refusal(message).then(|| {
-        let says = "the namespace controller is refused the deletion of what is in it";
+        let says = "the deletion of the objects in it was refused";
         let next = match policy_message(message).is_some() {
             true => {
-                "ask whoever wrote the policy that refuses; what is there: kubectl get \
+                "ask the author of the policy that refuses; to list them: kubectl get \
                  validatingadmissionpolicies,validatingadmissionpolicybindings"
             }
             false => {
-                "ask whoever runs the webhook that refuses; what is there: kubectl get \
+                "ask the owner of the webhook that refuses; to list them: kubectl get \
                  validatingwebhookconfigurations,mutatingwebhookconfigurations"
             }
         };

@@ -88,10 +88,10 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     assert_eq!(gone.cause, Cause::OwnerGone);
     assert_eq!(gone.finalizer.as_deref(), Some("db.example.com/drop"));
     let says = words(&gone);
-    assert!(says.contains("put there by db-operator: its owner seems to be gone"), "{says}");
+    assert!(says.contains("added by db-operator: its controller seems to be gone"), "{says}");
     assert!(says.contains("is called db-operator or runs an image of that name"), "{says}");
     assert!(says.contains("still served: db.example.com"), "{says}");
-    let command = "if its owner is gone for good, and its work is done: kubectl patch \
+    let command = "if that controller is gone for good, and its work is done: kubectl patch \
                    configmaps/settings -n shop --type=json -p ";
     assert!(gone.next.starts_with(command), "{says}");
 
@@ -120,7 +120,7 @@ fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_cont
     let gone = of(&settings("gone.example.test/drop", "kubectl-create"), &evidence(&[]));
     assert_eq!(gone.cause, Cause::OwnerGone);
     let says = words(&gone);
-    assert!(says.contains("kubectl-create says nothing about who takes it off"), "{says}");
+    assert!(says.contains("kubectl-create does not say who removes it"), "{says}");
     assert!(says.contains("no API group of example.test is served"), "{says}");
     // Another group of the same domain is served.
     let served = of(&settings("finalizers.example.com/drop", "kubectl-create"), &evidence(&[]));
@@ -169,7 +169,7 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
     let there = of(&bare, &with(Webhook { name: "v.example.test".to_owned(), ..silent(None) }));
     assert_eq!(there.cause, Cause::Unknown, "{there:?}");
     assert!(
-        words(&there).contains("known to be wrong with the webhook v.example.test"),
+        words(&there).contains("no problem is known of the webhook v.example.test"),
         "{there:?}"
     );
 }
@@ -191,18 +191,18 @@ fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
     let causes: Vec<Cause> = found.iter().map(|finding| finding.cause).collect();
     assert_eq!(causes, [Cause::Owner, Cause::Unknown]);
     let perhaps = &found[1];
-    assert!(perhaps.says.contains("asks 2 webhooks; whether that is refused"), "{perhaps:?}");
+    assert!(perhaps.says.contains("asks 2 webhooks; the answer is not known"), "{perhaps:?}");
     // The finalizer without any known facts comes first.
     assert_eq!(
         perhaps.evidence,
         [
-            "validatingwebhookconfiguration/guard: guard.test: it is at guard.test:8443, and whether \
-             it answers there nothing in the cluster shows; if it does not, everything is refused \
-             (failurePolicy Fail)",
+            "validatingwebhookconfiguration/guard: guard.test: it is at guard.test:8443, outside \
+             the cluster, so belay cannot know whether it answers; without an answer, the request \
+             is refused (failurePolicy Fail)",
             "validatingwebhookconfiguration/guard: near.test: it is behind the Service a/b",
         ]
     );
-    let next = "see whether it is, with nothing changed: kubectl patch configmaps/settings -n shop \
+    let next = "to find out without a change: kubectl patch configmaps/settings -n shop \
                 --dry-run=server --type=json -p '";
     assert!(perhaps.next.starts_with(next), "{perhaps:?}");
     // A removal by hand can be refused as well.
@@ -238,26 +238,29 @@ fn the_hold_of_belay_is_reported_with_its_users() {
         "belay holds it for: Deployment shop/web, Pod shop/x; ; kubectl belay why \
          configmaps/settings -n shop"
     );
-    let nobody = HoldState { released_by_belay: false, ..waits(true, &["nothing needs it"]) };
-    let nobody = counted(nobody);
+    let unreleased = HoldState { released_by_belay: false, ..waits(true, &["nothing needs it"]) };
+    let unreleased = counted(unreleased);
     let says = "belay holds it: nothing needs it; belay releases no hold on this kind";
-    assert!(nobody.starts_with(says), "{nobody}");
-    assert!(nobody.ends_with("kubectl belay release configmaps/settings -n shop"), "{nobody}");
+    assert!(unreleased.starts_with(says), "{unreleased}");
+    assert!(
+        unreleased.ends_with("kubectl belay release configmaps/settings -n shop"),
+        "{unreleased}"
+    );
     let free = of(Some(waits(true, &["nothing needs it"])), false, (true, true));
     assert!(free.starts_with("belay holds it, and can release it: nothing needs it; "), "{free}");
-    assert!(free.contains("nobody leads belay"), "{free}");
+    assert!(free.contains("belay has no leader"), "{free}");
     assert!(free.ends_with("kubectl belay release configmaps/settings -n shop"), "{free}");
     let unknown = of(None, false, (true, false));
-    assert!(unknown.contains("what needs it could not be determined"), "{unknown}");
+    assert!(unknown.contains("what needs it is unknown"), "{unknown}");
     let unsure = HoldState { known: false, ..waits(false, &["Pods may need it: you may not"]) };
     let unsure = counted(unsure);
-    let says = "belay holds it, and whether something needs it is unknown: Pods may need it: you \
-                may not; ";
+    let says = "belay holds it, and it is unknown whether an object needs it: Pods may need it: \
+                you may not; ";
     assert!(unsure.starts_with(says), "{unsure}");
     let many = of(None, true, (true, false));
-    assert!(many.starts_with("belay holds it; --all finds out what needs it; "), "{many}");
+    assert!(many.starts_with("belay holds it; use --all to find out what needs it; "), "{many}");
     let left = of(None, false, (false, false));
-    assert!(left.contains("is not installed any more"), "{left}");
+    assert!(left.contains("belay was removed"), "{left}");
     assert!(left.ends_with("belay release --all"), "{left}");
 }
 
@@ -284,7 +287,7 @@ fn a_namespace_waits_for_what_is_left_in_it() {
     assert_eq!(content.cause, Cause::Content);
     assert_eq!(
         content.evidence,
-        [REMAINING.1, "configmaps/settings -n shop is Terminating itself"]
+        [REMAINING.1, "configmaps/settings -n shop is Terminating as well"]
     );
     assert_eq!(content.next, "kubectl belay why configmaps/settings -n shop");
     // A Terminating object elsewhere is not part of its content.
@@ -332,15 +335,18 @@ fn a_namespace_reports_which_api_does_not_answer() {
 #[test]
 fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
     let said = "Failed to delete all resource types, 1 remaining: conversion webhook for \
-                things.test/v1, Kind=Thing failed: service \"nobody\" not found";
+                things.test/v1, Kind=Thing failed: service \"missing\" not found";
     let mut evidence = evidence(&[]);
     evidence.conversions.push(DeadConversion {
         definition: "things.things.test".to_owned(),
-        silence: missing_service("there is no Service default/nobody"),
+        silence: missing_service("there is no Service default/missing"),
     });
     let dead = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &evidence);
     assert_eq!(dead.cause, Cause::ConversionWebhook);
-    assert_eq!(dead.evidence, [said, "crd/things.things.test: there is no Service default/nobody"]);
+    assert_eq!(
+        dead.evidence,
+        [said, "crd/things.things.test: there is no Service default/missing"]
+    );
     assert!(dead.next.contains("kubectl get crd things.things.test"), "{}", dead.next);
 
     // Also before the namespace controller has written conditions.
@@ -367,7 +373,7 @@ fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
     let thing = found(info("things.test", "things", true), thing);
     let survey = Survey { objects: vec![thing], ..Survey::default() };
     let all = find_causes(&definition, &survey, &evidence, &Hold::default());
-    assert_eq!(all[0].evidence, ["things.things.test/one -n shop is Terminating itself"]);
+    assert_eq!(all[0].evidence, ["things.things.test/one -n shop is Terminating as well"]);
 }
 
 fn dependent(name: &str, terminating: bool) -> Dependent {
@@ -390,9 +396,10 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     assert!(waits.says.ends_with("waits for pods/web-0 and 1 more to be gone"), "{}", waits.says);
     assert_eq!(
         waits.evidence,
-        ["pods/web-0 is Terminating itself", "pods/web-1 has not been deleted"]
+        ["pods/web-0 is Terminating as well", "pods/web-1 has not been deleted"]
     );
-    let asks = "see who refuses its end: kubectl delete pods/web-1 -n shop --dry-run=server";
+    let asks =
+        "to see who refuses its deletion: kubectl delete pods/web-1 -n shop --dry-run=server";
     assert_eq!(waits.next, asks);
     let mut evidence = evidence(&[]);
     let said = |by: &str, message: &str| ObjectEvent {
@@ -445,7 +452,7 @@ fn a_refusal_is_reported_before_its_consequences() {
     // The finding names the webhook that refused.
     evidence.webhooks = vec![webhook("guard.test")];
     let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
-    let next = "ask whoever runs the webhook guard.test; what it is: kubectl get \
+    let next = "ask the owner of the webhook guard.test; to see it: kubectl get \
                 validatingwebhookconfiguration/guard -o yaml";
     assert_eq!((all.len(), &all[0].next[..]), (2, next));
 
@@ -466,8 +473,10 @@ fn a_refusal_is_reported_before_its_consequences() {
         let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
         assert_eq!(all[0].cause == Cause::Refused, refuses, "{operation}");
         if refuses {
-            let shown =
-                ["there is no Service a/b", "it is asked where its matchConditions are met"];
+            let shown = [
+                "there is no Service a/b",
+                "the API server asks it only where its matchConditions match",
+            ];
             assert_eq!(all[0].evidence, shown);
             let next = "kubectl delete validatingwebhookconfiguration/guard";
             assert!(all[0].next.ends_with(next), "{}", all[0].next);
@@ -497,7 +506,7 @@ fn a_pod_waits_for_its_node() {
         ..Evidence::default()
     };
     let gone = of(&pod, &with(Some(&[("n2", true)])));
-    assert_eq!((gone.cause, &gone.says[..]), (Cause::NodeGone, "its node n1 exists no more"));
+    assert_eq!((gone.cause, &gone.says[..]), (Cause::NodeGone, "its node n1 does not exist"));
     assert!(gone.next.ends_with("kubectl delete pods/web-0 -n shop --grace-period=0 --force"));
     let down = of(&pod, &with(Some(&[("n1", false)])));
     assert_eq!(down.cause, Cause::NodeGone);

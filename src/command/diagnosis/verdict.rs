@@ -20,8 +20,9 @@ pub async fn verdict_on_delete(
 ) -> Result<Verdict, CommandError> {
     snapshot.objects(target.object_ref.own_namespace()).await;
     let text = target.json.to_string();
-    let object: Object<'_> = serde_json::from_str(&text)
-        .map_err(|_| CommandError::Remote("the API server's answer is no object".to_owned()))?;
+    let object: Object<'_> = serde_json::from_str(&text).map_err(|_| {
+        CommandError::Remote("the answer of the API server is not an object".to_owned())
+    })?;
     let object_ref = &target.object_ref;
     let me = &target.session.me;
     let whole = serde_json::value::to_raw_value(&target.json).ok();

@@ -98,7 +98,7 @@ fn errors_are_reported_with_their_place() {
         (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: a, until: {fieldPath: 'b['}}"), "f:4:85: spec.until.fieldPath: expected * or ?field=value or \"name\" at character 3 of this path"),
         (own("Relation", "{from: {resource: a}, nameFieldPath: a}"), "f:4:7: spec: give either to, the kind that is needed, or toRef, where the object itself says the kind"),
         (own("DeletionApproval", "{targetRef: {resource: a, name: b, uid: c}, approver: x, reason: y, expirationTime: 2026-01-01T00:00:00Z}"), "f:3:11: metadata.creationTimestamp: an approval counts from its creationTimestamp, which an API server sets; write down when it was given"),
-        (own("Pause", "{by: x, reason: ' ', expirationTime: 2026-01-01T00:00:00Z}"), "f:4:23: spec.reason: reason is blank: say why, somebody will read it one day"),
+        (own("Pause", "{by: x, reason: ' ', expirationTime: 2026-01-01T00:00:00Z}"), "f:4:23: spec.reason: reason is blank: state why, for those who read the record later"),
         (own("Pause", "{by: x, reason: y, expirationTime: hunter2}"), "f:4:42: spec.expirationTime: this has another form than its field takes; a time is 2026-01-31T12:00:00Z"),
         // No CRD.
         (definition("{group: e.x, scope: Cluster, names: {kind: A}, versions: [{name: v1, served: true}]}"), "f:4:43: spec.names.plural: a CRD has to say it, as text"),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::backing::{BackingResources, READ_WHOLE};
 use super::change::Change;
-use super::targets::{Query, SelectorTarget, WhereArguments, namespaces};
+use super::targets::{Query, ResolvedTarget, WhereArguments, namespaces};
 use crate::cluster::{Caller, Me, SearchScope, Snapshot, World};
 use crate::command::CommandError;
 use crate::command::document::NotRead;
@@ -260,13 +260,13 @@ struct Unserved {
 }
 
 impl Unserved {
-    /// `nobody`: the text before an unknown kind; `stale`: the groups whose server does
+    /// `prefix`: the text before an unknown kind; `stale`: the groups whose server does
     /// not answer.
     fn new(
         query: &Query,
         names: &KindNames,
         own: &str,
-        nobody: &str,
+        prefix: &str,
         stale: &HashSet<String>,
     ) -> Self {
         let mut unserved = Self { missing: Vec::new(), unseen: Vec::new() };
@@ -279,7 +279,7 @@ impl Unserved {
                 unserved.missing.push(typed);
             } else {
                 // The kind may be misspelt, and a dump has not every kind.
-                unserved.unseen.push((typed, target::unserved(names, &one.kind, nobody)));
+                unserved.unseen.push((typed, target::unserved(names, &one.kind, prefix)));
             }
         }
         unserved
@@ -327,8 +327,8 @@ fn rules(snapshot: &Snapshot) -> (Rules, Vec<NotRead>) {
 
 /// A missing object that the user named ends the command. A missing object of a manifest
 /// may never have been applied.
-fn require_existing(resolved: &[SelectorTarget], missing: &[String]) -> Result<(), CommandError> {
-    let named = resolved.iter().filter(|one| !one.may_be_missing()).map(SelectorTarget::as_typed);
+fn require_existing(resolved: &[ResolvedTarget], missing: &[String]) -> Result<(), CommandError> {
+    let named = resolved.iter().filter(|one| !one.may_be_missing()).map(ResolvedTarget::as_typed);
     let named: Vec<String> = named.filter(|typed| missing.contains(typed)).collect();
     if named.is_empty() {
         return Ok(());

@@ -76,7 +76,7 @@ pub struct Query {
 
 /// Objects of one kind.
 #[derive(Debug, Clone)]
-pub struct SelectorTarget {
+pub struct ResolvedTarget {
     /// The kind.
     pub info: KindInfo,
     /// The namespace, if there is one; empty for cluster-scoped objects.
@@ -145,26 +145,26 @@ impl Query {
         self.change.as_ref()
     }
 
-    /// Resolves the kinds. `own`: the default namespace; `nobody`: the text before an
+    /// Resolves the kinds. `own`: the default namespace; `prefix`: the text before an
     /// unknown kind.
     pub fn resolved(
         &self,
         names: &KindNames,
         own: &str,
-        nobody: &str,
-    ) -> Result<Vec<SelectorTarget>, CommandError> {
+        prefix: &str,
+    ) -> Result<Vec<ResolvedTarget>, CommandError> {
         let mut resolved = Vec::new();
         for ObjectWords { kind, name } in &self.wanted {
             let info = names
                 .find(kind)
-                .ok_or_else(|| CommandError::Remote(unserved(names, kind, nobody)))?;
+                .ok_or_else(|| CommandError::Remote(unserved(names, kind, prefix)))?;
             let namespace = match (info.namespaced, self.everywhere) {
                 (true, true) => None,
                 (true, false) => Some(own.to_owned()),
                 (false, _) => Some(String::new()),
             };
             let (info, name) = (info.clone(), name.clone());
-            resolved.push(SelectorTarget { info, namespace, name, listed: false });
+            resolved.push(ResolvedTarget { info, namespace, name, listed: false });
         }
         let listed = self.listed(names, own);
         for Manifest { group, kind, namespace, name, .. } in &listed {
@@ -174,7 +174,7 @@ impl Query {
                 true => namespace.clone().unwrap_or_else(|| own.to_owned()),
                 false => String::new(),
             };
-            resolved.push(SelectorTarget {
+            resolved.push(ResolvedTarget {
                 info: info.clone(),
                 namespace: Some(namespace),
                 name: Some(name.clone()),
@@ -184,7 +184,7 @@ impl Query {
         match listed.first() {
             // No object in the manifests remains.
             Some(Manifest { kind, origin, .. }) if resolved.is_empty() && self.change.is_none() => {
-                Err(CommandError::Remote(format!("{origin}: {}", unserved(names, kind, nobody))))
+                Err(CommandError::Remote(format!("{origin}: {}", unserved(names, kind, prefix))))
             }
             _ => Ok(resolved),
         }
@@ -206,7 +206,7 @@ impl Query {
     }
 
     /// The objects, and the missing ones as the user typed them.
-    pub fn find(&self, graph: &Graph, resolved: &[SelectorTarget]) -> (Vec<NodeId>, Vec<String>) {
+    pub fn find(&self, graph: &Graph, resolved: &[ResolvedTarget]) -> (Vec<NodeId>, Vec<String>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for one in resolved {
             let mut nodes = one.nodes(graph, &self.selector);
@@ -224,7 +224,7 @@ impl Query {
     }
 }
 
-impl SelectorTarget {
+impl ResolvedTarget {
     fn nodes(&self, graph: &Graph, selector: &[Requirement]) -> Vec<NodeId> {
         let KindInfo { group, resource, .. } = &self.info;
         let Some(kind) = graph.kinds.find_resource(group, resource) else { return Vec::new() };
@@ -273,8 +273,8 @@ impl SelectorTarget {
 }
 
 /// The namespaces with all effects. `None`: they may be in any namespace.
-pub fn namespaces(resolved: &[SelectorTarget]) -> Option<BTreeSet<String>> {
-    let place = |one: &SelectorTarget| {
+pub fn namespaces(resolved: &[ResolvedTarget]) -> Option<BTreeSet<String>> {
+    let place = |one: &ResolvedTarget| {
         let is_namespace = is_namespace(&one.info.group, &one.info.resource);
         match (is_namespace, one.info.namespaced) {
             (true, _) => one.name.clone(),
@@ -314,7 +314,7 @@ mod tests {
             query.unserved(&names, "x").into_iter().map(Manifest::as_typed).collect();
         assert_eq!(typed, ["gizmo.example.com/a", "gizmo.example.com/b -n shop"]);
         let resolved = query.resolved(&names, "x", "no kind").unwrap();
-        assert_eq!(resolved.iter().map(SelectorTarget::as_typed).collect::<Vec<_>>(), ["nodes/c"]);
+        assert_eq!(resolved.iter().map(ResolvedTarget::as_typed).collect::<Vec<_>>(), ["nodes/c"]);
         // Without other objects there is no answer.
         let nothing = read_manifests(&["Gizmo a"]).resolved(&names, "x", "no kind").unwrap_err();
         let says = "f:1:1: no kind \"Gizmo\"; kubectl api-resources lists the kinds";
@@ -332,7 +332,7 @@ mod tests {
             world.catalogue.feed(&mut world.graph, kind, &map).unwrap();
         }
         let info = world.graph.kinds.info(kind).clone();
-        let target = SelectorTarget { info, namespace: None, name: None, listed: true };
+        let target = ResolvedTarget { info, namespace: None, name: None, listed: true };
         let names: Vec<_> = target
             .nodes(&world.graph, &[])
             .into_iter()

@@ -10,7 +10,7 @@ use crate::command::files::{FileError, parse_all};
 use crate::objects::{KindInfo, is_namespace, split_api_version};
 
 /// The default user, to whom no policy refers.
-const DEFAULT_USER: &str = "somebody";
+const DEFAULT_USER: &str = "a-user";
 
 /// A request without its user.
 struct Request<'k> {

@@ -165,18 +165,17 @@ pub fn because(reason: &Reason) -> String {
         }
         Reason::Unknown(why) => format!("it is not known whether something needs it: {why}"),
         Reason::Leaving(why) => {
-            format!("it is not Terminating yet, and would go without its hold: {why}")
+            format!("it is not Terminating yet, and its hold cannot be removed safely: {why}")
         }
-        Reason::Unserved => "nobody serves its kind now".to_owned(),
+        Reason::Unserved => "the API server does not serve its kind".to_owned(),
         Reason::Stranded => {
-            "its Namespace was forced away, and nothing in it can be written; next: \
-                          make the Namespace again, and run this again"
+            "its Namespace was removed by force, and nothing in it can be written; next: \
+             re-create the Namespace, and run this again"
                 .to_owned()
         }
         Reason::Refused(why) => why.clone(),
         Reason::Late => {
-            "the time was up before its turn came; next: the same again, it goes on where \
-                      this ended"
+            "the time ended before its turn; next: run this again, it continues where it ended"
                 .to_owned()
         }
         Reason::DryRun => "it is not Terminating".to_owned(),

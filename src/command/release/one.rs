@@ -11,7 +11,8 @@ use crate::cluster::release::by_hand::{self, Outcome};
 use crate::cluster::{Context, Place, Snapshot};
 use crate::command::CommandError;
 use crate::command::diagnosis::{
-    HoldState, Keeper, consent_to, finalizers_of, holding_policies, is_unasked, unread_approvals,
+    BlockingFinalizer, HoldState, consent_to, finalizers_of, holding_policies, is_unasked,
+    unread_approvals,
 };
 use crate::command::report::Format;
 use crate::command::session::UserSession;
@@ -52,12 +53,14 @@ pub async fn release(
 /// Requests a check and reports the result. An error: the check could not be requested.
 async fn look(target: TargetObject, limit: Duration, force: bool) -> Result<Answer, CommandError> {
     let Some(sight) = TargetState::read(&target.json) else {
-        return Err(CommandError::Remote("the API server's answer is no object".to_owned()));
+        return Err(CommandError::Remote(
+            "the answer of the API server is not an object".to_owned(),
+        ));
     };
     let snapshot = target.read_rules().await?;
     let Some(place) = target.place(&snapshot.context.world.read()) else {
         return Err(CommandError::Remote(
-            "its kind has only just appeared; next: try again".to_owned(),
+            "its kind was installed a moment ago; next: try again".to_owned(),
         ));
     };
     let work = Release { target, snapshot, place, sight, limit };
@@ -90,7 +93,8 @@ fn why_not_held(target: &TargetObject) -> Option<String> {
             "{what} is Terminating and belay does not hold it; next: kubectl belay why {typed}"
         ),
         _ => format!(
-            "{what} is Terminating and not held by belay, but by {}; next: kubectl belay why {typed}",
+            "{what} is Terminating and not held by belay, but by {}; next: kubectl belay why \
+             {typed}",
             keepers(target, &target.json)
         ),
     })
@@ -98,10 +102,10 @@ fn why_not_held(target: &TargetObject) -> Option<String> {
 
 /// The finalizers that keep an object, and who removes each.
 fn keepers(target: &TargetObject, object: &Value) -> String {
-    let keepers = Keeper::all(object, &target.object_ref);
-    let keepers = keepers
-        .iter()
-        .map(|Keeper { name, removed_by, .. }| format!("{name} (taken off by {removed_by})"));
+    let keepers = BlockingFinalizer::all(object, &target.object_ref);
+    let keepers = keepers.iter().map(|BlockingFinalizer { name, removed_by, .. }| {
+        format!("{name} (removed by {removed_by})")
+    });
     keepers.collect::<Vec<_>>().join("; ")
 }
 
@@ -134,7 +138,7 @@ impl Release {
                     _ => "next: try again",
                 };
                 return Err(CommandError::Remote(format!(
-                    "cannot ask belay to look at {what}: {error}; {next}"
+                    "cannot ask belay to release {what}: {error}; {next}"
                 )));
             }
         }
@@ -158,7 +162,7 @@ impl Release {
     /// The leader did not respond to the request. If it has just died, its Lease expires
     /// soon, and then this command does the work.
     async fn wait_for_lease_expiry(&self, why: &str) -> Result<Answer, CommandError> {
-        eprintln!("belay does not answer; if it is dead, its Lease runs out within seconds");
+        eprintln!("belay does not answer; if it is dead, its Lease expires within seconds");
         let until = Instant::now() + self.limit;
         loop {
             let next = match self.target.session.leader().await {
@@ -167,15 +171,15 @@ impl Release {
                     tokio::time::sleep(ASK).await;
                     continue;
                 }
-                Ok(Some(LeaderInfo { replica: name, .. })) => format!(
-                    "{name} renews belay's Lease all the same; next: see its log, and try again"
-                ),
+                Ok(Some(LeaderInfo { replica: name, .. })) => {
+                    format!("but {name} renews belay's Lease; next: see its log, and try again")
+                }
                 Err(why) => {
-                    format!("cannot read who leads belay: {why}; {}", self.impersonation_hint())
+                    format!("cannot read the leader of belay: {why}; {}", self.impersonation_hint())
                 }
             };
             return Err(CommandError::Remote(format!(
-                "cannot ask belay to look at {}: {why}; {next}",
+                "cannot ask belay to release {}: {why}; {next}",
                 self.target.object_ref.quoted()
             )));
         }
@@ -186,7 +190,7 @@ impl Release {
         let Snapshot { context, reader, .. } = &self.snapshot;
         if !context.world.read().known {
             return Err(CommandError::Remote(format!(
-                "nobody leads belay, and you cannot do its work: {}",
+                "belay has no leader, and your rights do not suffice to release the hold: {}",
                 unprotected(&self.target.session, &self.snapshot)
             )));
         }
@@ -197,14 +201,14 @@ impl Release {
         match outcome {
             Outcome::Ended(_) => match self.find_outcome().await? {
                 Some(done) => Ok(done.by(actor.account(), actor.done())),
-                None => Ok(unable("somebody has changed it meanwhile")),
+                None => Ok(unable("it was changed meanwhile")),
             },
             Outcome::Waits(Some(Waiting::For(causes))) => {
                 Ok(self.held(HoldState::new(Count::Kept(causes), true)))
             }
             Outcome::Waits(Some(Waiting::Stranded)) => Ok(held(format!(
-                "{} is still held: its Namespace was forced away, and nothing in it can be \
-                 written; next: make the Namespace again",
+                "{} is still held: its Namespace was removed by force, and nothing in it can be \
+                 written; next: re-create the Namespace",
                 self.target.object_ref.quoted()
             ))),
             Outcome::Waits(Some(Waiting::Unknown(why))) => Ok(unable(&why)),
@@ -230,9 +234,9 @@ impl Release {
     fn impersonation_hint(&self) -> String {
         let UserSession { installation: (namespace, _), account: name, .. } = &self.target.session;
         format!(
-            "while its webhooks do not answer it takes somebody with the RBAC verb impersonate on \
-             serviceaccounts {name} in namespace {namespace}, such as a cluster administrator, who \
-             types the same"
+            "while its webhooks do not answer, only a user with the RBAC verb impersonate on \
+             serviceaccounts {name} in namespace {namespace} can do this, such as a cluster \
+             administrator, with the same command"
         )
     }
 
@@ -245,9 +249,9 @@ impl Release {
         }
         if let Some(why) = unread_approvals(&self.snapshot) {
             return Err(CommandError::Remote(format!(
-                "{what} cannot be released by force: it is not known who has approved it: {why}; \
-                 next: it takes the RBAC verb list on deletionapprovals.belay.dev; have an \
-                 administrator bind it to {}, if that is what is missing",
+                "{what} cannot be released by force: its approvals cannot be read: {why}; next: \
+                 have an administrator bind the RBAC verb list on deletionapprovals.belay.dev to \
+                 {}, if that is what is missing",
                 self.target.session.me.name
             )));
         }
@@ -267,22 +271,17 @@ impl Release {
         };
         let forced = by_hand::force(&context, &self.place, self.sight.clone()).await;
         forced.map_err(|why| {
-            let next = actor.as_ref().map_or_else(
-                || "next: try again; if belay has just died, in 20 seconds".to_owned(),
-                Actor::failure_text,
-            );
-            CommandError::Remote(format!(
-                "the hold of {what} could not be taken off: {why}; {next}"
-            ))
+            let next = actor
+                .as_ref()
+                .map_or_else(|| "next: try again in 20 seconds".to_owned(), Actor::failure_text);
+            CommandError::Remote(format!("the hold of {what} could not be removed: {why}; {next}"))
         })?;
         match self.find_outcome().await? {
             Some(done) => Ok(match &actor {
                 Some(actor) => done.by(actor.account(), actor.done()),
                 None => done,
             }),
-            None => Err(CommandError::Remote(format!(
-                "the hold of {what} is there again; next: try again"
-            ))),
+            None => Err(CommandError::Remote(format!("{what} has a hold again; next: try again"))),
         }
     }
 
@@ -296,11 +295,11 @@ impl Release {
         let item = Item::of_node(&situation, node);
         match sufficient_approvals(&situation, &item, &policies, ExemptionRecords::Ignored) {
             Some(approvals) if !approvals.is_empty() => Ok(()),
-            Some(_) => Err("no approval of it is in force".to_owned()),
+            Some(_) => Err("no approval of it is in effect".to_owned()),
             None => {
                 let (given, required) = consent_to(&world, object, &policies)
                     .map_or((0, 1), |consent| (consent.people.len(), consent.terms.required));
-                Err(format!("{given} of {required} people have approved it"))
+                Err(format!("{given} of {required} users have approved it"))
             }
         }
     }
@@ -321,9 +320,13 @@ impl Release {
         let left = finalizers_of(&object);
         Ok((!left.iter().any(|finalizer| is_hold(finalizer))).then(|| {
             let says = match left.is_empty() {
-                true => format!("the hold of {what} is off, and it goes"),
+                true => format!(
+                    "the hold of {what} was removed; the API server now deletes the \
+                                 object"
+                ),
                 false => format!(
-                    "the hold of {what} is off; it is still kept by {}; next: kubectl belay why {}",
+                    "the hold of {what} was removed; other finalizers keep the object: {}; next: \
+                     kubectl belay why {}",
                     keepers(&self.target, &object),
                     object_ref.arguments()
                 ),
@@ -379,9 +382,9 @@ impl Actor {
 
     /// The message after success.
     fn done(&self) -> String {
-        let so = "nobody leads belay, so this was done";
+        let so = "belay has no leader, so this was done";
         match self {
-            Self::Belay(account) => format!("{so} as {account}, as you may"),
+            Self::Belay(account) => format!("{so} as {account}, by impersonation"),
             Self::Own(_) => format!("{so} with your own rights"),
         }
     }

@@ -87,7 +87,7 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     });
     let late: Vec<TerminatingObject> =
         futures_util::stream::iter(read).buffered(AT_ONCE).collect().await;
-    progress.say(|| format!("asking why {} objects do not go", late.len()));
+    progress.say(|| format!("finding out why {} objects stay Terminating", late.len()));
     // Output for programs is complete.
     let all = output.all || output.output != Format::Table;
     let most = |few: usize| if all { usize::MAX } else { few };

@@ -118,7 +118,7 @@ impl Report for StuckReport {
         let more = self.evidence_not_read.iter().filter(told).map(|unread| &*unread.resource);
         let more: Vec<&str> = more.collect();
         if !more.is_empty() {
-            let line = format!("not read, and might say more: {}", more.join(", "));
+            let line = format!("not read, and may contain more: {}", more.join(", "));
             text.push_str(&view.screen.paragraph(0, &line));
         }
         if self.of_files && !self.items.is_empty() {

@@ -54,11 +54,11 @@ fn the_table_has_the_cause_its_evidence_and_what_next() {
     let text = shown(&report(1, &["secrets"]), Format::Table, false);
     let expected = "\
 OBJECT                NAMESPACE   FOR   CAUSE
-configmaps/settings   shop        12m   a finalizer whose owner is gone
-  the finalizer db.example.com/drop, put there by db-operator: its owner seems to be gone
+configmaps/settings   shop        12m   a finalizer without a controller
+  the finalizer db.example.com/drop, added by db-operator: its controller seems to be gone
     no Deployment, StatefulSet or DaemonSet is called db-operator or runs an image of that name
     still served: db.example.com
-  next: if its owner is gone for good, and its work is done: kubectl patch configmaps/settings \
+  next: if that controller is gone for good, and its work is done: kubectl patch configmaps/settings \
 -n shop --type=json -p '[{\"op\":\"test\",\"path\":\"/metadata/finalizers/0\",\"value\":\"db.example.com/drop\"},\
 {\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}]'
 not read: secrets: forbidden
@@ -68,7 +68,7 @@ not read: secrets: forbidden
     let unread = |resource: &str| NotRead { resource: resource.to_owned(), why: String::new() };
     blind.evidence_not_read = vec![unread("nodes"), unread("secrets"), unread("services")];
     let blind = shown(&blind, Format::Table, false);
-    assert!(blind.ends_with("\nnot read, and might say more: nodes, services\n"), "{blind}");
+    assert!(blind.ends_with("\nnot read, and may contain more: nodes, services\n"), "{blind}");
     // Only a terminal gets a part of a long list.
     let on_terminal = |all| report(25, &[]).text(View { screen: Screen::terminal(200), all });
     let many = on_terminal(false);

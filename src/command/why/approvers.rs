@@ -113,7 +113,7 @@ impl Approvers {
             parts.push(format!("{unsure}, if they may create approvals as well"));
         }
         match (parts.last_mut(), self.unread.is_empty()) {
-            (None, true) => parts.push(format!("nobody but group {MASTERS}")),
+            (None, true) => parts.push(format!("only group {MASTERS}")),
             (None, false) => parts.push("not known".to_owned()),
             (Some(last), false) => last.push_str(", as far as could be read"),
             (Some(_), true) => {}
@@ -309,7 +309,7 @@ mod tests {
     fn unread_approvers_are_unknown() {
         let said = |approvers: &Approvers, all| approvers.text(all);
         let mut of = Approvers { you: Some(false), ..Approvers::default() };
-        assert_eq!(said(&of, false), "may approve: nobody but group system:masters; you: no\n");
+        assert_eq!(said(&of, false), "may approve: only group system:masters; you: no\n");
         assert_eq!(of.names(), Some(Vec::new()));
         of.unread = vec![NotRead { resource: "clusterroles".into(), why: "x".into() }];
         assert_eq!(said(&of, false), "may approve: not known; you: no\n");

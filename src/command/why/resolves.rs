@@ -31,15 +31,15 @@ pub fn automatic_changes(world: &World, verdict: &Verdict) -> Vec<String> {
 fn ends(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
     let object = blocker.object.quoted();
     match cause {
-        Cause::User { root, .. } if is_terminating(world, root) => Some(format!(
-            "{root} is Terminating: once it is gone it does not need {object} any more"
-        )),
+        Cause::User { root, .. } if is_terminating(world, root) => {
+            Some(format!("{root} is Terminating: once it is gone, it no longer needs {object}"))
+        }
         // A finished Job uses nothing, and neither do its Pods.
         Cause::User { root, .. } if root.object.is_of(("batch", "jobs")) => {
-            Some(format!("once {root} has ended it does not need {object} any more"))
+            Some(format!("once {root} has ended, it no longer needs {object}"))
         }
         Cause::Content { object: named, .. } | Cause::Exists(named) | Cause::Dependent(named) => {
-            let says = "is Terminating: once it is gone it is in nobody's way";
+            let says = "is Terminating: once it is gone, it does not block the delete";
             is_terminating(world, named).then(|| format!("{named} {says}"))
         }
         _ => None,
@@ -55,14 +55,14 @@ fn is_terminating(world: &World, ObjectName { object, .. }: &ObjectName) -> bool
 fn approval(world: &World, name: &str) -> Option<String> {
     let approval = world.policies.approvals.iter().find(|approval| approval.name == name)?;
     let until = Timestamp::from_second(approval.expires).ok()?;
-    Some(format!("approval {name} ends at {until}"))
+    Some(format!("approval {name} expires at {until}"))
 }
 
 /// The end of the active pause.
 fn pause(world: &World) -> Option<String> {
     let pause = world.policies.pause(world.clock.now().as_second())?;
     let (by, until) = (&pause.by, pause.until());
-    Some(format!("the pause by {by} ends at {until}: until then nothing is refused"))
+    Some(format!("the pause by {by} ends at {until}; until then belay refuses nothing"))
 }
 
 #[cfg(test)]
@@ -122,13 +122,11 @@ mod tests {
         );
         assert_eq!(
             automatic_changes(&goes, &refused(vec![user("Pod"), user("Pod")])),
-            [
-                "Pod shop/web is Terminating: once it is gone it does not need secrets \"key\" any more"
-            ]
+            ["Pod shop/web is Terminating: once it is gone, it no longer needs secrets \"key\""]
         );
         assert_eq!(
             automatic_changes(&world("batch", "Job", living), &refused(vec![user("Job")])),
-            ["once Job shop/web has ended it does not need secrets \"key\" any more"]
+            ["once Job shop/web has ended, it no longer needs secrets \"key\""]
         );
     }
 
@@ -141,7 +139,7 @@ mod tests {
         let mut noted = refused(vec![Cause::Always]);
         noted.decision = Decision::Audit;
         let said = automatic_changes(&world, &noted).join("\n");
-        assert!(said.starts_with("the pause by bob ends at ") && said.ends_with("refused"));
+        assert!(said.starts_with("the pause by bob ends at ") && said.ends_with("nothing"));
         assert_eq!(automatic_changes(&World::default(), &noted), [""; 0]);
     }
 }

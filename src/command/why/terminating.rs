@@ -11,7 +11,7 @@ use crate::cluster::release::settle;
 use crate::cluster::terminating::{Survey, TerminatingObject, evidence, survey};
 use crate::cluster::{Place, Snapshot};
 use crate::command::diagnosis::{
-    Cause, Finding, Hold, HoldState, Keeper, finalizers_of, find_causes,
+    BlockingFinalizer, Cause, Finding, Hold, HoldState, finalizers_of, find_causes,
 };
 use crate::command::document::NotRead;
 use crate::command::screen::Progress;
@@ -25,7 +25,7 @@ pub struct Terminating {
     /// The time of the DELETE.
     since: String,
     /// The finalizers.
-    finalizers: Vec<Keeper>,
+    finalizers: Vec<BlockingFinalizer>,
     /// What the hold waits for. Absent if belay does not hold the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldState>,
@@ -50,7 +50,7 @@ impl Terminating {
     pub async fn of(target: &TargetObject, snapshot: &Snapshot, unled: bool) -> Option<Self> {
         let since = target.terminating_since()?.to_owned();
         let object_ref = &target.object_ref;
-        let finalizers = Keeper::all(&target.json, object_ref);
+        let finalizers = BlockingFinalizer::all(&target.json, object_ref);
         let is_held = finalizers.iter().any(|keeper| keeper.ours);
         let place = target.place(&snapshot.context.world.read()).filter(|_| is_held);
         let hold = match &place {
@@ -86,18 +86,18 @@ impl Terminating {
             true => "; no finalizer keeps it\n",
             false => "; it is kept by:\n",
         });
-        for Keeper { name, removed_by, .. } in &self.finalizers {
+        for BlockingFinalizer { name, removed_by, .. } in &self.finalizers {
             let _ = writeln!(
                 text,
-                "- {}: taken off by {}",
+                "- {}: removed by {}",
                 without_controls(name),
                 without_controls(removed_by)
             );
             let of_it = |finding: &&Finding| finding.finalizer.as_ref() == Some(name);
             for finding in self.causes.iter().filter(of_it).filter(|one| !self.tells(one)) {
                 // The line before contains the same fact.
-                let taken_off = format!("{name} is taken off by ");
-                if !finding.says.starts_with(&taken_off) {
+                let removed = format!("{name} is removed by ");
+                if !finding.says.starts_with(&removed) {
                     let _ = writeln!(text, "  {}", without_controls(&finding.says));
                 }
                 shown(&mut text, finding);
@@ -114,7 +114,7 @@ impl Terminating {
                     format!("; not before {time} (settleSeconds of its policies)")
                 }
                 (true, true, None) => {
-                    format!("; within moments, or now: kubectl belay release {}", self.arguments)
+                    format!("; in a few seconds, or now: kubectl belay release {}", self.arguments)
                 }
                 (true, false, _) => format!(": kubectl belay release {}", self.arguments),
                 (false, ..) => String::new(),
@@ -217,9 +217,9 @@ mod tests {
         };
         let keeper = |name: &str| {
             let object = json!({"metadata": {"finalizers": [name]}});
-            Keeper::all(&object, &ObjectRef::default()).remove(0)
+            BlockingFinalizer::all(&object, &ObjectRef::default()).remove(0)
         };
-        let foreign = "its owner seems to be gone";
+        let foreign = "its controller seems to be gone";
         let pvc = "kubernetes.io/pvc-protection";
         let mut terminating = Terminating {
             since: "2026-01-01T00:00:00Z".to_owned(),
@@ -235,7 +235,7 @@ mod tests {
             causes: vec![
                 finding(None, Cause::BrokenApi, "the API"),
                 finding(Some("x.dev/y"), Cause::OwnerGone, foreign),
-                finding(Some(pvc), Cause::Owner, &format!("{pvc} is taken off by it")),
+                finding(Some(pvc), Cause::Owner, &format!("{pvc} is removed by it")),
                 finding(Some(HOLD), Cause::HeldByBelay, "belay holds it"),
             ],
             settles: None,
@@ -248,7 +248,7 @@ mod tests {
         let shown = format!("  {foreign}\n    it shows {foreign}\n  next: look\n");
         assert!(own.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
         // The removal by its controller has its own line.
-        let shown = format!("    it shows {pvc} is taken off by it\n  next: look\n");
+        let shown = format!("    it shows {pvc} is removed by it\n  next: look\n");
         assert!(protected.split_once('\n').unwrap().1.starts_with(&shown), "{text}");
         assert_eq!(
             rest.split_once('\n').unwrap().1,
@@ -266,7 +266,7 @@ mod tests {
         assert!(terminating.text("x").contains(says) && !terminating.is_unblocked());
         terminating.hold = free(true);
         assert!(terminating.is_unblocked());
-        let says = "belay holds it, and can release it: nothing; within moments, or now: kubectl \
+        let says = "belay holds it, and can release it: nothing; in a few seconds, or now: kubectl \
                     belay release pvc/a -n shop\n";
         assert!(terminating.text("x").contains(says));
         terminating.settles = Some(Timestamp::UNIX_EPOCH);

@@ -148,7 +148,8 @@ fn check(
         // The deletion of Terminating objects continues without the request (R4).
         if may_vanish && !lost && !before.terminating {
             return Err(format!(
-                "c{place} has the fate {fate:?}, but goes when finalizers are taken off\ntargets {targets:?}\nbefore {:#?}",
+                "c{place} has the fate {fate:?}, but goes when finalizers are removed\ntargets \
+                 {targets:?}\nbefore {:#?}",
                 state.objects
             ));
         }

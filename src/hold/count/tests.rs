@@ -224,7 +224,7 @@ fn what_no_policy_protects_any_more_is_free_with_no_read() {
     assert_eq!(free(json!([{"protect": {"fromOrphaning": {}}}])), unprotected);
     let mut world = World::while_used();
     world.policies.pauses = vec![Pause { expires: NOW + 1, ..Pause::default() }];
-    assert!(matches!(world.count(), Count::Read(_)), "a pause lets go of nothing that is held");
+    assert!(matches!(world.count(), Count::Read(_)), "a pause releases nothing that is held");
 }
 
 /// Without the kind DeletionPolicy there seems to be no policy at all.
@@ -445,7 +445,7 @@ fn a_newcomer_waits_unless_something_older_owns_it() {
     world.read(read.clone());
     assert_eq!(world.count(), UNUSED, "it is gone");
     world.reads.done.insert(read[0].clone(), Err(ApiError::Other("500".into())));
-    assert_eq!(world.keeps(), ["Pod a/p"], "nobody knows");
+    assert_eq!(world.keeps(), ["Pod a/p"], "the owner is not known");
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
     assert_eq!(world.keeps(), ["Database a/d Pod a/p"]);
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", late));

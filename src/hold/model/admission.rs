@@ -6,7 +6,7 @@
 
 use stateright::{Model, Property};
 
-use super::story::{Told, check, size};
+use super::story::{Narrate, check, size};
 use crate::objects::HoldAge;
 
 /// How many seconds a tick is.
@@ -104,7 +104,7 @@ impl Model for Admission {
     }
 }
 
-impl Told for Admission {
+impl Narrate for Admission {
     fn tell(&self, before: &State, action: &Action, after: &State) -> (String, String, String) {
         let (who, what) = match action {
             Action::Tick => ("time", format!("{TICK} seconds pass")),

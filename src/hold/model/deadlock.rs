@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use stateright::{Model, Property};
 
 use super::manifests::{self, time};
-use super::story::Told;
+use super::story::Narrate;
 use crate::decide::LiveRead;
 use crate::graph::Propagation;
 use crate::hold::excuses::Excuse;
@@ -317,15 +317,15 @@ impl Model for Deadlock {
     }
 }
 
-impl Told for Deadlock {
+impl Narrate for Deadlock {
     fn tell(&self, _: &State, action: &Action, after: &State) -> (String, String, String) {
         let (who, i, what) = match *action {
-            Action::Patch(i) => ("collector", i, "takes references off"),
+            Action::Patch(i) => ("collector", i, "removes references"),
             Action::Collect(i) => ("collector", i, "deletes"),
             Action::Orphan(i) => ("collector", i, "orphans the dependents of"),
             Action::Unblock(i) => ("collector", i, "has nothing left that blocks"),
             Action::Empty(i) => ("controller", i, "of the container deletes"),
-            Action::Release(i) => ("leader", i, "lets go of"),
+            Action::Release(i) => ("leader", i, "releases"),
         };
         let then = match after[i] {
             None => ": it is gone",

@@ -435,7 +435,7 @@ impl Model for Race {
                 s.broken != Some(Broken::Stale)
             }),
             Property::always(
-                "what was made again keeps its hold until it was looked at",
+                "a re-created object keeps its hold until its own pass",
                 |_, s: &State| s.broken != Some(Broken::Unasked),
             ),
         ]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
 /// A model with a text for each step.
-pub(super) trait Told: Model {
+pub(super) trait Narrate: Model {
     /// When it is, who does something, and what it is.
     fn tell(
         &self,
@@ -24,7 +24,7 @@ pub(super) fn size() -> u8 {
 }
 
 /// A path as a timeline.
-pub(super) fn timeline<M: Told>(model: &M, path: &[(M::State, Option<M::Action>)]) -> String {
+pub(super) fn timeline<M: Narrate>(model: &M, path: &[(M::State, Option<M::Action>)]) -> String {
     let mut text = String::new();
     for pair in path.windows(2) {
         let ((before, Some(action)), (after, _)) = (&pair[0], &pair[1]) else { continue };
@@ -56,7 +56,7 @@ where
 /// the shortest way to one where it does not.
 pub(super) fn check<M>(name: &str, model: M) -> Option<Path<M::State, M::Action>>
 where
-    M: Told + Send + Sync + Clone + 'static,
+    M: Narrate + Send + Sync + Clone + 'static,
     M::State: Clone + std::fmt::Debug + PartialEq + Hash + Send + Sync,
     M::Action: Clone + std::fmt::Debug + PartialEq + Send + Sync,
 {

@@ -71,7 +71,7 @@ fn a_fresh_pass_removes_the_hold_after_any_stop_of_the_leader() {
 
 #[test]
 fn a_recreated_target_keeps_its_hold() {
-    assert!(check("made again", again()).is_none());
+    assert!(check("re-created", again()).is_none());
 }
 
 /// None of that is true because nothing happens.

@@ -35,7 +35,7 @@ pub struct DeletionApprovalSpec {
     pub approver: String,
     /// The reason.
     #[schemars(length(max = 4096))]
-    #[x_kube(validation = Rule::new("size(self.trim()) > 0").message("reason is blank: say why, somebody will read it one day"))]
+    #[x_kube(validation = Rule::new("size(self.trim()) > 0").message("reason is blank: state why, for those who read the record later"))]
     pub reason: String,
     /// The expiry.
     pub expiration_time: Time,
@@ -115,7 +115,7 @@ pub struct PauseSpec {
     pub by: String,
     /// The reason.
     #[schemars(length(max = 4096))]
-    #[x_kube(validation = Rule::new("size(self.trim()) > 0").message("reason is blank: say why, somebody will read it one day"))]
+    #[x_kube(validation = Rule::new("size(self.trim()) > 0").message("reason is blank: state why, for those who read the record later"))]
     pub reason: String,
     /// The expiry.
     pub expiration_time: Time,

@@ -316,7 +316,7 @@ fn check_reason(reason: &str, checker: &mut Checker) {
     checker.field("reason", |checker| {
         checker.require(
             !reason.trim().is_empty(),
-            "reason is blank: say why, somebody will read it one day",
+            "reason is blank: state why, for those who read the record later",
         );
     });
 }

@@ -124,7 +124,7 @@ const PATHS: &str =
     "give either nameFieldPath or selectorFieldPath: where the object says what it needs";
 const SELECTOR_PATH: &str = "selectorFieldPath goes with to alone: a selector looks for one kind, \
      in the object's own namespace";
-const BLANK: &str = "reason is blank: say why, somebody will read it one day";
+const BLANK: &str = "reason is blank: state why, for those who read the record later";
 
 /// The invalid DeletionPolicies, except for the types that several places use.
 fn policies() -> Vec<Row> {

@@ -67,7 +67,7 @@ impl Container {
         }
         let image = container.image.clone().unwrap_or_default();
         let program = lock(&node.shared.images).get(&image).cloned();
-        let program = program.ok_or_else(|| format!("nobody has pulled {image}"))?;
+        let program = program.ok_or_else(|| format!("no node has pulled {image}"))?;
 
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let uid = pod.metadata.uid.clone().unwrap_or_default();

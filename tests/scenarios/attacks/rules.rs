@@ -236,11 +236,11 @@ fn h17_a_webhook_that_is_not_as_it_was_installed_is_reported_by_name() {
         let is_met = |said: &str| said.starts_with(status) && said.contains(says);
         plane.api().wait_field(("deletionpolicy/h17", ""), LIMIT, &paths, is_met).unwrap();
     };
-    let nobody = r#"{"matchLabels":{"kubernetes.io/metadata.name":"none"}}"#;
+    let nothing = r#"{"matchLabels":{"kubernetes.io/metadata.name":"none"}}"#;
     for (field, value) in [
         ("failurePolicy", "\"Ignore\""),
-        ("namespaceSelector", nobody),
-        ("objectSelector", nobody),
+        ("namespaceSelector", nothing),
+        ("objectSelector", nothing),
         ("matchConditions", r#"[{"name":"never","expression":"false"}]"#),
     ] {
         let before = match read(&format!(".webhooks[{index}].{field}")) {

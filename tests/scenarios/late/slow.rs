@@ -67,7 +67,7 @@ impl Slow {
         plane.kubectl(&["create", "configmap", "probe", "-n", ns]).unwrap().success().unwrap();
         eventually("the slow webhook", super::LIMIT, || {
             plane.api().delete(&["configmap", "probe", "--dry-run=server"], ns)?.success()?;
-            if self.asked() > 0 { Ok(()) } else { Err("nobody asks it".into()) }
+            if self.asked() > 0 { Ok(()) } else { Err("no request yet".into()) }
         })
         .unwrap();
         self.set(false);

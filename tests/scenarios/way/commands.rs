@@ -36,7 +36,7 @@ fn a_user_who_may_not_approve_sees_the_required_rights() {
         refused.stderr,
         format!(
             "error: {name} may not approve-deletion of configmaps settings in namespace {ns}: it \
-             takes the RBAC verb approve-deletion\nhint: ask somebody who has it, or have an \
+             takes the RBAC verb approve-deletion\nhint: ask a user who has it, or have an \
              administrator bind the RBAC verb approve-deletion on configmaps in namespace {ns} to \
              {name}\n"
         )
@@ -70,20 +70,18 @@ fn an_approval_lasts_no_longer_than_the_policy_allows_and_two_people_are_two() {
     assert!(refusal.contains("(2 people must approve)"), "{refusal}");
     let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
     assert!(said.contains(" (10m); 30m is more than policy "), "{said}");
-    let missing = format!(
-        "1 more person has to approve: policy {ns} asks for 2, and so far it is {}",
-        alice.name
-    );
+    let missing =
+        format!("1 more user must approve: policy {ns} requires 2, and {} approved; ", alice.name);
     assert!(said.contains(&missing), "{said}");
     // A second approval of the same person does not count.
     let again = alice.approves_what_is_named(&refusal).remove(0).stdout;
-    assert!(again.contains("1 more person has to approve"), "{again}");
+    assert!(again.contains("1 more user must approve"), "{again}");
     let why = alice.belay(&["why", "cm/settings", "-n", &ns]);
     assert!(why.stdout.contains(&format!("(2 people, so far {}; ", alice.name)), "{why:?}");
     assert_eq!(why.code, 1, "{why:?}");
 
     let said = bob.approves_what_is_named(&refusal).remove(0).stdout;
-    assert!(said.contains("enough people have approved (2 of 2)"), "{said}");
+    assert!(said.contains("enough users have approved (2 of 2)"), "{said}");
     passes_now(|| alice.delete(&delete));
     wait_until_deleted(plane, &ns, "configmap/settings");
 }
@@ -112,7 +110,7 @@ fn what_is_not_terminating_is_not_released_and_force_takes_an_approval_and_the_n
     assert_eq!(refused.code, 2, "{refused:?}");
     let refused = release(&["--force=settings"]);
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.contains("0 of 1 people have approved it"), "{refused:?}");
+    assert!(refused.stderr.contains("0 of 1 users have approved it"), "{refused:?}");
 
     let approve = ["approve", "configmaps/settings", "-n", &ns, "--reason", "x", "--for", "5m"];
     assert_eq!(alice.belay(&approve).code, 0);
@@ -195,7 +193,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     assert!(kept.stderr.contains(says), "{kept:?}");
     let done = release(admin, &[]);
     assert_eq!(done.code, 0, "{done:?}");
-    let says = "nobody leads belay, so this was done as system:serviceaccount:belay:belay";
+    let says = "belay has no leader, so this was done as system:serviceaccount:belay:belay";
     assert!(done.stdout.contains(says), "{done:?}");
     wait_until_deleted(&plane, &ns, "configmap/settings");
 
@@ -243,7 +241,7 @@ fn an_approval_of_only_the_owner_reports_what_it_does_not_cover() {
     };
     let said = approve(&[]);
     let says = format!(
-        "it cannot be deleted by this: deleting serviceaccount \"owner\" also deletes configmap \
+        "it still cannot be deleted: deleting serviceaccount \"owner\" also deletes configmap \
          \"settings\", which is protected; next: kubectl belay approve serviceaccounts/owner -n \
          {ns} --scope content --reason \"…\"\n"
     );

@@ -35,7 +35,7 @@ fn protected_is_approved_in_one_step() {
     let refusal = alice.delete(&delete).failure().unwrap();
     assert!(refusal.contains("(Protected)"), "{refusal}");
     let said = alice.approves_what_is_named(&refusal).remove(0).stdout;
-    assert!(said.contains("enough people have approved (1 of 1)"), "{said}");
+    assert!(said.contains("enough users have approved (1 of 1)"), "{said}");
     assert!(said.contains("for this object alone"), "{said}");
     passes_now(|| alice.delete(&delete));
     wait_until_deleted(plane, &ns, "configmap/settings");

@@ -16,7 +16,7 @@ pub enum Finding {
     /// A protected object lost a protected owner.
     Orphaned { target: String, policy: String, owner: String, by: String },
     /// A person took the protection off by its labels.
-    LetGo { target: String, policy: String, by: String },
+    Released { target: String, policy: String, by: String },
     /// An object has the hold, and is not in use.
     Stuck { target: String, why: String },
     /// belay writes to an object again and again.
@@ -32,7 +32,7 @@ impl Finding {
             Self::Lost { .. } => "lost",
             Self::Stripped { .. } => "stripped",
             Self::Orphaned { .. } => "orphaned",
-            Self::LetGo { .. } => "let go",
+            Self::Released { .. } => "released",
             Self::Stuck { .. } => "stuck",
             Self::Busy { .. } => "busy",
             Self::Disagree(_) => "disagree",
@@ -189,7 +189,7 @@ impl Judge<'_> {
                     }
                     if !policy.matches(self.history, &life.key, new) {
                         let by = new.by.clone();
-                        findings.push(Finding::LetGo { target: target(), policy: name(), by });
+                        findings.push(Finding::Released { target: target(), policy: name(), by });
                     }
                 }
                 if policy.has("fromOrphaning") {
@@ -298,7 +298,7 @@ impl Judge<'_> {
             policy.has("always") || (policy.has("whileUsed") && used())
         });
         if !kept {
-            let why = "it is Terminating, and nobody needs it".to_owned();
+            let why = "it is Terminating, and nothing needs it".to_owned();
             findings.push(Finding::Stuck { target: life.title(), why });
         }
     }

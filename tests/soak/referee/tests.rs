@@ -456,7 +456,7 @@ fn the_label_was_removed_by_a_person() {
     log.config("create", "alice", json!({}));
     log.wait(10);
     log.config("patch", "alice", json!({"labels": {}, "finalizers": []}));
-    assert_eq!(log.found(&["settings"]), ["stripped", "let go"]);
+    assert_eq!(log.found(&["settings"]), ["stripped", "released"]);
 }
 
 #[test]

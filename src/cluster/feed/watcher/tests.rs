@@ -38,9 +38,9 @@ impl Script {
 
 /// Records what it receives.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct RecordingSink(Arc<Mutex<Vec<String>>>);
 
-impl Told {
+impl RecordingSink {
     /// What is named `bad` can't be read.
     fn note(&self, what: &str, json: &str) -> Result<(), Unreadable> {
         let value: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -54,7 +54,7 @@ impl Told {
     }
 }
 
-impl Sink for Told {
+impl Sink for RecordingSink {
     fn begin(&mut self) {
         self.0.lock().unwrap().push("begin".to_owned());
     }
@@ -116,7 +116,7 @@ async fn report_progress(script: &Script, count: usize) -> Vec<String> {
     let kinds = Kinds::default();
     let info = kinds.info(kinds.find("", "ConfigMap").unwrap()).clone();
     let source = Source { info, detail: Detail::Metadata, labels: "" };
-    let sink = Told::default();
+    let sink = RecordingSink::default();
     let watching = watch(script.server(), source, sink.clone());
     let enough = async {
         while sink.0.lock().unwrap().len() < count {
@@ -262,7 +262,7 @@ async fn a_busy_watch_that_was_interrupted_is_current_again() {
         let event = event("MODIFIED", "b", version).into_bytes();
         (version < 40).then_some((Ok::<_, std::io::Error>(event), version + 1))
     });
-    let mut sink = Told::default();
+    let mut sink = RecordingSink::default();
     let mut version = Some("9".to_owned());
     let since = Some(Instant::now());
     let mut lost = Lost { current: since, since, ..Lost::new(Timing::default().feed) };
@@ -283,7 +283,7 @@ async fn a_busy_watch_that_was_interrupted_is_current_again() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_is_no_failure_and_lists_again_after_the_second_silence() {
     use futures_util::TryStreamExt as _;
-    let mut sink = Told::default();
+    let mut sink = RecordingSink::default();
     let mut version = Some("9".to_owned());
     let mut lost = Lost::new(Timing::default().feed);
     let mut read = async |version: &mut Option<String>, lost: &mut Lost, listing| {
@@ -299,7 +299,7 @@ async fn a_silent_watch_is_no_failure_and_lists_again_after_the_second_silence()
         read(&mut version, &mut lost, false).await.unwrap();
         assert_eq!(begun.elapsed(), Timing::default().feed.silence);
         assert_eq!(lost.list_again, lists, "{at}");
-        lost.mark_current(&mut Told::default());
+        lost.mark_current(&mut RecordingSink::default());
     }
     assert!(read(&mut version, &mut lost, true).await.is_err(), "a list that does not end");
     assert!(sink.0.lock().unwrap().is_empty());

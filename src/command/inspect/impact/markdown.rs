@@ -45,12 +45,12 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     let reasons = reasons(impact.verdict);
     let said = deciding.iter().map(|why| plain(&reason(why)));
     part(list(reasons, "reasons", said.collect(), impact.more, all));
-    let way_out = impact.way_out.iter().map(|way| plain(way));
+    let next_step = impact.next_step.iter().map(|way| plain(way));
     let approve = impact.approve.iter().enumerate().map(|(at, approve)| {
         let may = if at == 0 { you_may(impact).unwrap_or_default() } else { "" };
         format!("{} {may}", code(approve)).trim_end().to_owned()
     });
-    part(list("next step", "steps", way_out.chain(approve).collect(), 0, all));
+    part(list("next step", "steps", next_step.chain(approve).collect(), 0, all));
     if let Some(order) = &impact.order {
         let commands = order.commands.iter().map(|command| code(command));
         let says = std::iter::once(plain(&order_text(order)));

@@ -37,7 +37,7 @@ pub struct Impact {
     pub more: usize,
     /// What to do instead of an approval. Absent if nothing is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub way_out: Option<String>,
+    pub next_step: Option<String>,
     /// The commands that approve the deletion, if it is refused.
     pub approve: Vec<String>,
     /// Whether you can approve. Absent if the delete is not refused, or if unknown.
@@ -249,7 +249,7 @@ impl Impact {
         let targets: Vec<Object> =
             inspection.targets.iter().map(|id| Object::at(graph, *id)).collect();
         let reported = report_verdict(inspection, verdict);
-        let (way_out, approve) = match (verdict, reported) {
+        let (next_step, approve) = match (verdict, reported) {
             (Some(verdict), _) if verdict.decision == Decision::Deny => remedies(verdict),
             _ => (None, Vec::new()),
         };
@@ -273,7 +273,7 @@ impl Impact {
             verdict: reported,
             blockers,
             more: verdict.map_or(0, |verdict| verdict.more),
-            way_out,
+            next_step,
             approve,
             you_may: None,
             order: None,
@@ -381,6 +381,6 @@ fn blocker_text(verdict: &Verdict, blocker: &Blocker, targets: &[Object]) -> Str
     match targets {
         [_] => sentence(&verdict.target, blocker),
         all if all.iter().any(is) => sentence(object, blocker),
-        _ => format!("{}, and would go along", sentence(object, blocker)),
+        _ => format!("{}, and would be deleted as well", sentence(object, blocker)),
     }
 }

@@ -314,8 +314,8 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
     for not_read in &impact.not_read {
         line("not read", &unread(not_read));
     }
-    if let Some(way_out) = &impact.way_out {
-        line("next step", way_out);
+    if let Some(next_step) = &impact.next_step {
+        line("next step", next_step);
     }
     if let Some(order) = &impact.order {
         line("order", &order_text(order));
@@ -328,7 +328,7 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
         command("", delete);
     }
     for (at, approve) in impact.approve.iter().enumerate() {
-        let name = if at == 0 && impact.way_out.is_none() { "next step" } else { "or" };
+        let name = if at == 0 && impact.next_step.is_none() { "next step" } else { "or" };
         command(name, approve);
     }
     if let Some(may) = you_may(impact).filter(|_| !impact.approve.is_empty()) {

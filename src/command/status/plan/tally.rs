@@ -168,7 +168,7 @@ mod tests {
                 0,
                 "neither always nor whileUsed",
             ),
-            (used.clone(), ("", "Pod"), shop.to_owned(), 0, "a hold on this kind is harm"),
+            (used.clone(), ("", "Pod"), shop.to_owned(), 0, "a hold on this kind is unsafe"),
             (
                 used.clone(),
                 secret,

@@ -47,7 +47,7 @@ pub struct WhyReport {
     more: usize,
     /// What to do instead of an approval. Absent if nothing is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    way_out: Option<String>,
+    next_step: Option<String>,
     /// The approval that releases the object while in use. Absent if belay does not hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<Approval>,
@@ -61,7 +61,7 @@ pub struct WhyReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     you_may: Option<bool>,
     /// Known automatic changes.
-    by_itself: Vec<String>,
+    automatic: Vec<String>,
     /// The approvals that allow the delete.
     approvals: Vec<String>,
     /// Approvals that have not expired and do not count, with the reason.
@@ -219,12 +219,12 @@ impl WhyReport {
             },
             blockers: blockers.collect(),
             more: verdict.more,
-            way_out: steps_without_approval(verdict),
+            next_step: steps_without_approval(verdict),
             approval: approval_of_hold(target, &world, known).filter(|_| held),
             may_approve: approvers.as_ref().and_then(Approvers::names),
             may_approve_if_creating: approvers.iter().flat_map(|all| all.unsure.clone()).collect(),
             you_may: approvers.as_ref().and_then(|approvers| approvers.you),
-            by_itself: automatic_changes(&world, verdict),
+            automatic: automatic_changes(&world, verdict),
             approvals: verdict.overrides.approvals.clone(),
             uncounted: match held {
                 true => uncounted_of_hold(target, &world),

@@ -14,12 +14,12 @@ fn report() -> WhyReport {
         verdict: ReportedVerdict::Allow,
         blockers: Vec::new(),
         more: 0,
-        way_out: None,
+        next_step: None,
         approval: None,
         may_approve: None,
         may_approve_if_creating: Vec::new(),
         you_may: None,
-        by_itself: Vec::new(),
+        automatic: Vec::new(),
         approvals: Vec::new(),
         uncounted: Vec::new(),
         exempted: Vec::new(),
@@ -48,7 +48,7 @@ fn who_asks_and_who_needs_it_have_names_of_their_own() {
     );
     // It is the verdict of a belay that lives.
     let text = text(&report);
-    assert!(text.contains("nobody leads belay: "), "{text}");
+    assert!(text.contains("belay has no leader: "), "{text}");
     // Text that users write into an object can't control the terminal.
     assert!(text.contains("\nmanaged by: Helm release web [2J\n"), "{text}");
 }
@@ -84,8 +84,8 @@ fn the_commands_to_delete_it_are_printed_once() {
         deletable: false,
         verdict: ReportedVerdict::Deny,
         blockers: vec![blocker("a"), blocker("b")],
-        way_out: Some("delete it first".to_owned()),
-        by_itself: vec!["once Job shop/a has ended".to_owned()],
+        next_step: Some("delete it first".to_owned()),
+        automatic: vec!["once Job shop/a has ended".to_owned()],
         approvers: Some(Approvers {
             named: vec!["alice".to_owned(), "group sre".to_owned()],
             you: Some(true),
@@ -102,14 +102,14 @@ fn the_commands_to_delete_it_are_printed_once() {
          - a; policy p (InUse)\n\
          \x20 approve: kubectl belay approve x (1 person; it takes a right)\n\
          - b; policy p (InUse)\n\
-         way out: delete it first\n\
-         by itself: once Job shop/a has ended\n\
+         to delete it: delete it first\n\
+         automatically: once Job shop/a has ended\n\
          may approve: alice, group sre; you: yes\n\
          no policy protects it\n\
          managed by: Helm release web [2J\n\
          not read: a: x\n\
          not read: b, c: forbidden for you\n\
-         not read, and might say more: events, nodes\n"
+         not read, and may contain more: events, nodes\n"
     );
     assert_eq!(report.exit_code(), 1);
 }
@@ -123,7 +123,7 @@ fn what_is_not_known_is_no_refusal() {
         ..report()
     };
     let text = text(&report);
-    let first = "whether configmap \"settings\" can be deleted by alice is not known:\n";
+    let first = "it is unknown whether configmap \"settings\" can be deleted by alice:\n";
     assert!(text.starts_with(first), "{text}");
     assert_eq!(report.exit_code(), 3);
 }

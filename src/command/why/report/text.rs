@@ -22,13 +22,13 @@ pub fn text(report: &WhyReport, all: bool) -> String {
         (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
         (None, ReportedVerdict::Deny) => writeln!(text, "{named} cannot be deleted now{by}:"),
         (None, ReportedVerdict::Unknown) => {
-            writeln!(text, "whether {named} can be deleted{by} is not known:")
+            writeln!(text, "it is unknown whether {named} can be deleted{by}:")
         }
         (None, ReportedVerdict::Hold) => {
-            writeln!(text, "{named} can be deleted{by}, and stays Terminating for now:")
+            writeln!(text, "{named} can be deleted{by}, and then stays Terminating while:")
         }
         (None, ReportedVerdict::Allow) => writeln!(text, "{named} can be deleted now{by}"),
-        (None, _) => writeln!(text, "{named} can be deleted now{by}; what belay notes:"),
+        (None, _) => writeln!(text, "{named} can be deleted now{by}; notes:"),
     };
     let mut told = BTreeSet::new();
     for why in &report.blockers {
@@ -44,11 +44,11 @@ pub fn text(report: &WhyReport, all: bool) -> String {
         let _ = writeln!(text, "- and {} more reasons", report.more);
     }
     text.extend(report.approval.as_ref().map(Approval::text));
-    if let Some(way_out) = &report.way_out {
-        let _ = writeln!(text, "way out: {way_out}");
+    if let Some(next_step) = &report.next_step {
+        let _ = writeln!(text, "to delete it: {next_step}");
     }
-    for said in &report.by_itself {
-        let _ = writeln!(text, "by itself: {}", without_controls(said));
+    for said in &report.automatic {
+        let _ = writeln!(text, "automatically: {}", without_controls(said));
     }
     text.extend(report.approvers.as_ref().map(|approvers| approvers.text(all)));
     if !report.approvals.is_empty() {
@@ -67,7 +67,7 @@ pub fn text(report: &WhyReport, all: bool) -> String {
         let _ = writeln!(text, "protected by: {}", said.join("; "));
     }
     let managed = match (report.managed_by.as_slice(), &report.written_by) {
-        ([], Some(last)) => format!("nobody who says so; last written by {last}"),
+        ([], Some(last)) => format!("unknown; last written by {last}"),
         (all, _) => all.join("; "),
     };
     if !managed.is_empty() {
@@ -87,12 +87,12 @@ pub fn text(report: &WhyReport, all: bool) -> String {
     if !report.evidence_not_read.is_empty() {
         let names = report.evidence_not_read.iter().map(|unread| unread.resource.as_str());
         let names = names.collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "not read, and might say more: {names}");
+        let _ = writeln!(text, "not read, and may contain more: {names}");
     }
     if report.leader.state == LeaderState::Nobody {
         text.push_str(
-            "nobody leads belay: if it is down, the API server refuses every delete of a kind \
-             that a policy names; next: see that its Pods run\n",
+            "belay has no leader: while it is down, the API server refuses every delete of a kind \
+             that a policy names; next: check that its Pods run\n",
         );
     }
     if report.of_files {

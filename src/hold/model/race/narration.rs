@@ -1,11 +1,11 @@
 //! The steps of the race, in words.
 
-use super::super::story::Told;
+use super::super::story::Narrate;
 use super::{Action, Race, Request, Slot, State, TICK, USERS};
 
 const LEADERS: [&str; 2] = ["leader A", "leader B"];
 
-impl Told for Race {
+impl Narrate for Race {
     fn tell(&self, before: &State, action: &Action, after: &State) -> (String, String, String) {
         let when = match self.ticks {
             0 => String::new(),
@@ -34,14 +34,14 @@ impl Race {
         let kind = |i: usize| USERS[i].1;
         let write = |lists: bool, token: &str| {
             if lists {
-                format!("takes the hold off, for token {token}")
+                format!("removes the hold, for token {token}")
             } else {
                 format!("writes token {token}")
             }
         };
         match action {
             Action::Tick => ("time", format!("{TICK} seconds pass")),
-            Action::Delete => ("somebody", "deletes Secret s, which is held: Terminating".into()),
+            Action::Delete => ("a user", "deletes Secret s, which is held: Terminating".into()),
             Action::Watch(l) => {
                 (LEADERS[*l], "sees by its watch that Secret s is Terminating".into())
             }
@@ -86,26 +86,31 @@ impl Race {
             ),
             Action::Never(l) => (LEADERS[*l], "(the late write never lands)".into()),
             Action::Sync(l) => (LEADERS[*l], "(its cache catches up)".into()),
-            Action::Begin => ("somebody", "begins to create a Pod that needs Secret s".into()),
+            Action::Begin => ("a user", "begins to create a Pod that needs Secret s".into()),
             Action::Stored => ("API server", "stores the Pod that needs Secret s".into()),
-            Action::Move => ("somebody", "edits the Deployment: now it needs Secret s".into()),
-            Action::Drop => ("somebody", "edits the ReplicaSet: it needs Secret s no more".into()),
+            Action::Move => ("a user", "edits the Deployment: now it needs Secret s".into()),
+            Action::Drop => (
+                "a user",
+                "edits the ReplicaSet: it no longer needs Secret \
+                                          s"
+                .into(),
+            ),
             Action::Make(i) => {
                 ("controller", format!("of the {} makes a {}", kind(i - 1), kind(*i)))
             }
-            Action::Bare => ("somebody", "makes a Pod that needs Secret s".into()),
-            Action::Remove(i) => ("somebody", format!("deletes the {}", kind(*i))),
+            Action::Bare => ("a user", "makes a Pod that needs Secret s".into()),
+            Action::Remove(i) => ("a user", format!("deletes the {}", kind(*i))),
             Action::Orphan(i) => {
-                ("somebody", format!("deletes the {}, orphaning the {}", kind(*i), kind(i + 1)))
+                ("a user", format!("deletes the {}, orphaning the {}", kind(*i), kind(i + 1)))
             }
             Action::Collect(i) => {
                 ("collector", format!("deletes the {}, whose owner is gone", kind(*i)))
             }
             Action::Export => {
-                ("somebody", "keeps the manifest of Secret s, annotations and all".into())
+                ("a user", "keeps the manifest of Secret s, annotations and all".into())
             }
             Action::Remake => {
-                ("somebody", "makes Secret s again from that manifest, and deletes it".into())
+                ("a user", "re-creates Secret s from that manifest, and deletes it".into())
             }
         }
     }
