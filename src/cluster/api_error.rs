@@ -17,7 +17,7 @@ impl From<kube::Error> for ApiError {
             kube::Error::Api(status) => Self::of_status(status.code, &status.message),
             // The words of the error may contain what was read.
             kube::Error::SerdeError(error) => Self::Unreadable(format!(
-                "the API server's answer is not what was asked for, at line {} column {}",
+                "the API server's answer does not have the expected form, at line {} column {}",
                 error.line(),
                 error.column()
             )),
@@ -142,7 +142,7 @@ mod tests {
     fn an_answer_that_is_not_what_it_should_be_is_not_quoted() {
         let error = serde_json::from_str::<u8>("\"hunter2\"").unwrap_err();
         let error = ApiError::from(kube::Error::SerdeError(error));
-        let words = "the API server's answer is not what was asked for, at line 1 column 9";
+        let words = "the API server's answer does not have the expected form, at line 1 column 9";
         assert_eq!(error, ApiError::Unreadable(words.to_owned()));
     }
 

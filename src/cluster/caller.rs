@@ -82,7 +82,7 @@ impl Caller {
         let now = review.metadata.creation_timestamp.map(|time| time.0);
         let user = review.status.and_then(|status| status.user_info);
         let user = user.ok_or_else(|| {
-            ApiError::Unreadable("the API server does not say who you are".to_owned())
+            ApiError::Unreadable("the API server does not report your user name".to_owned())
         })?;
         Ok(Me {
             name: user.username.unwrap_or_default(),

@@ -104,7 +104,7 @@ impl Confirm for PendingReview<'_> {
                         decided
                     }
                     Ok(None) | Err(_) => {
-                        let what = "it takes much work, and there was no time left for it";
+                        let what = "the request takes much work, and no time was left";
                         Some(decide_unknown(review, what.to_owned()))
                     }
                 }
@@ -130,7 +130,7 @@ impl PendingReview<'_> {
             Ok(verdict) => verdict,
             Err(Unconfirmed::Lacking(verdict)) => decide_unconfirmed(self.review, verdict),
             Err(Unconfirmed::Changing) => {
-                decide_unknown(self.review, "the kinds that are served change all the time".into())
+                decide_unknown(self.review, "the served kinds change all the time".into())
             }
         };
         // A record that may be forged is deleted in a Pause as well, or the request fails.

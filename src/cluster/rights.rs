@@ -42,7 +42,7 @@ pub async fn run(context: Context) {
             }
             Err(error) => {
                 if backoff.is_first() {
-                    tracing::warn!(%error, "belay cannot read the rules of its own account");
+                    tracing::warn!(%error, "belay cannot read its own RBAC rules");
                 }
                 wait = backoff.next();
             }

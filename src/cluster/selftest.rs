@@ -56,7 +56,7 @@ impl Probe {
         match once(self.config_maps.create(&post_params(true), &config_map)).await {
             Ok(made) => match made.metadata.finalizers.unwrap_or_default() {
                 finalizers if finalizers.iter().any(|f| f == HOLD) => Answer::Right(String::new()),
-                _ => Answer::NotYet("it was made without the hold".to_owned()),
+                _ => Answer::NotYet("it was created without the hold".to_owned()),
             },
             Err(refusal) => refusal.otherwise(),
         }
@@ -76,7 +76,7 @@ impl Probe {
             involved: &involved,
             is_warning: false,
             reason: "SelfTest",
-            message: "belay tests whether it is asked: this Event is protected, and the API \
+            message: "belay tests its webhooks: this Event is protected, and the API \
                       server deletes it after an hour"
                 .to_owned(),
             time: jiff::Timestamp::now(),
@@ -98,11 +98,11 @@ impl Probe {
                 // A denial before belay has read its policies proves nothing.
                 match said.contains("is protected; label") {
                     true => Answer::Right(said),
-                    false => Answer::NotYet(format!("belay refused it for another reason: {said}")),
+                    false => Answer::NotYet(format!("belay denied it for another reason: {said}")),
                 }
             }
             Err(refusal) => match refusal.otherwise() {
-                Answer::Never(said) => Answer::Never(format!("belay did not refuse it: {said}")),
+                Answer::Never(said) => Answer::Never(format!("belay did not deny it: {said}")),
                 other => other,
             },
         }
@@ -226,7 +226,7 @@ mod tests {
         assert!(matches!(denied(403, RBAC).await, Answer::Forbidden(_)));
         for code in [403, 422] {
             let Answer::Never(why) = denied(code, OTHER).await else { panic!("it waits") };
-            assert!(why.starts_with("belay did not refuse it: admission webhook"), "{why}");
+            assert!(why.starts_with("belay did not deny it: admission webhook"), "{why}");
         }
     }
 

@@ -256,7 +256,12 @@ impl Parts {
                 Err(error) => (error.id(), "it panicked"),
             };
             let part = self.names.get(&id).copied().unwrap_or("unnamed");
-            tracing::error!(part, how, "a part of belay has ended; belay ends to be started again");
+            tracing::error!(
+                part,
+                how,
+                "a task of belay has ended; belay exits so that it is \
+                                        restarted"
+            );
             whole.explain(part);
             whole.set(false);
             dies.send_replace(Some(part));

@@ -194,7 +194,7 @@ impl Report for List<ApprovalReport> {
         if self.items.is_empty() {
             let none = match view.all {
                 true => "there is none",
-                false => "none is in force; --all has expired ones",
+                false => "none is in effect; --all lists expired ones",
             };
             return format!("approvals: {none}\n");
         }
@@ -253,7 +253,7 @@ mod tests {
         assert!(!all.contains("-n other"), "{all}");
         assert_eq!(
             text(Some("nowhere"), false, Format::Table),
-            "approvals: none is in force; --all has expired ones\n"
+            "approvals: none is in effect; --all lists expired ones\n"
         );
     }
 

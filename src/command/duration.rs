@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A duration as people write it: `45s`, `30m`, `1h30m`, `7d`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("\"{text}\" is no duration; expected something like 45s, 30m or 1h30m");
+    let wrong = || format!("\"{text}\" is not a duration; expected one such as 45s, 30m or 1h30m");
     let (mut seconds, mut number) = (0_u64, String::new());
     for c in text.chars() {
         let unit = match c {

@@ -4,15 +4,15 @@
 /// An error in the object arguments of a command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectWordsError {
-    #[error("\"{0}\" names no object; expected TYPE/NAME or TYPE NAME, such as pvc/data")]
+    #[error("\"{0}\" is not an object; expected TYPE/NAME or TYPE NAME, such as pvc/data")]
     NoObject(String),
-    #[error("\"{0}\" is no single object; expected TYPE/NAME or TYPE NAME, such as pvc/data")]
+    #[error("\"{0}\" is more than one object; expected TYPE/NAME or TYPE NAME, such as pvc/data")]
     ManyObjects(String),
     #[error(
         "\"{0}\" is a kind, and no object of it is named; name one, or select some with -l or all with --all"
     )]
     OnlyKind(String),
-    #[error("-l selects by labels; leave out the names, or -l")]
+    #[error("-l selects by labels; omit the names, or -l")]
     NamedAndSelected,
 }
 
@@ -109,9 +109,9 @@ mod tests {
         assert_eq!(read("deployments.apps web").as_deref(), Ok("deployments.apps web"));
         for wrong in ["pvc", "pvc/", "/data", "pvc/a/b", "pvc/a b", "pvc a b"] {
             let error = read(wrong).unwrap_err().to_string();
-            assert!(error.contains("names no object"), "{error}");
+            assert!(error.contains("is not an object"), "{error}");
         }
-        assert!(read("pvc,svc a").unwrap_err().to_string().contains("is no single object"));
+        assert!(read("pvc,svc a").unwrap_err().to_string().contains("is more than one object"));
     }
 
     #[test]
@@ -135,10 +135,10 @@ mod tests {
         assert_eq!(read("pods,svc", true).as_deref(), Ok("pods svc"));
         for wrong in ["pvc/", "/data", "pvc/a/b", "pvc/a b", "pvc, a"] {
             let said = read(wrong, false).unwrap_err().to_string();
-            assert!(said.contains("names no object; expected"), "{wrong}: {said}");
+            assert!(said.contains("is not an object; expected"), "{wrong}: {said}");
         }
         assert!(read("pvc", false).unwrap_err().to_string().contains("no object of it is named"));
-        assert!(read("pvc data", true).unwrap_err().to_string().contains("leave out the names"));
-        assert!(read("pvc/data", true).unwrap_err().to_string().contains("leave out the names"));
+        assert!(read("pvc data", true).unwrap_err().to_string().contains("omit the names"));
+        assert!(read("pvc/data", true).unwrap_err().to_string().contains("omit the names"));
     }
 }

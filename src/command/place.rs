@@ -42,7 +42,7 @@ impl PlaceArguments {
         match self.access.is_given() {
             false => Ok(()),
             true => Err(CommandError::Usage(
-                "--from asks no cluster; leave out --kubeconfig, --context and --as, or --from"
+                "--from reads no cluster; omit --kubeconfig, --context and --as, or --from"
                     .to_owned(),
             )),
         }
@@ -56,8 +56,7 @@ impl PlaceArguments {
 }
 
 /// The note on every answer from files.
-pub const OF_FILES: &str = "read from files: of the kinds that are in them, what they leave out is \
-                            taken for what is not there";
+pub const OF_FILES: &str = "read from files: objects that are not in them count as absent";
 
 /// Files in the place of a cluster.
 #[derive(Debug, Clone, Default, Args)]
@@ -91,7 +90,9 @@ pub fn namespace(text: &str) -> Result<String, String> {
     let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     match !text.is_empty() && text.len() <= 63 && text.chars().all(sound) {
         true => Ok(text.to_owned()),
-        false => Err("this names no namespace; expected small letters, digits and -".to_owned()),
+        false => Err("this is not a valid namespace; expected lower-case letters, digits and \
+                      -"
+        .to_owned()),
     }
 }
 

@@ -6,7 +6,8 @@ use crate::graph::Requirement;
 /// A part that is no label selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\" is no label selector; expected KEY=VALUE, KEY!=VALUE, KEY, !KEY, \"KEY in (A,B)\" or \
+    "\"{0}\" is not a label selector; expected KEY=VALUE, KEY!=VALUE, KEY, !KEY, \"KEY in (A,B)\" \
+     or \
      \"KEY notin (A,B)\""
 )]
 pub struct SelectorError(String);
@@ -86,7 +87,7 @@ mod tests {
         }
         for wrong in ["=a", "a b", "a in b", "a in (b", "a=b=c", "a of (b)", "!"] {
             let said = parse(wrong).unwrap_err().to_string();
-            assert!(said.contains("is no label selector; expected"), "{wrong}: {said}");
+            assert!(said.contains("is not a label selector; expected"), "{wrong}: {said}");
         }
     }
 }

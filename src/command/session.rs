@@ -73,8 +73,8 @@ impl UserSession {
             tokio::join!(caller.who_am_i(), account(&caller.client, namespace, name));
         let me = me.map_err(|why| {
             CommandError::Remote(format!(
-                "cannot ask the API server at {} who you are: {why}; next: see whether kubectl \
-                 auth whoami reaches it",
+                "cannot ask the API server at {} for your user name: {why}; next: check whether \
+                 kubectl auth whoami reaches it",
                 caller.address()
             ))
         })?;
@@ -177,14 +177,17 @@ impl UserSession {
         match error {
             ApiError::NotFound => CommandError::Remote(format!(
                 "belay is not installed: the API server does not serve {kind}; next: belay admin \
-                 crds | kubectl apply -f -, and then the same again"
+                 crds | kubectl apply -f -, and try again"
             )),
             ApiError::Forbidden(said) => CommandError::Remote(format!(
                 "you may not ({said}); next: have an administrator bind that RBAC verb on {kind} \
                  to {}",
                 self.me.name
             )),
-            error => CommandError::Remote(format!("the API server cannot say {kind}: {error}")),
+            error => CommandError::Remote(format!(
+                "the API server cannot answer about {kind}: \
+                                                   {error}"
+            )),
         }
     }
 
@@ -199,5 +202,5 @@ impl UserSession {
 }
 
 fn no_kinds(error: ApiError) -> CommandError {
-    CommandError::Remote(format!("cannot ask which kinds there are: {error}"))
+    CommandError::Remote(format!("cannot discover the kinds: {error}"))
 }

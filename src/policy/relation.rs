@@ -52,8 +52,8 @@ pub fn compile(name: &str, spec: &RelationSpec) -> Result<CustomRelation, (Strin
             CustomError::Apart { field, path } => (
                 format!("spec.{field}"),
                 format!(
-                    "{path} leads through another list than the name does: both have to stand in \
-                     the same element"
+                    "{path} leads through another list than the name does: both must be in the \
+                     same element"
                 ),
             ),
         }

@@ -67,7 +67,8 @@ pub enum CustomError {
     },
     /// Two paths do not belong to one reference.
     #[error(
-        "{field} leads through another list than the name does ({path}): both have to stand in the same element"
+        "{field} leads through another list than the name does ({path}): both must be in the same \
+         element"
     )]
     Apart {
         /// Which field of the spec.

@@ -37,7 +37,7 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
         .unwrap();
     eventually("the words of the check", LIMIT, || {
         let refused = belay_as(&eve, &begin);
-        let says = "eve may not pause belay: it takes the RBAC verb pause on pauses.belay.dev\n\
+        let says = "eve may not pause belay: this needs the RBAC verb pause on pauses.belay.dev\n\
                     hint: ask an administrator to grant it to";
         match refused.code == 1 && refused.stderr.contains(says) {
             true => Ok(()),

@@ -118,9 +118,9 @@ impl<'a> Driver<'a> {
         if waiting == Waiting::RequiredApprovals && is_news {
             tracing::error!(
                 secret = self.name,
-                "the Secret holds a certificate that belay has not made, and is left alone; delete \
-                 the Secret, or annotate it with {}=yes, and belay makes its own; or let belay \
-                 read certificates from files",
+                "the Secret contains a certificate that belay did not create, so belay does not \
+                 write it; delete the Secret, or annotate it with {}=yes, and belay creates its \
+                 own; or let belay read certificates from files",
                 secret::REQUESTED
             );
         } else if is_news {
@@ -160,8 +160,8 @@ impl<'a> Driver<'a> {
 }
 
 impl Follower for Driver<'_> {
-    const NOT_WATCHED: &'static str = "the Secret with the certificate cannot be watched; what \
-                                       was read last stays in use; check that belay's account \
+    const NOT_WATCHED: &'static str = "the Secret with the certificate cannot be watched; the \
+                                       last certificate stays in use; check that belay's account \
                                        may get, list and watch it";
     const NOT_CHANGED: &'static str = "cannot create or rotate the certificate; belay retries";
 

@@ -63,7 +63,7 @@ pub fn refusal(
     if stored.metadata.deletion_timestamp.is_some() {
         return Some(format!(
             "customresourcedefinition {name} is being deleted; next: wait until it is gone, and \
-             then the same again"
+             try again"
         ));
     }
     let status = stored.status.as_ref();

@@ -537,7 +537,7 @@ async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not(
     let turn = decider.turns.acquire(ReadGroup::Namespace("b".to_owned())).await;
     let verdict = decider.decide(&large, Instant::now() + 2 * MARGIN).await;
     let said = message(&verdict).unwrap_or_default();
-    assert!(said.contains("it takes much work, and there was no time left"), "{said}");
+    assert!(said.contains("the request takes much work, and no time was left"), "{said}");
     drop(turn);
     // And takes none from those who come later.
     let verdict = decider.decide(&large, until).await;

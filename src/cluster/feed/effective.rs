@@ -164,7 +164,8 @@ impl EffectiveRules {
                     if self.problems.get(name) != Some(&problems) {
                         tracing::warn!(
                             policy = name,
-                            "this policy is invalid; see its status. The last valid version stays in force"
+                            "this policy is invalid; see its status. The last valid version stays \
+                             in effect"
                         );
                         self.problems.insert(name.clone(), problems);
                     }
@@ -200,7 +201,7 @@ impl EffectiveRules {
                     tracing::warn!(
                         relation = name,
                         why,
-                        "this Relation is invalid; the last valid version stays in force"
+                        "this Relation is invalid; the last valid version stays in effect"
                     );
                 }
             }

@@ -261,9 +261,9 @@ impl Feed {
         match timeout(LIMIT, Discovery::read(&self.context.client)).await {
             Ok(Ok(discovery)) => self.discovery = discovery,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "discovery failed; what was known stays");
+                tracing::warn!(%error, "discovery failed; the known kinds stay in use");
             }
-            Err(_) => tracing::warn!("discovery did not answer; what was known stays"),
+            Err(_) => tracing::warn!("discovery did not answer; the known kinds stay in use"),
         }
     }
 
@@ -319,7 +319,13 @@ async fn who_am_i(client: &kube::Client) -> Result<String, ApiError> {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
     let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    user.ok_or_else(|| ApiError::Unreadable("the API server does not say who belay is".to_owned()))
+    user.ok_or_else(|| {
+        ApiError::Unreadable(
+            "the API server does not report belay's user \
+                                             name"
+                .to_owned(),
+        )
+    })
 }
 
 /// Retries until it succeeds, and logs the first error.
@@ -335,7 +341,7 @@ async fn retried<T, F: Future<Output = Result<T, ApiError>>>(
             Err(error) => error.to_string(),
         };
         condition.explain(&error);
-        tracing::warn!(error, "the API server cannot be asked; it is tried again");
+        tracing::warn!(error, "the API server does not answer; belay retries");
         tokio::time::sleep(backoff.next()).await;
     }
 }

@@ -195,7 +195,10 @@ impl<K: DeserializeOwned + Resource, T: Send> Sink for OwnSink<K, T> {
     }
 
     fn skip(&mut self) {
-        tracing::warn!("an event of a kind of belay's own can't be read; it is listed again");
+        tracing::warn!(
+            "an event of one of belay's own kinds can't be read; belay lists the kind \
+                        again"
+        );
     }
 
     // What was read last stays true enough while a connection is down.

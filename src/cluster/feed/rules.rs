@@ -167,7 +167,7 @@ impl Feed {
             Ok(rules) => rules,
             Err(error) => {
                 return tracing::error!(%error, "cannot compile the rules; the last valid ones \
-                                                stay in force");
+                                                stay in effect");
             }
         };
         let mut world = self.context.world.write();
@@ -196,7 +196,8 @@ impl Feed {
             tracing::warn!(
                 policy_names,
                 resource,
-                "a kind is named that is not installed; that counts once the kind is"
+                "a policy or Relation names a kind that is not installed; it takes effect once \
+                 the kind is"
             );
         }
         self.absent = absent;

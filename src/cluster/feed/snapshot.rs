@@ -234,7 +234,7 @@ impl Snapshot {
             return Ok(false);
         };
         let taken = world::take(graph, catalogue, kind, &json, None);
-        let odd = |_| ApiError::Unreadable("the object is not what it should be".to_owned());
+        let odd = |_| ApiError::Unreadable("the object does not have the expected form".to_owned());
         Ok(taken.map_err(odd)?.is_some())
     }
 
@@ -404,7 +404,7 @@ impl Snapshot {
     ) -> Result<Vec<Box<RawValue>>, ApiError> {
         let take = |all: &mut Vec<_>, json: &str| {
             let no_json =
-                |_| ApiError::Unreadable("one of them is not what it should be".to_owned());
+                |_| ApiError::Unreadable("one of them does not have the expected form".to_owned());
             all.push(RawValue::from_string(json.to_owned()).map_err(no_json)?);
             Ok(())
         };

@@ -224,7 +224,7 @@ impl Lost {
             return done;
         }
         let seconds = self.timing.grace.as_secs();
-        let slow = || ApiError::Other(format!("it was not begun again within {seconds} s"));
+        let slow = || ApiError::Other(format!("it did not begin again within {seconds} s"));
         let why = self.why.take().unwrap_or_else(slow);
         self.handle_error(why, sink);
         step.await

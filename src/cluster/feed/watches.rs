@@ -106,9 +106,7 @@ impl Watches {
         let dead: Vec<KindId> = ended.map(|(kind, _)| *kind).filter(new).collect();
         for kind in &dead {
             let mut world = self.context.world.write();
-            world
-                .graph
-                .set_incomplete(*kind, "the watch of them has ended by a mistake of belay's");
+            world.graph.set_incomplete(*kind, "the watch of them ended by a bug of belay");
             let resource = resource(&world, *kind);
             drop(world);
             tracing::error!(resource, "a watch ended unexpectedly; it begins again");

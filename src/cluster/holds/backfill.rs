@@ -144,8 +144,8 @@ impl Backfill {
                 resource,
                 missing,
                 limit,
-                "more objects lack the hold of this policy than may get it late, so none does; \
-                 its annotation {BACKFILL} says another number"
+                "more existing objects lack the hold of this policy than the limit, so none gets \
+                 it; to raise the limit, set its annotation {BACKFILL}"
             );
         }
     }

@@ -62,7 +62,7 @@ impl Holds {
                 Err(error) => tracing::warn!(
                     resource = info.full_name(),
                     %error,
-                    "cannot read the objects without the label; belay tries again"
+                    "cannot read the objects without the label; belay retries"
                 ),
             }
         }

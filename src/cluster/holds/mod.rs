@@ -145,7 +145,7 @@ impl Holds {
                 Err(error) => {
                     tracing::warn!(
                         %error,
-                        "cannot look after the holds; belay tries again"
+                        "cannot check the holds; belay retries"
                     );
                     // Another writer may have changed the object.
                     started = false;
@@ -409,7 +409,7 @@ impl Holds {
                         name = &*one_line_name(name),
                         %error,
                         left_out,
-                        "cannot add or remove the hold; belay tries again"
+                        "cannot add or remove the hold; belay retries"
                     );
                 }
             }

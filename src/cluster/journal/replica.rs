@@ -47,7 +47,8 @@ pub(super) async fn write_journal(context: &Context, pending: &PendingWrites) {
         tokio::time::sleep(timing.journal.gather).await;
         while let Err(error) = write(context, pending).await {
             if backoff.is_first() {
-                tracing::warn!(%error, "the journal is not written, so no status shows what is said");
+                tracing::warn!(%error, "the journal cannot be written, so the status of policies \
+                                        lacks recent denials");
             }
             tokio::time::sleep(backoff.next()).await;
         }

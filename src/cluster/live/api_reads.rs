@@ -279,7 +279,10 @@ impl ApiReads<'_> {
             .await
         {
             Ok(_) => {
-                let why = format!("CRD {name} is there, and belay asked for what it lacks");
+                let why = format!(
+                    "CRD {name} exists, but does not serve the version that belay \
+                                   reads"
+                );
                 return Err(ApiError::Other(why));
             }
             Err(failure) if failure.is_absence(CRDS, &name) => {}
@@ -288,7 +291,7 @@ impl ApiReads<'_> {
         for version in read_versions(self.client, group).await.map_err(unknown)? {
             let kinds = read_kinds(self.client, group, &version).await.map_err(unknown)?;
             if kinds.iter().any(|info| info.resource == resource) {
-                let why = "the API server names them and does not serve them";
+                let why = "the API server lists this kind and does not serve it";
                 return Err(ApiError::Other(why.to_owned()));
             }
         }

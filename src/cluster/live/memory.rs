@@ -35,8 +35,8 @@ const LARGE: usize = 2;
 const MARGIN: Duration = Duration::from_millis(100);
 
 /// Why a read may not hold more.
-const LARGER: &str = "there is more of them than a live read may hold (32 MiB)";
-const FULL: &str = "live reads hold all the memory that they may; it is read again later";
+const LARGER: &str = "they are larger than a live read may be (32 MiB)";
+const FULL: &str = "live reads use all the memory that they may; belay reads it again later";
 
 /// All of it. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -236,19 +236,20 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_no_group_has_it() {
     let cannot = "whether there are such objects cannot be read: the API server answers 503: no";
     for (words, script) in [
         (
-            "CRD widgets.example.com is there, and belay asked for what it lacks",
+            "CRD widgets.example.com exists, but does not serve the version that belay reads",
             Script::of([(CRD, (200, "{}".to_owned()))]),
         ),
         (cannot, Script::of([(CRD, broken())])),
         (cannot, Script::of([(CRD, no_crd()), (GROUP, broken())])),
         (cannot, Script::of([(CRD, no_crd()), (GROUP, group()), (V1, broken())])),
         (
-            "the API server names them and does not serve them",
+            "the API server lists this kind and does not serve it",
             Script::of([(CRD, no_crd()), (GROUP, group()), (V1, resources("widgets"))]),
         ),
         (
-            "whether there are such objects cannot be read: the API server's answer is not what was \
-             asked for, at line 1 column 1",
+            "whether there are such objects cannot be read: the API server's answer does not have \
+             the \
+                     expected form, at line 1 column 1",
             Script::of([(CRD, no_crd()), (GROUP, (200, "<html>".to_owned()))]),
         ),
         // A path that is not served says nothing of CRDs.
@@ -374,7 +375,7 @@ async fn objects_that_take_more_memory_than_a_read_may_hold_are_refused_in_words
     let script = Script::of([(PODS, (200, text))]);
     let words =
         asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
-    assert_eq!(words, "there is more of them than a live read may hold (32 MiB)");
+    assert_eq!(words, "they are larger than a live read may be (32 MiB)");
 }
 
 #[tokio::test]

@@ -223,7 +223,12 @@ impl Driver {
             }
             configuration.event_due = None;
             match webhooks.is_empty() {
-                true => tracing::info!(kind, name, "the webhooks are as they were installed again"),
+                true => tracing::info!(
+                    kind,
+                    name,
+                    "the webhooks match the installed manifests \
+                                                    again"
+                ),
                 false => tracing::warn!(
                     kind,
                     name,

@@ -180,7 +180,7 @@ fn words(answer: Answer) -> Result<(), String> {
             Err("its Namespace is gone: nothing in it can be written until it is re-created".into())
         }
         Answer::Refused => Err("it was changed meanwhile, or the API server refuses it".into()),
-        Answer::Lost => Err("the API server gave no clear answer".into()),
+        Answer::Lost => Err("the answer of the API server was lost".into()),
         Answer::Failed(why) => Err(why.to_string()),
     }
 }

@@ -275,7 +275,7 @@ fn record_report(
                     name,
                     %why,
                     left_out = (left_out > 0).then_some(left_out),
-                    "it is not known whether a hold may go; belay looks again"
+                    "it is unknown whether a hold can be released; belay checks again"
                 );
             }
             *waits = Some(waiting);

@@ -251,7 +251,8 @@ fn too_many(policy: &str, stopped: &[Stopped], most: usize) -> String {
     let more = stopped.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(", and {more} more kinds") } else { String::new() };
     format!(
-        "; {told}{more}, so only new objects get it. To continue, narrow the policy, or run: kubectl \
+        "; {told}{more}, so only new objects get the hold. To continue, narrow the policy, or \
+         run: kubectl \
          annotate --overwrite deletionpolicy {policy} {BACKFILL}={most}"
     )
 }
@@ -455,7 +456,8 @@ mod tests {
         assert_eq!(
             finding.message,
             "3 of 19003 objects have the hold; 12000 configmaps lack it, more than the limit \
-             of 5000, 7000 secrets lack it, more than the limit of 5000, so only new objects get it. To \
+             of 5000, 7000 secrets lack it, more than the limit of 5000, so only new objects get \
+             the hold. To \
              continue, narrow the policy, or run: kubectl annotate --overwrite deletionpolicy all-settings \
              belay.dev/backfill-max-objects=12000"
         );

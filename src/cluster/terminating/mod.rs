@@ -168,7 +168,7 @@ impl Survey {
                     Ok(()) => self.add(part),
                     Err(_) => self.unread.push(Unread {
                         resource: format!("namespaces/{name}"),
-                        why: ApiError::Unreadable("it is not what it should be".to_owned()),
+                        why: ApiError::Unreadable("it does not have the expected form".to_owned()),
                     }),
                 }
             }
@@ -220,7 +220,13 @@ async fn kind(
 ) -> Result<Part, ApiError> {
     let take = |part: &mut Part, json: &str| {
         count(1);
-        let odd = |_| ApiError::Unreadable("one of them is not what it should be".to_owned());
+        let odd = |_| {
+            ApiError::Unreadable(
+                "one of them does not have the expected \
+                                            form"
+                    .to_owned(),
+            )
+        };
         part.take(info, json).map_err(odd)
     };
     let query = ListQuery { info, namespace, detail: Detail::Metadata, labels: "" };

@@ -127,7 +127,7 @@ impl OwnObjects<'_> {
 
     fn left_behind(&self, what: &str, why: impl ToString) {
         (self.report)(Event::Warning(format!(
-            "{what} is left behind, which does no harm: {}; delete it by hand",
+            "{what} is left behind, which is harmless: {}; delete it by hand",
             why.to_string()
         )));
     }

@@ -66,11 +66,11 @@ impl OwnerReads {
         for Parent { place, uid, text } in parents {
             match self.read(snapshot, &place).await {
                 Ok(Some(terminating)) if uid.is_none_or(|uid| uid == terminating) => {
-                    return Some(format!("{text} is"));
+                    return Some(format!("{text} is Terminating"));
                 }
                 Ok(_) => {}
                 Err(why) => {
-                    return Some(format!("{text} may be, which cannot be read: {why}"));
+                    return Some(format!("it is unknown whether {text} is Terminating: {why}"));
                 }
             }
         }
@@ -132,7 +132,7 @@ fn parents(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Par
             parents.push(Parent { place, uid: Some(*uid), text });
         } else if snapshot.stale.contains(&info.group) {
             let why = "the API server of its group does not answer";
-            return Err(format!("{text} may be, which cannot be read: {why}"));
+            return Err(format!("it is unknown whether {text} is Terminating: {why}"));
         }
     }
     Ok(parents)

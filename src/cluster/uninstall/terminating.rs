@@ -38,7 +38,7 @@ pub async fn look_at_terminating(
         Response { answer: Answer::Missing { .. }, .. } => return Found::Nothing,
         Response { object: Err(ApiError::NotFound), .. } => return Found::Kept(Reason::Unserved),
         Response { object: Err(error), .. } => return unknown(&error.to_string()),
-        Response { object: Ok(_), .. } => return unknown("the API server gave no clear answer"),
+        Response { object: Ok(_), .. } => return unknown("the answer of the API server was lost"),
     };
     if state.hold.is_none() || state.deleted.is_none() {
         return Found::Nothing;
@@ -64,8 +64,8 @@ pub async fn look_at_terminating(
             Answer::Done(_) => reason.map_or(Found::Released, Found::Abandoned),
             Answer::Missing { namespace: false } => Found::Nothing,
             Answer::Missing { namespace: true } => Found::Kept(Reason::Stranded),
-            Answer::Refused => unknown("another client has changed it meanwhile"),
-            Answer::Lost => unknown("the API server gave no clear answer"),
+            Answer::Refused => unknown("another client changed it meanwhile"),
+            Answer::Lost => unknown("the answer of the API server was lost"),
             Answer::Failed(why) => Found::Kept(Reason::Refused(why.to_string())),
         },
         Some(reason) => Found::Kept(reason),
@@ -84,5 +84,5 @@ fn unknown_policies(snapshot: &Snapshot) -> Option<Reason> {
     let why = unread.iter().map(|unread| format!("{}: {}", unread.resource, unread.why));
     let why = why.collect::<Vec<_>>().join("; ");
     let colon = if why.is_empty() { "" } else { ": " };
-    Some(Reason::Unknown(format!("what is protected cannot be read{colon}{why}")))
+    Some(Reason::Unknown(format!("the policies cannot be read{colon}{why}")))
 }

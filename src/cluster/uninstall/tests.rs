@@ -255,7 +255,7 @@ async fn sweeps_every_page_and_leaves_terminating_objects_and_finalizers_of_othe
     assert_eq!(report.tally, Tally { released: 3, ..Tally::default() });
     // The kinds of belay are not served, so what protects it is unknown.
     let [("d", Reason::Unknown(why))] = left(&report)[..] else { panic!("{report:?}") };
-    assert!(why.starts_with("what is protected cannot be read: "), "{why}");
+    assert!(why.starts_with("the policies cannot be read: "), "{why}");
     assert!(report.unread.is_empty());
     assert_eq!(held(&store), ["d"]);
     assert_eq!(store.lock().maps["b"]["metadata"]["finalizers"], json!(["x/y"]));
@@ -397,7 +397,7 @@ async fn removes_at_most_25_holds_in_a_second_and_reports_progress() {
     assert!((15.9..=17.0).contains(&seconds), "{seconds}");
     assert_eq!(events.len(), 3, "{events:?}");
     let Event::Progress(text) = &events[0] else { panic!("{events:?}") };
-    assert!(text.starts_with("removed 12") && text.ends_with("left to look at: 1"), "{text}");
+    assert!(text.starts_with("removed 12") && text.ends_with("left to read: 1"), "{text}");
 }
 
 /// An object of the cluster, with this uid.

@@ -137,7 +137,7 @@ impl<'a> Withdrawal<'a> {
                 // It found holds until the end. Where none is known to be left, none is
                 // known to be removed either.
                 if report.is_clean() {
-                    let reason = "it had its hold when belay looked at it last";
+                    let reason = "it had its hold when belay read it last";
                     let reason = Reason::Unknown(reason.to_owned());
                     report.left = held.iter().map(|at| self.held(at, reason.clone())).collect();
                 }
@@ -205,7 +205,7 @@ impl<'a> Withdrawal<'a> {
     fn report_progress(&mut self, kinds_left: usize) {
         if self.progress_at.elapsed() >= self.timing().progress {
             self.progress_at = Instant::now();
-            let text = format!("{}; kinds left to look at: {kinds_left}", self.tally);
+            let text = format!("{}; kinds left to read: {kinds_left}", self.tally);
             (self.uninstall.report)(Event::Progress(text));
         }
     }

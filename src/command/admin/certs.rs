@@ -66,7 +66,7 @@ pub fn run(arguments: CertsArguments) -> Result<(), CommandError> {
     }
     let made = make_pair(&folder, &names, days.or(configured).unwrap_or(365))?;
     print(&format!(
-        "{}  what clients trust (caBundle)\n{}\n{}  keep it secret\n",
+        "{}  the CA certificate (caBundle)\n{}\n{}  keep it secret\n",
         made.ca_cert.display(),
         made.tls_cert.display(),
         made.tls_key.display()

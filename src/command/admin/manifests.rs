@@ -130,7 +130,7 @@ fn parse_url(url: String) -> Result<Address, CommandError> {
     match authority {
         Some(authority) if sound => Ok(Address::Url(format!("https://{authority}"))),
         _ => Err(CommandError::Usage(format!(
-            "--url is \"{url}\"; expected https://HOST:PORT and nothing behind it"
+            "--url is \"{url}\"; expected https://HOST:PORT without a path"
         ))),
     }
 }

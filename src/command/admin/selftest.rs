@@ -103,7 +103,7 @@ impl Report for Tested {
 pub fn run(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
     if exempt_namespaces(None).any(|unasked| unasked == arguments.namespace) {
         return Err(CommandError::Usage(format!(
-            "belay is never asked about namespace {}; name another one, such as default",
+            "the API server never asks belay about namespace {}; name another one, such as default",
             arguments.namespace
         )));
     }
@@ -269,14 +269,14 @@ fn line(number: u8, what: &str, came_to: &str) -> String {
     format!("{number} of 3  {what:<20}  {came_to}\n")
 }
 
-const NOT_HELD: &str = "see whether belay's Pods are ready and one of them leads (its log), whether \
-     the MutatingWebhookConfiguration has rules (kubectl get deletionpolicies shows what Ready says), \
-     whether configmaps are among --labelled-kinds, and whether the namespace is belay's own, where \
-     belay is never asked";
+const NOT_HELD: &str = "check that belay's Pods are ready and one is the leader (its log), that \
+                        the MutatingWebhookConfiguration has rules (kubectl get deletionpolicies \
+                        shows Ready), that configmaps are among --labelled-kinds, and that the \
+                        namespace is not belay's own, which is excluded";
 
-const NOT_DENIED: &str = "see whether the ValidatingWebhookConfiguration has rules, whether its \
-     Service reaches belay's Pods (the API server's words above say why it could not), whether belay \
-     is paused (kubectl get pauses), and belay's log";
+const NOT_DENIED: &str = "check that the ValidatingWebhookConfiguration has rules, that its \
+                          Service reaches belay's Pods (the message above has the reason), that \
+                          belay is not paused (kubectl get pauses), and belay's log";
 
 #[cfg(test)]
 mod tests {
@@ -300,6 +300,6 @@ mod tests {
             access: AccessArguments::default(),
         };
         let refused = run(arguments).map(drop).map_err(|error| error.to_string());
-        assert!(refused.unwrap_err().contains("never asked about namespace kube-system"));
+        assert!(refused.unwrap_err().contains("never asks belay about namespace kube-system"));
     }
 }

@@ -73,7 +73,7 @@ impl Archive {
 
     fn answer(&self, method: &Method, uri: &Uri) -> Answer {
         if method != Method::GET {
-            return failure(405, "files cannot be asked for more than what they hold", ("", ""));
+            return failure(405, "files have no other objects than these", ("", ""));
         }
         let segments: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
         match segments[..] {

@@ -115,7 +115,7 @@ fn flatten(
     let error = |message: &str| FileError::at(file, place, message);
     if !matches!(node.content, Content::Map(_)) {
         return Err(error(
-            "this is no object of Kubernetes: expected a map with apiVersion and kind",
+            "this is not a Kubernetes object: expected a map with apiVersion and kind",
         ));
     }
     let said = |key: &str, default: Option<&str>| {
@@ -132,7 +132,7 @@ fn flatten(
         && let Some(items) = node.get("items").filter(|items| kind == "List" || items.is_list())
     {
         if !items.is_list() {
-            let message = "items is no list; a List has its objects in one";
+            let message = "items is not a list";
             return Err(FileError::at(file, items.place, message));
         }
         let of_kind = (!item_kind.is_empty()).then_some((api_version.as_str(), item_kind));

@@ -110,7 +110,7 @@ impl Finder {
             return Ok(());
         }
         if !metadata.is_file() {
-            let message = "this is neither a file nor a folder; name one of the two";
+            let message = "this is neither a file nor a folder";
             return if named { Err(whole(path, message)) } else { Ok(()) };
         }
         self.seen.insert(identity);
@@ -206,7 +206,7 @@ mod tests {
         symlink("/dev/null", root.join("masked.yaml")).unwrap();
         assert_eq!(names(&[root]), ["a.yml", "b.yaml", "sub/c.json"]);
         let device = Folders(vec!["/dev/null".into()]).list().unwrap_err().to_string();
-        assert!(device.ends_with("this is neither a file nor a folder; name one of the two"));
+        assert!(device.ends_with("this is neither a file nor a folder"));
         symlink("nowhere", root.join("lost.yaml")).unwrap();
         assert!(Folders(vec![root.to_owned()]).list().is_err());
         let missing = Folders(vec![root.join("nowhere")]).list().unwrap_err().to_string();

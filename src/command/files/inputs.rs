@@ -78,13 +78,13 @@ pub fn read_nonempty(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
 
 fn empty_input(path: &Path, name: &str) -> FileError {
     if path.is_dir() {
-        let message = "no YAML or JSON in this folder has an object in it; next: see whether it is \
-                       the right folder";
+        let message = "no YAML or JSON file in this folder contains an object; next: check that \
+                       it is the right folder";
         return FileError::whole(name, message);
     }
     let message = match is_stdin(path) || is_stream(path) {
-        true => "it has no object in it; next: see whether the command before it failed",
-        false => "it has no object in it; next: see whether the command that wrote it failed",
+        true => "it contains no object; next: check whether the command before the pipe failed",
+        false => "it contains no object; next: check whether the command that wrote it failed",
     };
     // Its content is unknown.
     FileError { unread: true, ..FileError::whole(name, message) }
@@ -108,7 +108,7 @@ pub fn stdin_once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<()
     match stdin.count() {
         0 | 1 => Ok(()),
         _ => Err(CommandError::Usage(
-            "standard input can be read once; name a file for the other".to_owned(),
+            "standard input can be read only once; name a file for the other option".to_owned(),
         )),
     }
 }
@@ -199,7 +199,7 @@ mod tests {
             let paths: Vec<PathBuf> = names.iter().map(|name| path(name)).collect();
             read_nonempty(&paths).map(|files| files.len()).map_err(|error| {
                 let said = error.to_string();
-                assert!(said.contains("; next: see whether "), "{said}");
+                assert!(said.contains("; next: check "), "{said}");
                 (error.is_unread(), said.contains("this folder"))
             })
         };
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(said(&["none.yaml", "notes.yaml"]), Err((true, false)));
         assert_eq!(said(&["none.yaml", "empty"]), Err((false, true)));
         let device = read_nonempty(&["/dev/null".into()]).map(drop).unwrap_err().to_string();
-        assert!(device.starts_with("/dev/null: it has no object in it; next: "), "{device}");
+        assert!(device.starts_with("/dev/null: it contains no object; next: "), "{device}");
         // It is read, and it is too much.
         let endless = read_texts(&["/dev/zero".into()]).map(drop).unwrap_err().to_string();
         assert!(endless.ends_with("larger than 64 MiB; split it"), "{endless}");

@@ -53,7 +53,7 @@ fn add_crd(kinds: &mut Kinds, document: &Document) -> Result<(), FileError> {
     let text = |field: &'static str| {
         let keys: Vec<&str> = field.split('.').collect();
         let text = document.node.at(&keys).and_then(Node::text).filter(|text| !text.is_empty());
-        text.ok_or_else(|| document.field_error(field, "a CRD has to say it, as text"))
+        text.ok_or_else(|| document.field_error(field, "expected text"))
     };
     let (group, kind) = (text("spec.group")?, text("spec.names.kind")?);
     let resource = text("spec.names.plural")?;

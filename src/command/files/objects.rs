@@ -21,7 +21,7 @@ pub fn key(kinds: &Kinds, kind: KindId, document: &Document, home: &str) -> Resu
     let deleted = document.node.at(&["metadata", "deletionTimestamp"]);
     let read = |node: &&Node| node.text().is_some_and(|text| text.parse::<Timestamp>().is_err());
     if let Some(node) = deleted.filter(read) {
-        let says = "metadata.deletionTimestamp: this is no time; expected one such as \
+        let says = "metadata.deletionTimestamp: expected a time such as \
                     2026-01-01T00:00:00Z";
         return Err(document.error(node.place, says));
     }

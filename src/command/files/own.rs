@@ -88,8 +88,8 @@ impl BelayObjects {
                     return Ok(());
                 }
                 let approval = Approval::compile(&approval).ok_or_else(|| {
-                    let message = "an approval counts from its creationTimestamp, which an API \
-                                   server sets; write down when it was given";
+                    let message = "an approval needs metadata.creationTimestamp here, because no \
+                                   API server sets it";
                     document.field_error("metadata.creationTimestamp", message)
                 })?;
                 self.approvals.push(approval);
@@ -118,7 +118,7 @@ impl BelayObjects {
         let key = (document.kind.clone(), name.clone());
         if let Some(first) = self.seen.insert(key, document.origin()) {
             let message = format!(
-                "a {} of this name stands at {first} already; rename one of the two, or take it out",
+                "a {} of this name is already at {first}; rename or remove one of the two",
                 document.kind
             );
             return Err(document.error(document.node.place_of("metadata.name"), message));

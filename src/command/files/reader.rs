@@ -71,7 +71,7 @@ impl de::Error for ReadError {
     /// Messages of other crates may quote the value. Among our types only times are parsed
     /// by another crate.
     fn custom<T: fmt::Display>(_: T) -> Self {
-        Self::new("this has another form than its field takes; a time is 2026-01-31T12:00:00Z")
+        Self::new("this does not have the form of its field; a time is 2026-01-31T12:00:00Z")
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -171,8 +171,7 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
     fn deserialize_option<V: de::Visitor<'n>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.node.content {
             Content::Null if self.strictness == Strictness::RejectEmpty => Err(ReadError::new(
-                "it has no value; give it one ({} where there is nothing more to say), or take \
-                 the field out",
+                "it has no value; give it one ({} if it is empty), or remove the field",
             )),
             Content::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),

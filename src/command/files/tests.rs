@@ -51,23 +51,27 @@ fn errors_are_reported_with_their_place() {
     let cases: Vec<(String, &str)> = vec![
         // No YAML.
         ("a: [1,\nb: 2\n".into(), "f:1:4: brackets and braces do not fit together, or a comma is missing between two entries"),
-        ("a: 'x\n".into(), "f:2:1: a quote is opened above and not closed, or what it holds is not indented here"),
+        ("a: 'x\n".into(), "f:2:1: a quote is opened above and not closed, or its text is not \
+                            indented here"),
         ("a: 'x".into(), "f:1:4: a quote is opened and not closed"),
         ("a: ['x\n\n".into(), "f:1:5: a quote is opened and not closed"),
         ("a: b: c\n".into(), "f:1:5: this is not YAML; look at the indentation, colons and quotes of this line and of the one before it"),
-        ("a:\n\tb: 1\n".into(), "f:2:2: a tab stands where YAML wants spaces"),
-        ("a: *b\n".into(), "f:1:4: an alias names an anchor that is not there before it"),
-        ("a: &a [*a]\n".into(), "f:1:8: an alias stands within what it stands for"),
-        ("a: 1\nb: 2\na: 3\n".into(), "f:3:1: this key stands in line 1 already; keep one of the two"),
-        ("? [a]\n: 1\n".into(), "f:1:3: a key is a list or a map; it has to be text"),
-        ("a: .inf\n".into(), "f:1:4: JSON, and so Kubernetes, has no such number"),
-        ("a: !secret b\n".into(), "f:1:12: a tag stands here that manifests do not have; take it out"),
-        ("a:\n  <<: 1\n".into(), "f:2:7: what << merges in has to be a map"),
+        ("a:\n\tb: 1\n".into(), "f:2:2: YAML needs spaces here, and this is a tab"),
+        ("a: *b\n".into(), "f:1:4: an alias names an anchor that is not defined before it"),
+        ("a: &a [*a]\n".into(), "f:1:8: an alias contains itself"),
+        ("a: 1\nb: 2\na: 3\n".into(), "f:3:1: this key is already in line 1; keep one of the two"),
+        ("? [a]\n: 1\n".into(), "f:1:3: a key is a list or a map; it must be text"),
+        ("a: .inf\n".into(), "f:1:4: JSON, and so Kubernetes, does not have this number"),
+        ("a: !secret b\n".into(), "f:1:12: manifests do not have YAML tags like this; remove it"),
+        ("a:\n  <<: 1\n".into(), "f:2:7: the value of << must be a map"),
         // No object. Lines count on over documents, CRLF and comments.
         ("# c\r\n---\r\n---\r\na: 1\r\n".into(), "f:4:1: this object has no apiVersion; give it one, such as v1 or apps/v1"),
         ("apiVersion: v1\n".into(), "f:1:1: this object has no kind; give it one, such as ConfigMap"),
-        ("- a\n".into(), "f:1:1: this is no object of Kubernetes: expected a map with apiVersion and kind"),
-        ("kind: List\napiVersion: v1\nitems:\n- 3\n".into(), "f:4:3: this is no object of Kubernetes: expected a map with apiVersion and kind"),
+        ("- a\n".into(), "f:1:1: this is not a Kubernetes object: expected a map with apiVersion \
+                          and kind"),
+        ("kind: List\napiVersion: v1\nitems:\n- 3\n".into(), "f:4:3: this is not a Kubernetes \
+                                                              object: expected a map with \
+                                                              apiVersion and kind"),
         ("apiVersion: v1\nkind: Pod\nmetadata:\n  generateName: a-\n".into(), "f:4:3: this Pod has no metadata.name; give it one"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: on}\n".into(), "f:3:18: metadata.name: expected text; put it in quotes"),
         ("apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  labels:\n    b: hunter2\n    a: 12345\n".into(), "f:7:8: metadata.labels.a: expected text, found a number (in quotes it is text)"),
@@ -82,9 +86,15 @@ fn errors_are_reported_with_their_place() {
         (with("  exclude: [{apiGroups: ['']}]\n"), "f:7:13: spec.exclude[0]: the field resources is missing"),
         (with("  \"a\\e[31m\": 1\n"), "f:7:3: spec: there is no field a\\u{1b}[31m, only targets, exclude, subjects, exemptSubjects, protect, hold, action, actionOverrides, approval, settleSeconds"),
         (with("status: {a: 1}\nspecs: {}\n"), "f:8:1: there is no field specs, only apiVersion, kind, metadata, spec, status"),
-        (policy(&format!("{TARGETS}  protect:\n    always:\n")), "f:7:11: spec.protect.always: it has no value; give it one ({} where there is nothing more to say), or take the field out"),
+        (policy(&format!("{TARGETS}  protect:\n    always:\n")), "f:7:11: spec.protect.always: it \
+                                                                  has no value; give it one ({} \
+                                                                  if it is empty), or remove the \
+                                                                  field"),
         (policy(&format!("{TARGETS}  protect: {{always: {{ever: 1}}}}\n")), "f:6:22: spec.protect.always: there is no field ever, nor any other"),
-        (policy(&format!("{TARGETS}  protect: {{}}\n")), "f:6:12: spec.protect: protect switches no mode on: give at least one of always, whileUsed, whileNotEmpty, whileExists, fromOrphaning, fromStripping"),
+        (policy(&format!("{TARGETS}  protect: {{}}\n")), "f:6:12: spec.protect: protect enables \
+                                                          no mode: set at least one of always, \
+                                                          whileUsed, whileNotEmpty, whileExists, \
+                                                          fromOrphaning, fromStripping"),
         (policy("  targets: []\n  protect: {always: {}}\n"), "f:5:12: spec.targets: targets is empty: a policy protects nothing until it names at least one kind of object"),
         (policy("  protect: {always: {}}\n"), "f:5:3: spec: the field targets is missing"),
         (policy("  targets: [{apiGroups: [''], resources: [pods/log]}]\n  protect: {always: {}}\n"), "f:5:42: spec.targets[0].resources: resources must name at least one plural resource, such as persistentvolumeclaims, and no subresource"),
@@ -94,14 +104,15 @@ fn errors_are_reported_with_their_place() {
         ("apiVersion: belay.dev/v1alpha1\nkind: Policy\n".into(), "f:2:7: kind: the group belay.dev has the kinds DeletionPolicy, Relation, DeletionApproval and Pause"),
         // Other kinds of belay are not allowed.
         (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: 'a[', strength: Needs}"), "f:4:63: spec.nameFieldPath: expected * or ?field=value or \"name\" at character 3 of this path"),
-        (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: a, namespaceFieldPath: 'c[*].d'}"), "f:4:86: spec.namespaceFieldPath: c[*].d leads through another list than the name does: both have to stand in the same element"),
+        (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: a, namespaceFieldPath: 'c[*].d'}"), "f:4:86: spec.namespaceFieldPath: c[*].d leads through another list than the name does: both must be in the same element"),
         (own("Relation", "{from: {resource: a}, to: {resource: b}, nameFieldPath: a, until: {fieldPath: 'b['}}"), "f:4:85: spec.until.fieldPath: expected * or ?field=value or \"name\" at character 3 of this path"),
-        (own("Relation", "{from: {resource: a}, nameFieldPath: a}"), "f:4:7: spec: give either to, the kind that is needed, or toRef, where the object itself says the kind"),
-        (own("DeletionApproval", "{targetRef: {resource: a, name: b, uid: c}, approver: x, reason: y, expirationTime: 2026-01-01T00:00:00Z}"), "f:3:11: metadata.creationTimestamp: an approval counts from its creationTimestamp, which an API server sets; write down when it was given"),
+        (own("Relation", "{from: {resource: a}, nameFieldPath: a}"), "f:4:7: spec: set either to (the needed kind) or toRef (the field with the kind)"),
+        (own("DeletionApproval", "{targetRef: {resource: a, name: b, uid: c}, approver: x, reason: y, expirationTime: 2026-01-01T00:00:00Z}"), "f:3:11: metadata.creationTimestamp: an approval needs metadata.creationTimestamp here, because no API server sets it"),
         (own("Pause", "{by: x, reason: ' ', expirationTime: 2026-01-01T00:00:00Z}"), "f:4:23: spec.reason: reason is blank: state why, for those who read the record later"),
-        (own("Pause", "{by: x, reason: y, expirationTime: hunter2}"), "f:4:42: spec.expirationTime: this has another form than its field takes; a time is 2026-01-31T12:00:00Z"),
+        (own("Pause", "{by: x, reason: y, expirationTime: hunter2}"), "f:4:42: spec.expirationTime: this does not have the form of its field; a time is 2026-01-31T12:00:00Z"),
         // No CRD.
-        (definition("{group: e.x, scope: Cluster, names: {kind: A}, versions: [{name: v1, served: true}]}"), "f:4:43: spec.names.plural: a CRD has to say it, as text"),
+        (definition("{group: e.x, scope: Cluster, names: {kind: A}, versions: [{name: v1, served: \
+                     true}]}"), "f:4:43: spec.names.plural: expected text"),
         (definition("{group: e.x, scope: Global, names: {kind: A, plural: as}}"), "f:4:27: spec.scope: expected Namespaced or Cluster"),
         (definition("{group: e.x, scope: Cluster, names: {kind: A, plural: as}, versions: [{name: v1}]}"), "f:4:76: spec.versions: no version is served; serve one"),
     ];
@@ -123,7 +134,8 @@ fn two_of_one_name_are_named_with_both_places() {
         World::read(&files(&[("a/one", &text), ("b/two", &text)]), true).map(drop).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "b/two:3:18: a DeletionPolicy of this name stands at a/one:1:1 already; rename one of the two, or take it out"
+        "b/two:3:18: a DeletionPolicy of this name is already at a/one:1:1; rename or remove one \
+         of the two"
     );
 }
 
@@ -134,11 +146,14 @@ fn few_lines_do_not_stand_for_a_great_deal() {
         let all = vec![format!("*a{}", n - 1); 10].join(", ");
         text.push_str(&format!("a{n}: &a{n} [{all}]\n"));
     }
-    assert!(broken(&text).ends_with("the aliases of this file stand for too much; write it out"));
+    assert!(broken(&text).ends_with(
+        "the aliases of this file expand to too much; write the \
+                                     content out"
+    ));
     let flow = format!("a: {}{}", "[".repeat(150), "]".repeat(150));
     let block: String = (0..150).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
     for deep in [flow, block] {
-        assert!(broken(&deep).ends_with("lists and maps stand too deeply in each other"));
+        assert!(broken(&deep).ends_with("lists and maps are nested too deeply"));
     }
 }
 

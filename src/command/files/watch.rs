@@ -93,7 +93,7 @@ fn reload_changes(
             Err(error) => {
                 status.metrics.files_broken();
                 status.good.set(false);
-                tracing::error!(%error, "a file is broken; what was read last stays in use");
+                tracing::error!(%error, "a file is invalid; the last valid content stays in use");
             }
         }
     }
@@ -160,12 +160,12 @@ fn log_loaded(before: Option<&World>, world: &World, status: &FileStatus) {
             pause = name,
             by,
             until = pause.until(),
-            "belay is paused: nothing is refused until then"
+            "belay is paused: it denies nothing until then"
         );
     }
     if !notes.guessed.is_empty() {
         let kinds = notes.guessed.join(", ");
-        tracing::info!(kinds, "no CRD says the plural of these kinds; it is a guess");
+        tracing::info!(kinds, "no CRD states the plural of these kinds; belay guesses it");
     }
 }
 

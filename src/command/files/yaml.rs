@@ -121,10 +121,10 @@ fn syntax_error(error: &ScanError) -> SyntaxError {
         ErrorKind::TabNotAllowed
         | ErrorKind::TabInBlockIndentation
         | ErrorKind::TabInIndentation
-        | ErrorKind::TabAtBlockScalarStart => "a tab stands where YAML wants spaces",
+        | ErrorKind::TabAtBlockScalarStart => "YAML needs spaces here, and this is a tab",
         ErrorKind::UnclosedQuotedScalar => "a quote is opened and not closed",
         ErrorKind::InvalidQuotedScalarIndent => {
-            "a quote is opened above and not closed, or what it holds is not indented here"
+            "a quote is opened above and not closed, or its text is not indented here"
         }
         ErrorKind::UnclosedFlowCollection { .. }
         | ErrorKind::MisplacedFlowCollectionEnd
@@ -135,8 +135,8 @@ fn syntax_error(error: &ScanError) -> SyntaxError {
         | ErrorKind::ExpectedFlowSequenceSeparator => {
             "brackets and braces do not fit together, or a comma is missing between two entries"
         }
-        ErrorKind::UnknownAnchor => "an alias names an anchor that is not there before it",
-        ErrorKind::RecursionLimitExceeded => "lists and maps stand too deeply in each other",
+        ErrorKind::UnknownAnchor => "an alias names an anchor that is not defined before it",
+        ErrorKind::RecursionLimitExceeded => "lists and maps are nested too deeply",
         _ => {
             "this is not YAML; look at the indentation, colons and quotes of this line and of the \
              one before it"
@@ -183,7 +183,7 @@ impl Builder {
             Event::Alias(anchor) => {
                 // An anchor that refers to itself is not complete yet.
                 let Some((node, size)) = self.anchors.get(&anchor) else {
-                    return Err(error_at(place, "an alias stands within what it stands for"));
+                    return Err(error_at(place, "an alias contains itself"));
                 };
                 let node = Node { place, content: node.content.clone() };
                 self.copies(*size, place)?;
@@ -208,7 +208,7 @@ impl Builder {
 
     fn begin(&mut self, place: Place, anchor: usize, kind: Kind) -> Result<(), SyntaxError> {
         if let Some(Frame { kind: Kind::Map { key: None, .. }, .. }) = self.open.last() {
-            return Err(error_at(place, "a key is a list or a map; it has to be text"));
+            return Err(error_at(place, "a key is a list or a map; it must be text"));
         }
         self.open.push(Frame { place, anchor, kind });
         Ok(())
@@ -240,7 +240,7 @@ impl Builder {
         if self.copied > MOST_COPIED {
             return Err(error_at(
                 place,
-                "the aliases of this file stand for too much; write it out",
+                "the aliases of this file expand to too much; write the content out",
             ));
         }
         Ok(())
@@ -273,10 +273,8 @@ fn scalar(
         None if literal => Ok(Content::Text(text.to_owned())),
         Some(Some("str")) => Ok(Content::Text(text.to_owned())),
         None | Some(Some("bool" | "int" | "float" | "null")) => parse_plain(text)
-            .ok_or_else(|| error_at(place, "JSON, and so Kubernetes, has no such number")),
-        Some(_) => {
-            Err(error_at(place, "a tag stands here that manifests do not have; take it out"))
-        }
+            .ok_or_else(|| error_at(place, "JSON, and so Kubernetes, does not have this number")),
+        Some(_) => Err(error_at(place, "manifests do not have YAML tags like this; remove it")),
     }
 }
 
@@ -285,7 +283,7 @@ fn key_of(node: Node, merges: bool) -> Result<Key, SyntaxError> {
         Content::Text(text) => text,
         Content::Bool(value) => value.to_string(),
         Content::Number(number) => number.to_string(),
-        _ => return Err(error_at(node.place, "a key is empty; it has to be text")),
+        _ => return Err(error_at(node.place, "a key is empty; it must be text")),
     };
     Ok(Key { text, place: node.place, merges })
 }
@@ -298,7 +296,7 @@ fn merge(mut entries: Vec<Entry>, merged: Vec<Node>) -> Result<Vec<Entry>, Synta
             let line = first.line;
             return Err(SyntaxError {
                 place: entry.place,
-                message: format!("this key stands in line {line} already; keep one of the two"),
+                message: format!("this key is already in line {line}; keep one of the two"),
             });
         }
     }
@@ -309,7 +307,7 @@ fn merge(mut entries: Vec<Entry>, merged: Vec<Node>) -> Result<Vec<Entry>, Synta
         };
         for map in maps {
             let Content::Map(more) = map.content else {
-                return Err(error_at(map.place, "what << merges in has to be a map"));
+                return Err(error_at(map.place, "the value of << must be a map"));
             };
             for entry in more {
                 if !entries.iter().any(|own| own.key == entry.key) {

@@ -131,8 +131,8 @@ pub async fn read(
             }
         };
         let next = match (inspection.missing.is_empty(), inspection.unseen.is_empty()) {
-            (true, false) => "it takes the RBAC verbs get and list on it, if it is there",
-            _ => "see whether the namespace is the right one (-n)",
+            (true, false) => "this needs the RBAC verbs get and list on it, if it exists",
+            _ => "check the namespace (-n)",
         };
         return Err(CommandError::Remote(format!("{none}; next: {next}")));
     }
@@ -334,7 +334,7 @@ fn require_existing(resolved: &[ResolvedTarget], missing: &[String]) -> Result<(
         return Ok(());
     }
     Err(CommandError::Remote(format!(
-        "there is no {}; next: see whether the name and the namespace (-n) are right",
+        "there is no {}; next: check the name and the namespace (-n)",
         named.join(", ")
     )))
 }

@@ -99,13 +99,13 @@ impl SetArguments {
         let named = selected || !self.targets.is_empty();
         if let [old, new] = self.removed.as_slice() {
             if named || !self.filename.is_empty() || self.all_namespaces {
-                let text = "--removed names the objects; leave out TARGET, -f, -l and -A";
+                let text = "--removed selects the objects; omit TARGET, -f, -l and -A";
                 return Err(usage(text.to_owned()));
             }
             return Ok(Query { change: Some(Change::read(old, new)?), ..Query::default() });
         }
         if !self.filename.is_empty() && named {
-            let text = "-f names the objects; leave out TARGET and -l";
+            let text = "-f selects the objects; omit TARGET and -l";
             return Err(usage(text.to_owned()));
         }
         if self.filename.is_empty() && self.targets.is_empty() {
@@ -116,7 +116,7 @@ impl SetArguments {
         let wanted = parse_objects(&self.targets, selected);
         let wanted = wanted.map_err(|error| usage(error.to_string()))?;
         if self.all_namespaces && wanted.iter().any(|wanted| wanted.name.is_some()) {
-            let text = "an object has one namespace; name it with -n, or leave out its name, or -A";
+            let text = "an object is in one namespace; name it with -n, or omit the name or -A";
             return Err(usage(text.to_owned()));
         }
         Ok(Query {

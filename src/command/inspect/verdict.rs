@@ -135,7 +135,7 @@ fn answer(inspection: &Inspection, read: &LiveRead) -> Result<(), ApiError> {
     let graph = &inspection.graph;
     match read {
         // The graph has it, or has not.
-        LiveRead::Object(_) => Err(ApiError::Other("it was read along with all others".to_owned())),
+        LiveRead::Object(_) => Err(ApiError::Other("it was read with the others".to_owned())),
         LiveRead::List { group, resource, namespace, .. } => {
             let Some(kind) = graph.kinds.find_resource(group, resource) else {
                 return served_nowhere(inspection, group);

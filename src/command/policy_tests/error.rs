@@ -20,7 +20,7 @@ pub enum CaseError {
     NotOneVerb(Vec<Verb>),
     #[error("{field} goes with {}, not with {}", list(verbs, ", ", ""), verb.as_str())]
     OtherVerb { field: &'static str, verbs: &'static [Verb], verb: Verb },
-    #[error("\"{0}\" names no object; expected TYPE/NAME, such as pvc/data")]
+    #[error("\"{0}\" is not an object; expected TYPE/NAME, such as pvc/data")]
     NoTarget(String),
     #[error("neither Kubernetes nor the files have a kind \"{word}\"; {}", nearest(near))]
     UnknownWord { word: String, near: Vec<String> },
@@ -75,7 +75,7 @@ fn option(namespace: &str) -> String {
 
 fn elsewhere(other: &Option<String>) -> String {
     match other {
-        Some(namespace) => format!("there is one in {namespace}: say so with namespace"),
-        None => "put it there, or name one that is".to_owned(),
+        Some(namespace) => format!("there is one in namespace {namespace}; set namespace"),
+        None => "add it, or name another one".to_owned(),
     }
 }

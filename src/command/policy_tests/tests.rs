@@ -225,7 +225,7 @@ const REFUSED: &[(&str, &str)] = &[
         "HEADobjects: [nowhere]\ncases: [{name: a, ask: {delete: cm/a}, expect: {verdict: Deny}}]",
         "t.yaml:4:11: nowhere: this cannot be read",
     ),
-    ("HEADnow: yesterday\ncases: []", "t.yaml:4:6: now: this has another form"),
+    ("HEADnow: yesterday\ncases: []", "t.yaml:4:6: now: this does not have the form"),
     (
         "apiVersion: belay.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t, labels: {}}\ncases: []",
         "there is no field labels, only name",
@@ -275,11 +275,12 @@ const REFUSED: &[(&str, &str)] = &[
     ("CASEname: a, ask: {review: {}, by: alice}, expect: {verdict: Deny}", "by goes with delete"),
     (
         "CASEname: a, ask: {delete: cm/none}, expect: {verdict: Deny}",
-        "t.yaml:4:33: cases[0].ask.delete: there is no configmaps/none -n default among the objects; put it there",
+        "t.yaml:4:33: cases[0].ask.delete: there is no configmaps/none -n default among the \
+         objects; add it",
     ),
     (
         "CASEname: a, ask: {delete: cm/far}, expect: {verdict: Deny}",
-        "there is one in away: say so with namespace",
+        "there is one in namespace away; set namespace",
     ),
     (
         "CASEname: a, ask: {delete: cmm/a}, expect: {verdict: Deny}",
@@ -289,7 +290,7 @@ const REFUSED: &[(&str, &str)] = &[
         "CASEname: a, ask: {delete: gizmo/a}, expect: {verdict: Deny}",
         "put its CustomResourceDefinition among",
     ),
-    ("CASEname: a, ask: {delete: cm}, expect: {verdict: Deny}", "\"cm\" names no object"),
+    ("CASEname: a, ask: {delete: cm}, expect: {verdict: Deny}", "\"cm\" is not an object"),
     ("CASEname: a, ask: {evict: cm/a}, expect: {verdict: Deny}", "only Pods are evicted"),
     (
         "CASEname: a, ask: {finalize: cm/a}, expect: {verdict: Deny}",

@@ -66,7 +66,8 @@ fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> S
             format!("cannot ask which kinds there are: {why}; nothing was changed; next: try again")
         }
         UninstallError::ReadConfiguration(what, error) => format!(
-            "cannot read the {what}: {}; nothing was changed; next: it takes the RBAC verbs get and \
+            "cannot read the {what}: {}; nothing was changed; next: this needs the RBAC verbs get \
+             and \
              delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
             error
@@ -81,19 +82,20 @@ fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> S
         }
         UninstallError::Lease(error) => format!(
             "cannot take the Lease {name} in namespace {namespace}: {}; nothing was changed; next: \
-             it takes the RBAC verbs get, create, update and delete on leases.coordination.k8s.io \
+             this needs the RBAC verbs get, create, update and delete on \
+             leases.coordination.k8s.io \
              there",
             error
         ),
         UninstallError::DeleteConfiguration(what, error) => format!(
-            "cannot delete the {what}: {}; no hold was removed; next: it takes the RBAC verb \
+            "cannot delete the {what}: {}; no hold was removed; next: this needs the RBAC verb \
              delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
             error
         ),
         UninstallError::Record(error) => format!(
             "cannot read which kinds belay has put holds on, in the ConfigMap {name}-held in \
-             namespace {namespace}: {}; no hold was removed; next: it takes the RBAC verb get on \
+             namespace {namespace}: {}; no hold was removed; next: this needs the RBAC verb get on \
              configmaps there",
             error
         ),

@@ -134,7 +134,7 @@ impl Release {
             }
             Err(error) => {
                 let next = match &error {
-                    ApiError::Forbidden(_) => "it takes the RBAC verb patch on it",
+                    ApiError::Forbidden(_) => "this needs the RBAC verb patch on it",
                     _ => "next: try again",
                 };
                 return Err(CommandError::Remote(format!(

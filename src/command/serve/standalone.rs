@@ -83,12 +83,13 @@ pub fn make_certificates_once(own: &CertificatePaths) -> Result<(), CommandError
         0 => {
             let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
             make_pair(folder, &names, DAYS)?;
-            tracing::info!(folder = %folder.display(), "made a certificate authority and a server certificate");
+            tracing::info!(folder = %folder.display(), "created a certificate authority and a \
+                                                        server certificate");
             Ok(())
         }
         3 => Ok(()),
         _ => Err(CommandError::Usage(format!(
-            "{} is there, but not all of ca.crt, tls.crt and tls.key; give an empty --cert-dir, or \
+            "{} exists, but not all of ca.crt, tls.crt and tls.key; use an empty --cert-dir, or \
              name your own pair with --tls-cert and --tls-key",
             existing.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" and ")
         ))),

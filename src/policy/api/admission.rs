@@ -98,7 +98,7 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
         forbidden(
             &when_given("object.spec.approver == request.userInfo.username"),
             "'spec.approver is ' + object.spec.approver + ', but you are ' + \
-             request.userInfo.username + ': an approval is given by the one who sends it'",
+             request.userInfo.username + ': approve as yourself'",
         ),
         forbidden(
             &when_given(
@@ -109,7 +109,7 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
             "request.userInfo.username + ' may not approve-deletion of ' + \
              variables.ref.resource + (variables.ref.group == '' ? '' : '.' + variables.ref.group) \
              + ' ' + variables.ref.name + (variables.ns == '' ? '' : ' in namespace ' + \
-             variables.ns) + ': it takes the RBAC verb approve-deletion'",
+             variables.ns) + ': this needs the RBAC verb approve-deletion'",
         ),
         forbidden(
             &when_given(
@@ -118,7 +118,7 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
                  .check('approve-deletion').allowed()",
             ),
             "request.userInfo.username + ' may not approve-deletion of everything' + \
-             (variables.ns == '' ? '' : ' in namespace ' + variables.ns) + ': scope Content takes \
+             (variables.ns == '' ? '' : ' in namespace ' + variables.ns) + ': scope Content needs \
              the RBAC verb approve-deletion on every resource (*) of every API group (*)'",
         ),
         // belay's account has this right, and approvers don't.
@@ -128,14 +128,13 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
                  authorizer.group('belay.dev').resource('deletionpolicies').subresource('status')\
                  .check('patch').allowed()",
             ),
-            "'only belay itself writes spec.exempts: leave it out'",
+            "'only belay may set spec.exempts: omit it'",
         ),
         forbidden(
             "(!has(object.metadata.finalizers) || size(object.metadata.finalizers) == 0 || \
              has(object.metadata.deletionTimestamp)) && \
              (!has(object.metadata.ownerReferences) || size(object.metadata.ownerReferences) == 0)",
-            "'an approval may have no finalizers and no owner references: it ends when it is \
-             deleted'",
+            "'an approval may have no finalizers and no owner references'",
         ),
         forbidden(
             &format!(
@@ -165,11 +164,11 @@ fn pauses() -> (Vec<Variable>, Vec<Validation>) {
         forbidden(
             "object.spec.by == request.userInfo.username",
             "'spec.by is ' + object.spec.by + ', but you are ' + request.userInfo.username + \
-             ': a pause is made by the one who sends it'",
+             ': pause as yourself'",
         ),
         forbidden(
             "authorizer.group('belay.dev').resource('pauses').check('pause').allowed()",
-            "request.userInfo.username + ' may not pause belay: it takes the RBAC verb pause on \
+            "request.userInfo.username + ' may not pause belay: this needs the RBAC verb pause on \
              pauses.belay.dev'",
         ),
     ];
@@ -186,8 +185,8 @@ fn lifetime() -> Validation {
         ),
         &format!(
             "'spec.expirationTime is ' + object.spec.expirationTime + ', and it is ' + \
-             object.metadata.creationTimestamp + ' now: it has to lie in the future, and at most \
-             {} hours ahead'",
+             object.metadata.creationTimestamp + ' now: it must be in the future, and at most {} \
+             hours ahead'",
             MAX_APPROVAL_SECONDS / 3600
         ),
     )

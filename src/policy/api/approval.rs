@@ -14,7 +14,7 @@ use crate::objects::ObjectRef;
     group = "belay.dev",
     version = "v1alpha1",
     kind = "DeletionApproval",
-    doc = "One person's reasoned, expiring yes to the deletion of one object. It cannot be changed.",
+    doc = "A user's approval of the deletion of one object, until a time. It cannot be changed.",
     derive = "PartialEq",
     category = "belay",
     shortname = "delappr",

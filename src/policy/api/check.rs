@@ -80,14 +80,14 @@ impl Check for DeletionPolicySpec {
             targets.iter().flat_map(|t| &t.resources).all(|r| CONTAINERS.contains(&r.as_str()));
         checker.require(
             protect.while_not_empty.is_none() || only_containers,
-            "whileNotEmpty is for namespaces and customresourcedefinitions: every other target of \
-             this policy would be left without protection",
+            "whileNotEmpty is for namespaces and customresourcedefinitions: it does not protect \
+             other kinds",
         );
         let holds = protect.while_used.as_ref().is_some_and(|w| w.on_delete == OnDelete::Hold);
         checker.require(
             subjects.is_empty() || protect.always.is_some() || !holds,
             "a policy with subjects places no hold, because others may delete what it protects: \
-             take out subjects, or whileUsed.onDelete Hold",
+             remove subjects, or whileUsed.onDelete Hold",
         );
         checker.field("targets", |checker| {
             checker.require(
@@ -125,14 +125,14 @@ impl Check for Protect {
             && self.from_stripping.is_none();
         checker.require(
             !none,
-            "protect switches no mode on: give at least one of always, whileUsed, whileNotEmpty, \
+            "protect enables no mode: set at least one of always, whileUsed, whileNotEmpty, \
              whileExists, fromOrphaning, fromStripping",
         );
         let holds = while_used.as_ref().is_some_and(|w| w.on_delete == OnDelete::Hold);
         checker.require(
             always.is_none() || !holds,
-            "always is never held in place of a denial: take out always, or whileUsed.onDelete \
-             Hold",
+            "always denies deletes, so nothing would be held: remove always, or \
+             whileUsed.onDelete Hold",
         );
         if let Some(while_used) = while_used {
             checker.field("whileUsed", |checker| {
@@ -195,8 +195,8 @@ impl Check for Target {
         checker.field("names", |checker| {
             checker.require(
                 self.names.iter().all(|n| !n.is_empty()),
-                "names has an empty entry, which no object has as its name; leave names out for \
-                 every name",
+                "names has an empty entry, which is no object's name; omit names to match every \
+                 name",
             );
         });
         check_selector("namespaceSelector", self.namespace_selector.as_ref(), checker);
@@ -209,15 +209,15 @@ impl Check for Existing {
         checker.field("apiGroups", |checker| {
             checker.require(
                 !self.api_groups.is_empty() && self.api_groups.iter().all(|g| g != "*"),
-                "whileExists needs the API groups by name, \"\" is the core group: belay has to \
-                 watch what it counts",
+                "whileExists needs the API groups by name (\"\" is the core group), because belay \
+                 watches these kinds",
             );
         });
         checker.field("resources", |checker| {
             let plain = |r: &String| !r.is_empty() && r != "*" && !r.contains('/');
             checker.require(
                 !self.resources.is_empty() && self.resources.iter().all(plain),
-                "whileExists needs the plural resources by name: belay has to watch what it counts",
+                "whileExists needs the plural resources by name, because belay watches these kinds",
             );
         });
         check_selector("namespaceSelector", self.namespace_selector.as_ref(), checker);
@@ -251,7 +251,7 @@ impl Check for Approval {
         checker.field("required", |checker| {
             checker.require(
                 (1..=10).contains(&self.required),
-                "required is the number of different people who have to approve: between 1 and 10",
+                "required is the number of different users who must approve: between 1 and 10",
             );
         });
         checker.field("maxDurationSeconds", |checker| {
@@ -284,18 +284,17 @@ impl Check for RelationSpec {
     fn check(&self, checker: &mut Checker) {
         checker.require(
             self.to.is_some() != self.to_ref.is_some(),
-            "give either to, the kind that is needed, or toRef, where the object itself says the \
-             kind",
+            "set either to (the needed kind) or toRef (the field with the kind)",
         );
         checker.require(
             self.name_field_path.is_some() != self.selector_field_path.is_some(),
-            "give either nameFieldPath or selectorFieldPath: where the object says what it needs",
+            "set either nameFieldPath or selectorFieldPath: the field that names the needed object",
         );
         checker.require(
             self.selector_field_path.is_none()
                 || (self.to.is_some() && self.namespace_field_path.is_none()),
-            "selectorFieldPath goes with to alone: a selector looks for one kind, in the object's \
-             own namespace",
+            "selectorFieldPath needs to, and no namespaceFieldPath: a selector selects one kind \
+             in the object's own namespace",
         );
     }
 }

@@ -36,8 +36,8 @@ use super::selectors::{By, Existing, LabelSelector, Subject, Target};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.protect.whileNotEmpty) || self.targets.all(t, t.resources.all(r, r in ['namespaces', 'customresourcedefinitions']))").message("whileNotEmpty is for namespaces and customresourcedefinitions: every other target of this policy would be left without protection"))]
-#[x_kube(validation = Rule::new("!has(self.subjects) || size(self.subjects) == 0 || has(self.protect.always) || !has(self.protect.whileUsed) || self.protect.whileUsed.onDelete != 'Hold'").message("a policy with subjects places no hold, because others may delete what it protects: take out subjects, or whileUsed.onDelete Hold"))]
+#[x_kube(validation = Rule::new("!has(self.protect.whileNotEmpty) || self.targets.all(t, t.resources.all(r, r in ['namespaces', 'customresourcedefinitions']))").message("whileNotEmpty is for namespaces and customresourcedefinitions: it does not protect other kinds"))]
+#[x_kube(validation = Rule::new("!has(self.subjects) || size(self.subjects) == 0 || has(self.protect.always) || !has(self.protect.whileUsed) || self.protect.whileUsed.onDelete != 'Hold'").message("a policy with subjects places no hold, because others may delete what it protects: remove subjects, or whileUsed.onDelete Hold"))]
 pub struct DeletionPolicySpec {
     /// The protected objects. An object must match one entry.
     #[schemars(length(max = 64))]
@@ -82,8 +82,8 @@ pub struct DeletionPolicySpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.always) || has(self.whileUsed) || has(self.whileNotEmpty) || has(self.whileExists) || has(self.fromOrphaning) || has(self.fromStripping)").message("protect switches no mode on: give at least one of always, whileUsed, whileNotEmpty, whileExists, fromOrphaning, fromStripping"),
-    validation = Rule::new("!has(self.always) || !has(self.whileUsed) || self.whileUsed.onDelete != 'Hold'").message("always is never held in place of a denial: take out always, or whileUsed.onDelete Hold")
+    validation = Rule::new("has(self.always) || has(self.whileUsed) || has(self.whileNotEmpty) || has(self.whileExists) || has(self.fromOrphaning) || has(self.fromStripping)").message("protect enables no mode: set at least one of always, whileUsed, whileNotEmpty, whileExists, fromOrphaning, fromStripping"),
+    validation = Rule::new("!has(self.always) || !has(self.whileUsed) || self.whileUsed.onDelete != 'Hold'").message("always denies deletes, so nothing would be held: remove always, or whileUsed.onDelete Hold")
 )]
 pub struct Protect {
     /// Refuse deletes without an approval.
@@ -259,7 +259,7 @@ pub struct ActionOverride {
 pub struct Approval {
     /// The number of different people who must approve.
     #[serde(default = "one")]
-    #[x_kube(validation = Rule::new("self >= 1 && self <= 10").message("required is the number of different people who have to approve: between 1 and 10"))]
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 10").message("required is the number of different users who must approve: between 1 and 10"))]
     pub required: i64,
     /// The longest duration of an approval.
     #[serde(default = "an_hour")]

@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.to) != has(self.toRef)").message("give either to, the kind that is needed, or toRef, where the object itself says the kind"),
-    validation = Rule::new("has(self.nameFieldPath) != has(self.selectorFieldPath)").message("give either nameFieldPath or selectorFieldPath: where the object says what it needs"),
-    validation = Rule::new("!has(self.selectorFieldPath) || (has(self.to) && !has(self.namespaceFieldPath))").message("selectorFieldPath goes with to alone: a selector looks for one kind, in the object's own namespace")
+    validation = Rule::new("has(self.to) != has(self.toRef)").message("set either to (the needed kind) or toRef (the field with the kind)"),
+    validation = Rule::new("has(self.nameFieldPath) != has(self.selectorFieldPath)").message("set either nameFieldPath or selectorFieldPath: the field that names the needed object"),
+    validation = Rule::new("!has(self.selectorFieldPath) || (has(self.to) && !has(self.namespaceFieldPath))").message("selectorFieldPath needs to, and no namespaceFieldPath: a selector selects one kind in the object's own namespace")
 )]
 pub struct RelationSpec {
     /// The kind of the user.

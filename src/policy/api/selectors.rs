@@ -20,7 +20,7 @@ pub struct Target {
     /// Names. `*` matches any characters. Empty matches all names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 253)))]
-    #[x_kube(validation = Rule::new("self.all(n, size(n) > 0)").message("names has an empty entry, which no object has as its name; leave names out for every name"))]
+    #[x_kube(validation = Rule::new("self.all(n, size(n) > 0)").message("names has an empty entry, which is no object's name; omit names to match every name"))]
     pub names: Vec<String>,
     /// Labels of the object's Namespace. For a Namespace, its own labels. Other cluster-scoped
     /// objects always match.
@@ -97,11 +97,11 @@ pub struct By {
 pub struct Existing {
     /// API groups. `""` is the core group.
     #[schemars(length(max = 32), inner(length(max = 253)))]
-    #[x_kube(validation = Rule::new("size(self) > 0 && self.all(g, g != '*')").message("whileExists needs the API groups by name, \"\" is the core group: belay has to watch what it counts"))]
+    #[x_kube(validation = Rule::new("size(self) > 0 && self.all(g, g != '*')").message("whileExists needs the API groups by name (\"\" is the core group), because belay watches these kinds"))]
     pub api_groups: Vec<String>,
     /// Plural resource names.
     #[schemars(length(max = 64), inner(length(max = 253)))]
-    #[x_kube(validation = Rule::new("size(self) > 0 && self.all(r, size(r) > 0 && r != '*' && !r.contains('/'))").message("whileExists needs the plural resources by name: belay has to watch what it counts"))]
+    #[x_kube(validation = Rule::new("size(self) > 0 && self.all(r, size(r) > 0 && r != '*' && !r.contains('/'))").message("whileExists needs the plural resources by name, because belay watches these kinds"))]
     pub resources: Vec<String>,
     /// Labels of their Namespaces. Absent matches all namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]

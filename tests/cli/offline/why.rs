@@ -30,8 +30,8 @@ fn unknown_answers_are_reported() {
         ("why secret/key -n shop --from ../going/dump.yaml", 3, "name a file with the policies"),
         ("why secret/none -n shop --from ../going", 3, "there is no secret \"none\""),
         ("why secrt/key --from ../going", 3, "nor the files have a kind \"secrt\"; nearest: secr"),
-        ("why secret/key --from ../going --context x", 2, "--from asks no cluster"),
-        ("why secret/key --from=-,-", 2, "standard input can be read once"),
+        ("why secret/key --from ../going --context x", 2, "--from reads no cluster"),
+        ("why secret/key --from=-,-", 2, "standard input can be read only once"),
         ("why secret/key --from none.yaml", 2, "none.yaml: "),
     ] {
         let said = belay(line);

@@ -125,7 +125,7 @@ const UNTIL: &str = "/spec/expirationTime";
 
 /// The lifetimes that are refused for every user, regardless of rights.
 fn lifetimes_are_bounded(people: &People, config: &Path, good: &Value) {
-    let words = " now: it has to lie in the future, and at most 24 hours ahead";
+    let words = " now: it must be in the future, and at most 24 hours ahead";
     for seconds in [-3600, 0, MAX_APPROVAL_SECONDS + 60, 400 * MAX_APPROVAL_SECONDS] {
         let until = in_seconds(seconds);
         let wrong = set(good.clone(), UNTIL, json!(until));
@@ -159,9 +159,7 @@ fn s24_an_approval_is_checked_against_who_sent_it() {
     let (alice, bob) = (&people.alice, &people.bob);
 
     // The name of another user, in both directions.
-    let forged = format!(
-        "spec.approver is {alice}, but you are {bob}: an approval is given by the one who sends it"
-    );
+    let forged = format!("spec.approver is {alice}, but you are {bob}: approve as yourself");
     people.refused(&people.bob_config, &good, &forged);
     let words = format!("spec.approver is {bob}, but you are {alice}: ");
     people.refused(&people.alice_config, &set(good.clone(), "/spec/approver", json!(bob)), &words);
@@ -297,7 +295,7 @@ fn a_target_outside_of_namespaces_takes_a_right_that_holds_everywhere() {
     people.until_allowed(&people.alice, "approve-deletion", "persistentvolumes", &here);
     let good = people.by_alice("volume", "", "persistentvolumes");
     let words = format!(
-        "{} may not approve-deletion of persistentvolumes data: it takes the RBAC verb \
+        "{} may not approve-deletion of persistentvolumes data: this needs the RBAC verb \
          approve-deletion",
         people.alice
     );
@@ -325,12 +323,11 @@ fn s24_a_pause_is_checked_against_who_sent_it() {
     people.until_allowed(&people.bob, "pause", "pauses.belay.dev", &people.namespace);
     let good = pause(&format!("good-{}", people.namespace), alice, in_seconds(3600));
 
-    let words =
-        format!("spec.by is {alice}, but you are {bob}: a pause is made by the one who sends it");
+    let words = format!("spec.by is {alice}, but you are {bob}: pause as yourself");
     people.refused(&people.bob_config, &good, &words);
     let own = set(good.clone(), "/spec/by", json!(bob));
     let words =
-        format!("{bob} may not pause belay: it takes the RBAC verb pause on pauses.belay.dev");
+        format!("{bob} may not pause belay: this needs the RBAC verb pause on pauses.belay.dev");
     people.refused(&people.bob_config, &own, &words);
     lifetimes_are_bounded(&people, &people.alice_config, &good);
     people.accepted(&people.alice_config, &good);

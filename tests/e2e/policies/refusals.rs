@@ -95,35 +95,34 @@ fn with(mut object: Value, pointer: &str, value: Value) -> Value {
     object
 }
 
-const MODELESS: &str = "protect switches no mode on: give at least one of always, whileUsed, \
+const MODELESS: &str = "protect enables no mode: set at least one of always, whileUsed, \
      whileNotEmpty, whileExists, fromOrphaning, fromStripping";
 const HELD_ALWAYS: &str =
-    "always is never held in place of a denial: take out always, or whileUsed.onDelete Hold";
+    "always denies deletes, so nothing would be held: remove always, or whileUsed.onDelete Hold";
 const SOME_SUBJECTS: &str = "a policy with subjects places no hold, because others may delete what \
-     it protects: take out subjects, or whileUsed.onDelete Hold";
-const NO_CONTAINER: &str = "whileNotEmpty is for namespaces and customresourcedefinitions: every \
-     other target of this policy would be left without protection";
+     it protects: remove subjects, or whileUsed.onDelete Hold";
+const NO_CONTAINER: &str = "whileNotEmpty is for namespaces and customresourcedefinitions: it \
+                            does not protect other kinds";
 const RESOURCES: &str = "resources must name at least one plural resource, such as \
      persistentvolumeclaims, and no subresource";
 const EXISTING: &str =
-    "whileExists needs the plural resources by name: belay has to watch what it counts";
-const EXISTING_GROUPS: &str = "whileExists needs the API groups by name, \"\" is the core group: \
-     belay has to watch what it counts";
+    "whileExists needs the plural resources by name, because belay watches these kinds";
+const EXISTING_GROUPS: &str = "whileExists needs the API groups by name (\"\" is the core group), \
+                               because belay watches these kinds";
 const OPERATOR: &str = "operator In and NotIn need values, Exists and DoesNotExist take none";
 const SUBJECT: &str =
     "a subject of kind ServiceAccount needs its namespace, a User or Group has none";
 const REQUIRED: &str =
-    "required is the number of different people who have to approve: between 1 and 10";
+    "required is the number of different users who must approve: between 1 and 10";
 const DURATION: &str = "maxDurationSeconds is between 60 (a minute) and 86400 (a day)";
 const SETTLE: &str = "settleSeconds is between 0 and 600; 45 covers every write that was under way";
 const FINALIZERS: &str = "finalizers must name at least one finalizer; \"*\" is every one";
 const ACCOUNTS: &str = "serviceAccounts are written namespace/name";
-const TO: &str =
-    "give either to, the kind that is needed, or toRef, where the object itself says the kind";
+const TO: &str = "set either to (the needed kind) or toRef (the field with the kind)";
 const PATHS: &str =
-    "give either nameFieldPath or selectorFieldPath: where the object says what it needs";
-const SELECTOR_PATH: &str = "selectorFieldPath goes with to alone: a selector looks for one kind, \
-     in the object's own namespace";
+    "set either nameFieldPath or selectorFieldPath: the field that names the needed object";
+const SELECTOR_PATH: &str = "selectorFieldPath needs to, and no namespaceFieldPath: a selector \
+                             selects one kind in the object's own namespace";
 const BLANK: &str = "reason is blank: state why, for those who read the record later";
 
 /// The invalid DeletionPolicies, except for the types that several places use.
@@ -209,7 +208,7 @@ fn places() -> Vec<Row> {
         rows.push(row(
             format!("{place}/names"),
             json!(["data", ""]),
-            "names has an empty entry, which no object has as its name; leave names out for every name",
+            "names has an empty entry, which is no object's name; omit names to match every name",
         ));
     }
     // For a target these values would also not be containers, which has another message.

@@ -162,7 +162,7 @@ impl Snapshot {
         let mut world = self.context.world.write();
         match (whole, why.is_empty()) {
             (true, _) => world.graph.set_complete(kind, true),
-            (false, true) => world.graph.set_incomplete(kind, "only one namespace was looked at"),
+            (false, true) => world.graph.set_incomplete(kind, "only one namespace was read"),
             (false, false) => world.graph.set_incomplete(kind, Incomplete::NotAsked(why.into())),
         }
         read

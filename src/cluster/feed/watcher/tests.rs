@@ -312,7 +312,7 @@ async fn a_lost_watch_is_reported_in_time_though_the_next_attempt_hangs() {
     let report_progress = report_progress(&script, 5).await;
     assert_eq!(report_progress[..4], ["begin", "end", "current", "disconnected"]);
     assert!(
-        report_progress[4].starts_with("broken: it was not begun again within 5 s"),
+        report_progress[4].starts_with("broken: it did not begin again within 5 s"),
         "{report_progress:?}"
     );
     let lasted = started.elapsed();

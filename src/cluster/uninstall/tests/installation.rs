@@ -214,7 +214,7 @@ async fn the_lease_stays_while_it_is_unknown_whether_replicas_run() {
     });
     let events = delete_all(&client).await;
     let Some(Event::Warning(text)) = events.last() else { panic!("{events:?}") };
-    let says = "Lease belay is left behind, which does no harm: it is unknown whether replicas";
+    let says = "Lease belay is left behind, which is harmless: it is unknown whether replicas";
     assert!(text.starts_with(says), "{text}");
     let asked = asked.lock();
     let is_deleted = |(method, path, _): &(Method, String, Value)| {

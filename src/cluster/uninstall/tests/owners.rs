@@ -47,12 +47,12 @@ async fn an_object_whose_owner_is_terminating_keeps_its_hold() {
     assert_eq!(report.tally.released, 4, "{report:?}");
     // An owner that can't be read may be Terminating.
     assert_eq!(held(&store), ["of-going", "of-hidden"]);
-    let leaving = Reason::Leaving("its owner Deployment goes is".to_owned());
+    let leaving = Reason::Leaving("its owner Deployment goes is Terminating".to_owned());
     let [("of-going", reason), ("of-hidden", Reason::Leaving(why))] = left(&report)[..] else {
         panic!("{report:?}")
     };
     assert_eq!(reason, &leaving);
-    assert!(why.starts_with("its owner Deployment hidden may be, which cannot be read: "));
+    assert!(why.starts_with("it is unknown whether its owner Deployment hidden is Terminating: "));
     let waits = Event::Waits(HeldObject { target: target("of-going"), reason: leaving });
     assert!(events.contains(&waits), "{events:?}");
     // While it waits, the owner is deleted, and the object stays after all.
@@ -69,7 +69,7 @@ async fn an_object_whose_namespace_is_terminating_keeps_its_hold_unless_it_is_ab
     let others = BTreeMap::from([namespace(true)]);
     let maps = BTreeMap::from([map("a", &[HOLD], false)]);
     let (client, store) = server(Store { maps, others, ..Store::default() });
-    let reason = Reason::Leaving("its Namespace n is".to_owned());
+    let reason = Reason::Leaving("its Namespace n is Terminating".to_owned());
     let dry_run = UninstallOptions { dry_run: true, ..NORMAL };
     let reports = [for_seconds(&client, 4).await, remove_holds(&client, dry_run, true, &[]).await];
     for (report, _) in reports {
@@ -162,7 +162,7 @@ async fn an_owner_is_forgotten_after_its_read_unless_its_release_runs() {
         }
         let reads = OwnerReads::new(Duration::ZERO);
         let why = reads.why_leaving(&snapshot, maps.0, &child).await;
-        assert_eq!(why.as_deref(), Some("its owner Deployment d is"));
+        assert_eq!(why.as_deref(), Some("its owner Deployment d is Terminating"));
         assert_eq!((known(&owner), known(&maps)), (is_released, false));
         assert!(known(&place("", "Namespace", ("", "n"))));
     }
@@ -179,6 +179,9 @@ async fn an_owner_that_is_not_answered_for_ten_seconds_may_be_terminating() {
     let (report, _) = tokio::time::timeout(limit, for_seconds(&client, 1)).await.unwrap();
     assert_eq!(began.elapsed().as_secs(), 10);
     let [("a", Reason::Leaving(why))] = left(&report)[..] else { panic!("{report:?}") };
-    assert!(why.starts_with("its owner Deployment d may be, which cannot be read: "), "{why}");
+    assert!(
+        why.starts_with("it is unknown whether its owner Deployment d is Terminating: "),
+        "{why}"
+    );
     assert_eq!(held(&store), ["a"]);
 }

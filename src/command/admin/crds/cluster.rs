@@ -33,8 +33,9 @@ pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
     // Without its CRDs belay keeps all holds and has no policies.
     let belay = installed(&client).await.map_err(|error| {
         CommandError::Remote(format!(
-            "cannot see whether belay is installed: {}; nothing was deleted; next: it takes the RBAC \
-             verb list on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
+            "cannot read whether belay is installed: {}; nothing was deleted; next: have an \
+             administrator bind the RBAC verb list on mutatingwebhookconfigurations and \
+             validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
             error
         ))

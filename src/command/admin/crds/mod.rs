@@ -37,8 +37,8 @@ pub fn run(arguments: CrdsArguments) -> Result<(), CommandError> {
         (true, _) => block_on(cluster::update(&access.into()))?,
         (_, true) => block_on(cluster::delete_all(&access.into()))?,
         _ if access.is_given() => Err(CommandError::Usage(
-            "what is printed is the same for every cluster: give --apply or --delete as well, or \
-             no --kubeconfig, --context and --as"
+            "--kubeconfig, --context and --as need --apply or --delete: the printed CRDs are the \
+             same for every cluster"
                 .to_owned(),
         )),
         _ => print(&documents()?),

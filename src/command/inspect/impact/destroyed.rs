@@ -42,7 +42,7 @@ impl Destroyed {
         let Self { what, name, size, snapshot, held, .. } = self;
         let then = if *held { " then" } else { "" };
         if *what == "Address" {
-            return format!("address {name} given back{then}");
+            return format!("address {name} released{then}");
         }
         let size = if size.is_empty() { String::new() } else { format!(" {size}") };
         let snapshot = snapshot.as_deref().unwrap_or("none");

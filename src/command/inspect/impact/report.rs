@@ -243,7 +243,7 @@ impl Impact {
         let mut not_read = inspection.rules_not_read.clone();
         not_read.extend(inspection.not_read.iter().cloned());
         if !outcomes.is_whole() {
-            let why = "there is too much of it to be followed to its end".to_owned();
+            let why = "the deletion reaches too many objects to follow it to its end".to_owned();
             not_read.push(NotRead { resource: "everything".to_owned(), why });
         }
         let targets: Vec<Object> =

@@ -359,7 +359,7 @@ pub(super) fn reason(why: &BlockerReport) -> String {
 pub(super) fn order_text(order: &DeletionOrder) -> String {
     let denied: Vec<String> = order.denied.iter().map(|object| object.label("")).collect();
     let works = match order.commands.as_slice() {
-        [] => "No order is known that works.",
+        [] => "belay knows no order that works.",
         [_] => "This order works:",
         _ => "Run these commands one after the other:",
     };

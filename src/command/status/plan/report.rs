@@ -139,8 +139,8 @@ impl PolicyPlan {
         let late = kinds.iter().filter(|(_, kind)| limit > 0 && kind.late > limit);
         let notes = late.map(|(resource, KindTally { late, .. })| {
             format!(
-                "{late} {resource} would get the hold late, more than the {limit} that may: none \
-                 of them would; next: narrow the policy, or set its annotation \
+                "{late} existing {resource} would need the hold, more than the limit of {limit}, \
+                 so none would get it; next: narrow the policy, or set its annotation \
                  belay.dev/backfill-max-objects={late}"
             )
         });

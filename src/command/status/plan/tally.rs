@@ -97,14 +97,14 @@ fn why_not(
         Action::Deny => {}
     }
     if !applied.certain {
-        return "the labels of its Namespace are not known";
+        return "the labels of its Namespace are unknown";
     }
     match no_hold_reason(group, resource, object) {
         Some(reason) => reason.message(),
         None if object.is_terminating() => {
             "it is Terminating, and Kubernetes accepts no new finalizers"
         }
-        None => "no hold would be put on it",
+        None => "it would get no hold",
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
                 secret,
                 shop.to_owned(),
                 0,
-                "the labels of its Namespace are not known",
+                "the labels of its Namespace are unknown",
             ),
         ] {
             let (protected, is_held, said) = summary(spec, kind, &metadata);

@@ -117,6 +117,6 @@ impl Approval {
             (true, 0) => String::new(),
             (true, _) => format!(", so far {}", given.join(", ")),
         };
-        format!("  approve: {command} ({people}{given}; it takes {right})\n")
+        format!("  approve: {command} ({people}{given}; this needs {right})\n")
     }
 }
