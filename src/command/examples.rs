@@ -30,6 +30,7 @@ const EXAMPLES: &[(&[&str], &[&str])] = &[
         &["approve"],
         &[
             "kubectl belay approve pvc/data -n db --reason \"move to new storage\"",
+            "kubectl belay approve deploy/web secret/token -n shop --reason \"cleanup\"",
             "kubectl belay approve namespace/shop --scope content --for 1h --reason \"shutdown\"",
         ],
     ),
@@ -38,7 +39,7 @@ const EXAMPLES: &[(&[&str], &[&str])] = &[
         &[
             "kubectl belay why pvc/data -n db",
             "kubectl belay why namespace shop",
-            "kubectl belay why deployment/web -o json",
+            "kubectl belay why deployment/web secret/token -n shop -o json",
         ],
     ),
     (

@@ -86,13 +86,13 @@ const READ_HOLDS: &[&[&str]] = &[
 enum Command {
     /// Answer admission reviews over TLS
     Serve(Box<serve::ServeArguments>),
-    /// Approve the deletion of an object
+    /// Approve the deletion of objects
     #[command(
-        override_usage = "kubectl belay approve [OPTIONS] --reason <TEXT> <TYPE/NAME | TYPE NAME>"
+        override_usage = "kubectl belay approve [OPTIONS] --reason <TEXT> <TYPE/NAME | TYPE NAME>..."
     )]
     Approve(approve::ApproveArguments),
-    /// Explain why an object can't be deleted
-    #[command(override_usage = "kubectl belay why [OPTIONS] <TYPE/NAME | TYPE NAME>")]
+    /// Explain why objects can't be deleted
+    #[command(override_usage = "kubectl belay why [OPTIONS] <TYPE/NAME | TYPE NAME>...")]
     Why(why::WhyArguments),
     /// List Terminating objects and explain what blocks them
     #[command(override_usage = "kubectl belay stuck [OPTIONS]")]
@@ -181,6 +181,11 @@ enum CommandError {
 
 impl CommandError {
     /// 1: denied, 2: usage error, 3: failed or unknown.
+    /// Prints the error. Its text may come from the cluster, and belay does not color errors.
+    fn print(&self) {
+        eprint!("{}", Screen::pipe().clean(&error_text(&self.to_string())));
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_) => 1,
@@ -241,8 +246,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            // The text may come from the cluster, and belay does not color errors.
-            eprint!("{}", Screen::pipe().clean(&error_text(&error.to_string())));
+            error.print();
             ExitCode::from(error.exit_code())
         }
     }

@@ -1,11 +1,14 @@
 //! The object of a command: the words that name it, and the object itself.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use clap::Args;
 use serde_json::Value;
 
 use super::CommandError;
 use super::document::Object;
-use super::object_words::parse_object;
+use super::object_words::{ObjectWords, ObjectWordsError, parse_object, parse_objects};
 use super::place::{self, FromArguments, PlaceArguments};
 use super::session::UserSession;
 use crate::cluster::{Place, Snapshot, Unread, World};
@@ -14,12 +17,12 @@ use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, full_name};
 
 #[derive(Debug, Args)]
 pub struct TargetArguments {
-    /// The object. TYPE is a plural, singular or short name of a kind, with its group if
+    /// The objects. TYPE is a plural, singular or short name of a kind, with its group if
     /// the name is ambiguous
-    #[arg(value_name = "TYPE/NAME", num_args = 1..=2, required = true)]
-    pub(super) target: Vec<String>,
+    #[arg(value_name = "TYPE/NAME", num_args = 1.., required = true)]
+    pub(super) targets: Vec<String>,
 
-    /// The namespace of the object [default: that of the context]
+    /// The namespace of the objects [default: that of the context]
     #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
     pub(super) namespace: Option<String>,
 
@@ -29,7 +32,7 @@ pub struct TargetArguments {
 
 /// The object of a command, and the user of the command.
 pub struct TargetObject {
-    pub session: UserSession,
+    pub session: Arc<UserSession>,
     /// Its kind.
     pub info: KindInfo,
     /// Which object it is.
@@ -38,17 +41,36 @@ pub struct TargetObject {
     pub json: Value,
 }
 
+/// The objects of a command, and the user of the command.
+pub struct Targets {
+    pub session: Arc<UserSession>,
+    pub objects: Vec<TargetObject>,
+    /// Those that could not be read.
+    pub unread: Vec<UnreadTarget>,
+}
+
+/// An object that could not be read.
+pub struct UnreadTarget {
+    /// The words of the user.
+    pub typed: String,
+    pub error: CommandError,
+}
+
 impl TargetArguments {
-    /// Connects to the cluster, and reads the object.
-    pub async fn read(self) -> Result<TargetObject, CommandError> {
-        self.read_from(&FromArguments::default()).await
+    /// Connects to the cluster, and reads the only object.
+    pub async fn read_one(self) -> Result<TargetObject, CommandError> {
+        parse_object(&self.targets).map_err(usage)?;
+        Ok(self.read(&FromArguments::default()).await?.objects.swap_remove(0))
     }
 
-    /// The same, from files where some are named.
-    pub async fn read_from(self, from: &FromArguments) -> Result<TargetObject, CommandError> {
-        let Self { target, namespace, place } = self;
-        let (word, name) =
-            parse_object(&target).map_err(|error| CommandError::Usage(error.to_string()))?;
+    /// Reads the objects, from files where some are named. An error: the only object could
+    /// not be read.
+    pub async fn read(self, from: &FromArguments) -> Result<Targets, CommandError> {
+        let Self { targets, namespace, place } = self;
+        let words = parse_objects(&targets, false).map_err(|error| match error {
+            ObjectWordsError::OnlyKind(kind) => usage(ObjectWordsError::NoObject(kind)),
+            error => usage(error),
+        })?;
         let (session, names, prefix) = match from.archive(&place)? {
             Some(archive) => {
                 let names = archive.names().clone();
@@ -59,24 +81,37 @@ impl TargetArguments {
                 (session, names, UNSERVED)
             }
         };
-        let info = names
-            .find(word)
-            .cloned()
-            .ok_or_else(|| CommandError::Remote(unserved(&names, word, prefix)))?;
-        let namespace = match info.namespaced {
-            true => namespace.unwrap_or_else(|| session.caller.namespace.clone()),
-            false => String::new(),
-        };
-        let object_ref = ObjectRef::of_kind(&info, &namespace, name);
-        let read = session.caller.object(&info, &namespace, name).await;
-        let read = read.map_err(|why| unread(&session, &object_ref, &why))?;
-        let json = read.ok_or_else(|| {
-            // A missing namespace is the most common mistake.
-            let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
-            CommandError::Remote(format!("there is no {}{next}", placed(&object_ref)))
-        })?;
-        Ok(TargetObject { session, info, object_ref, json })
+        let session = Arc::new(session);
+        let namespace = namespace.unwrap_or_else(|| session.caller.namespace.clone());
+        let (mut objects, mut unread, mut known) = (Vec::new(), Vec::new(), HashSet::new());
+        for ObjectWords { kind, name } in words {
+            let name = name.unwrap_or_default();
+            let read = match names.find(&kind) {
+                Some(info) => {
+                    let namespace = if info.namespaced { namespace.as_str() } else { "" };
+                    let object_ref = ObjectRef::of_kind(info, namespace, &name);
+                    // The same object may have two words.
+                    if !known.insert(object_ref.arguments()) {
+                        continue;
+                    }
+                    TargetObject::read(&session, info, object_ref).await
+                }
+                None => Err(CommandError::Remote(unserved(&names, &kind, prefix))),
+            };
+            match read {
+                Ok(object) => objects.push(object),
+                Err(error) => unread.push(UnreadTarget { typed: format!("{kind}/{name}"), error }),
+            }
+        }
+        if objects.is_empty() && unread.len() == 1 {
+            return Err(unread.swap_remove(0).error);
+        }
+        Ok(Targets { session, objects, unread })
     }
+}
+
+fn usage(error: ObjectWordsError) -> CommandError {
+    CommandError::Usage(error.to_string())
 }
 
 /// An object, with the namespace that it is in.
@@ -187,12 +222,34 @@ pub async fn add_object(
     Some((kind, namespace.clone(), name.clone()))
 }
 
+/// belay's own objects, read with the rights of the user, and the objects of a command among
+/// them.
+pub async fn read_rules(
+    session: &UserSession,
+    targets: &[TargetObject],
+) -> Result<Snapshot, CommandError> {
+    let snapshot = session.read_rules().await?;
+    for TargetObject { object_ref, json, .. } in targets {
+        add_object(&snapshot, object_ref, json).await;
+    }
+    Ok(snapshot)
+}
+
 impl TargetObject {
-    /// belay's own objects, read with the rights of the user, and the object among them.
-    pub async fn read_rules(&self) -> Result<Snapshot, CommandError> {
-        let snapshot = self.session.read_rules().await?;
-        add_object(&snapshot, &self.object_ref, &self.json).await;
-        Ok(snapshot)
+    async fn read(
+        session: &Arc<UserSession>,
+        info: &KindInfo,
+        object_ref: ObjectRef,
+    ) -> Result<Self, CommandError> {
+        let ObjectRef { namespace, name, .. } = &object_ref;
+        let read = session.caller.object(info, namespace, name).await;
+        let read = read.map_err(|why| unread(session, &object_ref, &why))?;
+        let json = read.ok_or_else(|| {
+            // A missing namespace is the most common mistake.
+            let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
+            CommandError::Remote(format!("there is no {}{next}", placed(&object_ref)))
+        })?;
+        Ok(Self { session: session.clone(), info: info.clone(), object_ref, json })
     }
 
     /// The place of the object in a snapshot. The caller holds the guard of the world: a second

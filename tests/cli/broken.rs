@@ -278,7 +278,7 @@ fn a_pod_without_its_node_is_reported_with_the_node() {
     delete(plane, &["pod", "web", "-n", &ns, "--grace-period=1"]);
     let all = causes(plane, &["-n", &ns], &format!("pods/web -n {ns}"), "NodeGone");
     let said = all.iter().find(|one| one["cause"] == "NodeGone").unwrap().to_string();
-    assert!(said.contains("its node ghost exists no more"), "{said}");
+    assert!(said.contains("its node ghost does not exist"), "{said}");
 }
 
 #[test]

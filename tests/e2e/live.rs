@@ -179,7 +179,10 @@ fn a_kind_that_is_not_installed_has_no_objects() {
     plane.kubectl(&args).unwrap().success().unwrap();
     // One group has a kind that belay does not know yet; the other group is known.
     let words = side.read(gadgets()).unwrap_err();
-    assert_eq!(words, "CRD gadgets.live.io is there, and belay asked for what it lacks");
+    assert_eq!(
+        words,
+        "CRD gadgets.live.io exists, but does not serve the version that belay reads"
+    );
     assert_eq!(side.read(widgets()), Ok(Vec::new()));
     // A known kind, in a version that is not served.
     let old = Kinds::custom("live.io", "v1", "Gadget", "gadgets", false);

@@ -84,7 +84,7 @@ fn the_selftest_passes_with_few_rights_and_reports_errors() {
     let own = admin(plane.kubeconfig(), &["selftest", "--namespace=belay", "--timeout=2"]);
     assert_eq!(own.code, 1, "{own:?}");
     assert!(own.stdout.starts_with("1 of 3  the hold is put on    FAILED"), "{own:?}");
-    assert!(own.stderr.contains("whether the namespace is belay's own"), "{own:?}");
+    assert!(own.stderr.contains("the namespace is not belay's own"), "{own:?}");
     let nowhere = admin(plane.kubeconfig(), &["selftest", "--namespace=nowhere"]);
     assert_eq!(nowhere.code, 1, "{nowhere:?}");
     assert!(nowhere.stderr.contains("namespaces \"nowhere\" not found"), "{nowhere:?}");
@@ -104,7 +104,7 @@ fn the_selftest_passes_with_few_rights_and_reports_errors() {
         if other.code == 1 { Ok(other) } else { Err(format!("{other:?}").into()) }
     })
     .unwrap();
-    assert!(other.stderr.contains("belay did not refuse it: "), "{other:?}");
+    assert!(other.stderr.contains("belay did not deny it: "), "{other:?}");
     kubectl(plane, &["delete", "validatingadmissionpolicybinding/aside"]);
     kubectl(plane, &["delete", "validatingadmissionpolicy/aside"]);
     let mut again = plane.api().get(entry, "").unwrap().unwrap();

@@ -117,8 +117,8 @@ fn s11_what_is_always_protected_outlives_its_owner_until_a_person_deletes_it() {
     let erin = Person::worker(team.plane, ns, "erin", Some(("", "secrets")));
     let said = erin.approves_what_is_named(&refused).remove(0).stdout;
     let delete = format!("kubectl delete secrets/child -n {ns}\n");
-    let says = "its owner ConfigMap parent is gone, and the garbage collector was refused and tries \
-                again ever later; now delete it: ";
+    let says = "its owner ConfigMap parent is gone, and the garbage collector, which was refused, \
+                waits longer before each retry; next: delete it now: ";
     assert!(said.ends_with(&format!("{says}{delete}")), "{said}");
     let typed: Vec<&str> = delete.split_whitespace().skip(1).collect();
     eventually("a DELETE that passes", SOON, || erin.kubectl(&typed).success()).unwrap();
@@ -160,7 +160,8 @@ fn s11_an_owner_in_the_foreground_waits_for_the_approved_object() {
     team.keep_collector_from("secret/child");
     let said = approved("secret/child");
     let says = "its owner ConfigMap parent is being deleted and waits for it, and the garbage \
-                collector was refused and tries again ever later; now delete it: kubectl delete ";
+                collector, which was refused, waits longer before each retry; next: delete it \
+                now: kubectl delete ";
     assert!(said.contains(says), "{said}");
     let delete = ["delete", "secret/child", "-n", ns, "--wait=false"];
     eventually("a DELETE that passes", SOON, || erin.kubectl(&delete).success()).unwrap();

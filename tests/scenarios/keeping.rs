@@ -183,7 +183,7 @@ fn an_object_that_refuses_its_hold_is_named_by_the_policy() {
     };
     says(&[
         "\"Refused\"",
-        "for 1 objects, ",
+        "holds that the API server refuses: 1 ",
         "configmaps ",
         "/closed: ",
         "ValidatingAdmissionPolicy",

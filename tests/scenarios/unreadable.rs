@@ -134,7 +134,7 @@ fn s31_a_dependent_whose_kind_is_not_installed_counts_once_it_is() {
     let spec = json!({"from": {"group": group, "resource": "gadgets"},
         "to": {"resource": "configmaps"}, "nameFieldPath": "spec.settings"});
     plane.apply(&relation("gadgets", spec)).unwrap();
-    let told = ["a kind is named that is not installed", "gadgets.s31.example.com"];
+    let told = ["names a kind that is not installed", "gadgets.s31.example.com"];
     eventually("the log line", LIMIT, || logged(belay, &told)).unwrap();
     eventually("the metric", LIMIT, || match belay.metric("belay_unknown_kinds") {
         1.0 => Ok(()),

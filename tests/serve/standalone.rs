@@ -159,7 +159,7 @@ fn a_folder_with_a_foreign_key_is_not_written_to() {
         .unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");
-    assert!(message.contains("tls.key is there, but not all"), "{message}");
+    assert!(message.contains("tls.key exists, but not all"), "{message}");
     assert_eq!(std::fs::read_to_string(folder.path().join("tls.key")).unwrap(), "mine");
 }
 

@@ -53,6 +53,8 @@ pub struct Snapshot {
     pub held: Option<Held>,
     own_objects: Arc<Mutex<OwnObjects>>,
     unread: Mutex<Vec<Unread>>,
+    /// The namespaces near which objects were read.
+    near: Mutex<HashSet<String>>,
     identities: Identities,
 }
 
@@ -123,7 +125,8 @@ impl Snapshot {
         };
         let reader = Reader::new(context.clone());
         let (own_objects, unread, stale) = (Arc::default(), Mutex::default(), HashSet::new());
-        Self { context, reader, stale, held: None, own_objects, unread, identities }
+        let near = Mutex::default();
+        Self { context, reader, stale, held: None, own_objects, unread, near, identities }
     }
 
     /// Reads which kinds there are.
@@ -140,6 +143,9 @@ impl Snapshot {
     /// permission to list a kind in the whole cluster, it reads the namespace `near`:
     /// objects found there exist, but others may exist elsewhere.
     pub async fn objects(&self, near: &str) {
+        if !self.near.lock().insert(near.to_owned()) {
+            return;
+        }
         let mut done: HashSet<KindId> = HashSet::new();
         loop {
             let wanted: Vec<(KindId, Want)> =

@@ -1,4 +1,4 @@
-//! `belay approve`: one person's reasoned, expiring yes, in one step.
+//! `belay approve`: approves the deletion of objects.
 
 mod outcome;
 
@@ -16,10 +16,11 @@ use self::outcome::Outcome;
 use super::diagnosis::{
     denies, holding_policies, policy_message, right_to_approve, verdict_on_delete,
 };
-use super::document::Object;
+use super::document::{Object, ObjectReport, print_each};
 use super::duration::{format_duration, parse_duration};
+use super::place::FromArguments;
 use super::report::{FormatArguments, Report, View};
-use super::target::{TargetArguments, TargetObject, situation};
+use super::target::{TargetArguments, TargetObject, Targets, UnreadTarget, read_rules, situation};
 use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
 use crate::objects::ApiError;
@@ -32,7 +33,7 @@ const USUAL: Duration = Duration::from_secs(1800);
 #[derive(Debug, Args)]
 pub struct ApproveArguments {
     #[command(flatten)]
-    target: TargetArguments,
+    targets: TargetArguments,
 
     /// The reason, for the record
     #[arg(long, value_name = "TEXT", required = true)]
@@ -86,6 +87,10 @@ impl Report for Approved {
     }
 }
 
+impl ObjectReport for Approved {
+    const LIST: &'static str = "ApprovedList";
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScopeArgument {
     /// Only the object
@@ -104,73 +109,153 @@ pub fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
-    let ApproveArguments { target, reason, scope, lasts, output } = arguments;
-    let target = target.read().await?;
+    let ApproveArguments { targets, reason, scope, lasts, output } = arguments;
+    let Targets { session, objects, unread } = targets.read(&FromArguments::default()).await?;
+    // Either all objects are approved, or none.
+    if let Some(UnreadTarget { error, .. }) = unread.into_iter().next() {
+        return Err(error);
+    }
     let content = scope == ScopeArgument::Content;
     // belay accepts an approval when it can't read the policies: the API server checks it
     // as well.
-    let (snapshot, unread) = match target.read_rules().await {
+    let (snapshot, unread) = match read_rules(&session, &objects).await {
         Ok(snapshot) if snapshot.context.world.read().loaded => (Some(snapshot), None),
         Ok(snapshot) => (None, snapshot.unread().into_iter().next().map(|unread| unread.why)),
         Err(error) => (None, Some(ApiError::Other(error.to_string()))),
     };
-    let policies = match &snapshot {
-        Some(snapshot) => policies_to_satisfy(&target, snapshot, content).await,
-        None => Vec::new(),
-    };
-    let shortest = policies.iter().min_by_key(|policy| policy.approval.longest_seconds);
-    let most = shortest.and_then(|policy| u64::try_from(policy.approval.longest_seconds).ok());
-    let most = most.map(Duration::from_secs);
-    let asked = lasts.unwrap_or(USUAL);
-    let lasts = most.map_or(asked, |most| asked.min(most));
-    let created = create(&target, &reason, content, lasts).await?;
+    let mut requests = Vec::new();
+    for target in &objects {
+        let policies = match &snapshot {
+            Some(snapshot) => policies_to_satisfy(target, snapshot, content).await,
+            None => Vec::new(),
+        };
+        requests.push(Request::new(target, policies, &reason, content, lasts));
+    }
+    if let [_, _, ..] = requests[..] {
+        for request in &requests {
+            request.create(true).await?;
+        }
+    }
+    let mut created = Vec::new();
+    for request in &requests {
+        let approval = request.create(false).await?;
+        if let Some(snapshot) = &snapshot {
+            snapshot.approve(approval.clone());
+        }
+        created.push(approval);
+    }
+    let mut reports = Vec::new();
+    for (request, approval) in requests.iter().zip(created) {
+        reports.push(request.report(approval, snapshot.as_ref(), unread.as_ref()).await);
+    }
+    print_each(reports, Vec::new(), output.output)
+}
 
-    let name = created.metadata.name.clone().unwrap_or_default();
-    let until = created.spec.expiration_time.0;
-    let mut outcome = Outcome::default();
-    let reason = created.spec.reason.clone();
-    if let Some(snapshot) = &snapshot {
-        snapshot.approve(created);
-        outcome = Outcome::new(&target, snapshot, &policies, content).await;
+/// An approval to create.
+struct Request<'a> {
+    target: &'a TargetObject,
+    /// The policies whose terms it has to satisfy.
+    policies: Vec<Policy>,
+    reason: &'a str,
+    content: bool,
+    /// The requested lifetime.
+    asked: Duration,
+    /// The lifetime, as long as the policies allow.
+    lasts: Duration,
+}
+
+impl<'a> Request<'a> {
+    fn new(
+        target: &'a TargetObject,
+        policies: Vec<Policy>,
+        reason: &'a str,
+        content: bool,
+        lasts: Option<Duration>,
+    ) -> Self {
+        let asked = lasts.unwrap_or(USUAL);
+        let most = policies.iter().map(|policy| policy.approval.longest_seconds).min();
+        let most = most.and_then(|most| u64::try_from(most).ok()).map(Duration::from_secs);
+        let lasts = most.map_or(asked, |most| asked.min(most));
+        Self { target, policies, reason, content, asked, lasts }
     }
-    let subject = target.object_ref.arguments();
-    let subject = if outcome.passes { subject + " may be deleted" } else { subject + "," };
-    let mut first = format!("approved: {subject} until {until} ({})", format_duration(lasts));
-    if let Some(policy) = shortest.filter(|_| lasts < asked) {
-        first.push_str(&format!(
-            "; {} is more than {} allows for one approval",
-            format_duration(asked),
-            policy.source
-        ));
+
+    /// Creates the approval, or with `dry_run` asks whether the API server would accept it.
+    async fn create(&self, dry_run: bool) -> Result<DeletionApproval, CommandError> {
+        let Self { target, reason, content, lasts, .. } = *self;
+        let object = &target.object_ref;
+        let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
+        let until = target.session.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
+        let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
+        let spec = DeletionApprovalSpec {
+            target_ref: TargetRef::new(object, target.uid()),
+            approver: target.session.me.name.clone(),
+            reason: reason.to_owned(),
+            expiration_time: Time(until),
+            scope: if content { Scope::Content } else { Scope::Object },
+            exempts: Vec::new(),
+        };
+        let mut approval = DeletionApproval::new("", spec);
+        let generate_name = Some(name_prefix(&format!("{}-{}", object.resource, object.name)));
+        approval.metadata = ObjectMeta { generate_name, ..ObjectMeta::default() };
+        let api: Api<DeletionApproval> = Api::all(target.session.caller.client.clone());
+        let parameters = PostParams { dry_run, ..PostParams::default() };
+        let created = api.create(&parameters, &approval).await;
+        created.map_err(|error| refused(target, content, error))
     }
-    let what = match content {
-        true => "the object, its content and the dependents that are certainly deleted with it",
-        false => "this object alone",
-    };
-    let second = format!(
-        "approval {name} by {}, for {what}; it does not cover a new object of the same name",
-        target.session.me.name
-    );
-    let mut says = vec![first, second];
-    if let Some(why) = unread {
-        says.push(format!(
-            "the policies cannot be read, so it is unknown whether they require more approvals: {}",
-            why
-        ));
+
+    /// The report on the created approval. `unread`: why the policies could not be read.
+    async fn report(
+        &self,
+        created: DeletionApproval,
+        snapshot: Option<&Snapshot>,
+        unread: Option<&ApiError>,
+    ) -> Approved {
+        let Self { target, policies, content, asked, lasts, .. } = self;
+        let outcome = match snapshot {
+            Some(snapshot) => Outcome::new(target, snapshot, policies, *content).await,
+            None => Outcome::default(),
+        };
+        let name = created.metadata.name.unwrap_or_default();
+        let until = created.spec.expiration_time.0;
+        let subject = target.object_ref.arguments();
+        let subject = if outcome.passes { subject + " may be deleted" } else { subject + "," };
+        let mut first = format!("approved: {subject} until {until} ({})", format_duration(*lasts));
+        let strictest = policies.iter().min_by_key(|policy| policy.approval.longest_seconds);
+        if let Some(policy) = strictest.filter(|_| lasts < asked) {
+            first.push_str(&format!(
+                "; {} is more than {} allows for one approval",
+                format_duration(*asked),
+                policy.source
+            ));
+        }
+        let what = match content {
+            true => "the object, its content and the dependents that are certainly deleted with it",
+            false => "this object alone",
+        };
+        let approver = target.session.me.name.clone();
+        let second = format!(
+            "approval {name} by {approver}, for {what}; it does not cover a new object of the \
+             same name"
+        );
+        let mut lines = vec![first, second];
+        lines.extend(unread.map(|why| {
+            format!(
+                "the policies cannot be read, so it is unknown whether they require more \
+                 approvals: {why}"
+            )
+        }));
+        lines.extend(outcome.says);
+        Approved {
+            name,
+            object: target.document(),
+            approver,
+            reason: created.spec.reason,
+            scope: created.spec.scope,
+            until: until.to_string(),
+            counts: outcome.counts,
+            lines,
+        }
     }
-    let Outcome { counts, says: more, .. } = outcome;
-    says.extend(more);
-    let approved = Approved {
-        name,
-        object: target.document(),
-        approver: target.session.me.name.clone(),
-        reason,
-        scope: if content { Scope::Content } else { Scope::Object },
-        until: until.to_string(),
-        counts,
-        lines: says,
-    };
-    approved.print(output.output)
 }
 
 /// The policies whose terms the approval has to satisfy: those of the object. For an
@@ -198,32 +283,6 @@ async fn policies_to_satisfy(
     }
     let policies = world.policies.iter().filter(|policy| sources.contains(&policy.source));
     policies.cloned().collect()
-}
-
-async fn create(
-    target: &TargetObject,
-    reason: &str,
-    content: bool,
-    lasts: Duration,
-) -> Result<DeletionApproval, CommandError> {
-    let object = &target.object_ref;
-    let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
-    let until = target.session.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
-    let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
-    let spec = DeletionApprovalSpec {
-        target_ref: TargetRef::new(object, target.uid()),
-        approver: target.session.me.name.clone(),
-        reason: reason.to_owned(),
-        expiration_time: Time(until),
-        scope: if content { Scope::Content } else { Scope::Object },
-        exempts: Vec::new(),
-    };
-    let mut approval = DeletionApproval::new("", spec);
-    let generate_name = Some(name_prefix(&format!("{}-{}", object.resource, object.name)));
-    approval.metadata = ObjectMeta { generate_name, ..ObjectMeta::default() };
-    let api: Api<DeletionApproval> = Api::all(target.session.caller.client.clone());
-    let created = api.create(&PostParams::default(), &approval).await;
-    created.map_err(|error| refused(target, content, error))
 }
 
 /// The beginning of a name: readable, and valid for every name of an object.

@@ -83,5 +83,10 @@ pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
         return Err(CommandError::Usage(format!("{option} goes with --all, and with no object")));
     }
     let limit = Duration::from_secs(timeout.unwrap_or(USUAL));
-    block_on(one::release(TargetArguments { target, namespace, place }, limit, force, output))?
+    block_on(one::release(
+        TargetArguments { targets: target, namespace, place },
+        limit,
+        force,
+        output,
+    ))?
 }

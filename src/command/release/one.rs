@@ -16,7 +16,7 @@ use crate::command::diagnosis::{
 };
 use crate::command::report::Format;
 use crate::command::session::UserSession;
-use crate::command::target::{TargetArguments, TargetObject, situation, unprotected};
+use crate::command::target::{TargetArguments, TargetObject, read_rules, situation, unprotected};
 use crate::decide::{ExemptionRecords, Item, approve_command, sufficient_approvals};
 use crate::hold::{Count, TargetState, Waiting};
 use crate::objects::{ApiError, is_hold};
@@ -33,7 +33,7 @@ pub async fn release(
     force: Option<String>,
     output: Format,
 ) -> Result<ExitCode, CommandError> {
-    let target = target.read().await?;
+    let target = target.read_one().await?;
     let named = &target.object_ref;
     if let Some(name) = force.as_ref().filter(|name| **name != named.name) {
         return Err(CommandError::Usage(format!(
@@ -57,7 +57,7 @@ async fn look(target: TargetObject, limit: Duration, force: bool) -> Result<Answ
             "the answer of the API server is not an object".to_owned(),
         ));
     };
-    let snapshot = target.read_rules().await?;
+    let snapshot = read_rules(&target.session, std::slice::from_ref(&target)).await?;
     let Some(place) = target.place(&snapshot.context.world.read()) else {
         return Err(CommandError::Remote(
             "its kind was installed a moment ago; next: try again".to_owned(),
@@ -121,8 +121,8 @@ struct Release {
 impl Release {
     /// belay is running: the command requests a check from it.
     async fn ask_leader(&self) -> Result<Answer, CommandError> {
-        let TargetObject { session: UserSession { caller, me, .. }, info, object_ref, .. } =
-            &self.target;
+        let TargetObject { session, info, object_ref, .. } = &self.target;
+        let UserSession { caller, me, .. } = &**session;
         let at = (object_ref.namespace.as_str(), object_ref.name.as_str());
         let what = object_ref.quoted();
         let asked = caller.ask_for_release(info, at, &self.sight.uid, me.now).await;
@@ -232,7 +232,7 @@ impl Release {
 
     /// Who can write although the webhooks of a dead belay refuse.
     fn impersonation_hint(&self) -> String {
-        let UserSession { installation: (namespace, _), account: name, .. } = &self.target.session;
+        let UserSession { installation: (namespace, _), account: name, .. } = &*self.target.session;
         format!(
             "while its webhooks do not answer, only a user with the RBAC verb impersonate on \
              serviceaccounts {name} in namespace {namespace} can do this, such as a cluster \

@@ -13,15 +13,16 @@ use clap::Args;
 
 pub use self::report::WhyReport;
 use super::diagnosis::verdict_on_delete;
+use super::document::{NotRead, print_each};
 use super::place::FromArguments;
-use super::report::{OutputArguments, Report};
-use super::target::{TargetArguments, unprotected};
+use super::report::OutputArguments;
+use super::target::{TargetArguments, Targets, UnreadTarget, read_rules, unprotected};
 use super::{CommandError, block_on};
 
 #[derive(Debug, Args)]
 pub struct WhyArguments {
     #[command(flatten)]
-    target: TargetArguments,
+    targets: TargetArguments,
 
     #[command(flatten)]
     from: FromArguments,
@@ -35,12 +36,20 @@ pub fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
-    let WhyArguments { target, from, output } = arguments;
-    let target = target.read_from(&from).await?;
-    let snapshot = target.read_rules().await?;
+    let WhyArguments { targets, from, output } = arguments;
+    let Targets { session, objects, unread } = targets.read(&from).await?;
+    let snapshot = read_rules(&session, &objects).await?;
     if !snapshot.context.world.read().loaded {
-        return Err(CommandError::Remote(unprotected(&target.session, &snapshot)));
+        return Err(CommandError::Remote(unprotected(&session, &snapshot)));
     }
-    let verdict = verdict_on_delete(&target, &snapshot).await?;
-    WhyReport::new(&target, &snapshot, &verdict).await.print(output)
+    let mut reports = Vec::new();
+    for target in &objects {
+        let verdict = verdict_on_delete(target, &snapshot).await?;
+        reports.push(WhyReport::new(target, &snapshot, &verdict).await);
+    }
+    let not_read = unread.into_iter().map(|UnreadTarget { typed, error }| {
+        error.print();
+        NotRead { resource: typed, why: error.to_string() }
+    });
+    print_each(reports, not_read.collect(), output)
 }

@@ -197,7 +197,7 @@ fn s24_an_approval_is_checked_against_who_sent_it() {
     for blank in ["", " \t "] {
         let wrong = set(good.clone(), "/spec/reason", json!(blank));
         let refusal = create(&people.alice_config, &wrong).failure().unwrap();
-        assert!(refusal.contains("reason is blank: say why"), "{refusal}");
+        assert!(refusal.contains("reason is blank: state why"), "{refusal}");
     }
 
     people.accepted(&people.alice_config, &good);
@@ -272,7 +272,7 @@ fn scope_content_takes_the_right_to_everything_in_the_namespace() {
     good["spec"]["scope"] = json!("Content");
 
     let words = format!(
-        "{} may not approve-deletion of everything in namespace {here}: scope Content takes the \
+        "{} may not approve-deletion of everything in namespace {here}: scope Content needs the \
          RBAC verb approve-deletion on every resource (*) of every API group (*)",
         people.alice
     );

@@ -229,6 +229,7 @@ fn records(team: &Team<'_>) -> Vec<String> {
     let list = team.plane.api().list("deletionapprovals", "", "").unwrap();
     let of = list
         .iter()
+        .filter(|item| !item["spec"]["exempts"].is_null())
         .map(|item| &item["spec"]["targetRef"])
         .filter(|of| of["namespace"] == json!(team.ns) || of["name"] == json!(team.ns));
     of.map(|of| of["name"].as_str().unwrap().to_owned()).collect()

@@ -212,7 +212,7 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     let lost = release(admin, &[]);
     assert_eq!(lost.code, 3, "{lost:?}");
     let next = "belay is not installed: the API server does not serve its kinds\nhint: belay admin \
-                crds | kubectl apply -f -, and then the same again";
+                crds | kubectl apply -f -, and try again";
     assert!(lost.stderr.contains(next), "{lost:?}");
     let crds = std::process::Command::new(crate::program()).args(["admin", "crds"]).output();
     plane.apply(&String::from_utf8(crds.unwrap().stdout).unwrap()).unwrap();
@@ -248,7 +248,7 @@ fn an_approval_of_only_the_owner_reports_what_it_does_not_cover() {
     assert!(said.contains(&says) && !said.contains("needs no approval"), "{said}");
     // Typed as the kind spells it, it is the same scope.
     let said = approve(&["--scope", "Content"]);
-    assert!(!said.contains("cannot be deleted by this"), "{said}");
+    assert!(!said.contains("it still cannot be deleted"), "{said}");
     passes_now(|| alice.kubectl(&["delete", "sa", "owner", "-n", &ns]));
     wait_until_deleted(plane, &ns, "configmap/settings");
 }

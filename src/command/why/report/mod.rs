@@ -16,7 +16,9 @@ use crate::command::denials::{Denial, recent_denials};
 use crate::command::diagnosis::{
     cause_text, consent_to, holding_policies, right_to_approve, unread_approvals,
 };
-use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict, policy_name};
+use crate::command::document::{
+    BlockerReport, NotRead, Object, ObjectReport, ReportedVerdict, policy_name,
+};
 use crate::command::report::{Report, View};
 use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{TargetObject, situation};
@@ -174,6 +176,10 @@ impl Report for WhyReport {
             (false, ..) => 1,
         }
     }
+}
+
+impl ObjectReport for WhyReport {
+    const LIST: &'static str = "WhyList";
 }
 
 impl WhyReport {
