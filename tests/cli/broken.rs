@@ -221,7 +221,7 @@ fn a_crd_waits_for_the_objects_of_its_kind() {
         let all = causes(plane, &["-A"], name, "Content");
         let said = all.iter().find(|one| one["cause"] == "Content").unwrap().to_string();
         let thing = format!("things.kept.example.test/one -n {ns} is Terminating as well");
-        let parts = ["waits for its objects, of which 1 do not go", thing.as_str()];
+        let parts = ["waits for its objects, of which 1 stay Terminating", thing.as_str()];
         if parts.iter().all(|part| said.contains(part)) { Ok(()) } else { Err(said.into()) }
     })
     .unwrap();

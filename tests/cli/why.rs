@@ -60,6 +60,49 @@ fn programs_read_what_was_approved() {
 }
 
 #[test]
+fn several_objects_are_approved_or_none() {
+    let plane = &world().plane;
+    let ns = plane.namespace("approve-all").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    for name in ["one", "two"] {
+        kubectl(plane, &["create", "configmap", name, "-n", &ns]);
+    }
+    kubectl(plane, &["create", "secret", "generic", "token", "-n", &ns]);
+    let ada = plane.user("approve-ada", None).unwrap();
+    let rules = [
+        rule("", "configmaps, secrets", "get, list"),
+        rule("", "configmaps", "approve-deletion"),
+        rule("belay.dev", "*", "get, list, create"),
+    ];
+    plane.grant("approve-ada", None, &rules, &[user("approve-ada")]).unwrap();
+    let approve = |objects: &[&str]| {
+        let line = [&["approve", "-n", &ns, "--reason=agreed", "-o", "json"], objects].concat();
+        belay_as(&ada, &line)
+    };
+    let approvals = || {
+        let list = json(&belay(plane, &["approvals", "-n", &ns, "-o", "json"]));
+        list["items"].as_array().unwrap().len()
+    };
+    // One is missing, and one she may not approve.
+    let missing = approve(&["cm/one", "cm/none"]);
+    assert!(missing.code == 3 && missing.stderr.contains("there is no configmap \"none\""));
+    eventually("her right to approve ConfigMaps alone", LIMIT, || {
+        let refused = approve(&["cm/one", "secret/token"]);
+        let says = "may not approve-deletion of secrets token";
+        if refused.stderr.contains(says) { Ok(()) } else { Err(refused.stderr.into()) }
+    })
+    .unwrap();
+    assert_eq!(approvals(), 0);
+
+    let list = json(&approve(&["cm/one", "configmap/two", "configmaps/one"]));
+    assert_eq!(list["kind"], "ApprovedList");
+    let items = list["items"].as_array().unwrap().iter();
+    let names: Vec<_> = items.map(|one| &one["object"]["name"]).collect();
+    assert_eq!(names, ["one", "two"]);
+    assert_eq!(approvals(), 2);
+}
+
+#[test]
 fn failed_reads_of_evidence_are_reported() {
     let plane = &world().plane;
     let ns = plane.namespace("why-little").unwrap();

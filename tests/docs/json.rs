@@ -114,10 +114,14 @@ fn shared_type<'s>(schema: Schema<'s>, shared: &[&str]) -> Option<&'s str> {
 /// Types of several documents, described once.
 const SHARED: &[&str] = &["Object", "NotRead"];
 
+/// Documents that are the items of a list as well.
+const ITEMS: &[&str] = &["Approved", "Why"];
+
 /// The kinds, and the commands that print them.
 const PRINTED_BY: &[(&str, &str)] = &[
     ("ApprovalList", "belay approvals"),
     ("Approved", "belay approve"),
+    ("ApprovedList", "belay approve A B"),
     ("DenialList", "belay denials"),
     ("Impact", "belay impact"),
     ("PauseEnded", "belay pause --end"),
@@ -131,11 +135,12 @@ const PRINTED_BY: &[(&str, &str)] = &[
     ("StuckList", "belay stuck"),
     ("UsedBy", "belay used-by"),
     ("Why", "belay why"),
+    ("WhyList", "belay why A B"),
 ];
 
 fn table(schema: &Schema<'_>, page: &mut String) {
     page.push_str("| field | type | always | meaning |\n|---|---|---|---|\n");
-    for field in fields(schema, SHARED) {
+    for field in fields(schema, &[SHARED, ITEMS].concat()) {
         let always = if field.always { "yes" } else { "no" };
         let (path, of, meaning) = (&field.path, &field.of, field.meaning.replace('|', "\\|"));
         let _ = writeln!(page, "| `{path}` | {of} | {always} | {meaning} |");
@@ -189,7 +194,7 @@ fn every_field_has_a_description_with_its_condition() {
             if field.meaning.is_empty() || field.always == absence {
                 wrong.push(format!("{kind} {}: {:?}", field.path, field.meaning));
             }
-            if field.is_list && !field.always && field.path != "mayApprove[]" {
+            if field.is_list && !field.always && !field.path.ends_with("mayApprove[]") {
                 wrong.push(format!("{kind} {}: a list is always there", field.path));
             }
         }
@@ -197,7 +202,7 @@ fn every_field_has_a_description_with_its_condition() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The values of `const KIND` in the files below a folder.
+/// The values of `const KIND` and `const LIST` in the files below a folder.
 fn declared(folder: &std::path::Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -208,8 +213,11 @@ fn declared(folder: &std::path::Path, found: &mut Vec<String>) {
         let text = std::fs::read_to_string(&path).unwrap();
         // Below this are unit tests.
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        let names = code.split("const KIND: &'static str = \"").skip(1);
-        found.extend(names.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+        for constant in ["KIND", "LIST"] {
+            let before = format!("const {constant}: &'static str = \"");
+            let names = code.split(&before).skip(1);
+            found.extend(names.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+        }
     }
 }
 

@@ -209,7 +209,7 @@ fn s28_with_belay_dead_it_is_the_same_and_what_is_abandoned_is_named() {
     // The timeout also ends it in the middle, and no step starts late.
     let late = stage.all(&["--timeout=1"]);
     assert_eq!(late.code, 1, "{late:?}");
-    assert!(late.stderr.contains("the time was up before its turn came"), "{late:?}");
+    assert!(late.stderr.contains("the time ended before its turn"), "{late:?}");
     assert!(stage.held().len() > 1, "{late:?}");
 
     // The rest takes a few seconds.

@@ -133,8 +133,8 @@ mod tests {
         // After a kind comes a name. After the only object come options.
         assert_eq!(found("why secrets se"), [""; 0]);
         assert_eq!(found("impact secrets se"), [""; 0]);
-        assert!(found("why secrets/a ").iter().all(|word| word.starts_with("--")));
-        assert_eq!(found("why secrets/a se"), [""; 0]);
+        assert!(found("release secrets/a ").iter().all(|word| word.starts_with("--")));
+        assert_eq!(found("why secrets/a se"), ["secrets", "services"]);
     }
 
     #[test]

@@ -9,6 +9,26 @@ fn blockers_of_an_object_in_a_dump() {
 }
 
 #[test]
+fn several_objects_are_reported_one_after_the_other() {
+    assert_snapshot("why-several.txt", 1, "why secret key unused key -n shop --from ../going");
+    let line = "why secret/unused secrt/key secret/none -n shop --from ../going -o json";
+    let said = belay(line);
+    assert_eq!(said.code, 3, "{said:?}");
+    let errors: Vec<&str> =
+        said.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 2, "{said:?}");
+    let list: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(list["kind"], "WhyList");
+    assert_eq!(list["items"][0]["object"]["name"], "unused");
+    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+    assert_eq!(list["notRead"][0]["resource"], "secrt/key");
+    assert_eq!(list["notRead"][1]["resource"], "secret/none");
+    // None of several objects is read.
+    let said = belay("why secret/none secret/gone -n shop --from ../going");
+    assert_eq!((said.code, said.stdout.as_str()), (3, ""), "{said:?}");
+}
+
+#[test]
 fn what_keeps_an_object_of_a_dump() {
     assert_snapshot("why-held.txt", 1, "why cm/settings -n shop --from ../going");
     assert_snapshot("why-down.txt", 1, "why cm/bucket -n shop --from ../going");
@@ -31,6 +51,7 @@ fn unknown_answers_are_reported() {
         ("why secret/none -n shop --from ../going", 3, "there is no secret \"none\""),
         ("why secrt/key --from ../going", 3, "nor the files have a kind \"secrt\"; nearest: secr"),
         ("why secret/key --from ../going --context x", 2, "--from reads no cluster"),
+        ("why secret --from ../going", 2, "\"secret\" is not an object"),
         ("why secret/key --from=-,-", 2, "standard input can be read only once"),
         ("why secret/key --from none.yaml", 2, "none.yaml: "),
     ] {

@@ -244,7 +244,7 @@ fn the_right_to_approve_a_namespace_is_asked_inside_it() {
     let other = set(good.clone(), "/spec/targetRef/name", json!(there));
     let words = |name: &str| {
         format!(
-            "{} may not approve-deletion of namespaces {name} in namespace {name}: it takes",
+            "{} may not approve-deletion of namespaces {name} in namespace {name}: this needs",
             people.alice
         )
     };

@@ -32,6 +32,7 @@ use crate::policy::{ApprovalTerms, ObjectFacts, Policy};
 /// Everything that is said.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Why")]
 pub struct WhyReport {
     /// The object.
     object: Object,
@@ -44,7 +45,7 @@ pub struct WhyReport {
     /// The verdict on a DELETE. `Unknown` means that it is refused only because reads failed.
     verdict: ReportedVerdict,
     /// The blockers, and the reasons to warn or to record.
-    blockers: Vec<Why>,
+    blockers: Vec<ExplainedBlocker>,
     /// The number of further blockers.
     more: usize,
     /// What to do instead of an approval. Absent if nothing is known.
@@ -114,7 +115,7 @@ struct ProtectingPolicy {
 /// One reason.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Why {
+struct ExplainedBlocker {
     #[serde(flatten)]
     blocker: BlockerReport,
     /// The causes.
@@ -213,7 +214,8 @@ impl WhyReport {
         evidence_not_read.retain(|one| !not_read.iter().any(|told| told.resource == one.resource));
         let known = unread_approvals(snapshot).is_none();
         let world = snapshot.context.world.read();
-        let blockers = verdict.blockers.iter().map(|b| Why::of(&world, verdict, b, known));
+        let blockers =
+            verdict.blockers.iter().map(|b| ExplainedBlocker::of(&world, verdict, b, known));
         Self {
             object: target.document(),
             subject: session.me.name.clone(),
@@ -252,7 +254,7 @@ impl WhyReport {
     }
 }
 
-impl Why {
+impl ExplainedBlocker {
     fn of(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
         // An approval of the target with its content covers the objects that are deleted as
         // well.

@@ -53,8 +53,8 @@ fn who_asks_and_who_needs_it_have_names_of_their_own() {
     assert!(text.contains("\nmanaged by: Helm release web [2J\n"), "{text}");
 }
 
-fn blocker(says: &str) -> Why {
-    Why {
+fn blocker(says: &str) -> ExplainedBlocker {
+    ExplainedBlocker {
         blocker: BlockerReport {
             verdict: ReportedVerdict::Deny,
             reason: "InUse",
