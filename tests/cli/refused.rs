@@ -44,7 +44,7 @@ fn a_running_webhook_that_refuses_is_reported_with_its_address_and_message() {
     let all = causes(plane, &["-n", &ns], &object, "Unknown");
     let may = perhaps(&all).unwrap();
     let evidence = may["evidence"][0].as_str().unwrap();
-    assert!(evidence.contains(&format!("it is at {address}, and whether it answers")), "{may}");
+    assert!(evidence.contains(&format!("it is at {address}, outside the cluster")), "{may}");
     assert!(evidence.ends_with("the request is refused (failurePolicy Fail)"), "{may}");
 
     // The command of the next step shows whether the webhook refuses, and changes nothing.

@@ -172,8 +172,8 @@ fn s24_an_approval_is_checked_against_who_sent_it() {
     // No right at all, a right elsewhere, a right to another resource.
     let own = set(good.clone(), "/spec/approver", json!(bob));
     let words = format!(
-        "{bob} may not approve-deletion of persistentvolumeclaims data in namespace {here}: it \
-         takes the RBAC verb approve-deletion"
+        "{bob} may not approve-deletion of persistentvolumeclaims data in namespace {here}: this \
+         needs the RBAC verb approve-deletion"
     );
     people.refused(&people.bob_config, &own, &words);
     let words = format!(

@@ -35,8 +35,8 @@ fn a_user_who_may_not_approve_sees_the_required_rights() {
     assert_eq!(
         refused.stderr,
         format!(
-            "error: {name} may not approve-deletion of configmaps settings in namespace {ns}: it \
-             takes the RBAC verb approve-deletion\nhint: ask a user who has it, or have an \
+            "error: {name} may not approve-deletion of configmaps settings in namespace {ns}: this \
+             needs the RBAC verb approve-deletion\nhint: ask a user who has it, or have an \
              administrator bind the RBAC verb approve-deletion on configmaps in namespace {ns} to \
              {name}\n"
         )
