@@ -73,11 +73,7 @@ const EXAMPLES: &[(&[&str], &[&str])] = &[
     ),
     (
         &["release"],
-        &[
-            "kubectl belay release pvc/data -n db",
-            "kubectl belay release --all --dry-run",
-            "kubectl belay release --all",
-        ],
+        &["kubectl belay release pvc/data -n db", "kubectl belay release pvc/data -n db --dry-run"],
     ),
     (
         &["approvals"],
@@ -136,6 +132,10 @@ const EXAMPLES: &[(&[&str], &[&str])] = &[
             "kubectl belay admin selftest -n default",
             "kubectl belay admin selftest -n default -o json",
         ],
+    ),
+    (
+        &["admin", "uninstall"],
+        &["kubectl belay admin uninstall --dry-run", "kubectl belay admin uninstall"],
     ),
     (&["admin", "schemas"], &["belay admin schemas", "belay admin schemas > schemas.json"]),
 ];

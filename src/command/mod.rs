@@ -5,6 +5,7 @@ mod admin;
 mod approvals;
 mod approve;
 mod completion;
+mod confirm;
 mod denials;
 mod diagnosis;
 mod document;
@@ -77,6 +78,7 @@ const READ_HOLDS: &[&[&str]] = &[
     &["used-by"],
     &["test"],
     &["release"],
+    &["admin", "uninstall"],
     &["approve"],
     &["status"],
     &["admin", "manifests"],
@@ -108,9 +110,8 @@ enum Command {
     /// Test policies on files
     #[command(override_usage = "kubectl belay test [OPTIONS] <DIR|FILE|->...")]
     Test(policy_tests::TestArguments),
-    /// Release a hold, or uninstall belay with --all
-    #[command(override_usage = "kubectl belay release [OPTIONS] <TYPE/NAME | TYPE NAME>\n       \
-                                kubectl belay release [OPTIONS] --all")]
+    /// Release a Terminating object that belay holds
+    #[command(override_usage = "kubectl belay release [OPTIONS] <TYPE/NAME | TYPE NAME>")]
     Release(Box<release::ReleaseArguments>),
     /// List approvals
     #[command(override_usage = "kubectl belay approvals [OPTIONS]")]
@@ -357,15 +358,16 @@ mod tests {
     #[test]
     fn options_that_do_not_fit_each_other_are_refused() {
         for (line, fits) in [
-            ("belay release --all", true),
-            ("belay release --all --abandon --timeout=9", true),
+            ("belay admin uninstall", true),
+            ("belay admin uninstall --yes --abandon --timeout=9", true),
+            ("belay admin uninstall --dry-run -o yaml", true),
+            ("belay admin uninstall cm/x", false),
             ("belay release cm/x --timeout=9", true),
             ("belay release", false),
-            ("belay release --all cm/x", false),
-            ("belay release --all -n x", false),
-            ("belay release --all --force=x", false),
+            ("belay release --all", false),
             ("belay release cm/x -o json", true),
-            ("belay release --all --dry-run -o yaml", true),
+            ("belay release cm/x --force=x --dry-run", true),
+            ("belay pause --end --yes", false),
             ("belay pause --end -o json", true),
             ("belay approvals -A", true),
             ("belay approvals -A -n x", false),
@@ -374,12 +376,6 @@ mod tests {
         ] {
             let parsed = Arguments::try_parse_from(line.split(' '));
             assert_eq!(parsed.is_ok(), fits, "{line}");
-        }
-        for option in ["--abandon", "--dry-run"] {
-            let line = ["belay", "release", "cm/x", option];
-            let Command::Release(arguments) = Arguments::parse_from(line).command else { panic!() };
-            let refused = release::run(*arguments).unwrap_err();
-            assert_eq!(refused.exit_code(), 2, "{option}: {refused}");
         }
     }
 }

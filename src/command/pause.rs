@@ -10,6 +10,7 @@ use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::confirm::{self, ConfirmArguments};
 use super::diagnosis::policy_message;
 use super::duration::{format_duration, parse_duration};
 use super::place::PlaceArguments;
@@ -37,8 +38,11 @@ pub struct PauseArguments {
     reason: Option<String>,
 
     /// End all current pauses
-    #[arg(long)]
+    #[arg(long, conflicts_with = "yes")]
     end: bool,
+
+    #[command(flatten)]
+    confirm: ConfirmArguments,
 
     #[command(flatten)]
     output: FormatArguments,
@@ -94,12 +98,19 @@ pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
-    let PauseArguments { lasts, reason, end: _, output, place } = arguments;
+    let PauseArguments { lasts, reason, end: _, confirm, output, place } = arguments;
     let output = output.output;
+    let asks = lasts.is_some() && confirm.has_to_ask()?;
     let session = UserSession::open(place).await?;
     let api: Api<Pause> = Api::all(session.caller.client.clone());
     match lasts.zip(reason) {
         Some((lasts, reason)) => {
+            if asks {
+                confirm::ask(&format!(
+                    "belay will deny nothing in the whole cluster for {}.",
+                    format_duration(lasts)
+                ))?;
+            }
             let params = PostParams::default();
             let made = api.create(&params, &new_pause(&session, &reason, lasts)).await;
             let made = made.map_err(|error| refused(&session, error))?;

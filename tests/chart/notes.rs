@@ -58,12 +58,12 @@ fn they_say_what_values_make_different() {
     assert!(notes.contains("  Warn    PersistentVolumeClaims in use"), "{notes}");
     assert!(!notes.contains("deletes that orphan"), "{notes}");
     assert!(notes.contains("helm test belay -n belay"), "{notes}");
-    assert!(!notes.contains("release --all"), "the hook does it: {notes}");
+    assert!(!notes.contains("admin uninstall"), "the hook does it: {notes}");
 
     let without = "uninstall.enabled=false,selftest.enabled=false,rbac.create=false,\
                    formerHolds=[\"example.com/hold\"]";
     let notes = Render::default().set(without).notes();
-    let line = "release --all --installation=belay/belay --former-hold=example.com/hold";
+    let line = "admin uninstall --installation=belay/belay --former-hold=example.com/hold";
     assert!(notes.contains(line), "{notes}");
     assert!(notes.contains("grant system:serviceaccount:belay:belay its permissions"), "{notes}");
     assert!(!notes.contains("helm test"), "{notes}");

@@ -119,7 +119,7 @@ const HOOKS: &[(&str, &str, &[&str])] = &[
     (
         "belay-uninstall",
         "pre-delete",
-        &["release", "--all", "--installation=belay/belay", "--timeout=180"],
+        &["admin", "uninstall", "--yes", "--installation=belay/belay", "--timeout=180"],
     ),
     ("belay-crds-upgrade", "pre-install,pre-upgrade", &["admin", "crds", "--apply"]),
     ("belay-crds-delete", "post-delete", &["admin", "crds", "--delete"]),

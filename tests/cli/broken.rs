@@ -294,5 +294,5 @@ fn a_hold_left_by_an_uninstalled_belay_is_reported_with_its_removal() {
         held["says"].as_str().unwrap().starts_with("belay was removed and left its hold on it"),
         "{held}"
     );
-    assert_eq!(held["next"], "belay release --all");
+    assert_eq!(held["next"], "belay admin uninstall");
 }

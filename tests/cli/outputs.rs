@@ -119,7 +119,7 @@ fn outputs_of_commands_match_the_reviewed_snapshots() {
     });
     told.tell("release cm/settings -n shop --timeout 1");
 
-    let begun = told.tell("pause --for=10m --reason=INC-1");
+    let begun = told.tell("pause --for=10m --reason=INC-1 --yes");
     told.tell_when("status", |said| {
         let noted = |name| policy_of(said, name)["notes"].to_string().contains("Paused");
         ["settings", "tokens", "watched"].into_iter().all(noted)

@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::harness::install::print;
 use crate::harness::manifest::{Manifest as _, object};
 use crate::harness::{ControlPlane, Install, Options, Result, eventually};
+use crate::terminal::answer;
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, program};
 
 #[test]
@@ -14,7 +15,7 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     let plane = plane.unwrap();
     let crds = print(program(), &["admin", "crds"]).unwrap();
     plane.apply(&crds).unwrap();
-    let begin = ["pause", "--for=10m", "--reason=INC-1"];
+    let begin = ["pause", "--for=10m", "--reason=INC-1", "--yes"];
     // The API server serves new kinds, and enforces new checks, after a delay.
     eventually("the kinds", LIMIT, || {
         let nothing = belay(&plane, &["pause", "--end"]);
@@ -47,13 +48,12 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     .unwrap();
 
     kubectl(&plane, &["delete", "pauses", "--all"]);
-    let begun = belay(&plane, &begin);
-    assert_eq!(begun.code, 0, "{begun:?}");
-    assert!(
-        begun.stdout.starts_with("PAUSED: belay denies nothing in the whole cluster until "),
-        "{begun:?}"
-    );
-    assert!(begun.stdout.contains(" (10m)\n"), "{begun:?}");
+    let asked = answer(&plane, "pause --for=10m --reason=INC-1", "yes\n");
+    assert_eq!(asked.1, 0, "{asked:?}");
+    let question = "belay will deny nothing in the whole cluster for 10m. Type yes to continue: ";
+    let begun = asked.0.strip_prefix(question).unwrap_or_else(|| panic!("{asked:?}"));
+    assert!(begun.contains("PAUSED: belay denies nothing in the whole cluster until "), "{begun}");
+    assert!(begun.contains(" (10m)\n"), "{begun}");
     let stored = plane.api().list("pauses", "", "").unwrap();
     let [pause] = &stored[..] else { panic!("{stored:?}") };
     assert_eq!(pause["spec"]["reason"], "INC-1");
@@ -69,7 +69,7 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     .unwrap();
 
     // The API server refuses more than a day.
-    let long = belay(&plane, &["pause", "--for=25h", "--reason=INC-1"]);
+    let long = belay(&plane, &["pause", "--for=25h", "--reason=INC-1", "--yes"]);
     assert_eq!(long.code, 1, "{long:?}");
     assert!(long.stderr.contains("at most 24 hours ahead"), "{long:?}");
 
@@ -110,7 +110,7 @@ fn a_pause_allows_every_request_is_reported_and_ends() {
     };
     becomes("a refusal", true, &refused);
 
-    let begun = belay(&plane, &["pause", "--for=10m", "--reason=INC-1"]);
+    let begun = belay(&plane, &["pause", "--for=10m", "--reason=INC-1", "--yes"]);
     assert_eq!(begun.code, 0, "{begun:?}");
     becomes("a pause", false, &refused);
     becomes("no Role", true, &|| Ok(plane.api().delete(&["role", &long], &ns)?.ok()));

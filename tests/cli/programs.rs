@@ -31,10 +31,10 @@ fn a_dry_run_of_a_release_lists_every_object() {
     let ns = plane.namespace("programs-all").unwrap();
     policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
     kubectl(plane, &["create", "configmap", "kept", "-n", &ns]);
-    let said = belay(plane, &["release", "--all", "--dry-run", "-o", "json"]);
+    let said = belay(plane, &["admin", "uninstall", "--dry-run", "-o", "json"]);
     assert_eq!(said.code, 0, "{said:?}");
     let said = json(&said);
-    assert_eq!((&said["kind"], &said["dryRun"]), (&"ReleasedAll".into(), &true.into()));
+    assert_eq!((&said["kind"], &said["dryRun"]), (&"Uninstalled".into(), &true.into()));
     let left = said["left"].as_array().unwrap();
     let typed = format!("configmaps/kept -n {ns}");
     let kept = left.iter().find(|one| one["object"]["typed"] == typed.as_str());

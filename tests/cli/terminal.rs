@@ -13,7 +13,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::harness::eventually;
+use crate::harness::{ControlPlane, eventually};
 use crate::offline::{self, folder};
 use crate::{LIMIT, belay, belay_as, kubectl, world};
 
@@ -73,6 +73,29 @@ impl Terminal {
         let code = child.wait().unwrap().code().unwrap();
         (String::from_utf8(shown).unwrap().replace("\r\n", "\n"), code)
     }
+}
+
+/// What a command shows on a terminal where a user types this, and its exit code.
+pub fn answer(plane: &ControlPlane, line: &str, typed: &str) -> (String, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+    command.args(line.split_whitespace()).arg("--kubeconfig").arg(plane.kubeconfig());
+    Terminal::of(200).runs(&mut command, typed)
+}
+
+#[test]
+fn protection_is_removed_only_after_a_yes() {
+    let plane = &world().plane;
+    for typed in ["no\n", "\n", "\u{4}"] {
+        let (shown, code) = answer(plane, "admin uninstall", typed);
+        assert_eq!(code, 1, "{shown}");
+        for says in ["would no longer protect: ", "Type yes to continue: ", "nothing was changed"] {
+            assert!(shown.contains(says), "{says}: {shown}");
+        }
+        let (shown, code) = answer(plane, "pause --for 10m --reason INC-1", typed);
+        assert_eq!(code, 1, "{shown}");
+        assert!(shown.contains("belay will deny nothing in the whole cluster for 10m."), "{shown}");
+    }
+    assert_eq!(belay(plane, &["pause", "--end"]).stdout, "belay is not paused\n");
 }
 
 /// A text without the sequences that set colours.

@@ -34,7 +34,7 @@ prints the same as JSON Schema, and `belay admin schemas Why` prints the schema 
 - **The exit code is the same as without `-o`** ([cli.md](cli.md)). If a command fails before it has an answer (a wrong option,
   no connection to the API server), it prints an error on standard error and no document.
 
-`release --all` writes its log to standard error, and the document at the end. `test -o junit` and `impact -o markdown` have
+`admin uninstall` writes its progress to standard error, and the document at the end. `test -o junit` and `impact -o markdown` have
 no version.
 
 These commands have no `-o`: `completion` (prints a shell script), `serve` (answers no question), `admin certs` (writes
@@ -128,11 +128,11 @@ const PRINTED_BY: &[(&str, &str)] = &[
     ("Paused", "belay pause"),
     ("PolicyTestReport", "belay test"),
     ("Released", "belay release"),
-    ("ReleasedAll", "belay release --all"),
     ("Selftest", "belay admin selftest"),
     ("Status", "belay status"),
     ("StatusPlan", "belay status --plan"),
     ("StuckList", "belay stuck"),
+    ("Uninstalled", "belay admin uninstall"),
     ("UsedBy", "belay used-by"),
     ("Why", "belay why"),
     ("WhyList", "belay why A B"),

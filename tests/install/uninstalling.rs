@@ -1,5 +1,7 @@
 //! The ways to uninstall belay.
 
+use std::time::Instant;
+
 use serde_json::json;
 
 use crate::harness::chart::RELEASE;
@@ -124,7 +126,11 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
     for way in ["--server-side=false", "--force-conflicts"] {
         let patch = ["patch", kind, "--type=json", "-p", &older];
         plane.kubectl(&patch).unwrap().success().unwrap();
+        let began = Instant::now();
         chart.deploy("install", &[way]).unwrap().success().unwrap();
+        let installed = began.elapsed();
+        wait_until_asked(&plane).unwrap();
+        println!("helm install took {installed:?}; it protects after {:?}", began.elapsed());
         let path = ".spec.versions[0].additionalPrinterColumns";
         assert_ne!(plane.api().field(kind, "", path).unwrap(), "", "{way}");
         let output = chart.uninstall(&[]).unwrap();

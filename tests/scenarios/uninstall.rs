@@ -14,7 +14,7 @@ use crate::{policy, program};
 const SOON: Duration = Duration::from_secs(60);
 
 /// The uninstall command for every user with this kubeconfig.
-const ALL: [&str; 3] = ["release", "--all", "--installation=belay/belay"];
+const ALL: [&str; 4] = ["admin", "uninstall", "--yes", "--installation=belay/belay"];
 
 /// A control plane with one namespace, in which ConfigMaps are held while they are used;
 /// `used` is in use and Terminating.
@@ -102,22 +102,32 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     let mut belay = Install::of_everything(2).on(&plane, program()).unwrap();
     let stage = Stage::new(plane, 4);
 
+    // Without a terminal to ask on, --yes is required.
+    let unasked = ["admin", "uninstall", "--installation=belay/belay"];
+    let unasked = run(program(), stage.plane.kubeconfig(), &unasked, None).unwrap();
+    assert_eq!(unasked.code, 2, "{unasked:?}");
+    assert!(unasked.stderr.ends_with("nothing was changed\nhint: add --yes\n"), "{unasked:?}");
+    assert!(stage.kept().contains("mutatingwebhookconfiguration"), "{}", stage.kept());
+
     // A dry run changes nothing.
     let would = stage.all(&["--dry-run"]);
     assert_eq!(would.code, 0, "{would:?}");
+    assert!(would.stdout.starts_with("would delete: MutatingWebhookConfiguration belay\n"));
+    let ends = format!("would no longer protect: policy {}, objects with the label", stage.ns);
+    assert!(would.stdout.contains(&ends), "{would:?}");
     assert!(would.stdout.contains("would remove 4 holds from configmaps"), "{would:?}");
     let says = format!("would wait for configmaps/used -n {}: it waits for Pod", stage.ns);
     assert!(would.stdout.contains(&says), "{would:?}");
     assert_eq!(stage.held().len(), 5);
     assert!(stage.kept().contains("mutatingwebhookconfiguration"), "{}", stage.kept());
     // The same for another belay with the same name.
-    let elsewhere = ["release", "--all", "--installation=ops/belay"];
+    let elsewhere = ["admin", "uninstall", "--yes", "--installation=ops/belay"];
     let refused = run(program(), stage.plane.kubeconfig(), &elsewhere, None).unwrap();
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("hint: --installation=belay/belay"), "{refused:?}");
 
     // The same for an installation without webhook configurations while another belay runs.
-    let elsewhere = ["release", "--all", "--installation=ops/guard"];
+    let elsewhere = ["admin", "uninstall", "--yes", "--installation=ops/guard"];
     let refused = run(program(), stage.plane.kubeconfig(), &elsewhere, None).unwrap();
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("hint: --installation=belay/belay"), "{refused:?}");

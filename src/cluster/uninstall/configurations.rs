@@ -114,6 +114,13 @@ impl Configurations {
         self.0.iter().map(uid).collect::<Vec<_>>().join(", ")
     }
 
+    /// Reports which would be deleted.
+    pub fn plan(&self, name: &str, report: &dyn Fn(Event)) {
+        for (kind, _) in self.0.iter().filter(|(_, found)| found.is_some()) {
+            report(Event::Step(format!("would delete: {} {name}", kind.kind)));
+        }
+    }
+
     /// Deletes them, but none that has been created in their place.
     pub async fn delete(
         &self,

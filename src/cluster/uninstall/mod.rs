@@ -44,7 +44,8 @@ use super::election::{Election, PreviousLeader};
 use super::feed::Snapshot;
 use super::holds::Record;
 use super::release::run_reporting;
-use crate::objects::ApiError;
+use super::world::World;
+use crate::objects::{ApiError, PROTECT_LABEL};
 use crate::policy::Identities;
 
 /// What a person asks of an uninstall.
@@ -102,6 +103,8 @@ impl Uninstall<'_> {
         let snapshot = self.snapshot().await?;
         let configurations = Configurations::read(&self.client, &self.settings).await?;
         if self.options.dry_run {
+            configurations.plan(&self.settings.name, self.report);
+            (self.report)(Event::Step(ended_protection(&snapshot.context.world.read())));
             return self.withdraw(snapshot, &configurations, Duration::ZERO).await;
         }
         let context = snapshot.context.clone();
@@ -204,4 +207,13 @@ impl Uninstall<'_> {
             never = releases => match never {},
         }
     }
+}
+
+/// What protects no object any more after the uninstall.
+fn ended_protection(world: &World) -> String {
+    let policies = world.policies.iter().map(|policy| format!("{}, ", policy.source));
+    format!(
+        "would no longer protect: {}objects with the label {PROTECT_LABEL}",
+        policies.collect::<String>()
+    )
 }

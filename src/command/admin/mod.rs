@@ -6,11 +6,13 @@ mod manifests;
 mod rbac;
 mod schemas;
 mod selftest;
+mod uninstall;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub use self::uninstall::Uninstalled;
 use super::CommandError;
 
 #[derive(Debug, Subcommand)]
@@ -23,6 +25,8 @@ pub enum AdminCommand {
     Manifests(manifests::ManifestsArguments),
     /// Test whether an installation protects objects
     Selftest(selftest::SelftestArguments),
+    /// Remove belay and its protection from the cluster
+    Uninstall(Box<uninstall::UninstallArguments>),
     /// Print the JSON schemas of the -o json output
     Schemas(schemas::SchemasArguments),
 }
@@ -35,6 +39,7 @@ pub fn run(command: AdminCommand) -> Result<ExitCode, CommandError> {
         AdminCommand::Crds(arguments) => crds::run(arguments).map(done),
         AdminCommand::Manifests(arguments) => manifests::run(arguments).map(done),
         AdminCommand::Selftest(arguments) => selftest::run(arguments),
+        AdminCommand::Uninstall(arguments) => uninstall::run(*arguments),
         AdminCommand::Schemas(arguments) => schemas::run(arguments).map(done),
     }
 }

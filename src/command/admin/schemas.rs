@@ -56,7 +56,7 @@ fn kinds() -> Vec<Kind> {
         kind::<pause::PauseBegun>(),
         kind::<pause::PausesEnded>(),
         kind::<release::Released>(),
-        kind::<release::ReleasedAll>(),
+        kind::<super::Uninstalled>(),
         kind::<policy_tests::TestReport>(),
         kind::<super::selftest::Tested>(),
     ]

@@ -100,7 +100,7 @@ impl Hold {
         let why = || format!("kubectl belay why {}", object.arguments());
         if !self.installed {
             let says = "belay was removed and left its hold on it";
-            return Finding::new(Cause::HeldByBelay, says, "belay release --all")
+            return Finding::new(Cause::HeldByBelay, says, "belay admin uninstall")
                 .with(["the API server does not serve the kinds of belay.dev".to_owned()]);
         }
         let (says, next) = match &self.state {

@@ -261,7 +261,7 @@ fn the_hold_of_belay_is_reported_with_its_users() {
     assert!(many.starts_with("belay holds it; use --all to find out what needs it; "), "{many}");
     let left = of(None, false, (false, false));
     assert!(left.contains("belay was removed"), "{left}");
-    assert!(left.ends_with("belay release --all"), "{left}");
+    assert!(left.ends_with("belay admin uninstall"), "{left}");
 }
 
 fn namespace(conditions: &[(&str, &str)]) -> TerminatingObject {

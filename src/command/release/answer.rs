@@ -38,7 +38,7 @@ impl Report for Released {
 
     fn exit_code(&self) -> u8 {
         match self.state {
-            State::Gone | State::Released => 0,
+            State::Gone | State::Released | State::WouldRelease => 0,
             State::Held | State::NotHeld => 1,
             State::Unknown => 3,
         }
@@ -52,6 +52,8 @@ pub enum State {
     Gone,
     /// The hold is removed. The object is deleted, unless other finalizers keep it.
     Released,
+    /// The hold would be removed, and this was a dry run.
+    WouldRelease,
     /// The object is still held.
     Held,
     /// The object is still held, because it is unknown whether it is in use.
@@ -130,6 +132,7 @@ mod tests {
         for (state, expected) in [
             (State::Gone, 0),
             (State::Released, 0),
+            (State::WouldRelease, 0),
             (State::Held, 1),
             (State::NotHeld, 1),
             (State::Unknown, 3),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::HowArguments;
 use super::answer::{Answer, State};
 use crate::cluster::election::LeaderInfo;
 use crate::cluster::release::by_hand::{self, Outcome};
@@ -29,13 +30,12 @@ const LOOK: Duration = Duration::from_millis(250);
 
 pub async fn release(
     target: TargetArguments,
-    limit: Duration,
-    force: Option<String>,
+    how: HowArguments,
     output: Format,
 ) -> Result<ExitCode, CommandError> {
     let target = target.read_one().await?;
     let named = &target.object_ref;
-    if let Some(name) = force.as_ref().filter(|name| **name != named.name) {
+    if let Some(name) = how.force.as_ref().filter(|name| **name != named.name) {
         return Err(CommandError::Usage(format!(
             "--force={name} is not the name of {}; type exactly --force={}",
             named.quoted(),
@@ -45,13 +45,13 @@ pub async fn release(
     let object = target.document();
     let answer = match why_not_held(&target) {
         Some(why) => Answer::new(State::NotHeld, why),
-        None => look(target, limit, force.is_some()).await?,
+        None => look(target, &how).await?,
     };
     answer.print(object, output)
 }
 
 /// Requests a check and reports the result. An error: the check could not be requested.
-async fn look(target: TargetObject, limit: Duration, force: bool) -> Result<Answer, CommandError> {
+async fn look(target: TargetObject, how: &HowArguments) -> Result<Answer, CommandError> {
     let Some(sight) = TargetState::read(&target.json) else {
         return Err(CommandError::Remote(
             "the answer of the API server is not an object".to_owned(),
@@ -63,9 +63,12 @@ async fn look(target: TargetObject, limit: Duration, force: bool) -> Result<Answ
             "its kind was installed a moment ago; next: try again".to_owned(),
         ));
     };
-    let work = Release { target, snapshot, place, sight, limit };
-    if force {
-        return work.by_force().await;
+    let work = Release { target, snapshot, place, sight, limit: how.limit() };
+    if how.force.is_some() {
+        return work.by_force(how.dry_run).await;
+    }
+    if how.dry_run {
+        return Ok(work.preview().await);
     }
     match work.target.session.leader().await {
         Ok(None) => work.release_without_leader().await,
@@ -240,8 +243,22 @@ impl Release {
         )
     }
 
+    /// Whether the object would be released now.
+    async fn preview(&self) -> Answer {
+        let hold = HoldState::count(&self.snapshot, &self.place, &self.target.json).await;
+        match hold.free {
+            true => self.would_release(&hold.to_string()),
+            false => self.held(hold),
+        }
+    }
+
+    fn would_release(&self, why: &str) -> Answer {
+        let what = self.target.object_ref.quoted();
+        Answer::new(State::WouldRelease, format!("{what} is Terminating: {why}; dry run"))
+    }
+
     /// Releases an object with enough approvals, because the user forces it.
-    async fn by_force(&self) -> Result<Answer, CommandError> {
+    async fn by_force(&self, dry_run: bool) -> Result<Answer, CommandError> {
         let what = self.target.object_ref.quoted();
         if !self.snapshot.context.world.read().known {
             let why = unprotected(&self.target.session, &self.snapshot);
@@ -260,6 +277,9 @@ impl Release {
                 "{what} cannot be released by force: {why}; next: {}",
                 approve_command(&self.target.object_ref, false)
             )));
+        }
+        if dry_run {
+            return Ok(self.would_release("enough users have approved"));
         }
         // A running belay checks the approvals again.
         let (context, actor) = match self.target.session.leader().await {

@@ -43,7 +43,7 @@ pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
     if let Some(belay) = belay {
         return Err(CommandError::Refused(format!(
             "{belay} is installed and needs these CRDs; nothing was deleted; next: helm \
-             uninstall it, or belay release --all --installation={belay}, and then this again"
+             uninstall it, or belay admin uninstall --installation={belay}, and try again"
         )));
     }
     for definition in definitions() {

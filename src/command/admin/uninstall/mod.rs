@@ -1,62 +1,125 @@
-//! `belay release --all`: releases all held objects and removes belay.
+//! `belay admin uninstall`: removes belay from a cluster.
+
+mod report;
 
 use std::cell::RefCell;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use super::left::{Messages, ReleasedAll, because};
+use clap::Args;
+
+pub use self::report::Uninstalled;
+use self::report::{Messages, because};
 use crate::cluster::Settings;
 use crate::cluster::uninstall::{
     Event, HeldObject, Reason, Uninstall, UninstallError, UninstallOptions, UninstallReport,
     count_by_kind, holds,
 };
-use crate::command::CommandError;
+use crate::command::confirm::{self, ConfirmArguments};
 use crate::command::place::PlaceArguments;
-use crate::command::report::{Format, Report};
+use crate::command::report::{Format, FormatArguments, Report};
+use crate::command::screen::without_controls;
 use crate::command::session::UserSession;
 use crate::command::timing::TimingArguments;
-use crate::telemetry::{LogFormat, init_logs};
+use crate::command::{CommandError, block_on};
 
-/// The number of objects in the final message. The log contains all.
+/// The number of objects in the final message. The document contains all.
 const NAMED: usize = 20;
 
-pub async fn release(
+#[derive(Debug, Args)]
+pub struct UninstallArguments {
+    #[command(flatten)]
     place: PlaceArguments,
-    options: UninstallOptions,
+
+    /// The maximum time to wait until all holds are removed, after the webhook configurations
+    /// were deleted [default: unlimited]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: Option<u64>,
+
+    /// Release Terminating objects although they are in use
+    #[arg(long)]
+    abandon: bool,
+
+    /// Print the plan without executing it
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    confirm: ConfirmArguments,
+
+    #[command(flatten)]
     timing: TimingArguments,
-    output: Format,
-) -> Result<ExitCode, CommandError> {
-    init_logs(LogFormat::Auto);
+
+    #[command(flatten)]
+    output: FormatArguments,
+}
+
+pub fn run(arguments: UninstallArguments) -> Result<ExitCode, CommandError> {
+    let asks = !arguments.dry_run && arguments.confirm.has_to_ask()?;
+    block_on(uninstall(arguments, asks))?
+}
+
+async fn uninstall(arguments: UninstallArguments, asks: bool) -> Result<ExitCode, CommandError> {
+    let UninstallArguments { place, timeout, abandon, dry_run, timing, output, .. } = arguments;
+    let output = output.output;
+    let limit = timeout.map(Duration::from_secs);
     let session = UserSession::open(place).await?;
     let settings = Settings { timing: timing.read(), ..session.settings() };
+    if dry_run || asks {
+        let options = UninstallOptions { abandon, dry_run: true, limit };
+        let (report, messages) = execute(&session, &settings, options).await?;
+        let text = plan(&report, &messages);
+        if dry_run {
+            let code = if report.unread.is_empty() { 0 } else { 3 };
+            return Uninstalled::new(&report, true, messages, &text, code).print(output);
+        }
+        confirm::ask(&format!(
+            "{}This removes belay's protection from the whole cluster.",
+            without_controls(&text)
+        ))?;
+    }
+    let options = UninstallOptions { abandon, dry_run: false, limit };
+    let (report, messages) = execute(&session, &settings, options).await?;
+    let (code, text) = match report.is_clean() {
+        true => (0, format!("{}; nothing of belay's is left on any object\n", report.tally)),
+        false => (1, rest(&report, &session.me.name)),
+    };
+    // The user must notice remaining objects.
+    if output == Format::Table && code == 1 {
+        return Err(CommandError::Refused(text));
+    }
+    Uninstalled::new(&report, false, messages, &text, code).print(output)
+}
+
+/// Executes the uninstall, or plans it.
+async fn execute(
+    session: &UserSession,
+    settings: &Settings,
+    options: UninstallOptions,
+) -> Result<(UninstallReport, Messages), CommandError> {
     let messages = RefCell::new(Messages::default());
+    let show = |text: &str| {
+        if !options.dry_run {
+            eprintln!("{}", without_controls(text));
+        }
+    };
     let uninstall = Uninstall {
         client: session.caller.client.clone(),
         settings: settings.clone(),
         identities: session.identities(),
         clock: session.clock(),
         options,
-        report: &|event| record(event, &mut messages.borrow_mut()),
+        report: &|event| record(event, &mut messages.borrow_mut(), &show),
     };
     let report = uninstall.run().await.map_err(|error| {
-        let why = why(&settings, &error);
+        let why = why(settings, &error);
         match error {
             // A retry does not help, so the Job of the chart does not retry.
             UninstallError::OtherInstallation { .. } => CommandError::Refused(why),
             _ => CommandError::Remote(why),
         }
     })?;
-    let (code, text) = match (options.dry_run, report.is_clean()) {
-        (true, _) => (if report.unread.is_empty() { 0 } else { 3 }, would(&report)),
-        (false, true) => {
-            (0, format!("{}; nothing of belay's is left on any object\n", report.tally))
-        }
-        (false, false) => (1, rest(&report, &session.me.name)),
-    };
-    // The user must notice remaining objects.
-    if output == Format::Table && code == 1 {
-        return Err(CommandError::Refused(text));
-    }
-    ReleasedAll::new(&report, options.dry_run, messages.take(), &text, code).print(output)
+    Ok((report, messages.take()))
 }
 
 /// Why it failed before or during the release, and the next step.
@@ -102,36 +165,36 @@ fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> S
     }
 }
 
-/// Writes an event to the log. The JSON report contains the steps and the warnings.
-fn record(event: Event, messages: &mut Messages) {
+/// Shows an event to the user. The document contains the steps and the warnings.
+fn record(event: Event, messages: &mut Messages, show: &dyn Fn(&str)) {
     match event {
-        Event::Progress(text) => tracing::info!("{text}"),
+        Event::Progress(text) => show(&text),
         Event::Step(text) => {
-            tracing::info!("{text}");
+            show(&text);
             messages.steps.push(text);
         }
         Event::Warning(text) => {
-            tracing::warn!("{text}");
+            show(&format!("warning: {text}"));
             messages.warnings.push(text);
         }
         Event::Fails(kind, count, reason) => {
-            tracing::warn!("{count} {kind} keep their holds: {}", because(&reason));
+            show(&format!("warning: {count} {kind} keep their holds: {}", because(&reason)));
         }
         Event::Waits(HeldObject { target, reason }) => {
             let (what, why) = (target.arguments(), because(&reason));
-            tracing::info!("Terminating and held: {what}: {why}");
+            show(&format!("Terminating and held: {what}: {why}"));
         }
         Event::Abandoned(HeldObject { target, reason }) => {
             let text = format!("ABANDONED: {}: {}", target.arguments(), because(&reason));
-            tracing::warn!("{text}");
+            show(&text);
             messages.steps.push(text);
         }
     }
 }
 
-/// The summary of a dry run.
-fn would(UninstallReport { tally, left, unread }: &UninstallReport) -> String {
-    let mut text = String::new();
+/// The planned changes.
+fn plan(UninstallReport { tally, left, unread }: &UninstallReport, messages: &Messages) -> String {
+    let mut text: String = messages.steps.iter().map(|step| format!("{step}\n")).collect();
     let (stays, waits): (Vec<&HeldObject>, Vec<_>) =
         left.iter().partition(|held| held.reason == Reason::DryRun);
     for (kind, count, _) in count_by_kind(stays) {
@@ -148,8 +211,8 @@ fn would(UninstallReport { tally, left, unread }: &UninstallReport) -> String {
     for (kind, why) in unread {
         text.push_str(&format!("could not read {kind}: {why}\n"));
     }
-    if text.is_empty() {
-        text.push_str("nothing has a hold\n");
+    if left.is_empty() && unread.is_empty() && tally.released_terminating == 0 {
+        text.push_str("no object has a hold\n");
     }
     text
 }
@@ -235,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_not_steps_and_progress_is_in_the_log_alone() {
+    fn warnings_are_not_steps_and_progress_is_only_shown() {
         let mut messages = Messages::default();
         let text = |text: &str| text.to_owned();
         for event in [
@@ -246,7 +309,7 @@ mod tests {
             Event::Fails(text("configmaps"), 2, Reason::Late),
             Event::Abandoned(left("b", in_use())),
         ] {
-            record(event, &mut messages);
+            record(event, &mut messages, &|_| {});
         }
         let Messages { steps, warnings } = messages;
         let abandoned = "ABANDONED: configmaps/b -n shop: it waits for Pod shop/web";
@@ -256,16 +319,27 @@ mod tests {
 
     #[test]
     fn a_dry_run_reports_the_planned_changes() {
-        assert_eq!(would(&UninstallReport::default()), "nothing has a hold\n");
+        let planned = |report: &UninstallReport| {
+            let steps = vec!["would delete: ValidatingWebhookConfiguration belay".to_owned()];
+            plan(report, &Messages { steps, ..Messages::default() })
+        };
+        let deletes = "would delete: ValidatingWebhookConfiguration belay\n";
+        assert_eq!(
+            planned(&UninstallReport::default()),
+            format!("{deletes}no object has a hold\n")
+        );
         let report = UninstallReport {
             tally: Tally { released_terminating: 1, ..Tally::default() },
             left: vec![left("a", Reason::DryRun), left("b", Reason::DryRun), left("c", in_use())],
             unread: Vec::new(),
         };
         assert_eq!(
-            would(&report),
-            "would remove 2 holds from configmaps\nwould release 1 Terminating objects\n\
-             would wait for configmaps/c -n shop: it waits for Pod shop/web\n"
+            planned(&report),
+            format!(
+                "{deletes}would remove 2 holds from configmaps\n\
+                 would release 1 Terminating objects\n\
+                 would wait for configmaps/c -n shop: it waits for Pod shop/web\n"
+            )
         );
     }
 

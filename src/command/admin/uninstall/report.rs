@@ -1,4 +1,4 @@
-//! The report of a release of all objects, as JSON.
+//! The report of an uninstall, as JSON.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub struct Messages {
 /// What came of everything.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ReleasedAll {
+pub struct Uninstalled {
     /// Whether this is a dry run.
     dry_run: bool,
     /// The number of holds removed from objects that are not Terminating. In a dry run these
@@ -27,7 +27,6 @@ pub struct ReleasedAll {
     released: usize,
     /// The number of Terminating objects that were released, or would be, because they are not
     /// in use.
-    #[serde(rename = "letGo")]
     released_terminating: usize,
     /// The number of objects that were released while in use.
     abandoned: usize,
@@ -35,8 +34,8 @@ pub struct ReleasedAll {
     left: Vec<Left>,
     /// Kinds that may have holds and could not be listed.
     not_read: Vec<NotRead>,
-    /// The other steps, in order: the Lease, belay's deleted objects, abandoned objects. The
-    /// log on standard error has details.
+    /// The other steps, in order: the Lease, belay's deleted objects, abandoned objects. In a
+    /// dry run: the planned deletions, and the policies that end.
     steps: Vec<String>,
     /// Failures and findings that need attention, in order, such as objects of belay that were
     /// not deleted.
@@ -47,8 +46,8 @@ pub struct ReleasedAll {
     exit_code: u8,
 }
 
-impl Report for ReleasedAll {
-    const KIND: &'static str = "ReleasedAll";
+impl Report for Uninstalled {
+    const KIND: &'static str = "Uninstalled";
 
     fn text(&self, _: View) -> String {
         self.lines.iter().map(|line| format!("{line}\n")).collect()
@@ -110,7 +109,7 @@ impl From<&Reason> for Cause {
     }
 }
 
-impl ReleasedAll {
+impl Uninstalled {
     /// The report of an uninstall and of its messages.
     pub fn new(
         report: &UninstallReport,
@@ -202,11 +201,11 @@ mod tests {
         };
         let (steps, warnings) = (vec!["deleted: x".to_owned()], vec!["y remains".to_owned()]);
         let messages = Messages { steps, warnings };
-        let said = ReleasedAll::new(&report, false, messages, "a\n- b", 1);
+        let said = Uninstalled::new(&report, false, messages, "a\n- b", 1);
         let view = View { screen: Screen::pipe(), all: false };
         let json = said.render(Format::Json, view).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!((&json["kind"], &json["released"]), (&"ReleasedAll".into(), &3.into()));
+        assert_eq!((&json["kind"], &json["released"]), (&"Uninstalled".into(), &3.into()));
         let first = &json["left"][0];
         assert_eq!(first["object"]["typed"], "configmaps/a -n shop");
         assert_eq!((&first["cause"], &first["waitsFor"][0]), (&"InUse".into(), &words_of(&report)));
