@@ -51,7 +51,7 @@ fn a_pause_takes_a_right_is_loud_and_ends() {
     let asked = answer(&plane, "pause --for=10m --reason=INC-1", "yes\n");
     assert_eq!(asked.1, 0, "{asked:?}");
     let question = "belay will deny nothing in the whole cluster for 10m. Type yes to continue: ";
-    let begun = asked.0.strip_prefix(question).unwrap_or_else(|| panic!("{asked:?}"));
+    let (_, begun) = asked.0.split_once(question).unwrap_or_else(|| panic!("{asked:?}"));
     assert!(begun.contains("PAUSED: belay denies nothing in the whole cluster until "), "{begun}");
     assert!(begun.contains(" (10m)\n"), "{begun}");
     let stored = plane.api().list("pauses", "", "").unwrap();

@@ -88,7 +88,7 @@ fn protection_is_removed_only_after_a_yes() {
     for typed in ["no\n", "\n", "\u{4}"] {
         let (shown, code) = answer(plane, "admin uninstall", typed);
         assert_eq!(code, 1, "{shown}");
-        for says in ["would no longer protect: ", "Type yes to continue: ", "nothing was changed"] {
+        for says in ["would no longer apply: ", "Type yes to continue: ", "nothing was changed"] {
             assert!(shown.contains(says), "{says}: {shown}");
         }
         let (shown, code) = answer(plane, "pause --for 10m --reason INC-1", typed);

@@ -113,8 +113,8 @@ fn s28_while_replicas_run_all_holds_go_and_none_comes_back() {
     let would = stage.all(&["--dry-run"]);
     assert_eq!(would.code, 0, "{would:?}");
     assert!(would.stdout.starts_with("would delete: MutatingWebhookConfiguration belay\n"));
-    let ends = format!("would no longer protect: policy {}, objects with the label", stage.ns);
-    assert!(would.stdout.contains(&ends), "{would:?}");
+    let ends = format!(", policy {}\n", stage.ns);
+    assert!(would.stdout.contains("would no longer apply: ") && would.stdout.contains(&ends));
     assert!(would.stdout.contains("would remove 4 holds from configmaps"), "{would:?}");
     let says = format!("would wait for configmaps/used -n {}: it waits for Pod", stage.ns);
     assert!(would.stdout.contains(&says), "{would:?}");

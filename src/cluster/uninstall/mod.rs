@@ -45,7 +45,7 @@ use super::feed::Snapshot;
 use super::holds::Record;
 use super::release::run_reporting;
 use super::world::World;
-use crate::objects::{ApiError, PROTECT_LABEL};
+use crate::objects::ApiError;
 use crate::policy::Identities;
 
 /// What a person asks of an uninstall.
@@ -209,11 +209,8 @@ impl Uninstall<'_> {
     }
 }
 
-/// What protects no object any more after the uninstall.
+/// What ends with the protection: the policies and the label.
 fn ended_protection(world: &World) -> String {
-    let policies = world.policies.iter().map(|policy| format!("{}, ", policy.source));
-    format!(
-        "would no longer protect: {}objects with the label {PROTECT_LABEL}",
-        policies.collect::<String>()
-    )
+    let sources = world.policies.iter().map(|policy| policy.source.to_string());
+    format!("would no longer apply: {}", sources.collect::<Vec<_>>().join(", "))
 }
