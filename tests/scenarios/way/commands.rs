@@ -184,8 +184,12 @@ fn while_belay_is_dead_its_work_is_done_by_hand() {
     assert_eq!(kept.code, 1, "{kept:?}");
     let says = format!("belay holds it for: Pod {ns}/user (spec.containers[0]");
     assert!(kept.stderr.contains(&says), "{kept:?}");
+    assert_eq!(release(admin, &["--dry-run"]).code, 1, "the Pod uses it");
     let end = ["delete", "pod", "user", "-n", &ns, "--grace-period=0", "--force"];
     plane.kubectl(&end).unwrap().success().unwrap();
+    let would = release(admin, &["--dry-run"]);
+    assert_eq!(would.code, 0, "{would:?}");
+    assert!(would.stdout.ends_with("can release it: nothing needs it; dry run\n"), "{would:?}");
     // A user who may not impersonate belay's account sees who may.
     let kept = release(&bob, &["--timeout=5"]);
     assert_eq!(kept.code, 3, "{kept:?}");
