@@ -181,12 +181,12 @@ enum CommandError {
 }
 
 impl CommandError {
-    /// 1: denied, 2: usage error, 3: failed or unknown.
     /// Prints the error. Its text may come from the cluster, and belay does not color errors.
     fn print(&self) {
         eprint!("{}", Screen::pipe().clean(&error_text(&self.to_string())));
     }
 
+    /// 1: denied, 2: usage error, 3: failed or unknown.
     fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(_) => 1,

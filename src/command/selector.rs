@@ -7,8 +7,7 @@ use crate::graph::Requirement;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{0}\" is not a label selector; expected KEY=VALUE, KEY!=VALUE, KEY, !KEY, \"KEY in (A,B)\" \
-     or \
-     \"KEY notin (A,B)\""
+     or \"KEY notin (A,B)\""
 )]
 pub struct SelectorError(String);
 

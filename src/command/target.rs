@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::CommandError;
@@ -274,6 +275,11 @@ impl TargetObject {
     /// Since when it is Terminating.
     pub fn terminating_since(&self) -> Option<&str> {
         self.text("/metadata/deletionTimestamp")
+    }
+
+    /// When it was created.
+    pub fn created_at(&self) -> Option<Timestamp> {
+        self.text("/metadata/creationTimestamp")?.parse().ok()
     }
 
     fn text(&self, pointer: &str) -> Option<&str> {

@@ -65,7 +65,12 @@ fn a_running_webhook_that_refuses_is_reported_with_its_address_and_message() {
         "source": {"component": "legacy-operator"}, "involvedObject": {"apiVersion": "v1",
         "kind": "ConfigMap", "namespace": ns, "name": "settings", "uid": uid}});
     plane.apply(&event).unwrap();
+    // An Event from before the DELETE explains nothing.
+    let times =
+        json!({"metadata": {"name": "settings.0"}, "lastTimestamp": "2020-01-01T00:00:00Z"});
+    plane.apply(&event.clone().with(times)).unwrap();
     let all = causes(plane, &["-n", &ns], &object, "Refused");
+    assert_eq!(all[0]["evidence"].as_array().unwrap().len(), 1, "{all:?}");
     assert_eq!(all[0]["says"], "a controller that works on its deletion was refused", "{all:?}");
     let event = all[0]["evidence"][0].as_str().unwrap();
     assert!(

@@ -313,6 +313,10 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     for kind in kinds {
         plane.api().wait_gone((&format!("{kind}/belay"), ""), SOON).unwrap();
     }
+    let status = run(program(), plane.kubeconfig(), &["status"], None).unwrap();
+    let policy = status.stdout.lines().find(|line| line.starts_with(&ns)).unwrap();
+    assert!(status.code == 1 && policy.contains(" NO "), "{status:?}");
+
     // Users are no longer refused.
     eventually("an end of the refusals", SOON, || plane.kubectl(&delete)?.success()).unwrap();
 

@@ -320,11 +320,7 @@ async fn who_am_i(client: &kube::Client) -> Result<String, ApiError> {
     let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
     let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
     user.ok_or_else(|| {
-        ApiError::Unreadable(
-            "the API server does not report belay's user \
-                                             name"
-                .to_owned(),
-        )
+        ApiError::Unreadable("the API server does not report belay's user name".to_owned())
     })
 }
 

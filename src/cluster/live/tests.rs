@@ -248,8 +248,7 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_no_group_has_it() {
         ),
         (
             "whether there are such objects cannot be read: the API server's answer does not have \
-             the \
-                     expected form, at line 1 column 1",
+             the expected form, at line 1 column 1",
             Script::of([(CRD, no_crd()), (GROUP, (200, "<html>".to_owned()))]),
         ),
         // A path that is not served says nothing of CRDs.

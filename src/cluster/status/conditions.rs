@@ -251,9 +251,8 @@ fn too_many(policy: &str, stopped: &[Stopped], most: usize) -> String {
     let more = stopped.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(", and {more} more kinds") } else { String::new() };
     format!(
-        "; {told}{more}, so only new objects get the hold. To continue, narrow the policy, or \
-         run: kubectl \
-         annotate --overwrite deletionpolicy {policy} {BACKFILL}={most}"
+        "; {told}{more}, so only new objects get the hold. To continue, narrow the policy, or run: \
+         kubectl annotate --overwrite deletionpolicy {policy} {BACKFILL}={most}"
     )
 }
 
@@ -455,11 +454,10 @@ mod tests {
         assert_eq!((finding.status, finding.reason), ("False", "TooManyObjects"));
         assert_eq!(
             finding.message,
-            "3 of 19003 objects have the hold; 12000 configmaps lack it, more than the limit \
-             of 5000, 7000 secrets lack it, more than the limit of 5000, so only new objects get \
-             the hold. To \
-             continue, narrow the policy, or run: kubectl annotate --overwrite deletionpolicy all-settings \
-             belay.dev/backfill-max-objects=12000"
+            "3 of 19003 objects have the hold; 12000 configmaps lack it, more than the limit of \
+             5000, 7000 secrets lack it, more than the limit of 5000, so only new objects get the \
+             hold. To continue, narrow the policy, or run: kubectl annotate --overwrite \
+             deletionpolicy all-settings belay.dev/backfill-max-objects=12000"
         );
         let many = (0..7).map(|n| Stopped { resource: format!("k{n}"), missing: 9, limit: 1 });
         let many = Holding { stopped: many.collect(), ..Holding::default() };

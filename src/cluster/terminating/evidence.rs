@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures_util::StreamExt as _;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
@@ -13,7 +14,7 @@ use serde_json::Value;
 use super::list_reader::{ListReader, name};
 use super::services::DeadConversion;
 use super::webhooks::{Places, Webhook};
-use super::{AT_ONCE, Survey, TerminatingObject};
+use super::{AT_ONCE, Dependent, Survey, TerminatingObject, deleted_at};
 use crate::cluster::feed::{Snapshot, Unread};
 use crate::objects::ApiError;
 
@@ -129,6 +130,14 @@ pub async fn evidence(
     evidence
 }
 
+/// When an Event happened last.
+fn last_time(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let old = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref());
+    let new = series.or(event.event_time.as_ref());
+    old.map(|time| time.0).or(new.map(|time| time.0))
+}
+
 impl ListReader<'_> {
     async fn broken(&self) -> Vec<BrokenApi> {
         let all = self.all("apiregistration.k8s.io", "apiservices", "").await;
@@ -156,29 +165,30 @@ impl ListReader<'_> {
         Some(all.iter().filter_map(ready).collect())
     }
 
-    /// The Events about the objects and about their blocking dependents.
+    /// The Events about the objects and about their blocking dependents, since the DELETE of
+    /// the objects.
     async fn events(
         &self,
         found: &[&TerminatingObject],
         survey: &Survey,
     ) -> HashMap<String, Vec<ObjectEvent>> {
-        let mut asked: Vec<(String, String)> = Vec::new();
+        let mut asked: Vec<(String, String, Timestamp)> = Vec::new();
         for found in found {
-            asked.push((found.object_ref.namespace.clone(), found.uid.clone()));
+            let since = deleted_at(&found.object).unwrap_or(found.since);
+            asked.push((found.object_ref.namespace.clone(), found.uid.clone(), since));
             let dependents = survey.dependents.get(&found.uid).into_iter().flatten();
-            asked.extend(
-                dependents.take(3).map(|d| (d.object_ref.namespace.clone(), d.uid.clone())),
-            );
+            let place = |d: &Dependent| (d.object_ref.namespace.clone(), d.uid.clone(), since);
+            asked.extend(dependents.take(3).map(place));
         }
-        let reads = asked.into_iter().map(|(namespace, uid)| async move {
-            let events = self.events_of(&namespace, &uid).await;
+        let reads = asked.into_iter().map(|(namespace, uid, since)| async move {
+            let events = self.events_of(&namespace, &uid, since).await;
             (uid, events)
         });
         let reads = futures_util::stream::iter(reads).buffer_unordered(AT_ONCE);
         reads.filter(|(_, events)| std::future::ready(!events.is_empty())).collect().await
     }
 
-    async fn events_of(&self, namespace: &str, uid: &str) -> Vec<ObjectEvent> {
+    async fn events_of(&self, namespace: &str, uid: &str, since: Timestamp) -> Vec<ObjectEvent> {
         // Events of what has no namespace are in this one.
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         if self.info("", "events", namespace).is_none() {
@@ -194,10 +204,9 @@ impl ListReader<'_> {
                 return Vec::new();
             }
         };
-        let time = |event: &Event| {
-            event.last_timestamp.as_ref().or(event.first_timestamp.as_ref()).map(|time| time.0)
-        };
-        events.sort_by_key(|event| std::cmp::Reverse(time(event)));
+        // Times of Events are whole seconds, as the time of a DELETE is.
+        events.retain(|event| last_time(event).is_none_or(|time| time >= since));
+        events.sort_by_key(|event| std::cmp::Reverse(last_time(event)));
         let said = events.into_iter().take(20).map(|event| {
             let source = event.source.and_then(|source| source.component);
             let reported = event.reporting_component.filter(|by| !by.is_empty());

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 
 use futures_util::StreamExt as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 #[cfg(test)]
@@ -55,6 +55,15 @@ pub struct Dependent {
     pub uid: String,
     /// Whether it is Terminating itself.
     pub terminating: bool,
+}
+
+/// When a Terminating object got its DELETE. Its deletionTimestamp is the end of the grace
+/// period.
+pub fn deleted_at(object: &Value) -> Option<Timestamp> {
+    let metadata = object.get("metadata")?;
+    let until: Timestamp = metadata.get("deletionTimestamp")?.as_str()?.parse().ok()?;
+    let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    until.checked_sub(SignedDuration::from_secs(grace.unwrap_or(0))).ok()
 }
 
 /// The Terminating objects and their blocking dependents.
@@ -220,13 +229,8 @@ async fn kind(
 ) -> Result<Part, ApiError> {
     let take = |part: &mut Part, json: &str| {
         count(1);
-        let odd = |_| {
-            ApiError::Unreadable(
-                "one of them does not have the expected \
-                                            form"
-                    .to_owned(),
-            )
-        };
+        let odd =
+            |_| ApiError::Unreadable("one of them does not have the expected form".to_owned());
         part.take(info, json).map_err(odd)
     };
     let query = ListQuery { info, namespace, detail: Detail::Metadata, labels: "" };
@@ -251,7 +255,22 @@ pub async fn read_whole(snapshot: &Snapshot, found: &mut TerminatingObject) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
     use crate::objects::Kinds;
+
+    #[test]
+    fn the_time_of_a_delete_is_before_the_grace_period() {
+        let object = |grace: i64| {
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:30Z",
+                "deletionGracePeriodSeconds": grace}})
+        };
+        let deleted = |grace: i64| deleted_at(&object(grace)).unwrap().to_string();
+        assert_eq!(deleted(0), "2026-01-01T00:00:30Z");
+        assert_eq!(deleted(30), "2026-01-01T00:00:00Z");
+        assert_eq!(deleted_at(&object(i64::MIN)), None);
+        assert_eq!(deleted_at(&json!({"metadata": {}})), None);
+    }
 
     #[test]
     fn what_is_terminating_is_found_and_what_its_owner_waits_for() {

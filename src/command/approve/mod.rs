@@ -16,11 +16,11 @@ use self::outcome::Outcome;
 use super::diagnosis::{
     denies, holding_policies, policy_message, right_to_approve, verdict_on_delete,
 };
-use super::document::{Object, ObjectReport, print_each};
+use super::document::Object;
 use super::duration::{format_duration, parse_duration};
 use super::place::FromArguments;
-use super::report::{FormatArguments, Report, View};
-use super::target::{TargetArguments, TargetObject, Targets, UnreadTarget, read_rules, situation};
+use super::report::{FormatArguments, ObjectReport, Report, View, print_each};
+use super::target::{TargetArguments, TargetObject, Targets, read_rules, situation};
 use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
 use crate::objects::ApiError;
@@ -112,8 +112,10 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     let ApproveArguments { targets, reason, scope, lasts, output } = arguments;
     let Targets { session, objects, unread } = targets.read(&FromArguments::default()).await?;
     // Either all objects are approved, or none.
-    if let Some(UnreadTarget { error, .. }) = unread.into_iter().next() {
-        return Err(error);
+    let mut unread: Vec<CommandError> = unread.into_iter().map(|unread| unread.error).collect();
+    if let Some(last) = unread.pop() {
+        unread.iter().for_each(CommandError::print);
+        return Err(last);
     }
     let content = scope == ScopeArgument::Content;
     // belay accepts an approval when it can't read the policies: the API server checks it
@@ -136,19 +138,29 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
             request.create(true).await?;
         }
     }
-    let mut created = Vec::new();
+    let (mut created, mut failed) = (Vec::new(), None);
     for request in &requests {
-        let approval = request.create(false).await?;
-        if let Some(snapshot) = &snapshot {
-            snapshot.approve(approval.clone());
+        match request.create(false).await {
+            Ok(approval) => created.push(approval),
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
         }
-        created.push(approval);
+    }
+    if let Some(snapshot) = &snapshot {
+        created.iter().cloned().for_each(|approval| snapshot.approve(approval));
     }
     let mut reports = Vec::new();
     for (request, approval) in requests.iter().zip(created) {
         reports.push(request.report(approval, snapshot.as_ref(), unread.as_ref()).await);
     }
-    print_each(reports, Vec::new(), output.output)
+    match failed {
+        Some(error) if reports.is_empty() => Err(error),
+        // The dry run has passed, so this is rare: the user must see what was created.
+        Some(error) => print_each(reports, Vec::new(), output.output).and(Err(error)),
+        None => print_each(reports, Vec::new(), output.output),
+    }
 }
 
 /// An approval to create.

@@ -109,13 +109,15 @@ async fn events(
     Ok(list_all(api, params).await?.objects)
 }
 
-/// The denials of one object in the last day, newest first, from policies and Events, and
-/// whether all could be read.
+/// The denials of one object in the last day and since `since`, newest first, from policies
+/// and Events, and whether all could be read. The statuses of policies have no uid, so `since`
+/// excludes the denials of an earlier object of the same name.
 pub async fn recent_denials(
     client: &kube::Client,
     mut policies: Vec<DeletionPolicy>,
     target: &ObjectRef,
     uid: &str,
+    since: Timestamp,
     now: Timestamp,
 ) -> (Vec<Denial>, Option<NotRead>) {
     let (events, unread) = match events(client, target, uid).await {
@@ -126,7 +128,9 @@ pub async fn recent_denials(
     for status in policies.iter_mut().filter_map(|policy| policy.status.as_mut()) {
         status.recent.retain(|recent| recent.target == target);
     }
-    (items(&policies, &events, DenialFilter::new(false, now, DAY)), unread)
+    let mut filter = DenialFilter::new(false, now, DAY);
+    filter.since = filter.since.max(since);
+    (items(&policies, &events, filter), unread)
 }
 
 /// The selected denials.

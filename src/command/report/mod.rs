@@ -2,6 +2,7 @@
 //! one versioned document. Every command with `-o` prints through this trait.
 
 mod format;
+mod object_report;
 mod schema;
 
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::format::{Format, FormatArguments, OutputArguments};
+pub use self::object_report::{ObjectReport, print_each};
 pub use self::schema::{Kind, kind};
 use super::document::NotRead;
 use super::screen::{Screen, Table, cut};

@@ -13,7 +13,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::Api;
 
 pub use self::plan::PlanReport;
-use self::report::{Expiry, PolicyStatus, WebhookConfiguration};
+use self::report::{Expiry, Outage, PolicyStatus, VALIDATING, WebhookConfiguration};
 pub use self::report::{Leader, LeaderState, PauseReport, StatusReport};
 use super::document::{NotRead, Object};
 use super::place::PlaceArguments;
@@ -72,12 +72,15 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
             None
         }
     });
-    let configurations = configurations.collect();
+    let configurations: Vec<WebhookConfiguration> = configurations.collect();
     let served =
         leader.as_ref().ok().and_then(Option::as_ref).and_then(|led| led.certificate_until);
+    let leader = Leader::from_lease(&leader);
+    let outage = Outage::new(&leader, &configurations);
+    let policies = policies?;
     let report = StatusReport {
-        policies: policies?.iter().map(PolicyStatus::new).collect(),
-        leader: Leader::from_lease(&leader),
+        policies: policies.iter().map(|policy| PolicyStatus::new(policy, outage)).collect(),
+        leader,
         pauses: pauses.into_iter().filter_map(|pause| PauseReport::in_force(pause, now)).collect(),
         configurations,
         certificate: served.map(|until| Expiry::new(until, now)),
@@ -120,7 +123,7 @@ async fn configurations(
         }
     };
     let all = vec![
-        told("ValidatingWebhookConfiguration", validating.map(|found| found.is_some())),
+        told(VALIDATING, validating.map(|found| found.is_some())),
         told("MutatingWebhookConfiguration", mutating.map(|found| found.is_some())),
     ];
     (all, authorities)

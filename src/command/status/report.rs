@@ -10,7 +10,7 @@ use crate::command::duration::format_age;
 use crate::command::report::{Report, View};
 use crate::command::screen::{Field, Screen, Table, Tone};
 use crate::policy::api::{
-    Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, Pause, Protect,
+    Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, OnDelete, Pause, Protect,
 };
 use crate::policy::{BINDS_SOME, mode_names};
 
@@ -25,6 +25,9 @@ const SOON: i64 = 7 * 86_400;
 /// read soon.
 const FAILING_REASONS: [&str; 4] = ["Forbidden", "Failed", "Refused", "TooManyObjects"];
 
+/// The kind of the webhook configuration that denies requests.
+pub const VALIDATING: &str = "ValidatingWebhookConfiguration";
+
 /// One policy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -35,7 +38,8 @@ pub struct PolicyStatus {
     action: Action,
     /// The names of the enabled modes.
     protects: Vec<&'static str>,
-    /// Whether the API server sends requests about it to belay. Absent if unknown.
+    /// Whether the API server sends requests about it to belay. Absent if unknown, such as
+    /// without a leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
     /// The number of protected objects.
@@ -52,13 +56,36 @@ pub struct PolicyStatus {
     unknown_kinds: Vec<String>,
     /// Problems of the policy, and the kinds without holds.
     notes: Vec<String>,
+    /// The effects on a DELETE, for people.
+    #[serde(skip)]
+    effects: String,
     /// Whether it is not as it should be.
     #[serde(skip)]
     wrong: bool,
 }
 
+/// Why no policy is in effect, or no status of a policy is up to date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outage {
+    /// The API server sends no DELETE to belay.
+    NoWebhooks,
+    /// There is no leader, which writes the statuses.
+    NoLeader,
+}
+
+impl Outage {
+    pub fn new(leader: &Leader, configurations: &[WebhookConfiguration]) -> Option<Self> {
+        let is_missing = |one: &WebhookConfiguration| !one.present && one.object.kind == VALIDATING;
+        match leader.state {
+            _ if configurations.iter().any(is_missing) => Some(Self::NoWebhooks),
+            LeaderState::Nobody => Some(Self::NoLeader),
+            LeaderState::Replica | LeaderState::Unknown => None,
+        }
+    }
+}
+
 impl PolicyStatus {
-    pub fn new(policy: &DeletionPolicy) -> Self {
+    pub fn new(policy: &DeletionPolicy, outage: Option<Outage>) -> Self {
         let status = policy.status.clone().unwrap_or_default();
         let stale = status.observed_generation != policy.metadata.generation;
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
@@ -79,8 +106,13 @@ impl PolicyStatus {
             wrong: ready.is_none_or(|ready| ready.status != "True") || stale.is_some() || amiss,
             name: policy.metadata.name.clone().unwrap_or_default(),
             action: policy.spec.action,
+            effects: effects(&policy.spec),
             protects: modes(&policy.spec.protect),
-            ready: ready.map(|ready| ready.status == "True"),
+            ready: match outage {
+                Some(Outage::NoWebhooks) => Some(false),
+                Some(Outage::NoLeader) => None,
+                None => ready.map(|ready| ready.status == "True"),
+            },
             protected: status.protected_objects,
             held: status.held_objects,
             denied_last_24h: status.last_24h.denied,
@@ -115,7 +147,18 @@ pub(super) const NO_MODE: &str = "the policy enables neither always nor whileUse
 pub(super) const ONLY_RECORDS: &str = "the policy has action Audit";
 pub(super) const ONLY_WARNS: &str = "the policy has action Warn";
 
-/// The modes that are switched on.
+/// The action of a policy. A policy with action Deny can hold objects in use instead.
+fn effects(spec: &DeletionPolicySpec) -> String {
+    let holds =
+        spec.protect.while_used.as_ref().is_some_and(|used| used.on_delete == OnDelete::Hold);
+    match (spec.action, holds, modes(&spec.protect).len()) {
+        (Action::Deny, true, 1) => "Hold".to_owned(),
+        (Action::Deny, true, _) => "Deny, Hold".to_owned(),
+        (action, ..) => format!("{action:?}"),
+    }
+}
+
+/// The enabled modes.
 pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
     let Protect {
         always,
@@ -311,13 +354,16 @@ impl StatusReport {
             Leader { state: LeaderState::Unknown, .. } => {
                 (Tone::Doubtful, "leader: unknown".to_owned())
             }
-            Leader { .. } => (Tone::Bad, "leader: none; check that the belay Pods run".to_owned()),
+            Leader { .. } => (Tone::Bad, "leader: none, so no replica updates the status of policies; check that the belay Pods \
+                 run".to_owned()),
         }];
         for WebhookConfiguration { object, present } in &self.configurations {
             let name = format!("{}/{}", object.kind.to_lowercase(), object.name);
             lines.push(match present {
                 true => (Tone::Plain, format!("webhooks: {name} exists")),
-                false => (Tone::Bad, format!("webhooks: {name} is MISSING; install belay again")),
+                false => (Tone::Bad, format!(
+                    "webhooks: {name} is MISSING, so belay gets no requests; install belay again"
+                )),
             });
         }
         lines.extend(match (&self.certificate, self.leader.state) {
@@ -353,7 +399,7 @@ impl PolicyStatus {
         };
         table.row([
             Field::toned(Tone::Strong, self.name.as_str()),
-            format!("{:?}", self.action).into(),
+            self.effects.as_str().into(),
             ready,
             self.protected.to_string().into(),
             self.held.to_string().into(),
@@ -392,7 +438,7 @@ mod tests {
                 "conditions": conditions}
         }))
         .unwrap();
-        PolicyStatus::new(&policy)
+        PolicyStatus::new(&policy, None)
     }
 
     fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
@@ -459,7 +505,7 @@ mod tests {
             let spec = policy["spec"].as_object_mut().unwrap();
             spec.extend(change.as_object().unwrap().clone());
             let policy: DeletionPolicy = serde_json::from_value(policy).unwrap();
-            serde_json::to_value(PolicyStatus::new(&policy)).unwrap()["notHeld"].clone()
+            serde_json::to_value(PolicyStatus::new(&policy, None)).unwrap()["notHeld"].clone()
         };
         let all = |why: &str| json!([{"resource": "*", "why": why, "objects": 4}]);
         assert_eq!(told(json!({})), json!([{"resource": "pods", "why": "harm"}]));
@@ -494,6 +540,29 @@ mod tests {
     }
 
     #[test]
+    fn without_webhooks_or_a_leader_no_policy_is_ready() {
+        let mut report = report(Vec::new());
+        let policy: DeletionPolicy = serde_json::from_value(json!({
+            "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy", "metadata": {"name": "p"},
+            "spec": {"targets": [], "protect": {"whileUsed": {"onDelete": "Hold"}}},
+            "status": {"conditions": [condition("Ready", "True", "Registered", "")]}
+        }))
+        .unwrap();
+        let ready = |report: &StatusReport| {
+            let outage = Outage::new(&report.leader, &report.configurations);
+            PolicyStatus::new(&policy, outage).ready
+        };
+        assert_eq!(ready(&report), Some(true));
+        report.leader = Leader::from_lease(&Err(()));
+        assert_eq!(ready(&report), Some(true), "there may be a leader");
+        report.leader = Leader::from_lease(&Ok::<_, ()>(None));
+        assert_eq!(ready(&report), None);
+        report.configurations[0].present = false;
+        assert_eq!(ready(&report), Some(false));
+        assert_eq!(PolicyStatus::new(&policy, None).effects, "Hold");
+    }
+
+    #[test]
     fn what_is_wrong_is_loud_and_is_the_exit_code() {
         let ready = |status: &str| policy(&json!([condition("Ready", status, "Invalid", "x")]), 2);
         assert_eq!(code(&report(vec![ready("False")])), 1);
@@ -501,7 +570,7 @@ mod tests {
         assert_eq!(code(&report(vec![policy(&json!([]), 2)])), 1);
         let mut unled = report(vec![well()]);
         unled.leader = Leader::from_lease(&Ok::<_, ()>(None));
-        assert!(text(&unled).starts_with("leader: none; check that "));
+        assert!(text(&unled).starts_with("leader: none, so no replica updates"));
         assert_eq!(code(&unled), 1);
         let mut missing = report(vec![well()]);
         missing.configurations[0].present = false;

@@ -13,9 +13,9 @@ use clap::Args;
 
 pub use self::report::WhyReport;
 use super::diagnosis::verdict_on_delete;
-use super::document::{NotRead, print_each};
+use super::document::NotRead;
 use super::place::FromArguments;
-use super::report::OutputArguments;
+use super::report::{OutputArguments, print_each};
 use super::target::{TargetArguments, Targets, UnreadTarget, read_rules, unprotected};
 use super::{CommandError, block_on};
 
@@ -38,6 +38,7 @@ pub fn run(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
 async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
     let WhyArguments { targets, from, output } = arguments;
     let Targets { session, objects, unread } = targets.read(&from).await?;
+    unread.iter().for_each(|unread| unread.error.print());
     let snapshot = read_rules(&session, &objects).await?;
     if !snapshot.context.world.read().loaded {
         return Err(CommandError::Remote(unprotected(&session, &snapshot)));
@@ -47,9 +48,8 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
         let verdict = verdict_on_delete(target, &snapshot).await?;
         reports.push(WhyReport::new(target, &snapshot, &verdict).await);
     }
-    let not_read = unread.into_iter().map(|UnreadTarget { typed, error }| {
-        error.print();
-        NotRead { resource: typed, why: error.to_string() }
-    });
+    let not_read = unread
+        .into_iter()
+        .map(|UnreadTarget { typed, error }| NotRead { resource: typed, why: error.to_string() });
     print_each(reports, not_read.collect(), output)
 }

@@ -35,8 +35,7 @@ pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
         CommandError::Remote(format!(
             "cannot read whether belay is installed: {}; nothing was deleted; next: have an \
              administrator bind the RBAC verb list on mutatingwebhookconfigurations and \
-             validatingwebhookconfigurations of \
-             admissionregistration.k8s.io",
+             validatingwebhookconfigurations of admissionregistration.k8s.io",
             error
         ))
     })?;

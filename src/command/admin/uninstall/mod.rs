@@ -130,8 +130,7 @@ fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> S
         }
         UninstallError::ReadConfiguration(what, error) => format!(
             "cannot read the {what}: {}; nothing was changed; next: this needs the RBAC verbs get \
-             and \
-             delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
+             and delete on mutatingwebhookconfigurations and validatingwebhookconfigurations of \
              admissionregistration.k8s.io",
             error
         ),
@@ -146,8 +145,7 @@ fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> S
         UninstallError::Lease(error) => format!(
             "cannot take the Lease {name} in namespace {namespace}: {}; nothing was changed; next: \
              this needs the RBAC verbs get, create, update and delete on \
-             leases.coordination.k8s.io \
-             there",
+             leases.coordination.k8s.io there",
             error
         ),
         UninstallError::DeleteConfiguration(what, error) => format!(

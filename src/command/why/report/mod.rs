@@ -4,6 +4,7 @@
 mod tests;
 mod text;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,15 +12,14 @@ use super::approvers::{Approvers, NeededApproval, needs};
 use super::manager::{last_writer, managers};
 use super::resolves::automatic_changes;
 use super::terminating::Terminating;
+use crate::cluster::terminating::deleted_at;
 use crate::cluster::{Snapshot, World};
 use crate::command::denials::{Denial, recent_denials};
 use crate::command::diagnosis::{
     cause_text, consent_to, holding_policies, right_to_approve, unread_approvals,
 };
-use crate::command::document::{
-    BlockerReport, NotRead, Object, ObjectReport, ReportedVerdict, policy_name,
-};
-use crate::command::report::{Report, View};
+use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict, policy_name};
+use crate::command::report::{ObjectReport, Report, View};
 use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{TargetObject, situation};
 use crate::decide::{
@@ -198,10 +198,13 @@ impl WhyReport {
         let hold = terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
         let held = hold.is_some_and(|hold| !hold.free);
         let now = session.now();
+        // A refusal before the DELETE that passed explains nothing.
+        let since = deleted_at(&target.json).or_else(|| target.created_at());
+        let since = since.unwrap_or(Timestamp::MIN);
         let (client, written) = (&session.caller.client, snapshot.written());
         let (needs, accounts) = asked(target, &snapshot.context.world.read(), verdict, held);
         let ((refused, events), approvers) = tokio::join!(
-            recent_denials(client, written, &target.object_ref, target.uid(), now),
+            recent_denials(client, written, &target.object_ref, target.uid(), since, now),
             Approvers::of(session, &needs, &accounts),
         );
         let events = events.or_else(|| snapshot.not_held("", "events").map(Into::into));
