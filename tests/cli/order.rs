@@ -162,6 +162,8 @@ fn assert_order_works(plane: &ControlPlane, ns: &str, spec: Value, expected: &[S
     assert!(refused.failure().unwrap().contains("InUse"));
     let exists = |name: &str| plane.api().get(name, ns).unwrap().is_some();
     assert_eq!((exists("secret/password"), exists("deploy/web")), (true, false));
+    // kubectl waits for no deletion after a refusal, and a Terminating Secret is not created.
+    plane.api().wait_gone(("secret/free", ns), LIMIT).unwrap();
     eventually("the deletion of the Pod", LIMIT, || {
         let left = [plane.api().list("pods", ns, "")?, plane.api().list("replicasets", ns, "")?];
         if left.concat().is_empty() { Ok(()) } else { Err(json!(left).to_string().into()) }
