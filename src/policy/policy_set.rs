@@ -66,13 +66,16 @@ pub struct AppliedPolicy<'p> {
     pub certain: bool,
 }
 
+/// The values of the label that protect an object.
+pub const LABEL_VALUES: [&str; 2] = ["Always", "WhileUsed"];
+
 impl PolicySet {
     /// These policies, and the label.
     pub fn new(policies: Vec<Policy>, catalogue: &Catalogue) -> Self {
         let always = Protect { always: Some(Always {}), ..Protect::default() };
         let while_used = Protect { while_used: Some(WhileUsed::default()), ..Protect::default() };
-        let labels =
-            [Policy::of_label("Always", always), Policy::of_label("WhileUsed", while_used)];
+        let labels = [(LABEL_VALUES[0], always), (LABEL_VALUES[1], while_used)];
+        let labels = labels.map(|(value, protect)| Policy::of_label(value, protect));
         let mut set = Self {
             policies: labels.into_iter().chain(policies).collect(),
             by_kind: Map::default(),

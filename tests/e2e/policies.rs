@@ -3,6 +3,7 @@
 
 mod approvals;
 mod examples;
+mod labels;
 mod refusals;
 
 use std::process::Command;
@@ -38,6 +39,7 @@ pub fn apply_kinds(plane: &ControlPlane) -> Result<Output> {
 }
 
 fn install(plane: &ControlPlane) -> Result<Output> {
+    plane.apply(&labels::stored())?;
     let output = apply_kinds(plane)?;
     // A policy is enforced a moment after it is stored. Only a refused request shows that
     // it is.
@@ -116,7 +118,7 @@ fn pause(name: &str, by: &str, until: String) -> Value {
 fn admin_crds_is_applied_without_a_warning_and_again_without_a_change() {
     let (plane, applied) = installed();
     assert_eq!(applied.stderr, "");
-    assert_eq!(applied.stdout.lines().filter(|line| line.ends_with(" created")).count(), 8);
+    assert_eq!(applied.stdout.lines().filter(|line| line.ends_with(" created")).count(), 10);
 
     let manifests = manifests().unwrap();
     let again = plane.apply_to(&["apply", "-f", "-"], &manifests).unwrap();

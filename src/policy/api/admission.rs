@@ -1,4 +1,4 @@
-//! The API server's own checks of approvals and pauses, as
+//! The API server's own checks of approvals, pauses and labels, as
 //! ValidatingAdmissionPolicies: they hold while belay is down.
 //!
 //! What they cannot see is whether the uid of an approval belongs to the
@@ -9,9 +9,13 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec,
     ValidatingAdmissionPolicySpec, Validation, Variable,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, LabelSelectorRequirement, ObjectMeta,
+};
 
 use super::GROUP;
+use crate::objects::PROTECT_LABEL;
+use crate::policy::LABEL_VALUES;
 
 /// How long any approval or pause may last. Policies may ask for less.
 pub const MAX_APPROVAL_SECONDS: i64 = 86_400;
@@ -23,31 +27,43 @@ const MAX_APPROVAL_LABELS: usize = 16;
 /// writes the approval itself into one.
 const MAX_APPROVAL_ANNOTATION: usize = 16_384;
 
-/// The name of each policy, of its binding, and what it checks.
-const APPROVALS: (&str, &str) = ("approvals.belay.dev", "deletionapprovals");
-const PAUSES: (&str, &str) = ("pauses.belay.dev", "pauses");
-
 /// The policies with their bindings.
 pub fn admission_policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding)> {
-    let operations = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
+    let labelled = LabelSelectorRequirement {
+        key: PROTECT_LABEL.to_owned(),
+        operator: "Exists".to_owned(),
+        values: None,
+    };
+    let labelled =
+        LabelSelector { match_expressions: Some(vec![labelled]), ..LabelSelector::default() };
+    let all = LabelSelector::default();
+    let changes = ["CREATE", "UPDATE"];
     vec![
-        bound(APPROVALS, operations(&["CREATE", "UPDATE"]), approvals()),
-        bound(PAUSES, operations(&["CREATE"]), pauses()),
+        bound(
+            "approvals.belay.dev",
+            (GROUP, "deletionapprovals", all.clone()),
+            &changes,
+            approvals(),
+        ),
+        bound("pauses.belay.dev", (GROUP, "pauses", all), &["CREATE"], pauses()),
+        bound("labels.belay.dev", ("*", "*", labelled), &changes, labels()),
     ]
 }
 
+/// A policy of this name with its binding. It checks these operations on the objects of this
+/// group and resource with these labels.
 fn bound(
-    (name, resource): (&str, &str),
-    operations: Vec<String>,
-    (variables, mut validations): (Vec<Variable>, Vec<Validation>),
+    name: &str,
+    (group, resource, labelled): (&str, &str, LabelSelector),
+    operations: &[&str],
+    (variables, validations): (Vec<Variable>, Vec<Validation>),
 ) -> (ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding) {
-    validations.push(lifetime());
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let some = |text: &str| Some(vec![text.to_owned()]);
     let rule = NamedRuleWithOperations {
-        api_groups: some(GROUP),
+        api_groups: some(group),
         api_versions: some("*"),
-        operations: Some(operations),
+        operations: Some(operations.iter().map(|name| (*name).to_owned()).collect()),
         resources: some(resource),
         resource_names: None,
         scope: Some("*".to_owned()),
@@ -58,7 +74,7 @@ fn bound(
         exclude_resource_rules: None,
         match_policy: Some("Equivalent".to_owned()),
         namespace_selector: Some(LabelSelector::default()),
-        object_selector: Some(LabelSelector::default()),
+        object_selector: Some(labelled),
         resource_rules: Some(vec![rule]),
     };
     let policy = ValidatingAdmissionPolicy {
@@ -150,6 +166,7 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
                  annotations of {MAX_APPROVAL_ANNOTATION} characters'"
             ),
         ),
+        lifetime(),
     ];
     (variables, validations)
 }
@@ -171,8 +188,38 @@ fn pauses() -> (Vec<Variable>, Vec<Validation>) {
             "request.userInfo.username + ' may not pause belay: this needs the RBAC verb pause on \
              pauses.belay.dev'",
         ),
+        lifetime(),
     ];
     (Vec::new(), validations)
+}
+
+/// An unknown value of the label would protect nothing. A stored one may stay, so that other
+/// changes of its object pass.
+fn labels() -> (Vec<Variable>, Vec<Validation>) {
+    let value = |object: &str| {
+        let labels = format!("{object}.metadata.labels");
+        format!(
+            "has({labels}) && '{PROTECT_LABEL}' in {labels} ? {labels}['{PROTECT_LABEL}'] : '{}'",
+            LABEL_VALUES[0]
+        )
+    };
+    let variables = vec![
+        variable("value", &value("object")),
+        variable(
+            "before",
+            &format!("oldObject == null ? '{}' : {}", LABEL_VALUES[0], value("oldObject")),
+        ),
+    ];
+    let known = LABEL_VALUES.map(|value| format!("'{value}'")).join(", ");
+    let check = forbidden(
+        &format!("variables.value in [{known}] || variables.value == variables.before"),
+        &format!(
+            "'the label {PROTECT_LABEL}=' + variables.value + ' would protect nothing: set it to \
+             {} or remove it'",
+            LABEL_VALUES.join(" or ")
+        ),
+    );
+    (variables, vec![check])
 }
 
 /// The creation time is set by the server before validation, so it is "now".

@@ -192,7 +192,9 @@ fn record(event: Event, messages: &mut Messages, show: &dyn Fn(&str)) {
 
 /// The planned changes.
 fn plan(UninstallReport { tally, left, unread }: &UninstallReport, messages: &Messages) -> String {
-    let mut text: String = messages.steps.iter().map(|step| format!("{step}\n")).collect();
+    let warnings = messages.warnings.iter().map(|warning| format!("warning: {warning}"));
+    let lines = messages.steps.iter().cloned().chain(warnings);
+    let mut text: String = lines.map(|line| line + "\n").collect();
     let (stays, waits): (Vec<&HeldObject>, Vec<_>) =
         left.iter().partition(|held| held.reason == Reason::DryRun);
     for (kind, count, _) in count_by_kind(stays) {
