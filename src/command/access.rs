@@ -6,20 +6,23 @@ use clap::Args;
 
 use crate::cluster::Access;
 
+/// The group of these options in the help. A heading of a whole struct would also apply to the
+/// options that follow it.
+pub const CONNECTION: &str = "Connection options";
+
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Connection options")]
 pub struct AccessArguments {
     /// Path to the kubeconfig [default: KUBECONFIG, ~/.kube/config or the ServiceAccount
     /// of the Pod]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
     /// The context of the kubeconfig [default: the current context]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = CONNECTION, value_name = "NAME")]
     context: Option<String>,
 
     /// The user to impersonate
-    #[arg(long = "as", value_name = "USER")]
+    #[arg(long = "as", help_heading = CONNECTION, value_name = "USER")]
     impersonate: Option<String>,
 }
 

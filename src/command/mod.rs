@@ -135,7 +135,7 @@ enum Command {
     /// Generate shell completion scripts
     #[command(override_usage = "belay completion <bash|zsh|fish|kubectl>")]
     Completion(completion::CompletionArguments),
-    /// Create certificates, print manifests, test an installation
+    /// Install, test and uninstall belay
     #[command(subcommand)]
     Admin(admin::AdminCommand),
 }

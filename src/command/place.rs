@@ -5,20 +5,24 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::CommandError;
-use super::access::AccessArguments;
+use super::access::{AccessArguments, CONNECTION};
 use super::files::Archive;
 use crate::cluster::{Access, Caller};
 
 /// Where to go, and as whom.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Connection options")]
 pub struct PlaceArguments {
     #[command(flatten)]
     access: AccessArguments,
 
     /// The namespace and name of the belay installation. This command assumes the default
     /// --labelled-kinds and --control-plane of the installation
-    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "belay/belay")]
+    #[arg(
+        long,
+        help_heading = CONNECTION,
+        value_name = "NAMESPACE/NAME",
+        default_value = "belay/belay"
+    )]
     installation: String,
 }
 

@@ -95,7 +95,7 @@ impl ObjectReport for Approved {
 enum ScopeArgument {
     /// Only the object
     Object,
-    /// The object, its content and its certain dependents
+    /// The object and everything that is deleted with it
     Content,
 }
 
@@ -241,7 +241,7 @@ impl<'a> Request<'a> {
             ));
         }
         let what = match content {
-            true => "the object, its content and the dependents that are certainly deleted with it",
+            true => "the object and everything that is deleted with it",
             false => "this object alone",
         };
         let approver = target.session.me.name.clone();

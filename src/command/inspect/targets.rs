@@ -42,7 +42,8 @@ pub struct SetArguments {
     filename: Vec<PathBuf>,
 
     /// Show the effects of pruning: the targets are the objects in OLD that NEW does not
-    /// contain. Each is a file or a folder. With --from, they add missing objects
+    /// contain. Each is a file or a folder. With --from, these
+    /// manifests add objects that the files lack
     #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
     removed: Vec<PathBuf>,
 
@@ -54,7 +55,7 @@ pub struct SetArguments {
     #[arg(long)]
     pub all: bool,
 
-    /// Those in all namespaces
+    /// The objects in all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
 

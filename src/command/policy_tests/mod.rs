@@ -51,7 +51,7 @@ pub struct TestArguments {
     #[arg(long, value_name = "DIR|FILE|-")]
     policies: Vec<PathBuf>,
 
-    /// How the answer is written
+    /// The output format
     #[arg(
         short,
         long,

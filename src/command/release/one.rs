@@ -83,8 +83,8 @@ fn why_not_held(target: &TargetObject) -> Option<String> {
     let (what, typed) = (target.object_ref.quoted(), target.object_ref.arguments());
     if target.terminating_since().is_none() {
         return Some(format!(
-            "{what} is not Terminating, so there is nothing to release; next: kubectl delete \
-             {typed}, or kubectl belay why {typed}"
+            "{what} is not Terminating, so there is nothing to release; next: kubectl belay why \
+             {typed}"
         ));
     }
     let finalizers = finalizers_of(&target.json);

@@ -11,7 +11,7 @@ pub enum Format {
     Table,
     /// One JSON document, versioned
     Json,
-    /// The same as YAML
+    /// The document as YAML
     Yaml,
     /// One object a line, as arguments for kubectl
     Name,
@@ -54,7 +54,7 @@ pub struct OutputArguments {
 /// The same for an answer that has no long lists.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct FormatArguments {
-    /// How the answer is written
+    /// The output format
     #[arg(
         short,
         long,

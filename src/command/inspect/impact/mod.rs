@@ -37,7 +37,7 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    /// How the answer is written; name lists the objects that the deletion deletes or holds;
+    /// The output format; name lists the objects that the deletion deletes or holds;
     /// markdown is for a comment on a pull request
     #[arg(
         short,
@@ -52,11 +52,11 @@ pub struct ImpactArguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Cascade {
-    /// Deleted after the owner
+    /// The dependents are deleted after the owner
     Background,
-    /// It waits for them
+    /// The owner is deleted after its dependents
     Foreground,
-    /// They stay
+    /// The dependents stay
     Orphan,
 }
 
