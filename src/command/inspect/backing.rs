@@ -29,8 +29,8 @@ pub struct BackingResources {
     pub volumes: HashMap<String, Volume>,
     /// The volume of each claim.
     pub claims: HashMap<Key, String>,
-    /// The newest snapshot of each claim.
-    snapshots: HashMap<Key, VolumeSnapshot>,
+    /// The snapshots of each claim.
+    snapshots: HashMap<Key, ClaimSnapshots>,
     /// The addresses of each Service.
     pub addresses: HashMap<Key, Vec<String>>,
 }
@@ -48,7 +48,16 @@ pub struct Volume {
     pub affinity: Option<NodeAffinity>,
 }
 
-/// A VolumeSnapshot.
+/// The VolumeSnapshots of a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClaimSnapshots {
+    /// The newest one that is ready to use.
+    pub newest: Option<VolumeSnapshot>,
+    /// The number of those without usable data: not ready, failed or Terminating.
+    pub not_ready: usize,
+}
+
+/// A VolumeSnapshot that is ready to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeSnapshot {
     /// Its name; its namespace is that of the claim.
@@ -95,19 +104,25 @@ impl BackingResources {
             }
             (SNAPSHOTS, "volumesnapshots") => {
                 let of = (key.0.clone(), text("/spec/source/persistentVolumeClaimName"));
-                let written = [text("/status/creationTime"), text("/metadata/creationTimestamp")];
-                let time = written.into_iter().find(|time| !time.is_empty()).unwrap_or_default();
+                let snapshots = self.snapshots.entry(of).or_default();
+                // The creation of the object does not prove that data was copied. Only the
+                // snapshot controller writes the status.
+                let time = text("/status/creationTime");
+                let is_ready = object.pointer("/status/readyToUse") == Some(&Value::Bool(true));
+                let is_terminating = object.pointer("/metadata/deletionTimestamp").is_some();
+                if !is_ready || is_terminating || time.is_empty() {
+                    snapshots.not_ready += 1;
                 // RFC 3339 in UTC sorts as text.
-                if self.snapshots.get(&of).is_none_or(|known| known.time < time) {
-                    self.snapshots.insert(of, VolumeSnapshot { name: key.1, time });
+                } else if snapshots.newest.as_ref().is_none_or(|known| known.time < time) {
+                    snapshots.newest = Some(VolumeSnapshot { name: key.1, time });
                 }
             }
             _ => {}
         }
     }
 
-    /// The newest snapshot of a claim.
-    pub fn snapshot(&self, claim: &Key) -> Option<&VolumeSnapshot> {
+    /// The snapshots of a claim. `None`: it has none.
+    pub fn snapshots(&self, claim: &Key) -> Option<&ClaimSnapshots> {
         self.snapshots.get(claim)
     }
 
@@ -159,6 +174,50 @@ pub fn shown(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::Kinds;
+    use serde_json::json;
+
+    #[test]
+    fn h124_only_a_snapshot_that_is_ready_to_use_counts() {
+        let kind = Kinds::custom(SNAPSHOTS, "v1", "VolumeSnapshot", "volumesnapshots", true);
+        let claim: Key = ("shop".to_owned(), "data".to_owned());
+        let object = |name: &str, status: Value| {
+            json!({"metadata": {"namespace": "shop", "name": name,
+                    "creationTimestamp": "2026-01-09T00:00:00Z"},
+                "spec": {"source": {"persistentVolumeClaimName": "data"}}, "status": status})
+        };
+        let ready = |name: &str, time: &str| {
+            object(name, json!({"readyToUse": true, "creationTime": time}))
+        };
+        let mut terminating = ready("ending", "2026-01-08T00:00:00Z");
+        terminating["metadata"]["deletionTimestamp"] = json!("2026-01-09T00:00:00Z");
+        let unusable = [
+            object("without-a-status", Value::Null),
+            object("with-an-error", json!({"readyToUse": false, "error": {"message": "no class"}})),
+            object("copying", json!({"creationTime": "2026-01-08T00:00:00Z"})),
+            object("without-a-time", json!({"readyToUse": true})),
+            object("text", json!({"readyToUse": "true", "creationTime": "2026-01-08T00:00:00Z"})),
+            terminating,
+        ];
+
+        let mut backing = BackingResources::default();
+        assert_eq!(backing.snapshots(&claim), None);
+        for object in &unusable {
+            backing.record(&kind, object);
+        }
+        let none = ClaimSnapshots { newest: None, not_ready: 6 };
+        assert_eq!(backing.snapshots(&claim), Some(&none));
+
+        // A newer object hides no snapshot that was taken.
+        let taken = ["2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z", "2026-01-02T00:00:00Z"];
+        for (name, time) in ["first", "third", "second"].into_iter().zip(taken) {
+            backing.record(&kind, &ready(name, time));
+        }
+        backing.record(&kind, &unusable[0]);
+        let newest = VolumeSnapshot { name: "third".to_owned(), time: taken[1].to_owned() };
+        let found = ClaimSnapshots { newest: Some(newest), not_ready: 7 };
+        assert_eq!(backing.snapshots(&claim), Some(&found));
+    }
 
     #[test]
     fn sizes_add_up_as_they_are_written() {

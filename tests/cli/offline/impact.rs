@@ -1,10 +1,10 @@
 //! `kubectl belay impact`, on a folder.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{assert_snapshot, belay, fed, unread};
 use crate::harness::manifest::{
-    Manifest as _, config_map, deletion_policy, documents, object, pod, secret,
+    Manifest as _, bound_claim, config_map, deletion_policy, documents, object, pod, secret,
 };
 
 #[test]
@@ -39,6 +39,29 @@ fn without_policies_nothing_is_refused_and_the_impact_is_still_reported() {
 #[test]
 fn a_claim_waits_for_the_pod_that_has_it_mounted() {
     assert_snapshot("claim.txt", 1, "impact pvc data-postgres-0 -n shop --from .");
+}
+
+#[test]
+fn h124_impact_reports_no_snapshot_that_is_not_ready() {
+    let snapshot = object("snapshot.storage.k8s.io/v1", "VolumeSnapshot", "nightly");
+    let source = json!({"source": {"persistentVolumeClaimName": "data"}});
+    let created = json!({"creationTimestamp": "2026-01-03T03:00:00Z"});
+    let snapshot =
+        snapshot.with_namespace("shop").with(json!({"metadata": created, "spec": source}));
+    let [volume, claim] = bound_claim("shop", "data", "pv-1");
+    let volume = volume.with(json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}));
+    let all = documents(&[volume, claim, snapshot]);
+
+    let expected = "newest snapshot: none ready (1 not ready)";
+    for output in ["table", "markdown"] {
+        let said = fed(&format!("impact pvc/data -n shop --from - -o {output}"), &all);
+        let text = said.stdout.replace('\\', "");
+        assert!(text.contains(expected) && !text.contains("nightly of"), "{said:?}");
+    }
+    let said = fed("impact pvc/data -n shop --from - -o json", &all);
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    let destroyed = &report["destroyed"][0];
+    assert_eq!((destroyed.get("snapshot"), &destroyed["snapshotsNotReady"]), (None, &json!(1)));
 }
 
 /// The Secret is held, and the Pod uses it.

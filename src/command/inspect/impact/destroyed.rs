@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::outcome::Outcomes;
 use crate::command::document::Object;
-use crate::command::inspect::backing::{Key, SNAPSHOTS};
+use crate::command::inspect::backing::{Key, SNAPSHOTS, VolumeSnapshot};
 use crate::command::inspect::inspection::Inspection;
 use crate::graph::{Certainty, NodeId, Outcome};
 
@@ -22,9 +22,12 @@ pub struct Destroyed {
     /// The size of a volume. Absent for an address, and if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub size: String,
-    /// The newest snapshot of the volume. Absent if there is none.
+    /// The newest snapshot of the volume that is ready to use. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// The number of VolumeSnapshots of the volume's claim that are not ready to use or are
+    /// Terminating.
+    pub snapshots_not_ready: usize,
     /// The objects that have to be deleted before the object in `by`.
     pub after: Vec<Object>,
     /// Whether the object in `by` stays Terminating after this deletion. The resource is
@@ -39,26 +42,39 @@ pub struct Destroyed {
 impl Destroyed {
     /// The text beside the object that it belongs to.
     pub fn text(&self) -> String {
-        let Self { what, name, size, snapshot, held, .. } = self;
+        let Self { what, name, size, held, .. } = self;
         let then = if *held { " then" } else { "" };
         if *what == "Address" {
             return format!("address {name} released{then}");
         }
         let size = if size.is_empty() { String::new() } else { format!(" {size}") };
-        let snapshot = snapshot.as_deref().unwrap_or("none");
+        let snapshot = self.newest_snapshot();
         format!("volume {name}{size} destroyed{then}; newest snapshot: {snapshot}")
+    }
+
+    /// The newest snapshot of the volume as text.
+    pub fn newest_snapshot(&self) -> String {
+        match (&self.snapshot, self.snapshots_not_ready) {
+            (Some(snapshot), _) => snapshot.clone(),
+            (None, 0) => "none".to_owned(),
+            (None, count) => format!("none ready ({count} not ready)"),
+        }
     }
 }
 
-/// The newest snapshot of a claim, and whether it is deleted as well.
-fn snapshot(inspection: &Inspection, outcomes: &Outcomes<'_>, claim: &Key) -> Option<String> {
-    let Inspection { graph, backing, .. } = inspection;
-    let taken = backing.snapshot(claim)?;
+/// A snapshot of a claim as text, and whether it is deleted as well.
+fn snapshot_text(
+    inspection: &Inspection,
+    outcomes: &Outcomes<'_>,
+    claim: &Key,
+    taken: &VolumeSnapshot,
+) -> String {
+    let graph = &inspection.graph;
     let kind = graph.kinds.find_resource(SNAPSHOTS, "volumesnapshots");
     let node = kind.and_then(|kind| graph.object(kind, &claim.0, &taken.name));
     let goes = node.is_some_and(|node| outcomes.get(node.id()).is_some());
     let along = if goes { ", deleted as well" } else { "" };
-    Some(format!("{} of {}{along}", taken.name, taken.time))
+    format!("{} of {}{along}", taken.name, taken.time)
 }
 
 /// The destroyed resources. A held object is Terminating for good, so its resources count
@@ -92,6 +108,7 @@ pub fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destro
             by: Object::at(graph, id),
             size: String::new(),
             snapshot: None,
+            snapshots_not_ready: 0,
             after: outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect(),
             held: fate.outcome == Outcome::Held,
             certain: fate.certainty == Certainty::Certain,
@@ -99,8 +116,14 @@ pub fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destro
         };
         destroyed.extend(addresses.into_iter().flatten().map(|address| new("Address", address)));
         if let Some((name, volume)) = volume.filter(|(_, volume)| volume.is_deleted) {
-            let (size, snapshot) = (volume.size.clone(), snapshot(inspection, outcomes, &key));
-            destroyed.push(Destroyed { size, snapshot, ..new("Volume", name) });
+            let snapshots = backing.snapshots(&key);
+            let newest = snapshots.and_then(|snapshots| snapshots.newest.as_ref());
+            destroyed.push(Destroyed {
+                size: volume.size.clone(),
+                snapshot: newest.map(|taken| snapshot_text(inspection, outcomes, &key, taken)),
+                snapshots_not_ready: snapshots.map_or(0, |snapshots| snapshots.not_ready),
+                ..new("Volume", name)
+            });
         }
     }
     destroyed.sort_by(|a, b| {

@@ -101,13 +101,13 @@ fn list(name: &str, what: &str, entries: Vec<String>, more: usize, all: bool) ->
 
 /// A destroyed resource.
 fn lost_text(destroyed: &Destroyed) -> String {
-    let Destroyed { what, name, by, size, snapshot, .. } = destroyed;
+    let Destroyed { what, name, by, size, .. } = destroyed;
     let by = code(&by.label(""));
     if *what == "Address" {
         return format!("address {} of {by}", code(name));
     }
     let size = if size.is_empty() { String::new() } else { format!(", {}", plain(size)) };
-    let snapshot = snapshot.as_deref().map_or_else(|| "none".to_owned(), plain);
+    let snapshot = plain(&destroyed.newest_snapshot());
     format!("volume {}{size}, of {by}; newest snapshot: {snapshot}", code(name))
 }
 
