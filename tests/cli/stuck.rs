@@ -172,13 +172,17 @@ fn the_state_of_the_controller_of_a_finalizer_is_reported() {
     };
     // Once its Pod is ready.
     let (says, next) = told("Owner");
-    assert!(says.ends_with("was not removed yet, although its controller seems to run"), "{says}");
-    assert_eq!(next, format!("kubectl logs deploy/queue-operator -n {ns}"));
+    let named = format!("{ns}/queue-operator");
+    let runs = "was not removed yet; a workload of that name or image runs";
+    assert!(says.ends_with(&format!("{runs}: {named}")), "{says}");
+    let then = "if that workload is the controller: kubectl";
+    assert_eq!(next, format!("{then} logs deploy/queue-operator -n {ns}"));
 
     kubectl(plane, &["scale", "deploy/queue-operator", "-n", &ns, "--replicas=0"]);
     let (says, next) = told("OwnerDown");
-    assert!(says.ends_with("added by queue-operator: its controller does not run"), "{says}");
-    assert_eq!(next, format!("kubectl describe deploy/queue-operator -n {ns}"));
+    let down = "added by queue-operator: a workload of that name or image does not run";
+    assert!(says.ends_with(&format!("{down}: {named}")), "{says}");
+    assert_eq!(next, format!("{then} describe deploy/queue-operator -n {ns}"));
 
     delete(plane, &["deploy/queue-operator", "-n", &ns]);
     let (says, _) = told("OwnerGone");

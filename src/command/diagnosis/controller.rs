@@ -49,51 +49,117 @@ pub fn foreign_finalizer(
         return Finding::new(Cause::Owner, says, next);
     }
     let workloads = &evidence.workloads;
-    let mut running = owner.map_or_else(Vec::new, |who| matching(workloads, who));
-    if owner.is_none() {
-        running.extend(api.word().map_or_else(Vec::new, |word| mentioning(workloads, word)));
+    let (candidates, likeness) = match (owner, api.word()) {
+        (Some(who), _) => (matching(workloads, who), "of that name or image".to_owned()),
+        (None, Some(word)) => {
+            (mentioning(workloads, word), format!("with {word} in its name or image"))
+        }
+        (None, None) => (Vec::new(), String::new()),
+    };
+    if !candidates.is_empty() {
+        let unread = evidence.more_workloads.then(unread);
+        return Candidates::new(&candidates, likeness)
+            .finding(&name)
+            .with(manifest().into_iter().chain(unread));
     }
-    let told = running.iter().take(3).map(|one| {
-        format!("{}/{} -n {} has {} ready Pods", one.kind, one.name, one.namespace, one.ready)
-    });
-    let told: Vec<String> = manifest().into_iter().chain(told).collect();
-    match running.iter().max_by_key(|one| one.ready) {
-        Some(one) if one.ready > 0 => {
-            let says = format!("{name}, was not removed yet, although its controller seems to run");
-            let next = format!("kubectl logs {}/{} -n {}", one.kind, one.name, one.namespace);
-            Finding::new(Cause::Owner, says, next).with(told)
+    // Only a complete search proves that no controller exists.
+    if evidence.more_workloads {
+        let says = format!("{name}: whether its controller runs is not known");
+        return Finding::new(Cause::Unknown, says, gone)
+            .with([unread()].into_iter().chain(manifest()).chain(api.webhook_notes()));
+    }
+    let none = match owner {
+        Some(who) => Some(format!(
+            "no Deployment, StatefulSet or DaemonSet is called {who} or runs an image of that name"
+        )),
+        None => api
+            .word()
+            .map(|word| format!("no Deployment, StatefulSet or DaemonSet has {word} in its name")),
+    };
+    // Without a name to search for, the CRDs of the domain decide.
+    let gone_by = owner.is_some() || api.is_gone() || api.is_abandoned();
+    let (cause, seems) = match gone_by {
+        true => (Cause::OwnerGone, "its controller seems to be gone"),
+        false => (Cause::Unknown, "the controller that removes it is not known"),
+    };
+    Finding::new(cause, format!("{name}: {seems}"), gone)
+        .with(manifest().into_iter().chain(none).chain(api.webhook_notes()))
+}
+
+/// How many candidates a finding names.
+const MAX_NAMED: usize = 3;
+
+const ONLY_LIKENESS: &str =
+    "only the name or image matches: users who can create workloads choose both";
+
+/// The workloads that may be the controller. Users of any namespace choose the names and
+/// images of their workloads, so none of them is proven to be it.
+struct Candidates<'w> {
+    running: Vec<&'w Workload>,
+    down: Vec<&'w Workload>,
+    /// What they have in common with the finalizer.
+    likeness: String,
+}
+
+impl<'w> Candidates<'w> {
+    fn new(all: &[&'w Workload], likeness: String) -> Self {
+        let (running, down) = all.iter().partition(|one| one.ready > 0);
+        Self { running, down, likeness }
+    }
+
+    fn finding(&self, name: &str) -> Finding {
+        let Self { running, down, likeness } = self;
+        let (named_down, named_running) = (one_per_namespace(down), one_per_namespace(running));
+        let named = || named_down.iter().chain(&named_running);
+        let not_running = || match down.len() {
+            1 => format!("a workload {likeness} does not run: {}", named_text(&named_down, 1)),
+            count => format!("workloads {likeness} do not run: {}", named_text(&named_down, count)),
+        };
+        let runs = || match running.len() {
+            1 => format!("a workload {likeness} runs: {}", named_text(&named_running, 1)),
+            count => format!("workloads {likeness} run: {}", named_text(&named_running, count)),
+        };
+        let (cause, says) = match (down.is_empty(), running.is_empty()) {
+            (true, _) => (Cause::Owner, format!("{name}, was not removed yet; {}", runs())),
+            (false, true) => (Cause::OwnerDown, format!("{name}: {}", not_running())),
+            // Each of them can be the controller.
+            (false, false) => (Cause::Unknown, format!("{name}: {}; {}", not_running(), runs())),
+        };
+        let commands = named().map(|one| {
+            let verb = if one.ready > 0 { "logs" } else { "describe" };
+            format!("kubectl {verb} {}/{} -n {}", one.kind, one.name, one.namespace)
+        });
+        let commands = commands.collect::<Vec<_>>().join(", or ");
+        let next = match running.len() + down.len() {
+            1 => format!("if that workload is the controller: {commands}"),
+            _ => format!("find out which workload is the controller; for that one: {commands}"),
+        };
+        let ready = named().map(|one| {
+            format!("{}/{} -n {} has {} ready Pods", one.kind, one.name, one.namespace, one.ready)
+        });
+        Finding::new(cause, says, next).with(ready.chain([ONLY_LIKENESS.to_owned()]))
+    }
+}
+
+/// One workload of each namespace, up to the limit. The workloads of one namespace thus
+/// can't displace those of another one.
+fn one_per_namespace<'w>(workloads: &[&'w Workload]) -> Vec<&'w Workload> {
+    let mut named: Vec<&Workload> = Vec::new();
+    for one in workloads {
+        if named.len() < MAX_NAMED && named.iter().all(|other| other.namespace != one.namespace) {
+            named.push(one);
         }
-        Some(one) => {
-            let says = format!("{name}: its controller does not run");
-            let next = format!("kubectl describe {}/{} -n {}", one.kind, one.name, one.namespace);
-            Finding::new(Cause::OwnerDown, says, next).with(told)
-        }
-        // A controller that was found exists. Only a complete search proves that none
-        // exists.
-        None if evidence.more_workloads => {
-            let says = format!("{name}: whether its controller runs is not known");
-            Finding::new(Cause::Unknown, says, gone)
-                .with([unread()].into_iter().chain(manifest()).chain(api.webhook_notes()))
-        }
-        None => {
-            let none = match owner {
-                Some(who) => Some(format!(
-                    "no Deployment, StatefulSet or DaemonSet is called {who} or runs an image of \
-                     that name"
-                )),
-                None => api.word().map(|word| {
-                    format!("no Deployment, StatefulSet or DaemonSet has {word} in its name")
-                }),
-            };
-            // Without a name to search for, the CRDs of the domain decide.
-            let gone_by = owner.is_some() || api.is_gone() || api.is_abandoned();
-            let (cause, seems) = match gone_by {
-                true => (Cause::OwnerGone, "its controller seems to be gone"),
-                false => (Cause::Unknown, "the controller that removes it is not known"),
-            };
-            Finding::new(cause, format!("{name}: {seems}"), gone)
-                .with(told.into_iter().chain(none).chain(api.webhook_notes()))
-        }
+    }
+    named
+}
+
+/// The named ones of so many workloads as text.
+fn named_text(named: &[&Workload], count: usize) -> String {
+    let names = named.iter().map(|one| format!("{}/{}", one.namespace, one.name));
+    let names = names.collect::<Vec<_>>().join(", ");
+    match count - named.len() {
+        0 => names,
+        more => format!("{names} and {more} more"),
     }
 }
 

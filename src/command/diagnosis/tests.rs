@@ -105,14 +105,76 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
         let name = one.name.clone();
         let there = of(&stuck, &evidence(&[one]));
         assert_eq!(there.cause, Cause::Owner, "{name}");
-        assert_eq!(there.next, format!("kubectl logs deploy/{name} -n operators"));
+        assert!(
+            there
+                .says
+                .ends_with(&format!("a workload of that name or image runs: operators/{name}")),
+            "{there:?}"
+        );
+        let next = "if that workload is the controller: kubectl logs deploy/";
+        assert_eq!(there.next, format!("{next}{name} -n operators"));
     }
     let down = of(&stuck, &evidence(&[workload("db-operator", "x", 0)]));
     assert_eq!(down.cause, Cause::OwnerDown);
-    assert_eq!(down.evidence, ["deploy/db-operator -n operators has 0 ready Pods"]);
+    let only = "only the name or image matches: users who can create workloads choose both";
+    assert_eq!(down.evidence, ["deploy/db-operator -n operators has 0 ready Pods", only]);
     // A user who may not read the workloads sees no conclusion from them.
     let unread = Evidence { more_workloads: true, ..evidence(&[]) };
     assert_eq!(of(&stuck, &unread).cause, Cause::Unknown);
+}
+
+#[test]
+fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
+    let stuck = settings("db.example.com/drop", "db-operator");
+    let placed = |namespace: &str, name: &str, ready| Workload {
+        namespace: namespace.to_owned(),
+        ..workload(name, "x", ready)
+    };
+    let both = [placed("prod", "db-operator", 0), placed("eve", "db-operator", 1)];
+    let mixed = of(&stuck, &evidence(&both));
+    assert_eq!(mixed.cause, Cause::Unknown);
+    let says = ": a workload of that name or image does not run: prod/db-operator; a workload of \
+                that name or image runs: eve/db-operator";
+    assert!(mixed.says.ends_with(says), "{mixed:?}");
+    let next = "find out which workload is the controller; for that one: kubectl describe \
+                deploy/db-operator -n prod, or kubectl logs deploy/db-operator -n eve";
+    assert_eq!(mixed.next, next);
+    assert!(mixed.evidence[2].starts_with("only the name or image matches"), "{mixed:?}");
+
+    // Many workloads of one namespace displace none of the others, running or not.
+    let decoy = |at: usize| placed("eve", &format!("db-operator-{at}"), 1);
+    let real = [placed("ops", "db-operator", 1), placed("prod", "db-operator", 0)];
+    let all: Vec<Workload> = (0..10).map(decoy).chain(real).collect();
+    let crowd = of(&stuck, &evidence(&all));
+    assert_eq!(crowd.cause, Cause::Unknown);
+    for part in [
+        "a workload of that name or image does not run: prod/db-operator; workloads of",
+        " run: eve/db-operator-0, ops/db-operator and 9 more",
+    ] {
+        assert!(crowd.says.contains(part), "{crowd:?}");
+    }
+    for place in ["prod", "ops"] {
+        assert!(crowd.next.contains(&format!("deploy/db-operator -n {place}")), "{crowd:?}");
+    }
+
+    // The finding names three namespaces.
+    let places = ["a", "b", "c", "d"];
+    let spread = places.map(|place| placed(place, "db-operator", 1));
+    let spread = of(&stuck, &evidence(&spread));
+    assert_eq!(spread.cause, Cause::Owner);
+    let says = "; workloads of that name or image run: a/db-operator, b/db-operator, \
+                c/db-operator and 1 more";
+    assert!(spread.says.ends_with(says), "{spread:?}");
+    assert_eq!(spread.next.matches("kubectl logs").count(), 3, "{spread:?}");
+
+    // A workload that can't be read may be the controller.
+    let unread = Evidence { more_workloads: true, ..evidence(&both[..1]) };
+    let unread = of(&stuck, &unread);
+    assert_eq!(unread.cause, Cause::OwnerDown);
+    assert!(
+        words(&unread).contains("not all workloads of the cluster could be read"),
+        "{unread:?}"
+    );
 }
 
 #[test]
