@@ -55,6 +55,7 @@ impl Activity {
             policy.recent.push(Recent {
                 time: Time(entry.time),
                 target: shortened(entry.target.to_string(), MAX_TEXT_BYTES),
+                uid: Some(entry.uid.clone()).filter(|uid| !uid.is_empty()),
                 verdict: entry.decision.as_str().to_owned(),
                 user: shortened(entry.user.clone(), MAX_TEXT_BYTES),
                 message: shortened(entry.message.clone(), MAX_TEXT_BYTES),

@@ -22,7 +22,7 @@ use super::screen::{Field, Progress, Tone};
 use super::session::UserSession;
 use super::{CommandError, block_on};
 use crate::cluster::list_all;
-use crate::objects::{ApiError, Kinds, ObjectRef, split_api_version};
+use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef, split_api_version};
 use crate::policy::api::DeletionPolicy;
 
 /// The number of rows without --all.
@@ -30,6 +30,12 @@ const SHOWN: usize = 30;
 
 /// How long a policy keeps its recent denials.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+/// The namespace of Events about cluster-scoped objects.
+const OUTSIDE: &str = "default";
+
+/// How far the clock of a replica may be ahead of the API server's clock, in seconds.
+const CLOCK_SKEW: i64 = 60;
 
 /// An Event and a status entry about the same denial differ by less than this.
 const SAME: i64 = 700;
@@ -75,7 +81,7 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
     };
     let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
     let asked = DenialFilter::new(would, now, since);
-    let mut items = items(&policies, &events, asked);
+    let mut items = items(&policies, &events, &Kinds::default(), asked);
     if let Some(namespace) = &near.namespace {
         items.retain(|item| item.is_in(namespace));
     }
@@ -103,7 +109,7 @@ async fn events(
     target: &ObjectRef,
     uid: &str,
 ) -> Result<Vec<Event>, ApiError> {
-    let namespace = if target.namespace.is_empty() { "default" } else { &target.namespace };
+    let namespace = if target.namespace.is_empty() { OUTSIDE } else { &target.namespace };
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let params = ListParams::default().fields(&format!("{OURS},involvedObject.uid={uid}"));
     Ok(list_all(api, params).await?.objects)
@@ -117,8 +123,8 @@ pub async fn recent_denials(
     mut policies: Vec<DeletionPolicy>,
     target: &ObjectRef,
     uid: &str,
-    since: Timestamp,
-    now: Timestamp,
+    kinds: &Kinds,
+    (since, now): (Timestamp, Timestamp),
 ) -> (Vec<Denial>, Option<NotRead>) {
     let (events, unread) = match events(client, target, uid).await {
         Ok(events) => (events, None),
@@ -130,7 +136,10 @@ pub async fn recent_denials(
     }
     let mut filter = DenialFilter::new(false, now, DAY);
     filter.since = filter.since.max(since);
-    (items(&policies, &events, filter), unread)
+    let mut items = items(&policies, &events, kinds, filter);
+    // An Event selected by its uid may name another object.
+    items.retain(|item| is_same(&target, &item.target));
+    (items, unread)
 }
 
 /// The selected denials.
@@ -211,8 +220,12 @@ pub struct Denials {
 }
 
 /// The matching denials, newest first.
-fn items(policies: &[DeletionPolicy], events: &[Event], asked: DenialFilter) -> Vec<Denial> {
-    let kinds = Kinds::default();
+fn items(
+    policies: &[DeletionPolicy],
+    events: &[Event],
+    kinds: &Kinds,
+    asked: DenialFilter,
+) -> Vec<Denial> {
     let mut items: Vec<Denial> = Vec::new();
     for policy in policies {
         let name = policy.metadata.name.clone().unwrap_or_default();
@@ -237,7 +250,8 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: DenialFilter) -> 
                 None => items.push(Denial {
                     time: recent.time.0,
                     ago: asked.ago(recent.time.0),
-                    object: of_status(&recent.target, &kinds),
+                    object: Object::of(&ObjectRef::parse_display(&recent.target), kinds)
+                        .with_uid(recent.uid.as_deref().unwrap_or_default()),
                     target: recent.target.clone(),
                     verdict: recent.verdict.clone(),
                     subject: Some(recent.user.clone()),
@@ -251,16 +265,19 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: DenialFilter) -> 
     // Events exist only for denied requests. They add denials of the label and older
     // ones.
     let refused = events.iter().filter(|event| !asked.would && is_denial(event));
-    let told: Vec<Denial> = refused.filter_map(|event| of_event(event, &kinds, asked)).collect();
+    let told: Vec<Denial> = refused.filter_map(|event| of_event(event, kinds, asked)).collect();
     for denial in told.into_iter().filter(|denial| denial.time >= asked.since) {
         let same = |item: &&mut Denial| {
             let apart = item.time.as_second().abs_diff(denial.time.as_second());
-            is_same(&item.target, &denial.target) && apart <= SAME.unsigned_abs()
+            let uid = &item.object.uid;
+            is_same(&item.target, &denial.target)
+                && apart <= SAME.unsigned_abs()
+                && (uid.is_empty() || *uid == denial.object.uid)
         };
         match items.iter_mut().find(same) {
             Some(item) => {
                 item.count = denial.count.max(item.count);
-                // Events have fields that the status does not have.
+                // Events have fields that the status may not have.
                 item.object.uid = denial.object.uid;
                 if item.object.kind.is_empty() {
                     item.object.kind = denial.object.kind;
@@ -271,11 +288,6 @@ fn items(policies: &[DeletionPolicy], events: &[Event], asked: DenialFilter) -> 
     }
     items.sort_by(|a, b| (b.time, &a.target).cmp(&(a.time, &b.target)));
     items
-}
-
-/// The object that the status of a policy names.
-fn of_status(target: &str, kinds: &Kinds) -> Object {
-    Object::of(&ObjectRef::parse_display(target), kinds)
 }
 
 /// Whether a status and an Event are about the same object. An Event has the
@@ -292,15 +304,34 @@ fn is_denial(event: &Event) -> bool {
         && event.reporting_component.as_deref() == Some("belay")
 }
 
+/// Whether the Event is in the namespace where belay writes Events about such objects. Users
+/// who may create Events in one namespace could otherwise report objects of another.
+fn is_in_its_namespace(event: &Event, kind: Option<&KindInfo>) -> bool {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let [place, involved] = [&event.metadata.namespace, &event.involved_object.namespace].map(text);
+    match kind {
+        Some(kind) if !kind.namespaced => involved.is_empty() && place == OUTSIDE,
+        _ => !involved.is_empty() && involved == place,
+    }
+}
+
+/// The denial that an Event reports, or `None` if belay does not write such Events.
 fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Option<Denial> {
     let involved = &event.involved_object;
     let time = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref())?.0;
+    if asked.ago(time) < -CLOCK_SKEW || event.count.is_some_and(|count| count < 1) {
+        return None;
+    }
     let message = event.message.clone().unwrap_or_default();
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (kind, namespace) = (text(&involved.kind), text(&involved.namespace));
     let name = text(&involved.name);
     let group = split_api_version(involved.api_version.as_deref().unwrap_or_default()).0;
-    let (target, object) = match kinds.find(group, &kind).map(|kind| kinds.info(kind)) {
+    let info = kinds.find(group, &kind).map(|kind| kinds.info(kind));
+    if !is_in_its_namespace(event, info) {
+        return None;
+    }
+    let (target, object) = match info {
         Some(info) => {
             (ObjectRef::of_kind(info, &namespace, &name), Object::of_kind(info, &namespace, &name))
         }

@@ -1,3 +1,4 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::*;
@@ -28,10 +29,10 @@ fn policy(name: &str, recent: &[(i64, &str, &str)]) -> DeletionPolicy {
 
 fn event(second: i64, name: &str, kind: &str, count: i32) -> Event {
     serde_json::from_value(json!({
-        "metadata": {}, "type": kind, "reason": "Protected", "count": count,
+        "metadata": {"namespace": "shop"}, "type": kind, "reason": "Protected", "count": count,
         "reportingComponent": "belay", "lastTimestamp": at(second),
         "message": format!("configmap \"{name}\" is protected"),
-        "involvedObject": {"kind": "ConfigMap", "namespace": "shop", "name": name}
+        "involvedObject": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "shop", "name": name}
     }))
     .unwrap()
 }
@@ -39,6 +40,10 @@ fn event(second: i64, name: &str, kind: &str, count: i32) -> Event {
 fn asked(would: bool, since: i64) -> DenialFilter {
     let time = |second| Timestamp::from_second(second).unwrap();
     DenialFilter { would, since: time(since), now: time(5120) }
+}
+
+fn known(policies: &[DeletionPolicy], events: &[Event], asked: DenialFilter) -> Vec<Denial> {
+    items(policies, events, &Kinds::default(), asked)
 }
 
 fn summaries(items: &[Denial]) -> Vec<(i64, &str, String)> {
@@ -55,31 +60,33 @@ fn one_request_in_several_policies_and_events_is_listed_once() {
         policy("two", &[(5000, "configmaps shop/a", "Deny"), (100, "configmaps shop/c", "Deny")]),
     ];
     let events = [event(5300, "a", "Warning", 7), event(4500, "d", "Warning", 1)];
-    let items_ = items(&policies, &events, asked(false, 1000));
+    let since = asked(false, 1000);
+    let since = DenialFilter { now: Timestamp::from_second(9000).unwrap(), ..since };
+    let listed = known(&policies, &events, since);
     assert_eq!(
-        summaries(&items_),
+        summaries(&listed),
         [
             (5000, "configmaps shop/a", "one+two".to_owned()),
             (4500, "configmaps shop/d", String::new()),
         ]
     );
-    assert_eq!((items_[0].count, items_[1].subject.as_deref()), (Some(7), None));
+    assert_eq!((listed[0].count, listed[1].subject.as_deref()), (Some(7), None));
     // An Event of much later is of another request.
     let later = [event(9000, "a", "Warning", 1)];
-    assert_eq!(items(&policies, &later, asked(false, 1000)).len(), 2);
+    assert_eq!(known(&policies, &later, since).len(), 2);
     // The same applies to an object of another kind with the same name.
     let mut secret = event(5100, "a", "Warning", 1);
     secret.involved_object.kind = Some("Secret".to_owned());
-    assert_eq!(items(&policies, &[secret], asked(false, 1000)).len(), 2);
+    assert_eq!(known(&policies, &[secret], since).len(), 2);
     // The kind of the object counts, and not the message.
     let mut other = event(5100, "a", "Warning", 3);
     other.message = Some("it would lose its owner".to_owned());
-    assert_eq!(items(&policies, &[other], asked(false, 1000))[0].count, Some(3));
+    assert_eq!(known(&policies, &[other], since)[0].count, Some(3));
     // A held deletion was not refused, and Events of other components are not counted.
     let mut others = event(4500, "d", "Warning", 1);
     others.reporting_component = Some("kubelet".to_owned());
     let events = [event(4500, "d", "Normal", 1), others];
-    assert_eq!(items(&policies, &events, asked(false, 1000)).len(), 1);
+    assert_eq!(known(&policies, &events, since).len(), 1);
 }
 
 #[test]
@@ -92,7 +99,7 @@ fn audited_denials_have_their_own_option() {
     ];
     let policies = [policy("one", &recent)];
     let events = [event(4500, "e", "Warning", 1)];
-    let items = items(&policies, &events, asked(true, 0));
+    let items = known(&policies, &events, asked(true, 0));
     let targets: Vec<&str> = items.iter().map(|item| item.target.as_str()).collect();
     assert_eq!(targets, ["x b", "x c"]);
 }
@@ -101,7 +108,7 @@ fn audited_denials_have_their_own_option() {
 fn the_table_has_the_sums_of_each_policy() {
     let policies = [policy("kept", &[(5000, "configmaps shop/a", "Deny")])];
     let said = Denials {
-        items: items(&policies, &[event(5001, "a", "Warning", 2)], asked(false, 0)),
+        items: known(&policies, &[event(5001, "a", "Warning", 2)], asked(false, 0)),
         policies: policy_counts(&policies),
         not_read: vec![NotRead { resource: "events".to_owned(), why: "forbidden".to_owned() }],
         would: false,
@@ -120,7 +127,7 @@ fn the_table_has_the_sums_of_each_policy() {
     assert_eq!(blind.exit_code(), 3);
     let text = blind.text(PIPE);
     assert!(text.starts_with("no denials found, but some reads failed\n"), "{text}");
-    let said = Denials { items: items(&policies, &[], asked(false, 0)), ..blind };
+    let said = Denials { items: known(&policies, &[], asked(false, 0)), ..blind };
     let nothing =
         |would| Denials { items: Vec::new(), policies: Vec::new(), not_read: Vec::new(), would };
     assert_eq!(nothing(false).exit_code(), 0);
@@ -140,7 +147,7 @@ fn an_object_has_the_form_that_it_has_in_all_documents() {
     let of = |policies: &[DeletionPolicy], change: &dyn Fn(&mut Event)| {
         let mut event = event(5001, "a", "Warning", 1);
         change(&mut event);
-        let items = items(policies, &[event], asked(false, 0));
+        let items = known(policies, &[event], asked(false, 0));
         serde_json::to_value(&items[0]).unwrap()["object"].clone()
     };
     let deployment = |event: &mut Event| {
@@ -176,7 +183,64 @@ fn a_namespace_is_what_is_in_it_and_itself() {
         (3000, "configmaps shopping/a", "Deny"),
         (2000, "persistentvolumes shop", "Deny"),
     ];
-    let items = items(&[policy("one", &targets)], &[], asked(false, 0));
+    let items = known(&[policy("one", &targets)], &[], asked(false, 0));
     let inside: Vec<bool> = items.iter().map(|item| item.is_in("shop")).collect();
     assert_eq!(inside, [true, true, false, false]);
+}
+
+#[test]
+fn h122_an_event_that_belay_does_not_write_reports_no_denial() {
+    let involved = |event: &mut Event, version: &str, kind: &str, namespace: Option<&str>| {
+        let involved = &mut event.involved_object;
+        involved.api_version = Some(version.to_owned());
+        involved.kind = Some(kind.to_owned());
+        involved.namespace = namespace.map(str::to_owned);
+    };
+    let is_listed = |change: &dyn Fn(&mut Event)| {
+        let mut event = event(5000, "a", "Warning", 1);
+        change(&mut event);
+        known(&[], &[event], asked(false, 0)).len() == 1
+    };
+    let at = |second: i64| Some(Time(Timestamp::from_second(second).unwrap()));
+    let in_default = |event: &mut Event| event.metadata.namespace = Some("default".to_owned());
+    assert!(is_listed(&|_| {}));
+    assert!(!is_listed(&in_default), "an object of another namespace");
+    assert!(!is_listed(&|e| involved(e, "v1", "Namespace", Some("shop"))));
+    assert!(!is_listed(&|e| involved(e, "v1", "PersistentVolume", None)));
+    assert!(is_listed(&|e| {
+        involved(e, "v1", "Namespace", None);
+        in_default(e);
+    }));
+    assert!(!is_listed(&|e| {
+        involved(e, "v1", "Namespace", Some("default"));
+        in_default(e);
+    }));
+    // An unknown kind has only objects in namespaces.
+    assert!(is_listed(&|e| involved(e, "example.com/v1", "Gizmo", Some("shop"))));
+    assert!(!is_listed(&|e| involved(e, "example.com/v1", "Gizmo", Some("other"))));
+    assert!(!is_listed(&|e| {
+        involved(e, "example.com/v1", "Gizmo", None);
+        in_default(e);
+    }));
+    assert!(is_listed(&|e| e.last_timestamp = at(5120 + 60)));
+    assert!(!is_listed(&|e| e.last_timestamp = at(5120 + 61)));
+    assert!(is_listed(&|e| e.count = None));
+    assert!(!is_listed(&|e| e.count = Some(0)));
+    assert!(!is_listed(&|e| e.count = Some(-5)));
+}
+
+#[test]
+fn h122_an_event_with_another_uid_changes_no_denial_of_a_policy() {
+    let mut denied = policy("one", &[(5000, "configmaps shop/a", "Deny")]);
+    denied.status.as_mut().unwrap().recent[0].uid = Some("real".to_owned());
+    let event = |uid: &str, count| {
+        let mut event = event(5001, "a", "Warning", count);
+        event.involved_object.uid = Some(uid.to_owned());
+        event
+    };
+    let events = [event("forged", 99_999), event("real", 2)];
+    let listed = known(&[denied], &events, asked(false, 0));
+    let of_policy = listed.iter().find(|item| !item.policies.is_empty()).unwrap();
+    assert_eq!((of_policy.object.uid.as_str(), of_policy.count), ("real", Some(2)));
+    assert_eq!(listed.len(), 2);
 }

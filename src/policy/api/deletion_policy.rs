@@ -311,7 +311,7 @@ pub struct DeletionPolicyStatus {
     /// The counts of the last 24 hours.
     #[serde(default, rename = "last24h")]
     pub last_24h: LastDay,
-    /// The newest verdicts, at most ten.
+    /// Recent verdicts, at most ten. Those of one namespace do not push out those of others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub recent: Vec<Recent>,
@@ -353,6 +353,9 @@ pub struct Recent {
     pub time: Time,
     /// The target.
     pub target: String,
+    /// The uid of the target. Absent if the request did not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     /// The verdict.
     pub verdict: String,
     /// The user.

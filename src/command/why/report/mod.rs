@@ -202,9 +202,11 @@ impl WhyReport {
         let since = deleted_at(&target.json).or_else(|| target.created_at());
         let since = since.unwrap_or(Timestamp::MIN);
         let (client, written) = (&session.caller.client, snapshot.written());
+        let of = &target.object_ref;
+        let kinds = snapshot.context.world.read().graph.kinds.clone();
         let (needs, accounts) = asked(target, &snapshot.context.world.read(), verdict, held);
         let ((refused, events), approvers) = tokio::join!(
-            recent_denials(client, written, &target.object_ref, target.uid(), since, now),
+            recent_denials(client, written, of, target.uid(), &kinds, (since, now)),
             Approvers::of(session, &needs, &accounts),
         );
         let events = events.or_else(|| snapshot.not_held("", "events").map(Into::into));
