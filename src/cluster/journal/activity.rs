@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, shortened};
 use crate::decide::Decision;
+use crate::objects::ObjectRef;
 use crate::policy::Source;
 use crate::policy::api::{LastDay, Recent};
 
@@ -98,7 +99,7 @@ impl Activity {
             if self.size() <= most {
                 return;
             }
-            self.policies.values_mut().for_each(|policy| policy.recent.truncate(newest));
+            self.policies.values_mut().for_each(|policy| policy.shorten_recent(newest));
         }
         let newest = |policy: &PolicyActivity| policy.hours.last_key_value().map(|(hour, _)| *hour);
         while self.size() > most {
@@ -135,15 +136,34 @@ impl PolicyActivity {
         self.recent.sort_by_key(|recent| std::cmp::Reverse(recent.time.0));
         let mut kept: Vec<Recent> = Vec::new();
         for recent in std::mem::take(&mut self.recent) {
-            if kept.len() >= MAX_RECENT {
-                break;
-            }
             if !kept.iter().any(|newer| is_repetition(&recent, newer)) {
                 kept.push(recent);
             }
         }
         self.recent = kept;
+        self.shorten_recent(MAX_RECENT);
     }
+
+    /// Drops the oldest verdict of the namespace with the most verdicts until the limit is met,
+    /// so that the users of one namespace can't push out the verdicts of others. Cluster-scoped
+    /// objects count as one namespace.
+    fn shorten_recent(&mut self, most: usize) {
+        while self.recent.len() > most {
+            let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+            let namespaces: Vec<_> = self.recent.iter().map(namespace).collect();
+            for namespace in &namespaces {
+                *counts.entry(namespace).or_default() += 1;
+            }
+            let largest = counts.values().copied().max();
+            let dropped = namespaces.iter().rposition(|one| counts.get(one).copied() == largest);
+            let Some(dropped) = dropped else { return };
+            self.recent.remove(dropped);
+        }
+    }
+}
+
+fn namespace(recent: &Recent) -> String {
+    ObjectRef::parse_display(&recent.target).namespace
 }
 
 fn is_repetition(older: &Recent, newer: &Recent) -> bool {
@@ -228,6 +248,46 @@ mod tests {
             targets(&activity).into_iter().map(|(time, _)| time).collect::<Vec<_>>(),
             newest
         );
+    }
+
+    #[test]
+    fn h123_one_namespace_does_not_push_out_the_verdicts_of_others() {
+        let mut activity = Activity::default();
+        let deny =
+            |activity: &mut Activity, second, resource: &str, namespace: &str, name: &str| {
+                let mut entry = entry(second, name, Decision::Deny);
+                entry.target.resource = resource.into();
+                entry.target.namespace = namespace.into();
+                activity.record(&entry);
+            };
+        deny(&mut activity, 1, "configmaps", "prod", "s");
+        deny(&mut activity, 2, "persistentvolumes", "", "v");
+        for n in 0..30 {
+            deny(&mut activity, 10 + n, "configmaps", "eve", &format!("f{n}"));
+        }
+        let listed = targets(&activity);
+        assert_eq!(listed.len(), MAX_RECENT);
+        assert_eq!(listed[8..], [(2, "persistentvolumes v"), (1, "configmaps prod/s")]);
+        assert_eq!(listed[7], (32, "configmaps eve/f22"));
+        // When others need room, the namespace keeps its three newest.
+        for n in 0..5 {
+            let (namespace, name) = (format!("team{n}"), format!("x{n}"));
+            deny(&mut activity, 50 + n, "configmaps", &namespace, &name);
+        }
+        let listed = targets(&activity);
+        let of_eve: Vec<_> = listed.iter().filter(|(_, t)| t.contains(" eve/")).collect();
+        assert_eq!(listed.len(), MAX_RECENT);
+        let newest =
+            [(39, "configmaps eve/f29"), (38, "configmaps eve/f28"), (37, "configmaps eve/f27")];
+        assert_eq!(of_eve, newest.iter().collect::<Vec<_>>());
+        assert_eq!(listed[9], (1, "configmaps prod/s"));
+        // The same applies when a replica merges the verdicts of another.
+        let mut other = Activity::default();
+        for n in 0..10 {
+            deny(&mut other, 100 + n, "configmaps", "eve", &format!("g{n}"));
+        }
+        activity.merge(other);
+        assert_eq!(targets(&activity)[9], (1, "configmaps prod/s"));
     }
 
     #[test]
