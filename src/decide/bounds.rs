@@ -199,6 +199,16 @@ fn h06_the_work_of_an_update_grows_with_its_lists_and_not_with_their_square() {
     };
     assert_linear("finalizers", |n| update(n, 0));
     assert_linear("owner references", |n| update(0, n));
+    let repeat_uids = |owners: usize| {
+        let old = config_map("Always", 0, owners);
+        let mut new = config_map("Always", 0, owners);
+        for reference in &mut new.metadata.owner_references {
+            reference.name = Text::from("none");
+        }
+        new.metadata.owner_references.extend(old.metadata.owner_references.clone());
+        counted(&graph, &review(Operation::Update, old, Some(new)), STEPS).1
+    };
+    assert_linear("repeated uids", |n| repeat_uids(n / 2));
 }
 
 /// What it takes to add the first of these ConfigMaps as an owner of a protected

@@ -216,6 +216,7 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
         Cause::Exists(object) | Cause::Dependent(object) | Cause::Owner(object) => {
             object.to_string()
         }
+        Cause::RepeatedUid(owner) => format!("{owner} (an added reference has its uid)"),
         Cause::Finalizer(name) => one_line_name(name).into_owned(),
         Cause::Hold { .. } => HOLD.to_owned(),
         Cause::Elsewhere { causes, .. } => match causes[..] {
@@ -287,6 +288,9 @@ fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         }
         (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {
             alone("keep the owner reference".to_owned())
+        }
+        (Reason::WouldOrphan, Cause::RepeatedUid(_)) => {
+            alone("leave out the reference with the uid of the owner".to_owned())
         }
         (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
             alone("keep the owner reference".to_owned())

@@ -631,6 +631,7 @@ const RULES: &[(&str, &str)] = &[
     ("U-owner-approved", "or approved"),
     ("U-owner-terminating", "or Terminating without orphaning, and the control plane asks"),
     ("U-owner-other", "or another solid owner stays, and the control plane asks"),
+    ("U-owner-uid", "an added reference with the uid of an owner removes it, too"),
     ("U-owner-goes", "else denied"),
     ("U-orphan-goes", "the finalizer orphan goes from a Terminating owner: decided as DELETE"),
     ("U-owner-comes", "an owner reference comes and no solid owner remains: decided as DELETE"),

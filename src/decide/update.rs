@@ -160,6 +160,11 @@ fn judge_owner_changes<'a>(
     let gone: Vec<_> = before.iter().filter(|claim| !stays(claim)).collect();
     let came = after.iter().filter(|claim| !had.contains(&identity(claim)));
     let came: Vec<_> = came.copied().collect();
+    // An added reference without an owner is dangling, and the garbage collector removes
+    // references by uid: also those of an owner that exists.
+    let added_uids: KeyedSet<_> = came.iter().map(|claim| claim.uid).collect();
+    let repeated = before.iter().filter(|c| stays(c) && added_uids.contains(&c.uid));
+    let repeated: Vec<_> = repeated.collect();
     let of = |claim: &OwnerClaim<'_>| owner_state(&situation, target.facts.namespace, claim);
     let keeping = after.iter().filter(|claim| matches!(of(claim), OwnerState::Solid(_)));
     let keeping: Vec<_> = keeping.collect();
@@ -168,7 +173,8 @@ fn judge_owner_changes<'a>(
     // Pod. Users may have added the remaining owner for this purpose.
     let replaces = by_collector || (by_control_plane && is_claim(target));
     if !kept || !replaces {
-        let unread = gone.iter().filter(|claim| matches!(of(claim), OwnerState::Unresolved));
+        let removed = gone.iter().chain(&repeated);
+        let unread = removed.filter(|claim| matches!(of(claim), OwnerState::Unresolved));
         let unread: Vec<_> = unread.filter_map(|claim| unread_owner(&situation, claim)).collect();
         if unread.len() > MOST_OWNERS_READ {
             refuse_unknown_owners(judgement, target, &format!("{} unread", unread.len()));
@@ -177,12 +183,17 @@ fn judge_owner_changes<'a>(
         }
         let still_kept = keeping.iter().any(|claim| had.contains(&identity(claim)));
         for claim in &gone {
-            judge_owner_removal(judgement, target, (applied, still_kept), claim);
+            judge_owner_removal(judgement, target, (applied, still_kept), claim, Cause::Owner);
+        }
+        for claim in &repeated {
+            let cause = Cause::RepeatedUid;
+            judge_owner_removal(judgement, target, (applied, still_kept), claim, cause);
         }
     }
     // The garbage collector removes references that keep nothing.
     let collects = came.is_empty() && by_control_plane;
-    let lost = gone.iter().any(|claim| !matches!(of(claim), OwnerState::Absent));
+    let mut removed = gone.iter().chain(&repeated);
+    let lost = removed.any(|claim| !matches!(of(claim), OwnerState::Absent));
     if after.is_empty() || (came.is_empty() && !lost) || (collects && kept) {
         return;
     }
@@ -321,12 +332,13 @@ fn is_retained(
 }
 
 /// Checks the removal of one owner reference. `still_kept`: another owner keeps the
-/// object, and did so before.
+/// object, and did so before. `cause` makes the cause of the denial from the owner.
 fn judge_owner_removal<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     (applied, still_kept): (&[AppliedPolicy<'a>], bool),
     claim: &OwnerClaim<'a>,
+    cause: fn(ObjectName) -> Cause,
 ) {
     let situation = judgement.situation;
     let identities = &situation.policies.identities;
@@ -338,7 +350,7 @@ fn judge_owner_removal<'a>(
     let refusing: Vec<_> = applied.iter().filter(orphaning).collect();
     let refuse = |judgement: &mut Judgement<'a>, owner: ObjectName| {
         for applied in &refusing {
-            let causes = vec![Cause::Owner(owner.clone())];
+            let causes = vec![cause(owner.clone())];
             judgement.refuse(applied, target, Reason::WouldOrphan, (causes, 0));
         }
     };

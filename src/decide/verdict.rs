@@ -136,6 +136,9 @@ pub enum Cause {
     Dependent(ObjectName),
     /// The dependent would lose this owner.
     Owner(ObjectName),
+    /// The dependent would lose this owner, because the request adds another reference
+    /// with the uid of the owner.
+    RepeatedUid(ObjectName),
     /// The request removes the hold.
     Hold {
         /// Whether the object is Terminating.

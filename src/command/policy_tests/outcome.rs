@@ -113,6 +113,7 @@ fn named(cause: &Cause) -> Vec<String> {
         | Cause::Exists(object)
         | Cause::Dependent(object)
         | Cause::Owner(object)
+        | Cause::RepeatedUid(object)
         | Cause::WeakerProtection(object) => vec![object.to_string()],
         Cause::Elsewhere { causes, .. } => causes.iter().flat_map(named).collect(),
         Cause::Finalizer(finalizer) => vec![finalizer.clone()],

@@ -173,6 +173,29 @@ fn h58_references_to_a_deleted_owner_are_not_removed() {
     team.wait_until_deleted("configmap/child");
 }
 
+#[test]
+fn h121_an_added_reference_with_the_uid_of_an_owner_removes_no_owner() {
+    let team = team("h121", "child", json!({"fromOrphaning": {}}));
+    for name in ["real", "mine"] {
+        team.apply(&config_map(name));
+    }
+    let [real, mine] = ["real", "mine"].map(|name| team.owner("ConfigMap", name));
+    team.apply(&config_map("child").with_owner(real.clone()));
+    // The garbage collector removes references by uid: this one, and that of the owner.
+    let nothing = real.clone().with(json!({"name": "nothing"}));
+    let none = json!({"metadata": {"ownerReferences": null}});
+    eventually("a denial", SOON, || {
+        patch(&team, "configmap/child", &none, &["--dry-run=server"]).failure()
+    })
+    .unwrap();
+    let owners = json!({"metadata": {"ownerReferences": [real, mine, nothing]}});
+    let refused = patch(&team, "configmap/child", &owners, &[]).failure().unwrap();
+    assert!(refused.contains("an added reference has its uid"), "{refused}");
+    // An own owner alone takes nothing away.
+    let owners = json!({"metadata": {"ownerReferences": [real, mine]}});
+    patch(&team, "configmap/child", &owners, &[]).success().unwrap();
+}
+
 /// A policy, and a ConfigMap in use whose owners are the real one and one of jane's.
 /// carol has approved the deletion of the latter with its content.
 fn owned_twice(name: &str, protect: Value) -> Team<'static> {
