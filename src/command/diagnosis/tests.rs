@@ -8,6 +8,8 @@ use crate::cluster::terminating::{
 };
 use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef};
 
+mod controller;
+
 fn info(group: &str, resource: &str, namespaced: bool) -> KindInfo {
     Kinds::custom(group, "v1", "Any", resource, namespaced)
 }
@@ -121,60 +123,6 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     // A user who may not read the workloads sees no conclusion from them.
     let unread = Evidence { more_workloads: true, ..evidence(&[]) };
     assert_eq!(of(&stuck, &unread).cause, Cause::Unknown);
-}
-
-#[test]
-fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
-    let stuck = settings("db.example.com/drop", "db-operator");
-    let placed = |namespace: &str, name: &str, ready| Workload {
-        namespace: namespace.to_owned(),
-        ..workload(name, "x", ready)
-    };
-    let both = [placed("prod", "db-operator", 0), placed("eve", "db-operator", 1)];
-    let mixed = of(&stuck, &evidence(&both));
-    assert_eq!(mixed.cause, Cause::Unknown);
-    let says = ": a workload of that name or image does not run: prod/db-operator; a workload of \
-                that name or image runs: eve/db-operator";
-    assert!(mixed.says.ends_with(says), "{mixed:?}");
-    let next = "find out which workload is the controller; for that one: kubectl describe \
-                deploy/db-operator -n prod, or kubectl logs deploy/db-operator -n eve";
-    assert_eq!(mixed.next, next);
-    assert!(mixed.evidence[2].starts_with("only the name or image matches"), "{mixed:?}");
-
-    // Many workloads of one namespace displace none of the others, running or not.
-    let decoy = |at: usize| placed("eve", &format!("db-operator-{at}"), 1);
-    let real = [placed("ops", "db-operator", 1), placed("prod", "db-operator", 0)];
-    let all: Vec<Workload> = (0..10).map(decoy).chain(real).collect();
-    let crowd = of(&stuck, &evidence(&all));
-    assert_eq!(crowd.cause, Cause::Unknown);
-    for part in [
-        "a workload of that name or image does not run: prod/db-operator; workloads of",
-        " run: eve/db-operator-0, ops/db-operator and 9 more",
-    ] {
-        assert!(crowd.says.contains(part), "{crowd:?}");
-    }
-    for place in ["prod", "ops"] {
-        assert!(crowd.next.contains(&format!("deploy/db-operator -n {place}")), "{crowd:?}");
-    }
-
-    // The finding names three namespaces.
-    let places = ["a", "b", "c", "d"];
-    let spread = places.map(|place| placed(place, "db-operator", 1));
-    let spread = of(&stuck, &evidence(&spread));
-    assert_eq!(spread.cause, Cause::Owner);
-    let says = "; workloads of that name or image run: a/db-operator, b/db-operator, \
-                c/db-operator and 1 more";
-    assert!(spread.says.ends_with(says), "{spread:?}");
-    assert_eq!(spread.next.matches("kubectl logs").count(), 3, "{spread:?}");
-
-    // A workload that can't be read may be the controller.
-    let unread = Evidence { more_workloads: true, ..evidence(&both[..1]) };
-    let unread = of(&stuck, &unread);
-    assert_eq!(unread.cause, Cause::OwnerDown);
-    assert!(
-        words(&unread).contains("not all workloads of the cluster could be read"),
-        "{unread:?}"
-    );
 }
 
 #[test]
