@@ -103,12 +103,35 @@ fn why_not_held(target: &TargetObject) -> Option<String> {
     })
 }
 
-/// The finalizers that keep an object, and who removes each.
+/// The answer for an object without its hold. `would`: why a dry run would remove the hold.
+fn removed_answer(target: &TargetObject, object: &Value, would: Option<&str>) -> Answer {
+    let (what, typed) = (target.object_ref.quoted(), target.object_ref.arguments());
+    let mut left = finalizers_of(object);
+    left.retain(|finalizer| !is_hold(finalizer));
+    let (state, removed, deletes, keep) = match would {
+        None => (State::Released, "was removed".to_owned(), "now deletes", "keep"),
+        Some(why) => {
+            let removed = format!("would be removed: {why}");
+            (State::WouldRelease, removed, "would then delete", "would keep")
+        }
+    };
+    let says = match left.is_empty() {
+        true => format!("the hold of {what} {removed}; the API server {deletes} the object"),
+        false => format!(
+            "the hold of {what} {removed}; other finalizers {keep} the object: {}; next: kubectl \
+             belay why {typed}",
+            keepers(target, object)
+        ),
+    };
+    Answer::new(state, says).kept(&left)
+}
+
+/// The finalizers of other controllers that keep an object, and who removes each.
 fn keepers(target: &TargetObject, object: &Value) -> String {
     let keepers = BlockingFinalizer::all(object, &target.object_ref);
-    let keepers = keepers.iter().map(|BlockingFinalizer { name, removed_by, .. }| {
-        format!("{name} (removed by {removed_by})")
-    });
+    let keepers = keepers.iter().filter(|keeper| !keeper.ours).map(
+        |BlockingFinalizer { name, removed_by, .. }| format!("{name} (removed by {removed_by})"),
+    );
     keepers.collect::<Vec<_>>().join("; ")
 }
 
@@ -246,15 +269,17 @@ impl Release {
     /// Whether the object would be released now.
     async fn preview(&self) -> Answer {
         let hold = HoldState::count(&self.snapshot, &self.place, &self.target.json).await;
-        match hold.free {
-            true => self.would_release(&hold.to_string()),
+        // A leader does not release the hold of every kind. Without one, this command does.
+        let is_released = hold.free
+            && (hold.released_by_belay || matches!(self.target.session.leader().await, Ok(None)));
+        match is_released {
+            true => self.would_release(&hold.r#for.join(", ")),
             false => self.held(hold),
         }
     }
 
     fn would_release(&self, why: &str) -> Answer {
-        let what = self.target.object_ref.quoted();
-        Answer::new(State::WouldRelease, format!("{what} is Terminating: {why}; dry run"))
+        removed_answer(&self.target, &self.target.json, Some(why))
     }
 
     /// Releases an object with enough approvals, because the user forces it.
@@ -337,22 +362,8 @@ impl Release {
             object.pointer("/metadata/uid").and_then(Value::as_str) == Some(&self.sight.uid)
         });
         let Some(object) = object else { return Ok(Some(deleted_answer(&what))) };
-        let left = finalizers_of(&object);
-        Ok((!left.iter().any(|finalizer| is_hold(finalizer))).then(|| {
-            let says = match left.is_empty() {
-                true => format!(
-                    "the hold of {what} was removed; the API server now deletes the \
-                                 object"
-                ),
-                false => format!(
-                    "the hold of {what} was removed; other finalizers keep the object: {}; next: \
-                     kubectl belay why {}",
-                    keepers(&self.target, &object),
-                    object_ref.arguments()
-                ),
-            };
-            Answer::new(State::Released, says).kept(&left)
-        }))
+        let is_held = finalizers_of(&object).iter().any(|finalizer| is_hold(finalizer));
+        Ok((!is_held).then(|| removed_answer(&self.target, &object, None)))
     }
 
     /// The hold is still there.
