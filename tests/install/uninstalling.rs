@@ -6,7 +6,8 @@ use serde_json::json;
 
 use crate::harness::chart::RELEASE;
 use crate::harness::install::{print, wait_until_asked};
-use crate::harness::{ControlPlane, eventually};
+use crate::harness::kubectl::{Output, run};
+use crate::harness::{Chart, ControlPlane, eventually};
 use crate::shop::{LIMIT, objects_with, strict};
 use crate::{plane, program};
 
@@ -136,4 +137,43 @@ fn an_uninstall_whose_time_is_over_gives_the_lease_back_and_is_tried_again_and_a
         let output = chart.uninstall(&[]).unwrap();
         assert!(output.ok(), "{}", output.stderr);
     }
+}
+
+/// `admin uninstall` of the chart's installation, by a user.
+fn uninstall_by_hand(plane: &ControlPlane, more: &[&str]) -> Output {
+    let installation = format!("--installation={RELEASE}/{RELEASE}");
+    let args = [&["admin", "uninstall", &installation], more].concat();
+    run(program(), plane.kubeconfig(), &args, None).unwrap()
+}
+
+#[test]
+fn an_install_right_after_an_uninstall_by_hand_protects() {
+    let plane = plane();
+    let chart = Chart::install(&plane, program(), &[]).unwrap();
+    chart.wait_for(2).unwrap();
+    let lease = format!("lease/{RELEASE}");
+    let holder = || plane.api().field(&lease, RELEASE, ".spec.holderIdentity").unwrap();
+
+    // A script has to confirm.
+    let unasked = uninstall_by_hand(&plane, &[]);
+    assert_eq!(unasked.code, 2, "{unasked:?}");
+    wait_until_asked(&plane).unwrap();
+    assert!(!holder().starts_with("uninstall-"), "{unasked:?}");
+
+    // Replicas run, so the Lease stays with the uninstall.
+    let done = uninstall_by_hand(&plane, &["--yes"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(holder().starts_with("uninstall-"), "{done:?}");
+    let removed = chart.uninstall(&["--no-hooks"]).unwrap();
+    assert!(removed.ok(), "{}", removed.stderr);
+
+    let began = Instant::now();
+    chart.deploy("install", &[]).unwrap().success().unwrap();
+    let installed = began.elapsed();
+    wait_until_asked(&plane).unwrap();
+    println!("helm install took {installed:?}; belay protects after {:?}", began.elapsed());
+    // The garbage collector deleted the Lease of the uninstall.
+    let replica = |name: &str| !name.is_empty() && !name.starts_with("uninstall-");
+    plane.api().wait_field((&lease, RELEASE), LIMIT, ".spec.holderIdentity", replica).unwrap();
+    println!("belay has a leader after {:?}", began.elapsed());
 }
