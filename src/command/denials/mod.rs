@@ -309,9 +309,11 @@ fn is_denial(event: &Event) -> bool {
 fn is_in_its_namespace(event: &Event, kind: Option<&KindInfo>) -> bool {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let [place, involved] = [&event.metadata.namespace, &event.involved_object.namespace].map(text);
+    let (outside, inside) = (involved.is_empty() && place == OUTSIDE, involved == place);
     match kind {
-        Some(kind) if !kind.namespaced => involved.is_empty() && place == OUTSIDE,
-        _ => !involved.is_empty() && involved == place,
+        Some(kind) if kind.namespaced => inside,
+        Some(_) => outside,
+        None => outside || inside,
     }
 }
 
