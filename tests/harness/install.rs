@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::audit::Watcher;
 use super::belay::{Belay, http_get};
@@ -181,12 +181,13 @@ pub fn print(program: &Path, arguments: &[&str]) -> Result<String> {
 /// The API server uses webhooks and Services a moment after they are stored. Until then it
 /// calls no webhook.
 pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
-    let probe = |label: &str| {
+    let probe = |labels: Value| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "belay-probe",
-            "namespace": "default", "labels": {"belay.dev/protect": label}}})
+            "namespace": "default", "labels": labels}})
     };
+    let protected = || probe(json!({"belay.dev/protect": "Always"}));
     eventually("the mutating webhook", Duration::from_secs(60), || {
-        let stored = plane.api().would_create(&probe("Always"), "default")?;
+        let stored = plane.api().would_create(&protected(), "default")?;
         let finalizers =
             stored.map_err(|status| status.to_string())?["metadata"]["finalizers"].take();
         match finalizers.to_string().contains("belay.dev/hold") {
@@ -195,8 +196,8 @@ pub fn wait_until_asked(plane: &ControlPlane) -> Result<()> {
         }
     })?;
     // No hold is added, because the label is set later.
-    for label in ["Other", "Always"] {
-        plane.apply(&probe(label))?;
+    for object in [probe(json!({})), protected()] {
+        plane.apply(&object)?;
     }
     let delete = ["configmap/belay-probe", "--dry-run=server"];
     eventually("the validating webhook", Duration::from_secs(60), || {
