@@ -11,7 +11,7 @@ use super::compiled::{Policy, Source};
 use super::facts::{NamespaceLabels, ObjectFacts};
 use super::identities::Identities;
 use super::selectors::{MatchResult, Narrowed};
-use crate::objects::{KeyedMap, KindId, Kinds, full_name};
+use crate::objects::{KeyedMap, KindId, Kinds, LABEL_VALUES, full_name};
 use crate::relations::{Catalogue, Needers};
 
 type Map<V> = KeyedMap<Box<str>, V>;
@@ -65,9 +65,6 @@ pub struct AppliedPolicy<'p> {
     /// selector needs them.
     pub certain: bool,
 }
-
-/// The values of the label that protect an object.
-pub const LABEL_VALUES: [&str; 2] = ["Always", "WhileUsed"];
 
 impl PolicySet {
     /// These policies, and the label.

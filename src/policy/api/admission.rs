@@ -14,8 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 };
 
 use super::GROUP;
-use crate::objects::PROTECT_LABEL;
-use crate::policy::LABEL_VALUES;
+use crate::objects::{LABEL_VALUES, PROTECT_LABEL};
 
 /// How long any approval or pause may last. Policies may ask for less.
 pub const MAX_APPROVAL_SECONDS: i64 = 86_400;
