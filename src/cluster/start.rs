@@ -259,8 +259,7 @@ impl Parts {
             tracing::error!(
                 part,
                 how,
-                "a task of belay has ended; belay exits so that it is \
-                                        restarted"
+                "a task of belay has ended; belay exits so that it is restarted"
             );
             whole.explain(part);
             whole.set(false);

@@ -184,10 +184,9 @@ impl UserSession {
                  to {}",
                 self.me.name
             )),
-            error => CommandError::Remote(format!(
-                "the API server cannot answer about {kind}: \
-                                                   {error}"
-            )),
+            error => {
+                CommandError::Remote(format!("the API server cannot answer about {kind}: {error}"))
+            }
         }
     }
 

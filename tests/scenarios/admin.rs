@@ -328,10 +328,8 @@ fn an_installation_whose_namespace_is_deleted_leaves_no_webhook_behind() {
     let blind = account(&plane, "blind", None, &rights);
     let refused = admin(&blind, &["crds", "--delete"]).failure().unwrap();
     assert!(
-        refused.contains(
-            "nothing was deleted\nhint: have an administrator bind the RBAC verb \
-                          list"
-        ),
+        refused
+            .contains("nothing was deleted\nhint: have an administrator bind the RBAC verb list"),
         "{refused}"
     );
     let configurations = "mutatingwebhookconfigurations, validatingwebhookconfigurations";

@@ -15,18 +15,22 @@ const STRIP: [&str; 3] = ["--type=merge", "-p", r#"{"metadata":{"finalizers":nul
 fn s49_a_finalizer_without_a_controller_hangs_and_a_guard_names_who_may_remove_it() {
     let team = Team::new(&world().plane, "s49-unknown");
     let ns = &team.ns;
-    let manifest = |name: &str| config_map(name).with_finalizers(&["example.com/nobody"]);
+    let manifest = |name: &str| config_map(name).with_finalizers(&["example.com/uncontrolled"]);
     team.apply(&manifest("plain"));
     team.deleted(&["configmap/plain"]);
     let state = team.field("configmap/plain", ".metadata");
-    assert!(state.contains("deletionTimestamp") && state.contains("example.com/nobody"), "{state}");
+    assert!(
+        state.contains("deletionTimestamp") && state.contains("example.com/uncontrolled"),
+        "{state}"
+    );
     // A second DELETE changes nothing. Removing the finalizer completes the deletion.
     team.deleted(&["configmap/plain"]);
     let zoe = Person::worker(team.plane, ns, "zoe", None);
     let why = zoe.belay(&["why", "configmap/plain", "-n", ns]);
     assert_eq!(why.code, 1, "{why:?}");
     // A user who added it with kubectl is not named as its controller.
-    let says = "- example.com/nobody: removed by its own controller, which belay does not know\n";
+    let says =
+        "- example.com/uncontrolled: removed by its own controller, which belay does not know\n";
     assert!(why.stdout.contains(says), "{why:?}");
     // The output contains the command that removes it.
     let (_, typed) = why.stdout.split_once("and its work is done: kubectl ").unwrap();
@@ -42,7 +46,7 @@ fn s49_a_finalizer_without_a_controller_hangs_and_a_guard_names_who_may_remove_i
     let strip = || team.kubectl(&[&["patch", "configmap/guarded"][..], &STRIP].concat());
     let refused = strip().failure().unwrap();
     assert!(refused.contains("Error from server (FinalizerGuarded): "), "{refused}");
-    assert!(refused.contains("example.com/nobody"), "{refused}");
+    assert!(refused.contains("example.com/uncontrolled"), "{refused}");
     let way = format!("kubectl belay approve configmaps/guarded -n {ns} --reason \"…\"");
     assert!(refused.contains(&way), "{refused}");
     team.approve(Approver::Carol, team.of("configmaps", "guarded"), "Object");

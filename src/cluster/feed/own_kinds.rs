@@ -196,8 +196,7 @@ impl<K: DeserializeOwned + Resource, T: Send> Sink for OwnSink<K, T> {
 
     fn skip(&mut self) {
         tracing::warn!(
-            "an event of one of belay's own kinds can't be read; belay lists the kind \
-                        again"
+            "an event of one of belay's own kinds can't be read; belay lists the kind again"
         );
     }
 

@@ -166,8 +166,11 @@ impl Feed {
         let rules = match Rules::load(&kinds, &relations, policies, self.identities.clone()) {
             Ok(rules) => rules,
             Err(error) => {
-                return tracing::error!(%error, "cannot compile the rules; the last valid ones \
-                                                stay in effect");
+                tracing::error!(
+                    %error,
+                    "cannot compile the rules; the last valid ones stay in effect"
+                );
+                return;
             }
         };
         let mut world = self.context.world.write();

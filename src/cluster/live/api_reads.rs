@@ -279,10 +279,8 @@ impl ApiReads<'_> {
             .await
         {
             Ok(_) => {
-                let why = format!(
-                    "CRD {name} exists, but does not serve the version that belay \
-                                   reads"
-                );
+                let why =
+                    format!("CRD {name} exists, but does not serve the version that belay reads");
                 return Err(ApiError::Other(why));
             }
             Err(failure) if failure.is_absence(CRDS, &name) => {}

@@ -223,12 +223,9 @@ impl Driver {
             }
             configuration.event_due = None;
             match webhooks.is_empty() {
-                true => tracing::info!(
-                    kind,
-                    name,
-                    "the webhooks match the installed manifests \
-                                                    again"
-                ),
+                true => {
+                    tracing::info!(kind, name, "the webhooks match the installed manifests again")
+                }
                 false => tracing::warn!(
                     kind,
                     name,

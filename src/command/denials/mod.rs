@@ -116,8 +116,8 @@ async fn events(
 }
 
 /// The denials of one object in the last day and since `since`, newest first, from policies
-/// and Events, and whether all could be read. The statuses of policies have no uid, so `since`
-/// excludes the denials of an earlier object of the same name.
+/// and Events, and whether all could be read. A denial in a status may have no uid, so `since`
+/// excludes those of an earlier object of the same name.
 pub async fn recent_denials(
     client: &kube::Client,
     mut policies: Vec<DeletionPolicy>,

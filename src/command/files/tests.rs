@@ -146,10 +146,10 @@ fn few_lines_do_not_stand_for_a_great_deal() {
         let all = vec![format!("*a{}", n - 1); 10].join(", ");
         text.push_str(&format!("a{n}: &a{n} [{all}]\n"));
     }
-    assert!(broken(&text).ends_with(
-        "the aliases of this file expand to too much; write the \
-                                     content out"
-    ));
+    assert!(
+        broken(&text)
+            .ends_with("the aliases of this file expand to too much; write the content out")
+    );
     let flow = format!("a: {}{}", "[".repeat(150), "]".repeat(150));
     let block: String = (0..150).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
     for deep in [flow, block] {

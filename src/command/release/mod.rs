@@ -4,7 +4,6 @@ mod answer;
 mod one;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 
@@ -33,7 +32,7 @@ pub struct ReleaseArguments {
     place: PlaceArguments,
 
     #[command(flatten)]
-    how: HowArguments,
+    options: ReleaseOptions,
 
     #[command(flatten)]
     output: FormatArguments,
@@ -41,7 +40,7 @@ pub struct ReleaseArguments {
 
 /// How to release an object.
 #[derive(Debug, Args)]
-struct HowArguments {
+struct ReleaseOptions {
     /// The maximum time to wait until the object is deleted
     #[arg(long, value_name = "SECONDS", default_value_t = 20,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -57,14 +56,8 @@ struct HowArguments {
     dry_run: bool,
 }
 
-impl HowArguments {
-    fn limit(&self) -> Duration {
-        Duration::from_secs(self.timeout)
-    }
-}
-
 pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
-    let ReleaseArguments { target, namespace, place, how, output } = arguments;
+    let ReleaseArguments { target, namespace, place, options, output } = arguments;
     let target = TargetArguments { targets: target, namespace, place };
-    block_on(one::release(target, how, output.output))?
+    block_on(one::release(target, options, output.output))?
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::HowArguments;
+use super::ReleaseOptions;
 use super::answer::{Answer, State};
 use crate::cluster::election::LeaderInfo;
 use crate::cluster::release::by_hand::{self, Outcome};
@@ -30,12 +30,12 @@ const LOOK: Duration = Duration::from_millis(250);
 
 pub async fn release(
     target: TargetArguments,
-    how: HowArguments,
+    options: ReleaseOptions,
     output: Format,
 ) -> Result<ExitCode, CommandError> {
     let target = target.read_one().await?;
     let named = &target.object_ref;
-    if let Some(name) = how.force.as_ref().filter(|name| **name != named.name) {
+    if let Some(name) = options.force.as_ref().filter(|name| **name != named.name) {
         return Err(CommandError::Usage(format!(
             "--force={name} is not the name of {}; type exactly --force={}",
             named.quoted(),
@@ -45,13 +45,13 @@ pub async fn release(
     let object = target.document();
     let answer = match why_not_held(&target) {
         Some(why) => Answer::new(State::NotHeld, why),
-        None => look(target, &how).await?,
+        None => look(target, &options).await?,
     };
     answer.print(object, output)
 }
 
 /// Requests a check and reports the result. An error: the check could not be requested.
-async fn look(target: TargetObject, how: &HowArguments) -> Result<Answer, CommandError> {
+async fn look(target: TargetObject, options: &ReleaseOptions) -> Result<Answer, CommandError> {
     let Some(sight) = TargetState::read(&target.json) else {
         return Err(CommandError::Remote(
             "the answer of the API server is not an object".to_owned(),
@@ -63,11 +63,12 @@ async fn look(target: TargetObject, how: &HowArguments) -> Result<Answer, Comman
             "its kind was installed a moment ago; next: try again".to_owned(),
         ));
     };
-    let work = Release { target, snapshot, place, sight, limit: how.limit() };
-    if how.force.is_some() {
-        return work.by_force(how.dry_run).await;
+    let work =
+        Release { target, snapshot, place, sight, limit: Duration::from_secs(options.timeout) };
+    if options.force.is_some() {
+        return work.by_force(options.dry_run).await;
     }
-    if how.dry_run {
+    if options.dry_run {
         return Ok(work.preview().await);
     }
     match work.target.session.leader().await {
@@ -273,13 +274,12 @@ impl Release {
         let is_released = hold.free
             && (hold.released_by_belay || matches!(self.target.session.leader().await, Ok(None)));
         match is_released {
-            true => self.would_release(&hold.r#for.join(", ")),
+            true => {
+                let why = hold.r#for.join(", ");
+                removed_answer(&self.target, &self.target.json, Some(&why))
+            }
             false => self.held(hold),
         }
-    }
-
-    fn would_release(&self, why: &str) -> Answer {
-        removed_answer(&self.target, &self.target.json, Some(why))
     }
 
     /// Releases an object with enough approvals, because the user forces it.
@@ -304,7 +304,8 @@ impl Release {
             )));
         }
         if dry_run {
-            return Ok(self.would_release("enough users have approved"));
+            let why = Some("enough users have approved");
+            return Ok(removed_answer(&self.target, &self.target.json, why));
         }
         // A running belay checks the approvals again.
         let (context, actor) = match self.target.session.leader().await {

@@ -56,8 +56,7 @@ const WRONG: &[(&str, i32, &str)] = &[
         "status --plan -f policies.yaml --from ../snapshots",
         2,
         "../snapshots: no YAML or JSON file in this folder contains an object\nhint: check that \
-         it is \
-         the right folder",
+         it is the right folder",
     ),
     ("status --plan -f - --from -", 2, "standard input can be read only once"),
     ("status --plan -f policies.yaml --from . --as x", 2, "--from reads no cluster"),

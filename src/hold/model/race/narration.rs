@@ -89,12 +89,7 @@ impl Race {
             Action::Begin => ("a user", "begins to create a Pod that needs Secret s".into()),
             Action::Stored => ("API server", "stores the Pod that needs Secret s".into()),
             Action::Move => ("a user", "edits the Deployment: now it needs Secret s".into()),
-            Action::Drop => (
-                "a user",
-                "edits the ReplicaSet: it no longer needs Secret \
-                                          s"
-                .into(),
-            ),
+            Action::Drop => ("a user", "edits the ReplicaSet: it no longer needs Secret s".into()),
             Action::Make(i) => {
                 ("controller", format!("of the {} makes a {}", kind(i - 1), kind(*i)))
             }

@@ -1,0 +1,205 @@
+//! What `status` reports, and how.
+
+use super::*;
+use crate::command::report::Format;
+use serde_json::{Value, json};
+
+fn policy(conditions: &Value, observed: i64) -> PolicyStatus {
+    let policy: DeletionPolicy = serde_json::from_value(json!({
+        "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
+        "metadata": {"name": "kept", "generation": 2},
+        "spec": {"targets": [], "protect": {"always": {}, "whileUsed": {}}, "action": "Warn"},
+        "status": {"observedGeneration": observed, "protectedObjects": 40, "heldObjects": 38,
+            "notHeld": [{"resource": "pods", "why": "harm"}],
+            "unknownKinds": ["gadgets.test"], "last24h": {"denied": 3, "wouldDeny": 2, "held": 0},
+            "conditions": conditions}
+    }))
+    .unwrap();
+    PolicyStatus::new(&policy, None)
+}
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z"})
+}
+
+fn well() -> PolicyStatus {
+    policy(&json!([condition("Ready", "True", "Registered", "it is asked")]), 2)
+}
+
+fn report(policies: Vec<PolicyStatus>) -> StatusReport {
+    let led = LeaderInfo { replica: "belay-0".to_owned(), certificate_until: None };
+    let object = Object {
+        kind: "ValidatingWebhookConfiguration".to_owned(),
+        name: "belay".to_owned(),
+        ..Object::default()
+    };
+    StatusReport {
+        policies,
+        leader: Leader::from_lease(&Ok::<_, ()>(Some(led))),
+        pauses: Vec::new(),
+        configurations: vec![WebhookConfiguration { object, present: true }],
+        certificate: Some(Expiry { until: Timestamp::UNIX_EPOCH, left: 86_400 * 60 }),
+        authority: None,
+        not_read: Vec::new(),
+    }
+}
+
+const PIPE: View = View { screen: Screen::pipe(), all: false };
+
+fn text(report: &StatusReport) -> String {
+    report.render(Format::Table, PIPE).unwrap()
+}
+
+fn code(report: &StatusReport) -> u8 {
+    report.exit_code()
+}
+
+#[test]
+fn policies_are_reported_with_their_objects() {
+    let report = report(vec![well()]);
+    assert_eq!(
+        text(&report),
+        "leader: belay-0\n\
+         webhooks: validatingwebhookconfiguration/belay exists\n\
+         certificates: the serving certificate expires 1970-01-01T00:00:00Z (60d left)\n\
+         POLICY   ACTION   READY   PROTECTED   HELD   DENIED         PROTECTS\n\
+         kept     Warn     yes     40          38     3 (+2 would)   always, whileUsed\n  \
+         unknown kinds: gadgets.test\n"
+    );
+    assert_eq!(code(&report), 0);
+}
+
+#[test]
+fn objects_without_a_hold_are_reported_with_the_reason() {
+    let told = |change: Value| {
+        let mut policy = json!({
+            "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
+            "metadata": {"name": "kept"},
+            "spec": {"targets": [], "protect": {"whileUsed": {}}},
+            "status": {"protectedObjects": 4, "notHeld": [{"resource": "pods", "why": "harm"}]}
+        });
+        let spec = policy["spec"].as_object_mut().unwrap();
+        spec.extend(change.as_object().unwrap().clone());
+        let policy: DeletionPolicy = serde_json::from_value(policy).unwrap();
+        serde_json::to_value(PolicyStatus::new(&policy, None)).unwrap()["notHeld"].clone()
+    };
+    let all = |why: &str| json!([{"resource": "*", "why": why, "objects": 4}]);
+    assert_eq!(told(json!({})), json!([{"resource": "pods", "why": "harm"}]));
+    assert_eq!(told(json!({"hold": "Never"})), all(NEVER));
+    assert_eq!(told(json!({"protect": {"fromOrphaning": {}}})), all(NO_MODE));
+    let some = json!({"subjects": [{"kind": "User", "name": "bob"}]});
+    assert_eq!(told(some), all(BINDS_SOME));
+    assert_eq!(told(json!({"action": "Audit"})), all(ONLY_RECORDS));
+    assert_eq!(told(json!({"action": "Warn"})), all(ONLY_WARNS));
+    let overrides = json!([{"namespaceSelector": {}, "action": "Deny"}]);
+    let elsewhere = json!({"action": "Warn", "actionOverrides": overrides});
+    assert_eq!(told(elsewhere), json!([{"resource": "pods", "why": "harm"}]));
+}
+
+#[test]
+fn a_policy_reports_its_problems_and_where_it_holds_nothing() {
+    let conditions = json!([
+        condition("Ready", "True", "Registered", "it is asked"),
+        condition("Watching", "False", "Forbidden", "secrets: you may not"),
+        condition("Holding", "True", "InPlace", "2 of 2 objects; hold Auto adds none to pods"),
+    ]);
+    let notes = policy(&conditions, 1).notes;
+    assert_eq!(
+        notes,
+        [
+            "belay has not processed the latest version yet",
+            "Watching: Forbidden: secrets: you may not",
+            "Holding: InPlace: 2 of 2 objects; hold Auto adds none to pods",
+        ]
+    );
+    assert_eq!(well().notes, [""; 0]);
+}
+
+#[test]
+fn without_webhooks_or_a_leader_no_policy_is_ready() {
+    let mut report = report(Vec::new());
+    let policy: DeletionPolicy = serde_json::from_value(json!({
+        "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy", "metadata": {"name": "p"},
+        "spec": {"targets": [], "protect": {"whileUsed": {"onDelete": "Hold"}}},
+        "status": {"conditions": [condition("Ready", "True", "Registered", "")]}
+    }))
+    .unwrap();
+    let ready = |report: &StatusReport| {
+        let outage = Outage::new(&report.leader, &report.configurations);
+        PolicyStatus::new(&policy, outage).ready
+    };
+    assert_eq!(ready(&report), Some(true));
+    report.leader = Leader::from_lease(&Err(()));
+    assert_eq!(ready(&report), Some(true), "there may be a leader");
+    report.leader = Leader::from_lease(&Ok::<_, ()>(None));
+    assert_eq!(ready(&report), None);
+    report.configurations[0].present = false;
+    assert_eq!(ready(&report), Some(false));
+    assert_eq!(PolicyStatus::new(&policy, None).effects, "Hold");
+}
+
+#[test]
+fn what_is_wrong_is_loud_and_is_the_exit_code() {
+    let ready = |status: &str| policy(&json!([condition("Ready", status, "Invalid", "x")]), 2);
+    assert_eq!(code(&report(vec![ready("False")])), 1);
+    assert!(text(&report(vec![ready("False")])).contains("   NO      "));
+    assert_eq!(code(&report(vec![policy(&json!([]), 2)])), 1);
+    let mut unled = report(vec![well()]);
+    unled.leader = Leader::from_lease(&Ok::<_, ()>(None));
+    assert!(text(&unled).starts_with("leader: none, so no replica updates"));
+    assert_eq!(code(&unled), 1);
+    let mut missing = report(vec![well()]);
+    missing.configurations[0].present = false;
+    assert!(text(&missing).contains("MISSING"));
+    assert_eq!(code(&missing), 1);
+    let mut blind = report(vec![well()]);
+    blind.leader = Leader::from_lease(&Err(()));
+    blind.not_read.push(NotRead { resource: "leases".to_owned(), why: "no".to_owned() });
+    assert_eq!(code(&blind), 3);
+    let now = Timestamp::from_second(1000).unwrap();
+    for (ends, says, expected) in [
+        (vec![900, 9_000_000], "EXPIRED", 1),
+        (vec![1000 + 86_400], "24h left", 1),
+        (vec![1000 + 86_400 * 30], "30d left", 0),
+    ] {
+        let mut report = report(vec![well()]);
+        let served = Expiry::soonest(ends.clone(), now);
+        report.authority = Expiry::soonest(ends, now);
+        assert!(text(&report).contains(says), "{}", text(&report));
+        assert_eq!(code(&report), expected, "{says}");
+        // The same applies to the served certificate.
+        (report.certificate, report.authority) = (served, None);
+        assert!(text(&report).contains(says), "{}", text(&report));
+        assert_eq!(code(&report), expected, "{says}");
+    }
+    let mut silent = report(vec![well()]);
+    silent.certificate = None;
+    assert!(
+        text(&silent).contains("the expiry of the serving certificate is unknown"),
+        "{}",
+        text(&silent)
+    );
+    assert_eq!(code(&silent), 0);
+}
+
+#[test]
+fn a_pause_is_loud_while_it_is_in_force() {
+    let pause = |expires: i64| -> Option<PauseReport> {
+        let until = Timestamp::from_second(expires).unwrap().to_string();
+        let pause = serde_json::from_value(json!({"apiVersion": "belay.dev/v1alpha1",
+            "kind": "Pause", "metadata": {"name": "p"},
+            "spec": {"by": "alice", "reason": "INC-1", "expirationTime": until}}));
+        PauseReport::in_force(pause.unwrap(), Timestamp::from_second(1000).unwrap())
+    };
+    assert!(pause(1000).is_none());
+    let mut report = report(vec![well()]);
+    report.pauses.extend(pause(1060));
+    assert!(text(&report).contains("PAUSED: belay denies nothing until 1970-01-01T00:17:40Z"));
+    let json: Value = serde_json::from_str(&report.render(Format::Json, PIPE).unwrap()).unwrap();
+    assert_eq!(json["kind"], "Status");
+    assert_eq!(json["leader"], json!({"state": "Replica", "name": "belay-0"}));
+    assert_eq!(json["policies"][0]["protects"][1], "whileUsed");
+    assert_eq!(json["pauses"][0]["by"], "alice");
+    assert_eq!(code(&report), 1);
+}
