@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 use actix_web::HttpRequest;
 
 use super::callers::Callers;
-use super::slots::{CallerSlots, ConnectionSlot, EndRequest};
+use super::slots::{CallerSlots, ConnectionSlot, ConnectionSlots, EndRequest};
 
 /// The longest head. The API server's have less than 4 KiB.
 pub const HEAD: usize = 16 << 10;
@@ -47,17 +47,21 @@ enum Requests {
 /// The slot of a connection, which a newer connection may take.
 struct CallerSlot {
     place: ConnectionSlot,
-    /// The slots that it may use.
+    /// The slots that it uses until its caller has shown that it knows the path.
+    first: ConnectionSlots,
+    /// The slots that it may use then.
     places: CallerSlots,
     state: CallerState,
     /// Its address, and where that is remembered once the caller is known.
     address: Option<(IpAddr, Callers)>,
 }
 
-/// The state of a connection with a known caller.
+/// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CallerState {
-    /// It sends a request, or has sent none yet.
+    /// It has sent nothing.
+    Unused,
+    /// It sends a request.
     Sending,
     /// It waits for an answer.
     Asking,
@@ -98,12 +102,14 @@ impl Connection {
     /// one when its caller has shown that it knows the path. Then its address is known.
     pub fn set_place(
         &self,
-        place: ConnectionSlot,
+        mut place: ConnectionSlot,
+        first: &ConnectionSlots,
         places: CallerSlots,
         address: Option<(IpAddr, Callers)>,
     ) {
-        let state = CallerState::Sending;
-        self.place.replace(Some(CallerSlot { place, places, state, address }));
+        place.enter_idle(first, &self.end);
+        let (state, first) = (CallerState::Unused, first.clone());
+        self.place.replace(Some(CallerSlot { place, first, places, state, address }));
     }
 
     /// Its caller knows the path: from now on only connections that send a request as
@@ -142,14 +148,15 @@ impl Connection {
         }
     }
 
-    /// The first bytes of a request have arrived. If it was idle and was asked to end, it
-    /// is not any more.
+    /// The first bytes of a request have arrived. If it was asked to end, it is not any more.
     pub fn begin(&self) {
-        if let Some(caller) = &mut *self.place.borrow_mut()
-            && caller.state == CallerState::Idle
-        {
+        if let Some(caller) = &mut *self.place.borrow_mut() {
+            match caller.state {
+                CallerState::Unused => caller.place.enter(&caller.first),
+                CallerState::Idle => caller.place.enter(&caller.places.sending),
+                CallerState::Sending | CallerState::Asking => return,
+            }
             caller.state = CallerState::Sending;
-            caller.place.enter(&caller.places.sending);
             self.end.withdraw();
         }
     }
@@ -247,7 +254,8 @@ mod tests {
             CallerSlots { sending: few.sending, idle: few.idle, ..CallerSlots::for_probes(2) };
         let connection = Connection::new(HEAD);
         let (place, ended) = places.new.occupy(std::future::pending::<()>());
-        connection.set_place(place, places.clone(), None);
+        connection.set_place(place, &places.new, places.clone(), None);
+        connection.begin();
         connection.set_known_caller();
         connection.set_waiting();
         (connection, ended, places)
@@ -281,6 +289,27 @@ mod tests {
         }
         newer.enter(&places.sending);
         assert!(futures_util::poll!(&mut ended).is_ready());
+    }
+
+    #[tokio::test]
+    async fn h126_a_first_request_that_has_arrived_is_read_before_the_connection_ends() {
+        for arrived in [true, false] {
+            let places = CallerSlots::for_probes(1);
+            let connection = Connection::new(HEAD);
+            let (place, ended) = places.new.occupy(std::future::pending::<()>());
+            let mut ended = std::pin::pin!(ended);
+            connection.set_place(place, &places.new, places.clone(), None);
+            let (mut far, near) = duplex(64);
+            let [answer, idle] = [4, 120].map(Duration::from_secs);
+            let mut near = Timed::new(near, answer, idle, connection.clone());
+            if arrived {
+                far.write_all(b"head").await.unwrap();
+            }
+            let _newer = places.new.occupy(std::future::pending::<()>());
+            assert!(futures_util::poll!(&mut ended).is_pending());
+            let read = near.read(&mut [0; 16]).await.map_err(|error| error.kind());
+            assert_eq!(read, if arrived { Ok(4) } else { Err(io::ErrorKind::ConnectionAborted) });
+        }
     }
 
     #[tokio::test]

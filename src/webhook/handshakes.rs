@@ -20,6 +20,7 @@ use tokio::task::{spawn_local, yield_now};
 
 use super::callers::Client;
 use super::fair::{FairSemaphore, Slots, Turn};
+use super::slots::ClientWait;
 
 /// One step of one handshake at a time.
 const STEPS: Slots = Slots { all: 1, each: 1 };
@@ -46,15 +47,20 @@ impl Handshakes {
         Self { turns: turns(), unknown: turns(), limit, left: Rc::default() }
     }
 
-    /// Makes a handshake with a client, in turn. `None`: its turn came too late.
+    /// Makes a handshake with a client, in turn, and notes when it waits for the client.
+    /// `None`: its turn came too late.
     pub fn run<F: Future + Unpin>(
         &self,
         client: Client,
         mut handshake: F,
+        wait: ClientWait,
     ) -> impl Future<Output = Option<F::Output>> + use<F> {
         let (handshakes, came) = (self.clone(), Instant::now());
         let mut turn: Option<LocalBoxFuture<'static, Turns>> = None;
         poll_fn(move |cx| {
+            if turn.is_none() {
+                wait.end();
+            }
             let waiting = turn.get_or_insert_with(|| {
                 let Self { turns, unknown, .. } = handshakes.clone();
                 async move {
@@ -76,6 +82,9 @@ impl Handshakes {
             let begun = Instant::now();
             let polled = handshake.poll_unpin(cx);
             handshakes.pass_on(held, begun.elapsed());
+            if polled.is_pending() {
+                wait.begin();
+            }
             polled.map(Some)
         })
     }
@@ -105,9 +114,21 @@ mod tests {
     use futures_util::future::join_all;
     use tokio::task::LocalSet;
 
+    use super::super::slots::ConnectionSlots;
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(60);
+
+    /// A handshake in a slot of its own.
+    fn run<F: Future + Unpin>(
+        handshakes: &Handshakes,
+        client: Client,
+        handshake: F,
+    ) -> impl Future<Output = Option<F::Output>> + use<F> {
+        let (slots, handshakes) = (ConnectionSlots::new(1), handshakes.clone());
+        let ended = slots.run_for(None, move |wait| handshakes.run(client, handshake, wait));
+        async move { ended.await.unwrap() }
+    }
 
     /// A handshake of two steps, each of which is noted.
     fn noted(note: impl FnMut() + 'static) -> impl Future<Output = ()> + Unpin {
@@ -125,7 +146,7 @@ mod tests {
         let (handshakes, order) = (Handshakes::new(LIMIT), Rc::new(RefCell::new(Vec::new())));
         let made = clients.iter().copied().map(|client| {
             let order = order.clone();
-            handshakes.run(client, noted(move || order.borrow_mut().push(client)))
+            run(&handshakes, client, noted(move || order.borrow_mut().push(client)))
         });
         let made: Vec<_> = made.collect();
         LocalSet::new()
@@ -162,7 +183,7 @@ mod tests {
     async fn h40_a_thread_with_much_to_do_makes_more_than_one_step_in_a_round() {
         let (handshakes, rounds) = (Handshakes::new(LIMIT), Rc::new(Cell::new(0)));
         let made: Vec<_> =
-            (0..100).map(|_| handshakes.run(Client::Unknown(None), noted(|| ()))).collect();
+            (0..100).map(|_| run(&handshakes, Client::Unknown(None), noted(|| ()))).collect();
         let seen = rounds.clone();
         LocalSet::new()
             .run_until(async {
@@ -182,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn h91_a_handshake_whose_turn_comes_late_takes_no_step() {
         let handshakes = Handshakes::new(Duration::ZERO);
-        let ended = handshakes.run(Client::Unknown(None), noted(|| panic!("a step")));
+        let ended = run(&handshakes, Client::Unknown(None), noted(|| panic!("a step")));
         assert_eq!(LocalSet::new().run_until(ended).await, None);
     }
 }

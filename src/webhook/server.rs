@@ -185,7 +185,8 @@ fn admission(
             };
             let ended = places.make_room(address).then(|| {
                 let handshake = Box::pin(tls.call(RecordSocket::new(io)));
-                places.run_for(address, handshakes.run(client, handshake))
+                let handshakes = handshakes.clone();
+                places.run_for(address, move |wait| handshakes.run(client, handshake, wait))
             });
             async move {
                 match ended {
@@ -295,7 +296,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         };
         let (place, ended) = first.occupy(Service::call(http, (timed, Protocol::Http1, peer)));
         let caller = address.map(|address| (address, callers.clone()));
-        connection.set_place(place, places.clone(), caller);
+        connection.set_place(place, first, places.clone(), caller);
         async move { ended.await.unwrap_or(Ok(())) }
     })
 }

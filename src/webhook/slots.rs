@@ -1,11 +1,11 @@
 //! The limits of handshakes in progress and of connections.
 //!
 //! Any Pod can connect and send nothing. A real client ends its handshake and
-//! sends its request within milliseconds, so where too many are under way belay
-//! drops the oldest one. If one address has many, belay drops the oldest one of that
-//! address: a Pod has one address, and the API server has another. Where several addresses
-//! have handshakes under way, belay refuses further ones of an address that has many, so
-//! that those of other addresses go on. After the handshake only the age counts.
+//! sends its request within milliseconds. So where half of the places are taken, belay drops
+//! the handshakes that have waited longest for their clients. Where this is not enough,
+//! because many clients send much, it counts: a Pod has one address, and the API server has
+//! another. belay refuses further handshakes of an address that has many, and drops the
+//! oldest one of the address with the most. After the handshake only the age counts.
 //!
 //! With all file descriptors in use, belay could not accept the API server's
 //! connections, nor read from it. So connections are bounded as well.
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use futures_util::future::{AbortHandle, Abortable};
+use futures_util::future::{AbortHandle, AbortRegistration, Abortable};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -52,6 +52,9 @@ const CONNECTIONS: usize = HANDSHAKES + KNOWN_HANDSHAKES + NEW + KNOWN + SENDING
 /// requests an API server begins fewer handshakes at once on one thread.
 const MOST_OF_ONE_CLIENT: usize = 32;
 
+/// For so long in all a handshake may wait for its client, whatever others need.
+const PATIENCE: Duration = Duration::from_millis(50);
+
 /// For so long a handshake of an address that has [`MOST_OF_ONE_CLIENT`] keeps its place.
 const MIN_AGE: Duration = Duration::from_secs(2);
 
@@ -73,6 +76,8 @@ struct Occupancy {
     by_number: BTreeMap<u64, Holder>,
     /// The numbers of each client.
     by_client: HashMap<Option<IpAddr>, BTreeSet<u64>>,
+    /// Those that wait for their clients. The first one has waited longest in all.
+    waiting: BTreeSet<(Instant, u64)>,
 }
 
 /// The holder of a slot.
@@ -80,19 +85,35 @@ struct Holder {
     client: Option<IpAddr>,
     since: Instant,
     end: EndAction,
+    wait: Wait,
+}
+
+/// How long a holder has waited for its client.
+#[derive(Clone, Copy)]
+enum Wait {
+    /// It waits. Without its earlier waits it would have begun then.
+    Since(Instant),
+    /// It has waited so long, and goes on.
+    Over(Duration),
 }
 
 impl Occupancy {
     fn add(&mut self, client: Option<IpAddr>, end: EndAction) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.by_number.insert(number, Holder { client, since: Instant::now(), end });
+        self.by_number.insert(
+            number,
+            Holder { client, since: Instant::now(), end, wait: Wait::Over(Duration::ZERO) },
+        );
         self.by_client.entry(client).or_default().insert(number);
         number
     }
 
     fn remove(&mut self, number: u64) -> Option<Holder> {
         let holder = self.by_number.remove(&number)?;
+        if let Wait::Since(since) = holder.wait {
+            self.waiting.remove(&(since, number));
+        }
         if let Some(numbers) = self.by_client.get_mut(&holder.client) {
             numbers.remove(&number);
             if numbers.is_empty() {
@@ -102,8 +123,53 @@ impl Occupancy {
         Some(holder)
     }
 
-    /// Removes the oldest place. If a client has [`MOST_OF_ONE_CLIENT`] or an eighth of all, it removes
-    /// the oldest one of the clients that have the most.
+    /// Notes whether a holder waits for its client.
+    fn set_waiting(&mut self, number: u64, waits: bool) {
+        let Some(holder) = self.by_number.get_mut(&number) else { return };
+        let now = Instant::now();
+        holder.wait = match (holder.wait, waits) {
+            (Wait::Over(waited), true) => {
+                let since = now.checked_sub(waited).unwrap_or(now);
+                self.waiting.insert((since, number));
+                Wait::Since(since)
+            }
+            (Wait::Since(since), false) => {
+                self.waiting.remove(&(since, number));
+                Wait::Over(now - since)
+            }
+            (same, _) => same,
+        };
+    }
+
+    /// Ends those that have waited longest for their clients, until fewer are left or all of
+    /// them have waited for less than [`PATIENCE`].
+    fn end_waiting(&mut self, fewer_than: usize) {
+        while self.by_number.len() >= fewer_than
+            && let Some(&(since, number)) = self.waiting.first()
+            && since.elapsed() >= PATIENCE
+        {
+            self.remove(number).into_iter().for_each(|holder| holder.end.end());
+        }
+    }
+
+    /// How many of `places` a client may have if none gets more than another, except what
+    /// others leave, and as much is left for a client that is not there yet.
+    fn fair_share(&self, client: Option<IpAddr>, places: usize) -> usize {
+        let others = self.by_client.iter().filter(|(other, _)| **other != client);
+        let mut counts: Vec<_> = others.map(|(_, numbers)| numbers.len()).collect();
+        counts.sort_unstable();
+        let (mut left, mut clients) = (places, counts.len() + 2);
+        for count in counts {
+            if count * clients >= left {
+                break;
+            }
+            (left, clients) = (left - count, clients - 1);
+        }
+        left / clients
+    }
+
+    /// Removes the oldest place. If a client has [`MOST_OF_ONE_CLIENT`] or an eighth of all,
+    /// it removes the oldest one of the clients that have the most.
     fn remove_oldest(&mut self) -> Option<Holder> {
         let many = self.by_number.len().div_ceil(8).min(MOST_OF_ONE_CLIENT);
         let most = self.by_client.values().map(BTreeSet::len).max()?;
@@ -239,20 +305,16 @@ impl ConnectionSlots {
         &self,
         future: F,
     ) -> (ConnectionSlot, impl Future<Output = Option<F::Output>> + use<F>) {
-        self.occupy_for(None, future)
+        let (place, registration) = self.take(None);
+        let abortable = Abortable::new(future, registration);
+        (place, async move { abortable.await.ok() })
     }
 
-    /// The same for a client.
-    fn occupy_for<F: Future>(
-        &self,
-        client: Option<IpAddr>,
-        future: F,
-    ) -> (ConnectionSlot, impl Future<Output = Option<F::Output>> + use<F>) {
+    /// A slot for a client, until it is dropped.
+    fn take(&self, client: Option<IpAddr>) -> (ConnectionSlot, AbortRegistration) {
         let (handle, registration) = AbortHandle::new_pair();
         let number = self.add(client, EndAction::Abort(handle.clone()));
-        let abortable = Abortable::new(future, registration);
-        let place = ConnectionSlot { taken: self.taken.clone(), number, handle };
-        (place, async move { abortable.await.ok() })
+        (ConnectionSlot { taken: self.taken.clone(), number, handle }, registration)
     }
 
     /// The number of a new slot.
@@ -266,23 +328,24 @@ impl ConnectionSlots {
         taken.add(client, end)
     }
 
-    /// Whether a client gets a further place. If half of them are taken, and the client has
+    /// Whether a client gets a further place. If half of them are taken, also after
+    /// handshakes that waited for their clients have ended, and the client has
     /// [`MOST_OF_ONE_CLIENT`], its fair share, and at most half of them, then only in the place
-    /// of its oldest one, if that is old. The fair share counts: in the first requests of an
-    /// API server after a restart of belay there may be hundreds at once, and one other client
-    /// may hold most places.
+    /// of its oldest one, if that is old. The fair share counts: in the first requests of an API server after a
+    /// restart of belay there may be hundreds at once.
     pub fn make_room(&self, client: Option<IpAddr>) -> bool {
         let mut taken = self.taken.lock();
+        taken.end_waiting(self.most / 2);
         if taken.by_number.len() < self.most / 2 {
             return true;
         }
         let Some(numbers) = taken.by_client.get(&client) else { return true };
-        let (all, clients) = (taken.by_number.len(), taken.by_client.len());
-        let many = MOST_OF_ONE_CLIENT.max(all / clients);
-        if numbers.len() < many || 2 * numbers.len() > all {
+        let Some(oldest) = numbers.first().copied() else { return true };
+        let (number, all) = (numbers.len(), taken.by_number.len());
+        let is_few = |number| number < taken.fair_share(client, self.most);
+        if number < MOST_OF_ONE_CLIENT || 2 * number > all || is_few(number) {
             return true;
         }
-        let Some(oldest) = numbers.first().copied() else { return true };
         if taken.by_number.get(&oldest).is_some_and(|oldest| oldest.since.elapsed() < MIN_AGE) {
             return false;
         }
@@ -303,20 +366,40 @@ impl ConnectionSlots {
 
     /// The same as `occupy`, with the slot until the end of the future.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = Option<F::Output>> + use<F> {
-        self.run_for(None, future)
+        self.run_for(None, |_| future)
     }
 
-    /// The same for a client.
-    pub fn run_for<F: Future>(
+    /// The same for a client. The future says when it waits for the client.
+    pub fn run_for<F: Future, B: FnOnce(ClientWait) -> F>(
         &self,
         client: Option<IpAddr>,
-        future: F,
-    ) -> impl Future<Output = Option<F::Output>> + use<F> {
-        let (place, ended) = self.occupy_for(client, future);
+        begin: B,
+    ) -> impl Future<Output = Option<F::Output>> + use<F, B> {
+        let (place, registration) = self.take(client);
+        let wait = ClientWait { taken: self.taken.clone(), number: place.number };
+        let ended = Abortable::new(begin(wait), registration);
         async move {
             let _place = place;
-            ended.await
+            ended.await.ok()
         }
+    }
+}
+
+/// Notes when the holder of a slot waits for its client.
+pub struct ClientWait {
+    taken: Arc<Mutex<Occupancy>>,
+    number: u64,
+}
+
+impl ClientWait {
+    /// From now on it waits for its client.
+    pub fn begin(&self) {
+        self.taken.lock().set_waiting(self.number, true);
+    }
+
+    /// Its client has sent something, or is gone.
+    pub fn end(&self) {
+        self.taken.lock().set_waiting(self.number, false);
     }
 }
 
@@ -370,142 +453,4 @@ impl Bounds {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::{pending, ready};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn the_oldest_future_makes_room_for_the_newest() {
-        let places = ConnectionSlots::new(2);
-        let first = places.run(pending::<()>());
-        let second = places.run(pending::<()>());
-        assert_eq!(places.run(ready(3)).await, Some(3));
-        assert_eq!(first.await, None);
-        assert_eq!(places.taken.lock().by_number.len(), 1);
-        // One that has ended takes no place.
-        assert_eq!(places.run(ready(4)).await, Some(4));
-        drop(second);
-        assert!(places.taken.lock().by_number.is_empty());
-    }
-
-    #[tokio::test]
-    async fn h91_a_client_with_many_places_takes_none_of_another() {
-        let places = ConnectionSlots::new(3);
-        let [pod, server] = [9, 1].map(|last| Some(IpAddr::from([10, 0, 0, last])));
-        let mut old = Box::pin(places.run_for(server, pending::<()>()));
-        let mut flood: Vec<_> =
-            (0..5).map(|_| Box::pin(places.run_for(pod, pending::<()>()))).collect();
-        assert!(futures_util::poll!(&mut old).is_pending());
-        for (number, one) in flood.iter_mut().enumerate() {
-            assert_eq!(futures_util::poll!(one).is_ready(), number < 3, "{number}");
-        }
-        drop((old, flood));
-        assert!(places.taken.lock().by_client.is_empty());
-    }
-
-    #[tokio::test]
-    async fn h100_many_clients_with_few_places_each_take_none_of_one_with_more() {
-        let places = ConnectionSlots::new(256);
-        let address = |last| Some(IpAddr::from([10, 0, 0, last]));
-        let pod = |n: u8| Box::pin(places.run_for(address(n % 63), pending::<()>()));
-        let mut flood: Vec<_> = (0..252).map(pod).collect();
-        let server: Vec<_> =
-            (0..23).map(|_| Box::pin(places.run_for(address(99), pending::<()>()))).collect();
-        flood.extend((0..100).map(pod));
-        for mut handshake in server {
-            assert!(futures_util::poll!(&mut handshake).is_pending());
-        }
-    }
-
-    #[tokio::test]
-    async fn h100_a_few_clients_with_many_places_each_take_none_of_another() {
-        let places = ConnectionSlots::new(256);
-        let address = |last| Some(IpAddr::from([10, 0, 0, last]));
-        let server = Box::pin(places.run_for(address(99), pending::<()>()));
-        let pod = |n: u16| {
-            let last = u8::try_from(n % 7).unwrap();
-            Box::pin(places.run_for(address(last), pending::<()>()))
-        };
-        let flood: Vec<_> = (0..1000).map(pod).collect();
-        assert!(futures_util::poll!(server).is_pending());
-        drop(flood);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn h109_clients_with_many_places_each_get_no_further_ones() {
-        let places = ConnectionSlots::new(2048);
-        let address = |last| Some(IpAddr::from([10, 0, 0, last]));
-        let begin = |last| {
-            let client = address(last);
-            places.make_room(client).then(|| Box::pin(places.run_for(client, pending::<()>())))
-        };
-        let mut flood: Vec<_> =
-            (0..10_000).filter_map(|n| begin(u8::try_from(n % 63).unwrap())).collect();
-        assert_eq!(flood.len(), 63 * MOST_OF_ONE_CLIENT);
-        assert!(futures_util::poll!(&mut flood[0]).is_pending());
-        assert!((0..MOST_OF_ONE_CLIENT).all(|_| begin(99).is_some()));
-        // A client that others share gets a place again for one that is old.
-        tokio::time::advance(MIN_AGE).await;
-        let new = begin(0).unwrap();
-        assert!(futures_util::poll!(&mut flood[0]).is_ready());
-        assert!(begin(0).is_some());
-        drop(new);
-        // While half of the places are free, two API servers get all that they ask for.
-        let few = ConnectionSlots::new(2048);
-        let two: Vec<_> = (0..1000)
-            .map(|n: u16| address(u8::try_from(n % 2).unwrap()))
-            .filter(|client| few.make_room(*client))
-            .map(|client| Box::pin(few.run_for(client, pending::<()>())))
-            .collect();
-        assert_eq!(two.len(), 1000);
-        drop(two);
-        // One that has more than all others together is most likely all that there are.
-        let alone = ConnectionSlots::new(2048);
-        let all: Vec<_> =
-            (0..99).map(|_| Box::pin(alone.run_for(address(1), pending::<()>()))).collect();
-        assert!(alone.make_room(address(1)));
-        drop(all);
-    }
-
-    #[tokio::test]
-    async fn h120_a_client_with_most_places_limits_no_other_client() {
-        let places = ConnectionSlots::new(2048);
-        let begin = |last| {
-            let client = Some(IpAddr::from([10, 0, 0, last]));
-            places.make_room(client).then(|| Box::pin(places.run_for(client, pending::<()>())))
-        };
-        let mut flood: Vec<_> = (0..1_500).filter_map(|_| begin(2)).collect();
-        let mut server: Vec<_> = (0..400).filter_map(|_| begin(1)).collect();
-        flood.extend((0..1_500).filter_map(|_| begin(2)));
-        assert_eq!(server.len(), 400);
-        for handshake in &mut server {
-            assert!(futures_util::poll!(handshake).is_pending());
-        }
-        drop(flood);
-    }
-
-    #[tokio::test]
-    async fn h52_a_place_that_is_taken_anew_is_the_newest() {
-        let (new, known) = (ConnectionSlots::new(1), ConnectionSlots::new(2));
-        let (mut one, first) = new.occupy(ready(1));
-        one.enter(&known);
-        let (mut two, second) = new.occupy(ready(2));
-        two.enter(&known);
-        one.enter(&known);
-        let (mut three, third) = new.occupy(ready(3));
-        three.enter(&known);
-        assert_eq!((first.await, second.await, third.await), (Some(1), None, Some(3)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn only_those_that_are_old_enough_end() {
-        let places = ConnectionSlots::new(9);
-        let age = Duration::from_millis(200);
-        let (_one, first) = places.occupy(ready(1));
-        tokio::time::advance(age).await;
-        let (_two, second) = places.occupy(ready(2));
-        places.end_older_than(age);
-        assert_eq!((first.await, second.await), (None, Some(2)));
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! The connection from one replica to the API server, which a test can break.
 
+use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,7 @@ struct State {
     /// Connections before this one carry nothing to the replica and stay open.
     frozen: usize,
     begun: usize,
-    open: Vec<TcpStream>,
+    open: HashMap<usize, [TcpStream; 2]>,
 }
 
 impl Link {
@@ -53,7 +54,7 @@ impl Link {
 
     /// Closes every open connection: watches are interrupted.
     pub fn cut(&self) {
-        for connection in self.state().open.drain(..) {
+        for connection in self.state().open.drain().flat_map(|(_, ends)| ends) {
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
@@ -77,14 +78,14 @@ impl Link {
     }
 
     fn carry(&self, client: TcpStream, server: TcpStream) {
-        let (Ok(mut asks), Ok(mut asked)) = (client.try_clone(), server.try_clone()) else {
-            return;
-        };
+        let copy = || Some((client.try_clone().ok()?, server.try_clone().ok()?));
+        let (Some((mut asks, mut asked)), Some(ends)) = (copy(), copy()) else { return };
         let number = {
             let mut state = self.state();
-            state.open.extend([client.try_clone(), server.try_clone()].into_iter().flatten());
             state.begun += 1;
-            state.begun
+            let number = state.begun;
+            state.open.insert(number, ends.into());
+            number
         };
         std::thread::spawn(move || {
             let _ = std::io::copy(&mut asks, &mut asked);
@@ -101,6 +102,7 @@ impl Link {
                 }
             }
             let _ = client.shutdown(Shutdown::Both);
+            link.state().open.remove(&number);
         });
     }
 

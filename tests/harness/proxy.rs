@@ -34,7 +34,8 @@ struct Inner {
     /// `clusterIP:port` to the backends behind it, used in turn.
     routes: Mutex<HashMap<String, Vec<SocketAddr>>>,
     fault: Mutex<Fault>,
-    open: Mutex<Vec<TcpStream>>,
+    /// The open connections to backends, by number.
+    open: Mutex<HashMap<usize, TcpStream>>,
     connections: AtomicUsize,
     /// Connections that the API server has not closed yet.
     live: AtomicUsize,
@@ -71,7 +72,7 @@ impl EgressProxy {
     /// Closes every open connection, so that the next request opens a new one (and may
     /// reach another backend).
     pub fn cut_open(&self) {
-        for connection in lock(&self.0.open).drain(..) {
+        for (_, connection) in lock(&self.0.open).drain() {
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
@@ -109,9 +110,10 @@ impl EgressProxy {
             return;
         }
         if let Ok(copy) = server.try_clone() {
-            lock(&self.0.open).push(copy);
+            lock(&self.0.open).insert(turn, copy);
         }
         self.pump(client, server);
+        lock(&self.0.open).remove(&turn);
     }
 
     fn pump(&self, client: UnixStream, server: TcpStream) {

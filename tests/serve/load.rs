@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
@@ -77,9 +78,9 @@ fn h19_silent_connections_keep_no_other_client_out() {
 }
 
 /// A connection from another address of this machine.
-fn connect_from_elsewhere(to: SocketAddr) -> TcpStream {
+fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
     let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    net::bind(&socket, &SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+    net::bind(&socket, &SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
     net::connect(&socket, &to).unwrap();
     socket.into()
 }
@@ -90,7 +91,7 @@ fn h91_a_handshake_of_another_address_waits_for_none_of_a_flood() {
     let client = crate::client(&belay);
     answered(&client).unwrap();
     let hello = client.hello();
-    let mut flood: Vec<_> = (0..500).map(|_| connect_from_elsewhere(belay.listen)).collect();
+    let mut flood: Vec<_> = (0..500).map(|_| connect_from(2, belay.listen)).collect();
     flood.iter_mut().for_each(|connection| connection.write_all(&hello).unwrap());
     answered(&client).unwrap();
     let is_answered = |connection: &&TcpStream| {
@@ -101,11 +102,12 @@ fn h91_a_handshake_of_another_address_waits_for_none_of_a_flood() {
     assert!(answered < 400, "{answered} of 500 were answered first");
 }
 
-/// A belay that may have 200 file descriptors.
-fn limited_belay() -> (Belay, tempfile::TempDir) {
+/// A belay that may have so many file descriptors.
+fn limited_belay(descriptors: usize) -> (Belay, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let limited = folder.path().join("belay");
-    let script = format!("#!/bin/sh\nulimit -n 200\nexec {} \"$@\"\n", program().display());
+    let program = program().display();
+    let script = format!("#!/bin/sh\nulimit -n {descriptors}\nexec {program} \"$@\"\n");
     std::fs::write(&limited, script).unwrap();
     std::fs::set_permissions(&limited, std::fs::Permissions::from_mode(0o755)).unwrap();
     let belay = Belay::start("belay", &limited, &["--workers=2"], folder.path()).unwrap();
@@ -114,7 +116,7 @@ fn limited_belay() -> (Belay, tempfile::TempDir) {
 
 #[test]
 fn h19_with_few_file_descriptors_belay_answers_during_a_flood() {
-    let (mut belay, _folder) = limited_belay();
+    let (mut belay, _folder) = limited_belay(200);
     let client = crate::client(&belay);
     answered(&client).unwrap();
     let flood = Flood::start(belay.listen, 1_000);
@@ -122,6 +124,26 @@ fn h19_with_few_file_descriptors_belay_answers_during_a_flood() {
     eventually("an answer during the flood", 10 * LIMIT, || answered(&client)).unwrap();
     flood.end();
     assert!(belay.process.is_running());
+}
+
+/// The first requests of an API server after a restart of belay come together.
+#[test]
+fn h126_silent_connections_of_many_addresses_end_before_many_of_a_client_that_sends() {
+    let (belay, _folder) = limited_belay(2_560);
+    let client = crate::client(&belay);
+    let silent: Vec<_> =
+        (2..41).cycle().take(400).map(|last| connect_from(last, belay.listen)).collect();
+    let together = Barrier::new(150);
+    let ask = || {
+        together.wait();
+        answered(&client).map(drop).map_err(|error| error.to_string())
+    };
+    let refused: Vec<_> = std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..150).map(|_| scope.spawn(ask)).collect();
+        asked.into_iter().filter_map(|asked| asked.join().unwrap().err()).collect()
+    });
+    assert!(refused.is_empty(), "{} of 150: {}", refused.len(), refused[0]);
+    drop(silent);
 }
 
 const HEAD: &str = "GET /healthz HTTP/1.1\r\nHost: a\r\n";
@@ -174,7 +196,7 @@ fn h31_requests_that_stall_on_the_probes_port_end_and_keep_no_probe_out() {
 
 #[test]
 fn h31_with_few_file_descriptors_belay_answers_probes_and_reviews() {
-    let (belay, _folder) = limited_belay();
+    let (belay, _folder) = limited_belay(200);
     let took = stall_probes(&belay);
     assert!(took < 2 * LIMIT, "{took:?}");
 }
