@@ -7,10 +7,7 @@ use kube::Api;
 
 use super::api::post_params;
 use super::pace::within;
-use crate::objects::ApiError;
-
-/// The reporting component.
-pub(super) const COMPONENT: &str = "belay";
+use crate::objects::{ApiError, EVENT_REPORTER};
 
 /// The namespace of Events about cluster-scoped objects.
 const OUTSIDE: &str = "default";
@@ -66,7 +63,7 @@ impl EventReport<'_> {
             count: Some(1),
             first_timestamp: time.clone(),
             last_timestamp: time,
-            source: Some(EventSource { component: some(COMPONENT), host: some(replica) }),
+            source: Some(EventSource { component: some(EVENT_REPORTER), host: some(replica) }),
             ..Event::default()
         }
     }

@@ -49,6 +49,9 @@ pub use unreadable::{Flaw, Unreadable};
 /// The label that protects an object with no policy written.
 pub const PROTECT_LABEL: &str = "belay.dev/protect";
 
+/// The reporter of belay's Events.
+pub const EVENT_REPORTER: &str = "belay";
+
 /// The values of the label that protect an object.
 pub const LABEL_VALUES: [&str; 2] = ["Always", "WhileUsed"];
 

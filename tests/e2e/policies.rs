@@ -2,6 +2,7 @@
 //! kubectl applies it, and whole examples of each kind.
 
 mod approvals;
+mod events;
 mod examples;
 mod labels;
 mod refusals;
@@ -118,7 +119,7 @@ fn pause(name: &str, by: &str, until: String) -> Value {
 fn admin_crds_is_applied_without_a_warning_and_again_without_a_change() {
     let (plane, applied) = installed();
     assert_eq!(applied.stderr, "");
-    assert_eq!(applied.stdout.lines().filter(|line| line.ends_with(" created")).count(), 10);
+    assert_eq!(applied.stdout.lines().filter(|line| line.ends_with(" created")).count(), 12);
 
     let manifests = manifests().unwrap();
     let again = plane.apply_to(&["apply", "-f", "-"], &manifests).unwrap();

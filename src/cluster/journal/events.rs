@@ -12,10 +12,10 @@ use super::PendingWrites;
 use super::entry::Entry;
 use super::event_queue::{Key, Next, Outcome, QueuedEvent};
 use crate::cluster::api::patch_params;
-use crate::cluster::event::{COMPONENT, Created, EventReport, InvolvedObject, create};
+use crate::cluster::event::{Created, EventReport, InvolvedObject, create};
 use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
-use crate::objects::{ApiError, short_digest};
+use crate::objects::{ApiError, EVENT_REPORTER, short_digest};
 
 /// The object of an entry, as Events reference it. `None` if its kind or uid is unknown:
 /// `kubectl describe` would not find such an Event.
@@ -112,7 +112,7 @@ fn event(instance: &str, key: &Key, notice: &QueuedEvent) -> Event {
         count: Some(notice.count),
         last_timestamp: Some(Time(notice.last)),
         // `kubectl belay denials` selects Events by this field.
-        reporting_component: Some(COMPONENT.to_owned()),
+        reporting_component: Some(EVENT_REPORTER.to_owned()),
         reporting_instance: Some(instance.to_owned()),
         ..report.into_event(instance)
     }
@@ -127,7 +127,7 @@ fn name_prefix(name: &str) -> &str {
             && label.chars().all(|c| plain(c) || c == '-')
     };
     // 253 bytes, less the dot and the digest.
-    if name.len() <= 236 && name.split('.').all(label) { name } else { COMPONENT }
+    if name.len() <= 236 && name.split('.').all(label) { name } else { EVENT_REPORTER }
 }
 
 #[cfg(test)]
@@ -222,10 +222,10 @@ mod tests {
     #[test]
     fn names_that_an_event_may_not_have_are_left_out() {
         assert_eq!(name_prefix("web-0.shop"), "web-0.shop");
-        assert_eq!(name_prefix("system:admin"), COMPONENT);
-        assert_eq!(name_prefix("Upper"), COMPONENT);
-        assert_eq!(name_prefix("a..b"), COMPONENT);
-        assert_eq!(name_prefix("-a"), COMPONENT);
-        assert_eq!(name_prefix(&"a".repeat(237)), COMPONENT);
+        assert_eq!(name_prefix("system:admin"), EVENT_REPORTER);
+        assert_eq!(name_prefix("Upper"), EVENT_REPORTER);
+        assert_eq!(name_prefix("a..b"), EVENT_REPORTER);
+        assert_eq!(name_prefix("-a"), EVENT_REPORTER);
+        assert_eq!(name_prefix(&"a".repeat(237)), EVENT_REPORTER);
     }
 }

@@ -22,7 +22,7 @@ use super::screen::{Field, Progress, Tone};
 use super::session::UserSession;
 use super::{CommandError, block_on};
 use crate::cluster::list_all;
-use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef, split_api_version};
+use crate::objects::{ApiError, EVENT_REPORTER, KindInfo, Kinds, ObjectRef, split_api_version};
 use crate::policy::api::DeletionPolicy;
 
 /// The number of rows without --all.
@@ -301,7 +301,7 @@ fn is_same(status: &str, event: &str) -> bool {
 
 fn is_denial(event: &Event) -> bool {
     event.type_.as_deref() == Some("Warning")
-        && event.reporting_component.as_deref() == Some("belay")
+        && event.reporting_component.as_deref() == Some(EVENT_REPORTER)
 }
 
 /// Whether the Event is in the namespace where belay writes Events about such objects. Users

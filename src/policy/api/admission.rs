@@ -1,4 +1,4 @@
-//! The API server's own checks of approvals, pauses and labels, as
+//! The API server's own checks of approvals, pauses, labels and Events, as
 //! ValidatingAdmissionPolicies: they hold while belay is down.
 //!
 //! What they cannot see is whether the uid of an approval belongs to the
@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 };
 
 use super::GROUP;
-use crate::objects::{LABEL_VALUES, PROTECT_LABEL};
+use crate::objects::{EVENT_REPORTER, LABEL_VALUES, PROTECT_LABEL};
 
 /// How long any approval or pause may last. Policies may ask for less.
 pub const MAX_APPROVAL_SECONDS: i64 = 86_400;
@@ -44,7 +44,8 @@ pub fn admission_policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissi
             &changes,
             approvals(),
         ),
-        bound("pauses.belay.dev", (GROUP, "pauses", all), &["CREATE"], pauses()),
+        bound("pauses.belay.dev", (GROUP, "pauses", all.clone()), &["CREATE"], pauses()),
+        bound("events.belay.dev", ("", "events", all), &changes, events()),
         bound("labels.belay.dev", ("*", "*", labelled), &changes, labels()),
     ]
 }
@@ -136,13 +137,10 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
              (variables.ns == '' ? '' : ' in namespace ' + variables.ns) + ': scope Content needs \
              the RBAC verb approve-deletion on every resource (*) of every API group (*)'",
         ),
-        // belay's account has this right, and approvers don't.
         forbidden(
-            &when_given(
-                "!has(object.spec.exempts) || size(object.spec.exempts) == 0 || \
-                 authorizer.group('belay.dev').resource('deletionpolicies').subresource('status')\
-                 .check('patch').allowed()",
-            ),
+            &when_given(&or_from_belay(
+                "!has(object.spec.exempts) || size(object.spec.exempts) == 0",
+            )),
             "'only belay may set spec.exempts: omit it'",
         ),
         forbidden(
@@ -190,6 +188,28 @@ fn pauses() -> (Vec<Variable>, Vec<Validation>) {
         lifetime(),
     ];
     (Vec::new(), validations)
+}
+
+/// A condition for all but belay. Its account has this right, and approvers don't.
+fn or_from_belay(condition: &str) -> String {
+    format!(
+        "{condition} || authorizer.group('{GROUP}').resource('deletionpolicies')\
+         .subresource('status').check('patch').allowed()"
+    )
+}
+
+/// `denials` and `why` show what Events of belay report.
+fn events() -> (Vec<Variable>, Vec<Validation>) {
+    let is_other = format!(
+        "(!has(object.reportingComponent) || object.reportingComponent != '{EVENT_REPORTER}') && \
+         (!has(object.source) || !has(object.source.component) || \
+         object.source.component != '{EVENT_REPORTER}')"
+    );
+    let check = forbidden(
+        &or_from_belay(&is_other),
+        &format!("'only belay may report Events as {EVENT_REPORTER}: name another reporter'"),
+    );
+    (Vec::new(), vec![check])
 }
 
 /// An unknown value of the label would protect nothing. A stored one may stay, so that other

@@ -88,6 +88,8 @@ mod tests {
                 "ValidatingAdmissionPolicyBinding approvals.belay.dev",
                 "ValidatingAdmissionPolicy pauses.belay.dev",
                 "ValidatingAdmissionPolicyBinding pauses.belay.dev",
+                "ValidatingAdmissionPolicy events.belay.dev",
+                "ValidatingAdmissionPolicyBinding events.belay.dev",
                 "ValidatingAdmissionPolicy labels.belay.dev",
                 "ValidatingAdmissionPolicyBinding labels.belay.dev",
             ]
