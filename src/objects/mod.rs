@@ -18,6 +18,7 @@ mod object;
 mod object_ref;
 mod one_line;
 mod packed;
+mod protect_label;
 mod shallow;
 mod text;
 mod time;
@@ -41,19 +42,14 @@ pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use object_ref::ObjectRef;
 pub use one_line::{LONGEST_NAME, one_line, one_line_name, shell_word, without_controls};
 pub use packed::{PackedList, PackedMap};
+pub use protect_label::{LABEL_VALUES, PROTECT_LABEL, label_warning};
 pub use shallow::read_shallow;
 pub use text::Text;
 pub use uid::Uid;
 pub use unreadable::{Flaw, Unreadable};
 
-/// The label that protects an object with no policy written.
-pub const PROTECT_LABEL: &str = "belay.dev/protect";
-
 /// The reporter of belay's Events.
 pub const EVENT_REPORTER: &str = "belay";
-
-/// The values of the label that protect an object.
-pub const LABEL_VALUES: [&str; 2] = ["Always", "WhileUsed"];
 
 /// The finalizer by which the garbage collector deletes in the foreground (R7,
 /// R8, R9).

@@ -1,6 +1,7 @@
 //! `kubectl belay why`, on files.
 
-use super::{assert_snapshot, belay};
+use super::{assert_snapshot, belay, fed};
+use crate::harness::manifest::{Manifest as _, documents, object};
 
 #[test]
 fn blockers_of_an_object_in_a_dump() {
@@ -41,6 +42,21 @@ fn why_and_impact_report_the_same() {
             let said = belay(&format!("{command} {object} -n shop --from ../going -o json"));
             assert_eq!((said.code, said.stderr.as_str()), (code, ""), "{command}: {said:?}");
         }
+    }
+}
+
+#[test]
+fn a_label_that_protects_nothing_is_reported() {
+    let wrong = object("v1", "ConfigMap", "a").with_namespace("shop").with_protect_label("always");
+    let right = object("v1", "ConfigMap", "b").with_namespace("shop").with_protect_label("Always");
+    let all = documents(&[wrong, right]);
+    let warning = "the label belay.dev/protect=always protects nothing: set it to Always or \
+                   WhileUsed or remove it";
+    for (command, object, expected) in
+        [("why", "a", true), ("impact", "a", true), ("why", "b", false), ("impact", "b", false)]
+    {
+        let said = fed(&format!("{command} cm/{object} -n shop --from=-,policies.yaml"), &all);
+        assert_eq!(said.stdout.contains(warning), expected, "{command} {object}: {said:?}");
     }
 }
 

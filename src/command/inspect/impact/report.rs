@@ -16,7 +16,7 @@ use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
 use crate::decide::{Blocker, Decision, Verdict, remedies, sentence};
 use crate::graph::{Certainty, NodeId, Outcome, Propagation};
-use crate::objects::KindInfo;
+use crate::objects::{KindInfo, PROTECT_LABEL, label_warning};
 
 /// The report.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -165,6 +165,7 @@ impl Impact {
                     vec![by.to_owned(), outcomes.after_text(id)]
                 }
             };
+            notes.extend(label_warning(node.labels().get(PROTECT_LABEL)));
             notes.extend(destroyed.iter().filter(|d| d.id == Some(id)).map(Destroyed::text));
             notes.retain(|note| !note.is_empty());
             let note = notes.join("; ");

@@ -26,6 +26,7 @@ use crate::decide::{
     Blocker, Cause, Decision, Item, Verdict, approve_command, ineffective_approvals, remedies,
     sentence,
 };
+use crate::objects::{PROTECT_LABEL, label_warning};
 use crate::policy::api::Action;
 use crate::policy::{ApprovalTerms, ObjectFacts, Policy};
 
@@ -73,6 +74,9 @@ pub struct WhyReport {
     exempted: Vec<String>,
     /// The policies that protect the object.
     policies: Vec<ProtectingPolicy>,
+    /// A warning about the label `belay.dev/protect`. Absent if its value is right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_warning: Option<String>,
     /// What keeps the Terminating object. Absent if it is not Terminating.
     #[serde(skip_serializing_if = "Option::is_none")]
     terminating: Option<Terminating>,
@@ -245,6 +249,7 @@ impl WhyReport {
             },
             exempted: verdict.overrides.exempted.iter().map(ToString::to_string).collect(),
             policies: protecting(target, &world),
+            label_warning: label_warning(target.json["metadata"]["labels"][PROTECT_LABEL].as_str()),
             terminating,
             managed_by: managers(&target.json),
             written_by: last_writer(&target.json),

@@ -24,6 +24,7 @@ fn report() -> WhyReport {
         uncounted: Vec::new(),
         exempted: Vec::new(),
         policies: Vec::new(),
+        label_warning: None,
         terminating: None,
         not_read: Vec::new(),
         evidence_not_read: Vec::new(),

@@ -66,6 +66,9 @@ pub fn text(report: &WhyReport, all: bool) -> String {
         let said: Vec<String> = report.policies.iter().map(ProtectingPolicy::said).collect();
         let _ = writeln!(text, "protected by: {}", said.join("; "));
     }
+    if let Some(warning) = &report.label_warning {
+        let _ = writeln!(text, "warning: {warning}");
+    }
     let managed = match (report.managed_by.as_slice(), &report.written_by) {
         ([], Some(last)) => format!("unknown; last written by {last}"),
         (all, _) => all.join("; "),

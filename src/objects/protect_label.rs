@@ -1,0 +1,20 @@
+//! The label that protects one object.
+
+use super::without_controls;
+
+/// The label that protects an object with no policy written.
+pub const PROTECT_LABEL: &str = "belay.dev/protect";
+
+/// The values of the label that protect an object.
+pub const LABEL_VALUES: [&str; 2] = ["Always", "WhileUsed"];
+
+/// The warning about a value that protects nothing. The API server refuses new ones, but an
+/// object may have one since before.
+pub fn label_warning(value: Option<&str>) -> Option<String> {
+    let value = value.filter(|value| !LABEL_VALUES.contains(value))?;
+    Some(format!(
+        "the label {PROTECT_LABEL}={} protects nothing: set it to {} or remove it",
+        without_controls(value),
+        LABEL_VALUES.join(" or ")
+    ))
+}
