@@ -86,7 +86,7 @@ fn covers_terminating_object(world: &World, approval: &Approval) -> bool {
     let now = world.clock.now().as_second();
     approval.content
         && world.waiting.seen.iter().any(|((_, namespace, _), seen)| {
-            let deleted = seen.sight.deleted.as_deref().and_then(|time| time.parse().ok());
+            let deleted = seen.observed.deleted.as_deref().and_then(|time| time.parse().ok());
             let deleted = deleted.map(jiff::Timestamp::as_second);
             approval.reaches(namespace) && approval.is_in_force(deleted, i64::MIN, now)
         })
@@ -143,8 +143,9 @@ mod tests {
                 "deletionTimestamp": deleted, "finalizers": [crate::objects::HOLD]}});
             let mut world = World::default();
             let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
-            let sight = crate::hold::TargetState::read(&object).unwrap();
-            let seen = Seen { sight, requested: None, unused: false, changes: 0, unwatched: false };
+            let observed = crate::hold::TargetState::read(&object).unwrap();
+            let seen =
+                Seen { observed, requested: None, unused: false, changes: 0, unwatched: false };
             world.waiting.seen.insert((kind, namespace.to_owned(), "own".to_owned()), seen);
             let approval = Approval { content: true, ..approval("a") };
             covers_terminating_object(&world, &approval)

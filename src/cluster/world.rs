@@ -57,7 +57,7 @@ pub struct World {
     /// still have a hold.
     pub left: BTreeSet<Place>,
     /// Terminating objects with the hold, and which of them to check.
-    pub waiting: Waiting,
+    pub waiting: TerminatingObjects,
     /// The kinds that own protected objects, directly or through other owners.
     pub owners: NumberSet<KindId>,
     /// By which approvals and pauses run out.
@@ -70,11 +70,11 @@ pub type Place = (KindId, String, String);
 
 /// Objects that are Terminating under the hold, and which of them to look at.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub struct TerminatingObjects {
     /// As they were seen last.
     pub seen: KeyedMap<Place, Seen>,
     /// Those that changed or lost a user since the last check.
-    pub news: KeyedSet<Place>,
+    pub changed: KeyedSet<Place>,
     /// Whether to check all of them, because policies or approvals have changed.
     pub all: bool,
 }
@@ -83,7 +83,7 @@ pub struct Waiting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// What a release has to know of it.
-    pub sight: TargetState,
+    pub observed: TargetState,
     /// The value of the annotation that requests a check.
     pub requested: Option<String>,
     /// Whether the graph contains no user.

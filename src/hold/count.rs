@@ -14,8 +14,8 @@ use serde_json::Value;
 pub use self::protection::keeping_policies;
 pub(super) use self::protection::{Protection, WhileUsed, protection};
 
-use super::chain::{OwnerReader, OwnersAbove, READS};
-use super::excuses::{Excuse, Held, ReleaseGroup, is_only_held};
+use super::exceptions::{HeldTarget, ReleaseGroup, UserException, is_only_held};
+use super::owners::{OwnerReader, OwnersAbove, READS};
 use crate::decide::{
     Cause, Item, Live, LiveRead, LiveReads, Situation, counting_users, object_name,
 };
@@ -31,15 +31,15 @@ static ANY_OPTIONAL_USER: InUse =
 
 /// The result of a count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Count {
+pub enum UseCheck {
     /// These reads have to be made first, in this order.
-    Read(Vec<LiveRead>),
+    NeedsReads(Vec<LiveRead>),
     /// Causes that keep the target, at most the number that messages list.
-    Kept(Vec<Cause>),
+    InUse(Vec<Cause>),
     /// Something is unknown. It keeps the target.
     Unknown(UnknownUse),
     /// Nothing keeps the target.
-    Free(ReleaseReason),
+    Releasable(ReleaseReason),
 }
 
 /// Why it is unknown whether something keeps a target.
@@ -64,7 +64,7 @@ pub enum UnknownUse {
     )]
     TooManySteps,
     /// Each round of reads leads to more of them.
-    #[error("what needs it leads to ever more that would have to be read")]
+    #[error("the search for its users needs more than {} rounds of reads", super::release::ROUNDS)]
     TooManyRounds,
     /// The numbers of kinds or relations are others now.
     #[error("the known kinds or relations changed during the count")]
@@ -102,18 +102,18 @@ pub enum ReleaseReason {
 }
 
 /// The limit of causes in a result.
-const TOLD: usize = 3;
+const MAX_LISTED_CAUSES: usize = 3;
 
 /// The limit of counted users. More users do not change the result.
-const COUNTED: usize = 1_000;
+const MAX_COUNTED_USERS: usize = 1_000;
 
 /// The budget of the counts of one pass, in steps. A pass that takes more ends
-/// with [`Count::Unknown`].
+/// with [`UseCheck::Unknown`].
 pub const PASS_STEPS: usize = 1_000_000;
 
 /// The object without its hold. The graph of live reads has the object in this form, so
 /// that [`crate::graph::fates`] shows the effects of the release.
-pub fn as_released(target: &Value) -> Value {
+pub fn without_hold(target: &Value) -> Value {
     let mut released = target.clone();
     let finalizers = released.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut);
     if let Some(finalizers) = finalizers {
@@ -124,42 +124,47 @@ pub fn as_released(target: &Value) -> Value {
 
 /// Whether something keeps this Terminating, held object. `situation` has the policies,
 /// the approvals and the labels of Namespaces. Users come only from `reads`, which has
-/// the target in the form of [`as_released`]. `known` is whether the policies are known:
+/// the target in the form of [`without_hold`]. `known` is whether the policies are known:
 /// without their CRD, or before they were read, there seem to be none.
 ///
 /// In a cluster the caller sets the budget of `situation` to [`PASS_STEPS`], because an
 /// editor of a namespace can create thousands of waiting objects.
-pub fn count(situation: &Situation<'_>, known: bool, reads: &LiveReads, target: NodeId) -> Count {
+pub fn count(
+    situation: &Situation<'_>,
+    known: bool,
+    reads: &LiveReads,
+    target: NodeId,
+) -> UseCheck {
     if !known {
-        return Count::Unknown(UnknownUse::PoliciesUnread);
+        return UseCheck::Unknown(UnknownUse::PoliciesUnread);
     }
-    count_without(situation, reads, target, Excuse::ALL)
+    check_use_with(situation, reads, target, UserException::ALL)
 }
 
-/// The same with only these excuses.
-pub(super) fn count_without(
+/// The same with only these exceptions.
+pub(super) fn check_use_with(
     situation: &Situation<'_>,
     reads: &LiveReads,
     target: NodeId,
-    excuses: &[Excuse],
-) -> Count {
+    exceptions: &[UserException],
+) -> UseCheck {
     let Some(node) = reads.graph.get(target) else {
-        return Count::Unknown(UnknownUse::TargetUnread);
+        return UseCheck::Unknown(UnknownUse::TargetUnread);
     };
     let situation = &Situation { live: Live::Read(reads), ..*situation };
-    let chain = OwnerReader { situation, reads };
+    let owner_reader = OwnerReader { situation, reads };
     match protection(situation, node) {
         Protection::Uncertain => {
             let place = node.namespace().to_owned();
-            return Count::Unknown(UnknownUse::NamespaceLabels(place));
+            return UseCheck::Unknown(UnknownUse::NamespaceLabels(place));
         }
-        Protection::Not(free) => return Count::Free(free),
-        Protection::Always => return Count::Kept(vec![Cause::Always]),
+        Protection::Not(free) => return UseCheck::Releasable(free),
+        Protection::Always => return UseCheck::InUse(vec![Cause::Always]),
         Protection::WhileUsed(_) => {}
     }
     let mut counting = Counting {
-        chain,
-        excuses,
+        owner_reader,
+        exceptions,
         members: vec![],
         waits: NumberMap::default(),
         above: NumberMap::default(),
@@ -169,20 +174,20 @@ pub(super) fn count_without(
     };
     let ran = counting.run(node);
     if situation.work.is_used_up() {
-        return Count::Unknown(UnknownUse::TooManySteps);
+        return UseCheck::Unknown(UnknownUse::TooManySteps);
     }
     match ran {
-        Err(unknown) => Count::Unknown(unknown),
-        Ok(()) if !counting.kept.is_empty() => Count::Kept(counting.kept),
-        Ok(()) if !counting.read.is_empty() => Count::Read(counting.read),
-        Ok(()) => Count::Free(ReleaseReason::Unused),
+        Err(unknown) => UseCheck::Unknown(unknown),
+        Ok(()) if !counting.kept.is_empty() => UseCheck::InUse(counting.kept),
+        Ok(()) if !counting.read.is_empty() => UseCheck::NeedsReads(counting.read),
+        Ok(()) => UseCheck::Releasable(ReleaseReason::Unused),
     }
 }
 
 /// A count in progress: the target, and the objects that wait in a cycle with it.
 struct Counting<'a> {
-    chain: OwnerReader<'a>,
-    excuses: &'a [Excuse],
+    owner_reader: OwnerReader<'a>,
+    exceptions: &'a [UserException],
     members: Vec<NodeId>,
     /// The members that wait, by the member that they wait for.
     waits: NumberMap<NodeId, Vec<NodeId>>,
@@ -203,7 +208,7 @@ impl<'a> Counting<'a> {
         loop {
             self.find_users(target, &group)?;
             let news = self.members.iter().any(|member| !group.contains(*member));
-            if !news || !self.read.is_empty() || self.chain.situation.work.is_used_up() {
+            if !news || !self.read.is_empty() || self.owner_reader.situation.work.is_used_up() {
                 break;
             }
             let members = self.members.clone();
@@ -227,11 +232,11 @@ impl<'a> Counting<'a> {
         let mut at = 0;
         while let Some(member) = self.members.get(at).copied() {
             at += 1;
-            let Some(node) = self.chain.graph().get(member) else { continue };
-            if !self.chain.charge(8 * (1 + node.labels().size())) {
+            let Some(node) = self.owner_reader.graph().get(member) else { continue };
+            if !self.owner_reader.charge(8 * (1 + node.labels().size())) {
                 return Ok(());
             }
-            match protection(self.chain.situation, node) {
+            match protection(self.owner_reader.situation, node) {
                 Protection::WhileUsed(kept) => self.count_users(node, kept, group)?,
                 // The target waits for a member that nothing keeps, because that is
                 // released on its own.
@@ -255,16 +260,16 @@ impl<'a> Counting<'a> {
             self.request_reads(&lists);
             return Ok(());
         }
-        let graph = self.chain.graph();
+        let graph = self.owner_reader.graph();
         // Only live reads count.
-        let live = Situation { graph, ..*self.chain.situation };
+        let live = Situation { graph, ..*self.owner_reader.situation };
         let item = Item::of_node(&live, node);
         let settle_seconds = kept.settle_seconds;
-        let held = Held { node, above: self.chain.find_owners(node), settle_seconds };
+        let held = HeldTarget { node, above: self.owner_reader.find_owners(node), settle_seconds };
         for in_use in kept.modes {
             let mut meant = NumberSet::default();
             for user in counting_users(&live, &item, in_use, graph) {
-                if self.keeping >= COUNTED {
+                if self.keeping >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
                 meant.insert(user.node.id());
@@ -277,7 +282,7 @@ impl<'a> Counting<'a> {
             // have been read.
             let any_user = if in_use.optional { &ANY_OPTIONAL_USER } else { &ANY_USER };
             for user in counting_users(&live, &item, any_user, graph) {
-                if self.keeping >= COUNTED {
+                if self.keeping >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
                 if !meant.contains(&user.node.id()) {
@@ -292,7 +297,7 @@ impl<'a> Counting<'a> {
     /// counts only if its owners stay unknown.
     fn check_user(
         &mut self,
-        held: &Held<'a>,
+        held: &HeldTarget<'a>,
         group: &ReleaseGroup,
         user: User<'a>,
         is_meant: bool,
@@ -312,23 +317,23 @@ impl<'a> Counting<'a> {
     /// Counts a user whose owners are known as far as possible.
     fn count_user(
         &mut self,
-        held: &Held<'a>,
+        held: &HeldTarget<'a>,
         group: &ReleaseGroup,
         user: User<'a>,
         above: &OwnersAbove,
     ) {
         let node = user.node;
-        self.chain.charge(node.finalizers().size());
-        let has = |excuse| self.excuses.contains(&excuse);
-        if (has(Excuse::Closure) && !above.unknown && group.takes(node))
-            || (has(Excuse::Ancestor) && held.is_owned_by(self.chain, node))
-            || (has(Excuse::Newcomer) && held.is_late(above))
+        self.owner_reader.charge(node.finalizers().size());
+        let has = |exception| self.exceptions.contains(&exception);
+        if (has(UserException::DeletedTogether) && !above.unknown && group.certainly_deletes(node))
+            || (has(UserException::TerminatingOwner) && held.is_owned_by(self.owner_reader, node))
+            || (has(UserException::Newcomer) && held.is_newcomer(above))
         {
             return;
         }
         // The graph has the target without its hold.
         let is_target = self.members.first() == Some(&node.id());
-        if has(Excuse::Cycle) && (is_target || is_only_held(node)) {
+        if has(UserException::Cycle) && (is_target || is_only_held(node)) {
             let waiting = self.waits.entry(node.id()).or_default();
             if waiting.is_empty() && !is_target {
                 self.members.push(node.id());
@@ -341,8 +346,11 @@ impl<'a> Counting<'a> {
 
     /// The owners above a user, cached because it may use several members.
     fn find_owners(&mut self, node: Node<'a>) -> Rc<OwnersAbove> {
-        let chain = self.chain;
-        self.above.entry(node.id()).or_insert_with(|| Rc::new(chain.find_owners(node))).clone()
+        let owner_reader = self.owner_reader;
+        self.above
+            .entry(node.id())
+            .or_insert_with(|| Rc::new(owner_reader.find_owners(node)))
+            .clone()
     }
 
     /// The target, and the members that wait for it directly or indirectly.
@@ -351,7 +359,7 @@ impl<'a> Counting<'a> {
         let mut next = vec![target];
         while let Some(member) = next.pop() {
             let waiting = self.waits.get(&member).map_or(&[][..], Vec::as_slice);
-            if !self.chain.charge(1 + waiting.len()) {
+            if !self.owner_reader.charge(1 + waiting.len()) {
                 break;
             }
             next.extend(waiting.iter().copied().filter(|member| found.insert(*member)));
@@ -360,17 +368,17 @@ impl<'a> Counting<'a> {
     }
 
     fn add_member_cause(&mut self, member: NodeId) {
-        if let Some(node) = self.chain.graph().get(member) {
+        if let Some(node) = self.owner_reader.graph().get(member) {
             self.add_cause(node, "");
         }
     }
 
     fn add_cause(&mut self, node: Node<'a>, path: &str) {
         self.keeping += 1;
-        if self.kept.len() >= TOLD {
+        if self.kept.len() >= MAX_LISTED_CAUSES {
             return;
         }
-        let root = node.root_owner_within(self.chain.situation.work);
+        let root = node.root_owner_within(self.owner_reader.situation.work);
         let through = (root.id() != node.id()).then(|| object_name(node));
         let cause = Cause::User { root: object_name(root), through, path: path.to_owned() };
         if !self.kept.contains(&cause) {
@@ -380,7 +388,7 @@ impl<'a> Counting<'a> {
 
     fn request_reads(&mut self, reads: &[LiveRead]) {
         // Each read is compared with all others.
-        self.chain.charge(8 * reads.len());
+        self.owner_reader.charge(8 * reads.len());
         for read in reads {
             if self.read.len() < READS && !self.read.contains(read) {
                 self.read.push(read.clone());
@@ -392,10 +400,10 @@ impl<'a> Counting<'a> {
     /// Controllers come before the objects that they create, so that a later list finds
     /// an object that a controller creates between two lists.
     fn unread_lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, UnknownUse> {
-        let situation = self.chain.situation;
+        let situation = self.owner_reader.situation;
         let mut unread = Vec::new();
         for (needer, crosses) in situation.policies.needers(&situation.graph.kinds, node.kind()) {
-            self.chain.charge(8);
+            self.owner_reader.charge(8);
             let namespace = if crosses { "" } else { node.namespace() };
             let read = situation.list(needer, namespace, false);
             let kinds = &situation.graph.kinds;
@@ -405,10 +413,10 @@ impl<'a> Counting<'a> {
             if !kinds.is_served(needer) && Kinds::is_built_in(&info.group, &info.resource) {
                 continue;
             }
-            match self.chain.done(&read) {
+            match self.owner_reader.done(&read) {
                 None => unread.push((list_order(&info.group, &info.resource), read)),
                 Some(Ok(())) => {
-                    if let Some(object) = self.chain.graph().unreadable(needer, namespace) {
+                    if let Some(object) = self.owner_reader.graph().unreadable(needer, namespace) {
                         return Err(UnknownUse::UnreadableUser(object));
                     }
                 }

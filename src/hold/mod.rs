@@ -16,10 +16,10 @@
 //! docs/THEORY.md has the guarantees, the assumptions and the reason for each check. The
 //! model checker in `model/` verifies them.
 
-mod chain;
 mod count;
-mod excuses;
+mod exceptions;
 mod forecast;
+mod owners;
 mod patch;
 mod plan;
 mod protocol;
@@ -31,12 +31,12 @@ mod model;
 mod tests;
 
 pub use count::{
-    Count, PASS_STEPS, ReleaseReason, UnknownUse, as_released, count, keeping_policies,
+    PASS_STEPS, ReleaseReason, UnknownUse, UseCheck, count, keeping_policies, without_hold,
 };
 pub use forecast::{HoldForecast, forecast};
 #[cfg(test)]
 pub use patch::TOKEN;
 pub use patch::{HoldRemoval, TargetState, TokenWrite};
 pub use plan::{Plan, Wanted, hold_want, plan, plan_patch, policies_wanting_hold, wants_hold};
-pub use protocol::{Answer, End, Input, Limits, Output, Waiting};
+pub use protocol::{End, Input, Output, ReleaseTiming, RequestResult, WaitReason};
 pub use release::{ROUNDS, Release};

@@ -57,21 +57,23 @@ impl TargetState {
 /// that is sent twice succeeds at most once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TokenWrite {
-    pub(super) sight: TargetState,
+    pub(super) observed: TargetState,
     pub(super) token: Arc<str>,
 }
 
 impl TokenWrite {
     /// The write of a token for the target in this state.
-    pub fn new(sight: TargetState, token: Arc<str>) -> Self {
-        Self { sight, token }
+    pub fn new(observed: TargetState, token: Arc<str>) -> Self {
+        Self { observed, token }
     }
 
     /// The patch.
     pub fn patch(&self) -> Patch {
-        let mut operations =
-            vec![test(&["uid"], &self.sight.uid), test(&["resourceVersion"], &self.sight.version)];
-        if !self.sight.annotated {
+        let mut operations = vec![
+            test(&["uid"], &self.observed.uid),
+            test(&["resourceVersion"], &self.observed.version),
+        ];
+        if !self.observed.annotated {
             operations.push(add(&["annotations"], json!({})));
         }
         operations.push(add(&["annotations", TOKEN], json!(&*self.token)));
@@ -92,12 +94,12 @@ pub struct HoldRemoval {
 impl HoldRemoval {
     /// The removal of the hold of a target; `None` if it has no hold or no token, or is
     /// not Terminating.
-    pub fn of_target(sight: &TargetState) -> Option<Self> {
+    pub fn of_target(observed: &TargetState) -> Option<Self> {
         Some(Self {
-            uid: sight.uid.clone(),
-            deleted: sight.deleted.clone()?,
-            token: sight.token.clone()?,
-            hold: sight.hold?,
+            uid: observed.uid.clone(),
+            deleted: observed.deleted.clone()?,
+            token: observed.token.clone()?,
+            hold: observed.hold?,
         })
     }
 

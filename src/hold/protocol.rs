@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::count::{Count, ReleaseReason};
+use super::count::{ReleaseReason, UseCheck};
 use super::patch::{HoldRemoval, TargetState, TokenWrite};
 use crate::decide::{Cause, LiveRead};
 
 /// The limits of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Limits {
+pub struct ReleaseTiming {
     /// How long an object must be Terminating, as this process sees it, before the first
     /// pass: the greatest `settleSeconds` of its policies.
     pub settle: Duration,
@@ -23,7 +23,7 @@ pub struct Limits {
     pub retry_most: Duration,
 }
 
-impl Default for Limits {
+impl Default for ReleaseTiming {
     fn default() -> Self {
         Self {
             // The API server gives a write 34 seconds, etcd 7 more.
@@ -38,7 +38,7 @@ impl Default for Limits {
 
 /// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Answer {
+pub enum RequestResult {
     /// 200, with the object.
     Done(TargetState),
     /// 404: the object does not exist, or its Namespace does not exist (`details.kind` of
@@ -48,7 +48,7 @@ pub enum Answer {
         namespace: bool,
     },
     /// 409 or 422: the object has changed.
-    Refused,
+    Conflict,
     /// No answer, or an answer that does not show whether the API server made the change:
     /// a time-out, a broken connection, a 5xx.
     Lost,
@@ -60,17 +60,17 @@ pub enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Input {
     /// The watch reports the object in this state.
-    Seen(TargetState),
+    Observed(TargetState),
     /// The watch reports that the object was deleted.
-    Gone,
+    Deleted,
     /// Start a pass: it is time, a user was deleted, or a person asks. During a request
     /// the pass follows later. Before the end of `settle` the answer is the time of its
     /// end.
-    Look,
+    StartPass,
     /// The result of the GET of the target.
-    Got(Answer),
+    Got(RequestResult),
     /// The result of the write of the token.
-    Marked(Answer),
+    TokenWritten(RequestResult),
     /// The read succeeded, or proved that the objects do not exist.
     Read {
         /// When the last page was requested, which may be long after the start of the
@@ -78,41 +78,41 @@ pub enum Input {
         asked: Option<Duration>,
     },
     /// The read failed: 403, 405, 5xx, a time-out or an incomplete discovery.
-    Unreadable(Arc<str>),
+    ReadFailed(Arc<str>),
     /// The result of the count.
-    Counted(Count),
+    UseChecked(UseCheck),
     /// The result of the removal.
-    Removed(Answer),
+    Removed(RequestResult),
 }
 
 /// An action for the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
-    /// Send [`Input::Look`] at this time. It replaces an earlier time.
-    LookAt(Duration),
+    /// Send [`Input::StartPass`] at this time. It replaces an earlier time.
+    SchedulePass(Duration),
     /// GET the target, live.
     Get,
     /// Write the token.
-    Mark(TokenWrite),
+    WriteToken(TokenWrite),
     /// Read this, live and consistently: no `resourceVersion`.
     Read(LiveRead),
     /// Call [`super::count`] with the reads of this pass as [`crate::decide::LiveReads`].
     /// `done` has every answered read; an absent kind or object is Ok. The target
-    /// is without its hold, in the form of [`super::as_released`].
-    Count,
+    /// is without its hold, in the form of [`super::without_hold`].
+    CheckUse,
     /// Drop the reads, because the pass is over. It is also over after [`Output::Ended`].
-    Forget,
+    DropReads,
     /// Remove the hold.
     Remove(HoldRemoval),
     /// The reason to report in the status.
-    Waits(Waiting),
+    Waits(WaitReason),
     /// The release has ended.
     Ended(End),
 }
 
 /// What a target waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Waiting {
+pub enum WaitReason {
     /// These causes keep the object.
     For(Vec<Cause>),
     /// Something is unknown; the text gives the reason.

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::count::{Count, ReleaseReason, UnknownUse};
+use super::count::{ReleaseReason, UnknownUse, UseCheck};
 use super::patch::{HoldRemoval, TargetState, TokenWrite};
-use super::protocol::{Answer, End, Input, Limits, Output, Waiting};
+use super::protocol::{End, Input, Output, ReleaseTiming, RequestResult, WaitReason};
 use crate::decide::LiveRead;
 
 /// One pass, which begins with its token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Pass {
     /// The target in the answer to the write of the token.
-    sight: TargetState,
+    observed: TargetState,
     begun: Duration,
     /// When the last read was sent; before the first read, when the token was written.
     /// The data of a read is at least as new as this, however late its answer arrives.
@@ -28,8 +28,8 @@ enum State {
     /// Reading the target; with the resourceVersion for which the write of the token
     /// failed.
     Getting(Option<Arc<str>>),
-    Marking(Arc<str>, Duration),
-    Counting(Pass),
+    WritingToken(Arc<str>, Duration),
+    CheckingUse(Pass),
     /// The reads that remain; the first one is in progress.
     Reading(Pass, Vec<LiveRead>),
     Removing(ReleaseReason),
@@ -51,8 +51,8 @@ pub struct Release {
     /// Distinguishes the tokens of this process from those of others.
     replica: Arc<str>,
     /// The limits; `settle` comes from the policies.
-    pub limits: Limits,
-    sight: Option<TargetState>,
+    pub limits: ReleaseTiming,
+    observed: Option<TargetState>,
     /// When this process first saw it Terminating, by its own clock, so that no other
     /// clock matters.
     since: Option<Duration>,
@@ -68,13 +68,13 @@ pub struct Release {
 impl Release {
     /// A release of the object with this uid. Each start of the process has a new
     /// `replica`.
-    pub fn new(uid: Arc<str>, replica: Arc<str>, limits: Limits) -> Self {
-        let (sight, since, state) = (None, None, State::Idle);
+    pub fn new(uid: Arc<str>, replica: Arc<str>, limits: ReleaseTiming) -> Self {
+        let (observed, since, state) = (None, None, State::Idle);
         Self {
             uid,
             replica,
             limits,
-            sight,
+            observed,
             since,
             tokens: 0,
             failures: 0,
@@ -109,22 +109,22 @@ impl Release {
         self.since.is_none()
     }
 
-    /// One step. Each Get, Mark, Read, Count and Remove has exactly one answer. An answer
+    /// One step. Each Get, Mark, Read, UseCheck and Remove has exactly one answer. An answer
     /// to a request that is no longer in progress changes nothing.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Output> {
         if self.ended().is_some() {
             return Vec::new();
         }
         match (std::mem::replace(&mut self.state, State::Idle), input) {
-            (state, Input::Seen(sight)) => {
+            (state, Input::Observed(observed)) => {
                 self.state = state;
-                self.observe(now, sight)
+                self.observe(now, observed)
             }
-            (_, Input::Gone) => self.end(End::Gone),
-            (State::Idle, Input::Look) => self.begin_pass(now),
+            (_, Input::Deleted) => self.end(End::Gone),
+            (State::Idle, Input::StartPass) => self.begin_pass(now),
             // A user may have been deleted after its kind was listed, so the release
             // needs another pass.
-            (state, Input::Look) => {
+            (state, Input::StartPass) => {
                 self.again = true;
                 self.state = state;
                 Vec::new()
@@ -132,17 +132,19 @@ impl Release {
             (State::Getting(marked), Input::Got(answer)) => {
                 self.handle_get(now, answer, marked.as_ref())
             }
-            (State::Marking(token, begun), Input::Marked(answer)) => {
+            (State::WritingToken(token, begun), Input::TokenWritten(answer)) => {
                 self.handle_token(now, answer, &token, begun)
             }
-            (State::Counting(pass), Input::Counted(count)) => self.handle_count(now, pass, count),
+            (State::CheckingUse(pass), Input::UseChecked(count)) => {
+                self.handle_count(now, pass, count)
+            }
             (State::Reading(pass, left), Input::Read { asked }) => {
                 // A long list or a wait in the queue does not make an answer old.
                 let read_at = asked.unwrap_or(pass.read_at);
                 let left = left.into_iter().skip(1).collect();
                 self.read_next(now, Pass { read_at, ..pass }, left)
             }
-            (State::Reading(_, left), Input::Unreadable(why)) => {
+            (State::Reading(_, left), Input::ReadFailed(why)) => {
                 let kind = left.first().map(LiveRead::kind_name).unwrap_or_default();
                 self.give_up_pass(now, &format!("{kind}: {why}"))
             }
@@ -158,12 +160,12 @@ impl Release {
 
     /// The watch may be late, but an object is never restored: another uid or a removed
     /// hold ends the release.
-    fn observe(&mut self, now: Duration, sight: TargetState) -> Vec<Output> {
-        if sight.uid != self.uid {
+    fn observe(&mut self, now: Duration, observed: TargetState) -> Vec<Output> {
+        if observed.uid != self.uid {
             return self.end(End::Gone);
         }
-        let (deleted, held) = (sight.deleted.is_some(), sight.hold.is_some());
-        self.sight = Some(sight);
+        let (deleted, held) = (observed.deleted.is_some(), observed.hold.is_some());
+        self.observed = Some(observed);
         match (deleted, held, self.since) {
             // Before it is Terminating, a hold may still be added.
             (false, _, _) => Vec::new(),
@@ -171,51 +173,51 @@ impl Release {
             (true, false, _) if !matches!(self.state, State::Removing(_)) => self.end(End::Gone),
             (true, true, None) => {
                 self.since = Some(now);
-                vec![Output::LookAt(now + self.limits.settle)]
+                vec![Output::SchedulePass(now + self.limits.settle)]
             }
             _ => Vec::new(),
         }
     }
 
     fn begin_pass(&mut self, now: Duration) -> Vec<Output> {
-        let (Some(sight), Some(since)) = (&self.sight, self.since) else { return Vec::new() };
+        let (Some(observed), Some(since)) = (&self.observed, self.since) else { return Vec::new() };
         let settled = since + self.limits.settle;
         if now < settled {
-            return vec![Output::LookAt(settled)];
+            return vec![Output::SchedulePass(settled)];
         }
         self.tokens += 1;
         let token: Arc<str> = format!("{}/{}", self.replica, self.tokens).into();
-        let mark = TokenWrite { sight: sight.clone(), token: token.clone() };
-        self.state = State::Marking(token, now);
-        vec![Output::Mark(mark)]
+        let mark = TokenWrite { observed: observed.clone(), token: token.clone() };
+        self.state = State::WritingToken(token, now);
+        vec![Output::WriteToken(mark)]
     }
 
     fn handle_get(
         &mut self,
         now: Duration,
-        answer: Answer,
+        answer: RequestResult,
         marked: Option<&Arc<str>>,
     ) -> Vec<Output> {
         match answer {
-            Answer::Done(sight) => {
+            RequestResult::Done(observed) => {
                 // A conflict with another writer needs no long wait. Other failures back
                 // off as usual.
-                if marked.is_some_and(|version| *version != sight.version) {
+                if marked.is_some_and(|version| *version != observed.version) {
                     self.failures = self.failures.min(1);
                     self.refusals = 0;
                 }
-                let mut outputs = self.observe(now, sight);
+                let mut outputs = self.observe(now, observed);
                 if self.ended().is_none() {
                     if self.refusals >= REFUSALS {
                         let what = "the API server refuses every change of it, or does not \
-                                    answer; see whether it still passes its own validation";
-                        outputs.push(Output::Waits(Waiting::Unknown(what.into())));
+                                    answer; check that the stored object is still valid";
+                        outputs.push(Output::Waits(WaitReason::Unknown(what.into())));
                     }
                     outputs.extend(self.schedule_pass(now));
                 }
                 outputs
             }
-            Answer::Missing { namespace: false } => self.end(End::Gone),
+            RequestResult::Missing { namespace: false } => self.end(End::Gone),
             other => self.handle_failure(now, other),
         }
     }
@@ -225,52 +227,54 @@ impl Release {
     fn handle_token(
         &mut self,
         now: Duration,
-        answer: Answer,
+        answer: RequestResult,
         token: &Arc<str>,
         begun: Duration,
     ) -> Vec<Output> {
         match answer {
-            Answer::Done(sight)
-                if sight.uid == self.uid
-                    && sight.token.as_ref() == Some(token)
-                    && sight.deleted.is_some()
-                    && sight.hold.is_some() =>
+            RequestResult::Done(observed)
+                if observed.uid == self.uid
+                    && observed.token.as_ref() == Some(token)
+                    && observed.deleted.is_some()
+                    && observed.hold.is_some() =>
             {
-                self.sight = Some(sight.clone());
-                self.state = State::Counting(Pass { sight, begun, read_at: now, rounds: 0 });
-                vec![Output::Count]
+                self.observed = Some(observed.clone());
+                self.state = State::CheckingUse(Pass { observed, begun, read_at: now, rounds: 0 });
+                vec![Output::CheckUse]
             }
-            Answer::Done(sight) => self.handle_get(now, Answer::Done(sight), None),
-            Answer::Missing { namespace: false } => self.end(End::Gone),
-            Answer::Refused => {
-                let version = self.sight.as_ref().map(|sight| sight.version.clone());
+            RequestResult::Done(observed) => {
+                self.handle_get(now, RequestResult::Done(observed), None)
+            }
+            RequestResult::Missing { namespace: false } => self.end(End::Gone),
+            RequestResult::Conflict => {
+                let version = self.observed.as_ref().map(|observed| observed.version.clone());
                 self.read_again(version)
             }
-            Answer::Lost => self.read_again(None),
+            RequestResult::Lost => self.read_again(None),
             other => self.handle_failure(now, other),
         }
     }
 
-    fn handle_count(&mut self, now: Duration, pass: Pass, count: Count) -> Vec<Output> {
+    fn handle_count(&mut self, now: Duration, pass: Pass, count: UseCheck) -> Vec<Output> {
         let mut outputs = match count {
-            Count::Read(reads) if pass.rounds < ROUNDS && !reads.is_empty() => {
+            UseCheck::NeedsReads(reads) if pass.rounds < ROUNDS && !reads.is_empty() => {
                 let pass = Pass { rounds: pass.rounds + 1, ..pass };
                 return self.read_next(now, pass, reads);
             }
-            Count::Free(free) => return self.remove(now, &pass, free),
-            Count::Kept(causes) => {
+            UseCheck::Releasable(free) => return self.remove(now, &pass, free),
+            UseCheck::InUse(causes) => {
                 self.refusals = 0;
-                vec![Output::Waits(Waiting::For(causes))]
+                vec![Output::Waits(WaitReason::For(causes))]
             }
-            Count::Unknown(why) => {
-                vec![Output::Waits(Waiting::Unknown(why.to_string().into()))]
+            UseCheck::Unknown(why) => {
+                vec![Output::Waits(WaitReason::Unknown(why.to_string().into()))]
             }
-            Count::Read(_) => {
+            UseCheck::NeedsReads(_) => {
                 let why = UnknownUse::TooManyRounds.to_string();
-                vec![Output::Waits(Waiting::Unknown(why.into()))]
+                vec![Output::Waits(WaitReason::Unknown(why.into()))]
             }
         };
-        outputs.push(Output::Forget);
+        outputs.push(Output::DropReads);
         outputs.extend(self.schedule_pass(now));
         outputs
     }
@@ -279,20 +283,20 @@ impl Release {
     fn remove(&mut self, now: Duration, pass: &Pass, free: ReleaseReason) -> Vec<Output> {
         let fresh = now.saturating_sub(pass.read_at) <= self.limits.fresh
             && now.saturating_sub(pass.begun) <= self.limits.pass;
-        match HoldRemoval::of_target(&pass.sight).filter(|_| fresh) {
+        match HoldRemoval::of_target(&pass.observed).filter(|_| fresh) {
             Some(removal) => {
                 self.state = State::Removing(free);
-                vec![Output::Forget, Output::Remove(removal)]
+                vec![Output::DropReads, Output::Remove(removal)]
             }
-            None => self.give_up_pass(now, "reading took longer than its answers are good for"),
+            None => self.give_up_pass(now, "the reads are too old to remove the hold"),
         }
     }
 
     /// Starts the next read, or the count.
     fn read_next(&mut self, now: Duration, pass: Pass, left: Vec<LiveRead>) -> Vec<Output> {
         let Some(read) = left.first().cloned() else {
-            self.state = State::Counting(pass);
-            return vec![Output::Count];
+            self.state = State::CheckingUse(pass);
+            return vec![Output::CheckUse];
         };
         self.state = State::Reading(Pass { read_at: now, ..pass }, left);
         vec![Output::Read(read)]
@@ -302,20 +306,20 @@ impl Release {
         &mut self,
         now: Duration,
         free: ReleaseReason,
-        answer: Answer,
+        answer: RequestResult,
     ) -> Vec<Output> {
         match answer {
             // Another client had added a second hold.
-            Answer::Done(sight) if sight.hold.is_some() => {
-                let mut outputs = self.observe(now, sight);
+            RequestResult::Done(observed) if observed.hold.is_some() => {
+                let mut outputs = self.observe(now, observed);
                 if self.ended().is_none() {
                     outputs.extend(self.schedule_pass(now));
                 }
                 outputs
             }
-            Answer::Done(_) => self.end(End::Released(free)),
-            Answer::Missing { namespace: false } => self.end(End::Gone),
-            Answer::Refused | Answer::Lost => self.read_again(None),
+            RequestResult::Done(_) => self.end(End::Released(free)),
+            RequestResult::Missing { namespace: false } => self.end(End::Gone),
+            RequestResult::Conflict | RequestResult::Lost => self.read_again(None),
             other => self.handle_failure(now, other),
         }
     }
@@ -327,11 +331,11 @@ impl Release {
         vec![Output::Get]
     }
 
-    fn handle_failure(&mut self, now: Duration, answer: Answer) -> Vec<Output> {
+    fn handle_failure(&mut self, now: Duration, answer: RequestResult) -> Vec<Output> {
         let waiting = match answer {
-            Answer::Missing { namespace: true } => Waiting::Stranded,
-            Answer::Failed(why) => Waiting::Unknown(why),
-            _ => Waiting::Unknown("the API server gave no answer".into()),
+            RequestResult::Missing { namespace: true } => WaitReason::Stranded,
+            RequestResult::Failed(why) => WaitReason::Unknown(why),
+            _ => WaitReason::Unknown("the API server gave no answer".into()),
         };
         let mut outputs = vec![Output::Waits(waiting)];
         outputs.extend(self.schedule_pass(now));
@@ -339,7 +343,7 @@ impl Release {
     }
 
     fn give_up_pass(&mut self, now: Duration, what: &str) -> Vec<Output> {
-        let mut outputs = vec![Output::Waits(Waiting::Unknown(what.into())), Output::Forget];
+        let mut outputs = vec![Output::Waits(WaitReason::Unknown(what.into())), Output::DropReads];
         outputs.extend(self.schedule_pass(now));
         outputs
     }
@@ -348,12 +352,12 @@ impl Release {
     fn schedule_pass(&mut self, now: Duration) -> Vec<Output> {
         self.state = State::Idle;
         if std::mem::take(&mut self.again) {
-            return vec![Output::LookAt(now)];
+            return vec![Output::SchedulePass(now)];
         }
         let factor = 1_u32.checked_shl(self.failures.min(16)).unwrap_or(u32::MAX);
         self.failures = (self.failures + 1).min(16);
         let wait = self.limits.retry.saturating_mul(factor).min(self.limits.retry_most);
-        vec![Output::LookAt(now + wait)]
+        vec![Output::SchedulePass(now + wait)]
     }
 
     fn end(&mut self, end: End) -> Vec<Output> {

@@ -17,7 +17,7 @@ fn target() -> Value {
     }})
 }
 
-fn sight(object: &Value) -> TargetState {
+fn observed(object: &Value) -> TargetState {
     TargetState::read(object).unwrap()
 }
 
@@ -32,10 +32,10 @@ fn list(group: &str, resource: &str) -> LiveRead {
 
 /// A release that is about to write its token.
 fn marking(object: &mut Value) -> (Release, TokenWrite) {
-    let mut release = Release::new("u".into(), "r".into(), Limits::default());
-    release.step(seconds(0), Input::Seen(sight(object)));
-    match release.step(seconds(45), Input::Look).pop() {
-        Some(Output::Mark(mark)) => (release, mark),
+    let mut release = Release::new("u".into(), "r".into(), ReleaseTiming::default());
+    release.step(seconds(0), Input::Observed(observed(object)));
+    match release.step(seconds(45), Input::StartPass).pop() {
+        Some(Output::WriteToken(mark)) => (release, mark),
         other => panic!("{other:?}"),
     }
 }
@@ -45,15 +45,19 @@ fn counting(object: &mut Value) -> Release {
     let (mut release, mark) = marking(object);
     json_patch::patch(object, &mark.patch()).unwrap();
     object["metadata"]["resourceVersion"] = json!("8");
-    let outputs = release.step(seconds(46), Input::Marked(Answer::Done(sight(object))));
-    assert_eq!(outputs, [Output::Count]);
+    let outputs =
+        release.step(seconds(46), Input::TokenWritten(RequestResult::Done(observed(object))));
+    assert_eq!(outputs, [Output::CheckUse]);
     release
 }
 
 /// One that has just sent the removal.
 fn removing(object: &mut Value) -> (Release, HoldRemoval) {
     let mut release = counting(object);
-    match release.step(seconds(47), Input::Counted(Count::Free(ReleaseReason::Unused))).pop() {
+    match release
+        .step(seconds(47), Input::UseChecked(UseCheck::Releasable(ReleaseReason::Unused)))
+        .pop()
+    {
         Some(Output::Remove(removal)) => (release, removal),
         other => panic!("{other:?}"),
     }
@@ -61,7 +65,7 @@ fn removing(object: &mut Value) -> (Release, HoldRemoval) {
 
 fn unknown(outputs: &[Output]) -> &str {
     let said = outputs.iter().find_map(|output| match output {
-        Output::Waits(Waiting::Unknown(what)) => Some(&**what),
+        Output::Waits(WaitReason::Unknown(what)) => Some(&**what),
         _ => None,
     });
     said.unwrap_or_else(|| panic!("{outputs:?}"))
@@ -69,29 +73,35 @@ fn unknown(outputs: &[Output]) -> &str {
 
 #[test]
 fn a_pass_begins_when_settle_has_passed_by_our_own_clock() {
-    let mut release = Release::new("u".into(), "r".into(), Limits::default());
-    assert_eq!(release.step(seconds(10), Input::Look), []);
-    let outputs = release.step(seconds(10), Input::Seen(sight(&target())));
-    assert_eq!(outputs, [Output::LookAt(seconds(55))]);
-    assert_eq!(release.step(seconds(54), Input::Look), [Output::LookAt(seconds(55))]);
-    assert!(matches!(release.step(seconds(55), Input::Look)[..], [Output::Mark(_)]));
+    let mut release = Release::new("u".into(), "r".into(), ReleaseTiming::default());
+    assert_eq!(release.step(seconds(10), Input::StartPass), []);
+    let outputs = release.step(seconds(10), Input::Observed(observed(&target())));
+    assert_eq!(outputs, [Output::SchedulePass(seconds(55))]);
+    assert_eq!(release.step(seconds(54), Input::StartPass), [Output::SchedulePass(seconds(55))]);
+    assert!(matches!(release.step(seconds(55), Input::StartPass)[..], [Output::WriteToken(_)]));
 }
 
 #[test]
 fn what_is_not_terminating_or_not_held_is_left_alone() {
     let mut living = target();
     living["metadata"].as_object_mut().unwrap().remove("deletionTimestamp");
-    let mut release = Release::new("u".into(), "r".into(), Limits::default());
-    assert_eq!(release.step(seconds(0), Input::Seen(sight(&living))), []);
-    assert_eq!(release.step(seconds(99), Input::Look), []);
+    let mut release = Release::new("u".into(), "r".into(), ReleaseTiming::default());
+    assert_eq!(release.step(seconds(0), Input::Observed(observed(&living))), []);
+    assert_eq!(release.step(seconds(99), Input::StartPass), []);
     let mut bare = target();
     bare["metadata"]["finalizers"] = json!(["x/y"]);
-    assert_eq!(release.step(seconds(99), Input::Seen(sight(&bare))), [Output::Ended(End::Gone)]);
+    assert_eq!(
+        release.step(seconds(99), Input::Observed(observed(&bare))),
+        [Output::Ended(End::Gone)]
+    );
     let mut other = target();
     other["metadata"]["uid"] = json!("v");
-    let mut release = Release::new("u".into(), "r".into(), Limits::default());
-    assert_eq!(release.step(seconds(0), Input::Seen(sight(&other))), [Output::Ended(End::Gone)]);
-    assert_eq!(release.step(seconds(0), Input::Seen(sight(&target()))), [], "it is over");
+    let mut release = Release::new("u".into(), "r".into(), ReleaseTiming::default());
+    assert_eq!(
+        release.step(seconds(0), Input::Observed(observed(&other))),
+        [Output::Ended(End::Gone)]
+    );
+    assert_eq!(release.step(seconds(0), Input::Observed(observed(&target()))), [], "it is over");
 }
 
 #[test]
@@ -101,17 +111,18 @@ fn a_whole_pass_takes_the_hold_off_and_nothing_else() {
     let mut release = counting(&mut object);
     let reads = vec![list("apps", "deployments"), list("", "pods")];
     let read = |read: &LiveRead| Output::Read(read.clone());
-    let outputs = release.step(seconds(46), Input::Counted(Count::Read(reads.clone())));
+    let outputs = release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads.clone())));
     assert_eq!(outputs, [read(&reads[0])]);
     let answered = Input::Read { asked: None };
     assert_eq!(release.step(seconds(47), answered.clone()), [read(&reads[1])]);
-    assert_eq!(release.step(seconds(47), answered), [Output::Count]);
-    let outputs = release.step(seconds(49), Input::Counted(Count::Free(ReleaseReason::Unused)));
-    let [Output::Forget, Output::Remove(removal)] = &outputs[..] else { panic!("{outputs:?}") };
+    assert_eq!(release.step(seconds(47), answered), [Output::CheckUse]);
+    let outputs =
+        release.step(seconds(49), Input::UseChecked(UseCheck::Releasable(ReleaseReason::Unused)));
+    let [Output::DropReads, Output::Remove(removal)] = &outputs[..] else { panic!("{outputs:?}") };
     json_patch::patch(&mut object, &removal.patch()).unwrap();
     assert_eq!(object["metadata"]["finalizers"], json!(["x/y"]));
     assert_eq!(object["metadata"]["annotations"], json!({"other": "stays"}));
-    let outputs = release.step(seconds(49), Input::Removed(Answer::Done(sight(&object))));
+    let outputs = release.step(seconds(49), Input::Removed(RequestResult::Done(observed(&object))));
     assert_eq!(outputs, [Output::Ended(End::Released(ReleaseReason::Unused))]);
 }
 
@@ -120,26 +131,28 @@ fn what_was_read_too_long_ago_counts_for_nothing() {
     // The token was answered at 46 seconds.
     for (now, goes) in [(48, true), (49, false)] {
         let mut release = counting(&mut target());
-        let outputs =
-            release.step(seconds(now), Input::Counted(Count::Free(ReleaseReason::Unused)));
+        let outputs = release
+            .step(seconds(now), Input::UseChecked(UseCheck::Releasable(ReleaseReason::Unused)));
         assert_eq!(outputs.iter().any(|o| matches!(o, Output::Remove(_))), goes, "{now}");
         assert_eq!(release.is_busy(), goes);
     }
     // A list may take longer: its last page counts.
     let mut release = counting(&mut target());
     let reads = vec![list("apps", "deployments")];
-    release.step(seconds(46), Input::Counted(Count::Read(reads)));
+    release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads)));
     release.step(seconds(57), Input::Read { asked: Some(seconds(55)) });
-    let outputs = release.step(seconds(57), Input::Counted(Count::Free(ReleaseReason::Unused)));
-    assert!(matches!(outputs[..], [Output::Forget, Output::Remove(_)]), "{outputs:?}");
+    let outputs =
+        release.step(seconds(57), Input::UseChecked(UseCheck::Releasable(ReleaseReason::Unused)));
+    assert!(matches!(outputs[..], [Output::DropReads, Output::Remove(_)]), "{outputs:?}");
     // And so does a pass that takes a minute, however fresh its last read is.
     let mut release = counting(&mut target());
     let reads = vec![list("apps", "deployments"), list("", "pods")];
-    release.step(seconds(46), Input::Counted(Count::Read(reads)));
+    release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads)));
     release.step(seconds(106), Input::Read { asked: None });
     release.step(seconds(106), Input::Read { asked: None });
-    let outputs = release.step(seconds(106), Input::Counted(Count::Free(ReleaseReason::Unused)));
-    assert_eq!(unknown(&outputs), "reading took longer than its answers are good for");
+    let outputs =
+        release.step(seconds(106), Input::UseChecked(UseCheck::Releasable(ReleaseReason::Unused)));
+    assert_eq!(unknown(&outputs), "the reads are too old to remove the hold");
 }
 
 /// A user that goes after its kind was listed is not waited for by the
@@ -147,12 +160,12 @@ fn what_was_read_too_long_ago_counts_for_nothing() {
 #[test]
 fn a_look_during_a_pass_is_not_lost() {
     let mut release = counting(&mut target());
-    assert_eq!(release.step(seconds(46), Input::Look), []);
-    let outputs = release.step(seconds(47), Input::Counted(Count::Kept(vec![])));
-    assert_eq!(outputs.last(), Some(&Output::LookAt(seconds(47))));
+    assert_eq!(release.step(seconds(46), Input::StartPass), []);
+    let outputs = release.step(seconds(47), Input::UseChecked(UseCheck::InUse(vec![])));
+    assert_eq!(outputs.last(), Some(&Output::SchedulePass(seconds(47))));
     // Once.
-    let outputs = release.step(seconds(47), Input::Look);
-    assert!(matches!(outputs[..], [Output::Mark(_)]), "{outputs:?}");
+    let outputs = release.step(seconds(47), Input::StartPass);
+    assert!(matches!(outputs[..], [Output::WriteToken(_)]), "{outputs:?}");
 }
 
 #[test]
@@ -161,11 +174,11 @@ fn a_write_that_always_fails_is_reported() {
     let (mut release, _) = marking(&mut object);
     for at in 0..4 {
         let now = seconds(50 + 10 * at);
-        assert_eq!(release.step(now, Input::Marked(Answer::Refused)), [Output::Get]);
-        let outputs = release.step(now, Input::Got(Answer::Done(sight(&object))));
-        let told = outputs.iter().any(|o| matches!(o, Output::Waits(Waiting::Unknown(_))));
+        assert_eq!(release.step(now, Input::TokenWritten(RequestResult::Conflict)), [Output::Get]);
+        let outputs = release.step(now, Input::Got(RequestResult::Done(observed(&object))));
+        let told = outputs.iter().any(|o| matches!(o, Output::Waits(WaitReason::Unknown(_))));
         assert_eq!(told, at == 3, "{outputs:?}");
-        release.step(seconds(59 + 10 * at), Input::Look);
+        release.step(seconds(59 + 10 * at), Input::StartPass);
     }
 }
 
@@ -210,17 +223,17 @@ fn the_token_lands_on_the_version_that_was_looked_at_or_not_at_all() {
 
 #[test]
 fn answers_to_the_removal_mean_what_they_say() {
-    let ask = |answer: Answer| {
+    let ask = |answer: RequestResult| {
         let (mut release, _) = removing(&mut target());
         release.step(seconds(47), Input::Removed(answer))
     };
-    assert_eq!(ask(Answer::Missing { namespace: false }), [Output::Ended(End::Gone)]);
-    assert_eq!(ask(Answer::Refused), [Output::Get]);
-    assert_eq!(ask(Answer::Lost), [Output::Get]);
-    let outputs = ask(Answer::Missing { namespace: true });
-    assert_eq!(outputs[0], Output::Waits(Waiting::Stranded));
-    assert!(matches!(outputs[1], Output::LookAt(_)), "its Namespace may be re-created");
-    assert_eq!(unknown(&ask(Answer::Failed("403".into()))), "403");
+    assert_eq!(ask(RequestResult::Missing { namespace: false }), [Output::Ended(End::Gone)]);
+    assert_eq!(ask(RequestResult::Conflict), [Output::Get]);
+    assert_eq!(ask(RequestResult::Lost), [Output::Get]);
+    let outputs = ask(RequestResult::Missing { namespace: true });
+    assert_eq!(outputs[0], Output::Waits(WaitReason::Stranded));
+    assert!(matches!(outputs[1], Output::SchedulePass(_)), "its Namespace may be re-created");
+    assert_eq!(unknown(&ask(RequestResult::Failed("403".into()))), "403");
 }
 
 #[test]
@@ -228,13 +241,13 @@ fn after_a_lost_answer_the_object_shows_the_result() {
     let mut object = target();
     let (release, _) = removing(&mut object);
     let mut ask = release.clone();
-    ask.step(seconds(80), Input::Removed(Answer::Lost));
-    let gone = Input::Got(Answer::Missing { namespace: false });
+    ask.step(seconds(80), Input::Removed(RequestResult::Lost));
+    let gone = Input::Got(RequestResult::Missing { namespace: false });
     assert_eq!(ask.clone().step(seconds(80), gone), [Output::Ended(End::Gone)]);
     // It did not land: a new pass with a new token, and the old one is void.
-    ask.step(seconds(80), Input::Got(Answer::Done(sight(&object))));
-    let outputs = ask.step(seconds(81), Input::Look);
-    let [Output::Mark(mark)] = &outputs[..] else { panic!("{outputs:?}") };
+    ask.step(seconds(80), Input::Got(RequestResult::Done(observed(&object))));
+    let outputs = ask.step(seconds(81), Input::StartPass);
+    let [Output::WriteToken(mark)] = &outputs[..] else { panic!("{outputs:?}") };
     json_patch::patch(&mut object, &mark.patch()).unwrap();
     assert_eq!(object["metadata"]["annotations"][TOKEN], json!("r/2"));
 }
@@ -243,11 +256,11 @@ fn after_a_lost_answer_the_object_shows_the_result() {
 fn a_read_that_fails_keeps_the_hold_and_names_the_kind() {
     let reading = |read: LiveRead| {
         let mut release = counting(&mut target());
-        release.step(seconds(46), Input::Counted(Count::Read(vec![read])));
+        release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(vec![read])));
         release
     };
     let mut release = reading(list("apps", "deployments"));
-    let outputs = release.step(seconds(46), Input::Unreadable("403 Forbidden".into()));
+    let outputs = release.step(seconds(46), Input::ReadFailed("403 Forbidden".into()));
     assert_eq!(unknown(&outputs), "deployments.apps: 403 Forbidden");
     assert!(!release.is_busy() && release.ended().is_none());
 }
@@ -258,17 +271,19 @@ fn who_is_kept_is_looked_at_again_later_and_later() {
     let mut release = counting(&mut object);
     let mut waits = Vec::new();
     for _ in 0..10 {
-        let outputs = release.step(seconds(50), Input::Counted(Count::Kept(vec![Cause::Always])));
-        let [Output::Waits(Waiting::For(_)), Output::Forget, Output::LookAt(at)] = outputs[..]
+        let outputs =
+            release.step(seconds(50), Input::UseChecked(UseCheck::InUse(vec![Cause::Always])));
+        let [Output::Waits(WaitReason::For(_)), Output::DropReads, Output::SchedulePass(at)] =
+            outputs[..]
         else {
             panic!("{outputs:?}")
         };
         waits.push((at - seconds(50)).as_secs());
-        let outputs = release.step(seconds(50), Input::Look);
-        let [Output::Mark(mark)] = &outputs[..] else { panic!("{outputs:?}") };
+        let outputs = release.step(seconds(50), Input::StartPass);
+        let [Output::WriteToken(mark)] = &outputs[..] else { panic!("{outputs:?}") };
         json_patch::patch(&mut object, &mark.patch()).unwrap_or(());
         object["metadata"]["annotations"][TOKEN] = json!(&*mark.token);
-        release.step(seconds(50), Input::Marked(Answer::Done(sight(&object))));
+        release.step(seconds(50), Input::TokenWritten(RequestResult::Done(observed(&object))));
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 120, 120, 120]);
 }
@@ -279,12 +294,13 @@ fn a_token_of_another_replica_starts_no_pass() {
     let (mut release, mark) = marking(&mut object);
     json_patch::patch(&mut object, &mark.patch()).unwrap();
     object["metadata"]["annotations"][TOKEN] = json!("other/1");
-    let outputs = release.step(seconds(46), Input::Marked(Answer::Done(sight(&object))));
-    assert!(matches!(outputs[..], [Output::LookAt(_)]), "{outputs:?}");
+    let outputs =
+        release.step(seconds(46), Input::TokenWritten(RequestResult::Done(observed(&object))));
+    assert!(matches!(outputs[..], [Output::SchedulePass(_)]), "{outputs:?}");
 }
 
 #[test]
 fn the_graph_has_the_object_without_its_hold() {
-    let released = as_released(&target());
+    let released = without_hold(&target());
     assert_eq!(released["metadata"]["finalizers"], json!(["x/y"]));
 }

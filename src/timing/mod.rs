@@ -9,7 +9,7 @@
 //! These intervals stay constants beside the code that uses them: a limit on a request or a
 //! connection that hangs, a limit on the cost that a caller can cause, a wait that every
 //! change ends, a poll of at most a second in a command that runs once, and the numbers of
-//! the release protocol ([`crate::hold::Limits`]), which the model checker uses.
+//! the release protocol ([`crate::hold::ReleaseTiming`]), which the model checker uses.
 
 #[cfg(test)]
 mod tests;

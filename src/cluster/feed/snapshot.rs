@@ -217,7 +217,7 @@ impl Snapshot {
         let Some(seen) = waiting.seen.get_mut(place) else { return false };
         // A release that has begun before looks now.
         seen.changes += 1;
-        waiting.news.insert(place.clone());
+        waiting.changed.insert(place.clone());
         signals.waiting.notify_one();
         true
     }

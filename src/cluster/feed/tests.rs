@@ -277,11 +277,11 @@ fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
     let unused =
         |world: &World| world.waiting.seen.values().map(|seen| seen.unused).collect::<Vec<_>>();
     assert_eq!(unused(&world), [false]);
-    world.waiting.news.clear();
+    world.waiting.changed.clear();
     // One has finished: that is news, and the other still needs it.
     assert!(feed(&mut world, "pods", &pod("a", "Succeeded")));
     assert_eq!(unused(&world), [false]);
-    world.waiting.news.clear();
+    world.waiting.changed.clear();
     // A list without the other object: it was deleted while the watch was down.
     let pods = world.graph.kinds.find_resource("", "pods").unwrap();
     world.graph.end_listing(crate::graph::Listing::new(pods));

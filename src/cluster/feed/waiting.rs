@@ -109,7 +109,7 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
             // It may only have lost its label while no watch was connected.
             left.insert(place.clone());
         }
-        waiting.news.insert(place);
+        waiting.changed.insert(place);
     }
     let budget = StepBudget::new(10 * STEPS);
     for place in places {
@@ -118,10 +118,10 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
         if let Some(seen) = waiting.seen.get_mut(&place).filter(|seen| seen.unused != unused) {
             seen.unused = unused;
             seen.changes += 1;
-            waiting.news.insert(place);
+            waiting.changed.insert(place);
         }
     }
-    !waiting.news.is_empty()
+    !waiting.changed.is_empty()
 }
 
 /// The fields that a release needs, and the value of the annotation that requests a
@@ -144,11 +144,11 @@ pub fn taken(world: &mut World, node: Option<NodeId>, sighting: Option<Sighting>
     let Some(object) = world.graph.get(node) else { return false };
     let place = place(object);
     if !waits(object) {
-        return world.waiting.seen.remove(&place).is_some() && world.waiting.news.insert(place);
+        return world.waiting.seen.remove(&place).is_some() && world.waiting.changed.insert(place);
     }
-    let Some((sight, requested)) = sighting else { return false };
+    let Some((observed, requested)) = sighting else { return false };
     let seen = Seen {
-        sight,
+        observed,
         requested,
         unused: is_unused(&world.graph, node, StepLimit::new(&StepBudget::new(STEPS))),
         changes: world.waiting.seen.get(&place).map_or(0, |seen| seen.changes),
@@ -158,14 +158,14 @@ pub fn taken(world: &mut World, node: Option<NodeId>, sighting: Option<Sighting>
         return false;
     }
     world.waiting.seen.insert(place.clone(), seen);
-    world.waiting.news.insert(place);
+    world.waiting.changed.insert(place);
     true
 }
 
 /// Called after an object was deleted. Returns whether a release must check.
 pub fn gone(world: &mut World, kind: KindId, namespace: &str, name: &str) -> bool {
     let place = (kind, namespace.to_owned(), name.to_owned());
-    world.waiting.seen.remove(&place).is_some() && world.waiting.news.insert(place)
+    world.waiting.seen.remove(&place).is_some() && world.waiting.changed.insert(place)
 }
 
 /// Called after a user of these objects was changed or deleted. Returns whether a release
@@ -176,7 +176,7 @@ pub fn freed(world: &mut World, before: &Before) -> bool {
     if graph.get(*user).map(Trace::of).as_ref() == Some(was) {
         return false;
     }
-    let mut news = false;
+    let mut changed = false;
     let budget = StepBudget::new(STEPS);
     for node in &before.uses {
         let Some(object) = graph.get(*node) else { continue };
@@ -185,9 +185,9 @@ pub fn freed(world: &mut World, before: &Before) -> bool {
         let Some(seen) = waiting.seen.get_mut(&place) else { continue };
         seen.unused = unused;
         seen.changes += 1;
-        news |= waiting.news.insert(place);
+        changed |= waiting.changed.insert(place);
     }
-    news
+    changed
 }
 
 fn waits(node: Node<'_>) -> bool {

@@ -107,15 +107,15 @@ impl Holds {
 
     /// Hands an object that is Terminating under the hold to its release, if no watch
     /// does: it lost its label while it was Terminating.
-    pub(super) fn hand_over(&self, place: &Place, sight: TargetState) {
+    pub(super) fn hand_over(&self, place: &Place, observed: TargetState) {
         let mut world = self.context.world.write();
         let World { graph, waiting, .. } = &mut *world;
         if graph.object(place.0, &place.1, &place.2).is_some() {
             return;
         }
-        let seen = Seen { sight, requested: None, unused: true, changes: 0, unwatched: true };
+        let seen = Seen { observed, requested: None, unused: true, changes: 0, unwatched: true };
         waiting.seen.insert(place.clone(), seen);
-        waiting.news.insert(place.clone());
+        waiting.changed.insert(place.clone());
         self.context.signals.waiting.notify_one();
     }
 }

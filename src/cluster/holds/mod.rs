@@ -34,7 +34,7 @@ use super::context::Context;
 use super::feed::plan::{labelled, policies};
 use super::holding::Holding;
 use super::pace::Backoff;
-use super::release::Target;
+use super::release::TargetClient;
 use super::world::{Place, World};
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::NodeId;
@@ -422,7 +422,7 @@ impl Holds {
 impl HoldPlanner for Holds {
     type Keep = Infallible;
 
-    async fn plan(&self, target: &Target, object: &Value) -> Result<Plan, Infallible> {
+    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<Plan, Infallible> {
         let Ok(object) = Object::deserialize(object) else { return Ok(Plan::Nothing) };
         let world = self.context.world.read();
         let World { graph, policies, known, .. } = &*world;

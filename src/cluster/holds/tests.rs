@@ -114,7 +114,7 @@ async fn a_sweep_hands_over_what_waits_without_its_label() {
     let world = stage.world().read();
     assert!(world.waiting.seen[&stage.place("c")].unwatched);
     assert_eq!(world.waiting.seen.len(), 1);
-    assert!(world.waiting.news.contains(&stage.place("c")));
+    assert!(world.waiting.changed.contains(&stage.place("c")));
     drop(world);
     assert!(stage.was_asked(&format!("PATCH {}", path("d"))));
 }

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use crate::cluster::api::Detail;
 use crate::cluster::context::Context;
-use crate::cluster::release::{Response, Target};
+use crate::cluster::release::{Response, TargetClient};
 use crate::cluster::world::Place;
-use crate::hold::{Answer, Plan, TargetState, plan_patch};
+use crate::hold::{Plan, RequestResult, TargetState, plan_patch};
 use crate::objects::ApiError;
 
 /// How often a write is repeated because another client changed the object first.
@@ -23,7 +23,7 @@ pub trait HoldPlanner {
     type Keep;
 
     /// The plan for an object as it was read live.
-    async fn plan(&self, target: &Target, object: &Value) -> Result<Plan, Self::Keep>;
+    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<Plan, Self::Keep>;
 }
 
 /// What came of a look at an object.
@@ -50,13 +50,13 @@ pub async fn write_hold<P: HoldPlanner>(
     planner: &P,
 ) -> Outcome<P::Keep> {
     let client = &context.client;
-    let target = Target::at(&context.world.read(), place);
-    let target = Target { detail: Detail::Metadata, ..target };
+    let target = TargetClient::at(&context.world.read(), place);
+    let target = TargetClient { detail: Detail::Metadata, ..target };
     let (mut refused, mut written, mut lost) = (None, None, 0);
     for _ in 0..=TRIES {
         let (state, object) = match target.get(client).await {
-            Response { answer: Answer::Done(state), object: Ok(object) } => (state, object),
-            Response { answer: Answer::Missing { .. }, .. } => return Outcome::Settled,
+            Response { answer: RequestResult::Done(state), object: Ok(object) } => (state, object),
+            Response { answer: RequestResult::Missing { .. }, .. } => return Outcome::Settled,
             Response { object, .. } => return failed(object),
         };
         if state.deleted.is_some() && state.hold.is_some() {
@@ -75,14 +75,16 @@ pub async fn write_hold<P: HoldPlanner>(
             return Outcome::Failed(error);
         }
         let Response { answer, object } = target.patch(client, &patch).await;
-        context.metrics.hold_changed(change, matches!(answer, Answer::Done(_)));
+        context.metrics.hold_changed(change, matches!(answer, RequestResult::Done(_)));
         match (answer, object) {
-            (Answer::Done(_), _) => return Outcome::Written(change),
-            (Answer::Missing { namespace: true }, _) => return Outcome::Stranded,
-            (Answer::Missing { namespace: false }, _) => return Outcome::Settled,
-            (Answer::Refused, Err(error)) => refused = Some((state.version, error)),
+            (RequestResult::Done(_), _) => return Outcome::Written(change),
+            (RequestResult::Missing { namespace: true }, _) => return Outcome::Stranded,
+            (RequestResult::Missing { namespace: false }, _) => return Outcome::Settled,
+            (RequestResult::Conflict, Err(error)) => refused = Some((state.version, error)),
             // It may have been carried out, which the next read shows.
-            (Answer::Lost, _) if lost < MOST_LOST => (lost, written) = (lost + 1, Some(change)),
+            (RequestResult::Lost, _) if lost < MOST_LOST => {
+                (lost, written) = (lost + 1, Some(change))
+            }
             (_, object) => return failed(object),
         }
     }

@@ -8,7 +8,7 @@ use super::super::world::{SharedWorld, World, take};
 use super::api_reads::{Found, coordinates};
 use crate::decide::{LiveRead, LiveReads};
 use crate::graph::{Graph, NodeId};
-use crate::hold::as_released;
+use crate::hold::without_hold;
 use crate::objects::{ApiError, KindId, Uid};
 use crate::relations::Catalogue;
 
@@ -74,7 +74,7 @@ impl ReleasedObject {
     pub fn new(object: &Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
         let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
-        let json = as_released(object).to_string();
+        let json = without_hold(object).to_string();
         let (namespace, name) = (text("namespace").to_owned(), text("name").to_owned());
         Some(Self { namespace, name, uid: Uid::new(text("uid")), json })
     }

@@ -11,9 +11,9 @@
 //! start from the beginning.
 
 pub mod by_hand;
+mod driver;
 mod requests;
 mod sweep;
-mod target;
 #[cfg(test)]
 mod tests;
 
@@ -26,14 +26,14 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
 
-pub(super) use self::requests::{Response, Target};
-pub use self::target::DriverReport;
-use self::target::{Common, Driver, Mailbox};
+pub use self::driver::DriverReport;
+use self::driver::{Driver, DriverContext, PendingUpdate};
+pub(super) use self::requests::{Response, TargetClient};
 use super::context::Context;
 use super::live::Reader;
 use super::world::{Place, Seen, World};
 use crate::decide::{Live, Situation};
-use crate::hold::{End, ReleaseReason, Waiting, keeping_policies};
+use crate::hold::{End, ReleaseReason, WaitReason, keeping_policies};
 use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::ObjectFacts;
 use crate::telemetry::Metrics;
@@ -45,7 +45,7 @@ const PASSES: Slots = Slots { all: 192, each: 96 };
 
 /// Releases objects that are free, while this replica is the leader.
 pub async fn run(context: Context, reader: Reader) {
-    let lead = async || match Releases::new(context.clone(), reader.clone()).keep().await {};
+    let lead = async || match Releases::new(context.clone(), reader.clone()).run_loop().await {};
     context.signals.while_leading(lead, || ignore(&context)).await;
 }
 
@@ -58,24 +58,24 @@ pub async fn run_reporting(
 ) -> Infallible {
     let mut releases = Releases::new(context, reader);
     releases.reports = Some(reports);
-    releases.keep().await
+    releases.run_loop().await
 }
 
-/// Drops the news while this replica is not the leader, and releases nothing. A new leader
+/// Drops the changes while this replica is not the leader, and releases nothing. A new leader
 /// looks at every waiting object, and names of earlier ones would only add up.
 async fn ignore(context: &Context) {
     context.metrics.releasing(0, 0);
     loop {
-        context.world.write().waiting.news.clear();
+        context.world.write().waiting.changed.clear();
         context.signals.waiting.notified().await;
     }
 }
 
 struct Releases {
-    common: Common,
+    shared: DriverContext,
     targets: KeyedMap<Place, Driven>,
-    /// The drivers, each with its target and its mailbox.
-    tasks: JoinSet<(Place, Arc<Mailbox>)>,
+    /// The drivers, each with its target and its pending.
+    tasks: JoinSet<(Place, Arc<PendingUpdate>)>,
     /// What is reported of each target, besides the log and the metrics.
     reports: Option<UnboundedSender<(Place, DriverReport)>>,
 }
@@ -83,9 +83,9 @@ struct Releases {
 /// A target that is driven.
 struct Driven {
     uid: Arc<str>,
-    mailbox: Arc<Mailbox>,
+    pending: Arc<PendingUpdate>,
     /// What it said last that it waits for.
-    waits: Arc<Mutex<Option<Waiting>>>,
+    waits: Arc<Mutex<Option<WaitReason>>>,
     requested: Option<String>,
     /// The change of its users up to which the driver was last asked to look, and the time of
     /// that.
@@ -98,9 +98,9 @@ struct Driven {
 }
 
 impl Driven {
-    /// When to look, where there is cause to.
+    /// The time of the next pass.
     fn next_look(&mut self, now: Instant, again: Duration) -> Instant {
-        // A look that is to come covers whatever comes before it.
+        // A pass that begins later covers what happens before it.
         if self.looks <= now {
             self.looks = now.max(self.looks + again);
         }
@@ -108,28 +108,28 @@ impl Driven {
     }
 
     /// Tells it that its target is gone.
-    fn tell_gone(&mut self) {
+    fn report_deleted(&mut self) {
         self.gone = true;
-        self.mailbox.tell(|news| news.gone = true);
+        self.pending.add(|update| update.gone = true);
     }
 }
 
 impl Releases {
     fn new(context: Context, reader: Reader) -> Self {
-        let common = Common::new(context, reader, PASSES);
-        Self { common, targets: KeyedMap::default(), tasks: JoinSet::new(), reports: None }
+        let shared = DriverContext::new(context, reader, PASSES);
+        Self { shared, targets: KeyedMap::default(), tasks: JoinSet::new(), reports: None }
     }
 
-    async fn keep(&mut self) -> Infallible {
-        let waiting = self.common.context.signals.waiting.clone();
+    async fn run_loop(&mut self) -> Infallible {
+        let waiting = self.shared.context.signals.waiting.clone();
         // Targets that were waiting before this replica became the leader.
         self.take_in(true);
-        let mut count = interval(self.common.context.settings.timing.release.count);
+        let mut count = interval(self.shared.context.settings.timing.release.count);
         loop {
             tokio::select! {
                 () = waiting.notified() => self.take_in(false),
                 Some(ended) = self.tasks.join_next() => match ended {
-                    Ok((place, mailbox)) => self.forget(&place, &mailbox),
+                    Ok((place, pending)) => self.forget(&place, &pending),
                     // A target whose driver is gone would wait for ever: the
                     // whole part ends, and says so.
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -142,13 +142,13 @@ impl Releases {
 
     /// Takes in what the feed has seen since the last time.
     fn take_in(&mut self, first: bool) {
-        let (news, all) = {
-            let mut world = self.common.context.world.write();
+        let (changed, all) = {
+            let mut world = self.shared.context.world.write();
             let all = std::mem::take(&mut world.waiting.all) || first;
-            let news = std::mem::take(&mut world.waiting.news);
+            let changed = std::mem::take(&mut world.waiting.changed);
             let places =
                 if all { world.waiting.seen.keys().cloned().collect() } else { Vec::new() };
-            let places: KeyedSet<Place> = news.into_iter().chain(places).collect();
+            let places: KeyedSet<Place> = changed.into_iter().chain(places).collect();
             let seen: Vec<(Place, Option<Seen>)> = places
                 .into_iter()
                 .map(|place| {
@@ -158,18 +158,18 @@ impl Releases {
                 .collect();
             (seen, all)
         };
-        for (place, seen) in news {
+        for (place, seen) in changed {
             match seen {
                 Some(seen) => self.seen(place, seen, all),
-                None => self.targets.get_mut(&place).into_iter().for_each(Driven::tell_gone),
+                None => self.targets.get_mut(&place).into_iter().for_each(Driven::report_deleted),
             }
         }
     }
 
     fn seen(&mut self, place: Place, seen: Seen, all: bool) {
-        let settle = settle(&self.common.context.world.read(), &place);
-        let again = self.common.context.settings.timing.release.again;
-        let known = self.targets.get(&place).is_some_and(|driven| driven.uid == seen.sight.uid);
+        let settle = settle(&self.shared.context.world.read(), &place);
+        let again = self.shared.context.settings.timing.release.again;
+        let known = self.targets.get(&place).is_some_and(|driven| driven.uid == seen.observed.uid);
         if !known {
             self.begin(&place, &seen, settle);
         }
@@ -180,26 +180,26 @@ impl Releases {
         let changed = seen.changes != driven.changes || (seen.unused && !driven.unused);
         let look = known && (asked || all || changed);
         let look_by = look.then(|| driven.next_look(Instant::now(), again));
-        driven.mailbox.tell(|news| {
-            (news.seen, news.settle) = (Some(seen.sight), Some(settle));
-            news.look_by = look_by.into_iter().chain(news.look_by).min();
+        driven.pending.add(|update| {
+            (update.seen, update.settle) = (Some(seen.observed), Some(settle));
+            update.look_by = look_by.into_iter().chain(update.look_by).min();
         });
         driven.requested = seen.requested;
         (driven.changes, driven.unused) = (seen.changes, seen.unused);
     }
 
     fn begin(&mut self, place: &Place, seen: &Seen, settle: Duration) {
-        let mailbox = Arc::new(Mailbox::default());
+        let pending = Arc::new(PendingUpdate::default());
         let waits = Arc::new(Mutex::new(None));
-        let uid = seen.sight.uid.clone();
-        let target = Target::at(&self.common.context.world.read(), place)
-            .with_buffers(self.common.buffers.clone());
+        let uid = seen.observed.uid.clone();
+        let target = TargetClient::at(&self.shared.context.world.read(), place)
+            .with_buffers(self.shared.buffers.clone());
         let mut driver =
-            Driver::new(self.common.clone(), place.clone(), target, uid.clone(), settle);
-        let metrics = self.common.context.metrics.clone();
+            Driver::new(self.shared.clone(), place.clone(), target, uid.clone(), settle);
+        let metrics = self.shared.context.metrics.clone();
         let driven = Driven {
             uid,
-            mailbox: mailbox.clone(),
+            pending: pending.clone(),
             waits: waits.clone(),
             requested: None,
             changes: seen.changes,
@@ -210,35 +210,35 @@ impl Releases {
         let reports = self.reports.clone();
         self.tasks.spawn(async move {
             let at = driver.place.clone();
-            let say = |target: &Target, report: DriverReport| {
+            let report = |target: &TargetClient, report: DriverReport| {
                 if let Some(reports) = &reports {
                     // The uninstall may have ended.
                     let _ = reports.send((at.clone(), report.clone()));
                 }
                 record_report(target, report, &mut waits.lock(), &metrics);
             };
-            driver.run(&mailbox, say).await;
-            (driver.place, mailbox)
+            driver.run(&pending, report).await;
+            (driver.place, pending)
         });
         if let Some(mut former) = self.targets.insert(place.clone(), driven) {
-            former.tell_gone();
+            former.report_deleted();
         }
     }
 
     /// A driver has ended. If the object is there still, or again, the feed
     /// says so, and it is begun anew.
-    fn forget(&mut self, place: &Place, mailbox: &Arc<Mailbox>) {
-        let is_it = |driven: &&Driven| Arc::ptr_eq(&driven.mailbox, mailbox);
+    fn forget(&mut self, place: &Place, pending: &Arc<PendingUpdate>) {
+        let is_it = |driven: &&Driven| Arc::ptr_eq(&driven.pending, pending);
         let ended = self.targets.get(place).filter(is_it);
         let Some(gone) = ended.map(|driven| driven.gone) else { return };
         self.targets.remove(place);
-        let mut world = self.common.context.world.write();
+        let mut world = self.shared.context.world.write();
         let World { graph, waiting, .. } = &mut *world;
         if gone && waiting.seen.contains_key(place) {
-            // It left its watch, and was seen again before its driver had
-            // ended, who had no ear for that any more.
-            waiting.news.insert(place.clone());
-            self.common.context.signals.waiting.notify_one();
+            // It left its watch, and was seen again before its driver had ended. That driver
+            // no longer reads updates.
+            waiting.changed.insert(place.clone());
+            self.shared.context.signals.waiting.notify_one();
             return;
         }
         // What was seen by no watch, because it had left it, is forgotten here.
@@ -249,24 +249,24 @@ impl Releases {
 
     fn count(&self) {
         let is_stuck = |driven: &&Driven| {
-            matches!(*driven.waits.lock(), Some(Waiting::Unknown(_) | Waiting::Stranded))
+            matches!(*driven.waits.lock(), Some(WaitReason::Unknown(_) | WaitReason::Stranded))
         };
         let stuck = self.targets.values().filter(is_stuck).count();
-        self.common.context.metrics.releasing(self.targets.len(), stuck);
+        self.shared.context.metrics.releasing(self.targets.len(), stuck);
     }
 }
 
 /// Keeps what a driver reports, and logs and counts it.
 fn record_report(
-    target: &Target,
+    target: &TargetClient,
     word: DriverReport,
-    waits: &mut Option<Waiting>,
+    waits: &mut Option<WaitReason>,
     metrics: &Metrics,
 ) {
-    let Target { info, namespace, name, .. } = target;
+    let TargetClient { info, namespace, name, .. } = target;
     match word {
         DriverReport::Waits(waiting) if waits.as_ref() != Some(&waiting) => {
-            if let Waiting::Unknown(why) = &waiting
+            if let WaitReason::Unknown(why) = &waiting
                 && let Some(left_out) = target.admit_line()
             {
                 tracing::warn!(

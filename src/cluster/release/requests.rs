@@ -12,7 +12,7 @@ use crate::cluster::api::{self, Body, Detail};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Buffers, read_object};
 use crate::cluster::world::{Place, World};
-use crate::hold::{Answer, TargetState};
+use crate::hold::{RequestResult, TargetState};
 use crate::objects::{ApiError, KindInfo, read_shallow};
 use crate::telemetry::NamespaceLines;
 
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// The target: its place, and how much of it is read.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct TargetClient {
     pub info: KindInfo,
     pub namespace: String,
     pub name: String,
@@ -34,18 +34,18 @@ pub struct Target {
 #[derive(Debug)]
 pub struct Response {
     /// What it means for a release.
-    pub answer: Answer,
+    pub answer: RequestResult,
     /// The target, as the answer contains it.
     pub object: Result<Value, ApiError>,
 }
 
 impl Response {
     fn lost(error: ApiError) -> Self {
-        Self { answer: Answer::Lost, object: Err(error) }
+        Self { answer: RequestResult::Lost, object: Err(error) }
     }
 }
 
-impl Target {
+impl TargetClient {
     /// The one at a place.
     pub fn at(world: &World, (kind, namespace, name): &Place) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl Target {
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                let answer = Answer::Failed(error.to_string().into());
+                let answer = RequestResult::Failed(error.to_string().into());
                 return Response { answer, object: Err(error) };
             }
         };
@@ -110,31 +110,31 @@ impl Target {
             Err(_) => return Response::lost(ApiError::TimedOut(LIMIT)),
         };
         match value.map(|value| (TargetState::read(&value), value)) {
-            Some((Some(sight), value)) => {
-                Response { answer: Answer::Done(sight), object: Ok(value) }
+            Some((Some(observed), value)) => {
+                Response { answer: RequestResult::Done(observed), object: Ok(value) }
             }
             // It was carried out, and the result is unknown.
             _ => Response::lost(ApiError::Unreadable("the answer can't be read".to_owned())),
         }
     }
 
-    fn refusal(&self, error: &kube::Error) -> Answer {
-        let kube::Error::Api(status) = error else { return Answer::Lost };
+    fn refusal(&self, error: &kube::Error) -> RequestResult {
+        let kube::Error::Api(status) = error else { return RequestResult::Lost };
         let details = status.details.as_ref();
         let of = |kind: &str| details.is_some_and(|details| details.kind == kind);
         let named = details.is_some_and(|details| details.name == self.name);
         match status.code {
-            404 if of("namespaces") => Answer::Missing { namespace: true },
-            404 if named => Answer::Missing { namespace: false },
-            404 => Answer::Failed("the API server does not serve its kind".into()),
-            409 | 422 => Answer::Refused,
+            404 if of("namespaces") => RequestResult::Missing { namespace: true },
+            404 if named => RequestResult::Missing { namespace: false },
+            404 => RequestResult::Failed("the API server does not serve its kind".into()),
+            409 | 422 => RequestResult::Conflict,
             code @ (401 | 403 | 405 | 429) => {
                 let said = shortened(&status.message);
-                Answer::Failed(format!("the API server answers {code}: {said}").into())
+                RequestResult::Failed(format!("the API server answers {code}: {said}").into())
             }
             _ => {
                 tracing::debug!(error = chain(error), "a release was not answered");
-                Answer::Lost
+                RequestResult::Lost
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What drivers receive, and what happens to news without a leader.
+//! What drivers receive, and what happens to changes without a leader.
 
 use serde_json::json;
 
@@ -20,11 +20,11 @@ fn is_seen(context: &Context, place: &Place) {
     let object = json!({"metadata": {"name": "c", "namespace": "n", "uid": "c",
         "resourceVersion": "1", "deletionTimestamp": "2026-01-01T00:00:00Z",
         "finalizers": ["belay.dev/hold"]}});
-    let sight = TargetState::read(&object).unwrap();
-    let seen = Seen { sight, requested: None, unused: true, changes: 0, unwatched: true };
+    let observed = TargetState::read(&object).unwrap();
+    let seen = Seen { observed, requested: None, unused: true, changes: 0, unwatched: true };
     let waiting = &mut context.world.write().waiting;
     waiting.seen.insert(place.clone(), seen);
-    waiting.news.insert(place.clone());
+    waiting.changed.insert(place.clone());
 }
 
 /// The releases of an object that is seen and has its driver.
@@ -44,13 +44,13 @@ async fn what_is_seen_again_before_its_driver_has_ended_is_begun_anew() {
     {
         let waiting = &mut context.world.write().waiting;
         waiting.seen.remove(&place);
-        waiting.news.insert(place.clone());
+        waiting.changed.insert(place.clone());
     }
     releases.take_in(false);
     is_seen(&context, &place);
     releases.take_in(false);
-    let (place, mailbox) = releases.tasks.join_next().await.unwrap().unwrap();
-    releases.forget(&place, &mailbox);
+    let (place, pending) = releases.tasks.join_next().await.unwrap().unwrap();
+    releases.forget(&place, &pending);
     assert!(releases.targets.is_empty());
     releases.take_in(false);
     assert!(releases.targets.contains_key(&place));
@@ -62,18 +62,18 @@ async fn the_driver_of_an_object_that_was_replaced_ends_and_the_new_one_stays() 
     let new: Arc<str> = "new".into();
     {
         let waiting = &mut context.world.write().waiting;
-        waiting.seen.get_mut(&place).unwrap().sight.uid = new.clone();
-        waiting.news.insert(place.clone());
+        waiting.seen.get_mut(&place).unwrap().observed.uid = new.clone();
+        waiting.changed.insert(place.clone());
     }
     releases.take_in(false);
-    let (ended, mailbox) = releases.tasks.join_next().await.unwrap().unwrap();
-    releases.forget(&ended, &mailbox);
+    let (ended, pending) = releases.tasks.join_next().await.unwrap().unwrap();
+    releases.forget(&ended, &pending);
     assert_eq!(releases.targets[&place].uid, new);
 }
 
 /// Asks for a look at an object.
 fn ask(releases: &mut Releases, place: &Place, value: usize) {
-    let context = releases.common.context.clone();
+    let context = releases.shared.context.clone();
     is_seen(&context, place);
     let seen = context.world.read().waiting.seen[place].clone();
     let seen = Seen { requested: Some(value.to_string()), ..seen };
@@ -81,31 +81,31 @@ fn ask(releases: &mut Releases, place: &Place, value: usize) {
     releases.take_in(false);
 }
 
-/// A mailbox for the driver of an object, which keeps all that arrives.
-fn new_mailbox(releases: &mut Releases, place: &Place) -> Arc<Mailbox> {
-    let mailbox = Arc::new(Mailbox::default());
-    releases.targets.get_mut(place).unwrap().mailbox = mailbox.clone();
-    mailbox
+/// A pending for the driver of an object, which keeps all that arrives.
+fn new_mailbox(releases: &mut Releases, place: &Place) -> Arc<PendingUpdate> {
+    let pending = Arc::new(PendingUpdate::default());
+    releases.targets.get_mut(place).unwrap().pending = pending.clone();
+    pending
 }
 
 /// Sends a request, and returns when the driver would look.
 fn look_after(releases: &mut Releases, place: &Place, value: usize) -> Option<Duration> {
-    let mailbox = new_mailbox(releases, place);
+    let pending = new_mailbox(releases, place);
     ask(releases, place, value);
-    mailbox.take().look_by.map(|look| look - Instant::now())
+    pending.take().look_by.map(|look| look - Instant::now())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_look_that_is_due_is_not_put_off_by_a_later_one() {
     let (context, place, mut releases) = begun();
     let again = context.settings.timing.release.again;
-    let mailbox = new_mailbox(&mut releases, &place);
+    let pending = new_mailbox(&mut releases, &place);
     tokio::time::advance(again * 2).await;
     let due = Instant::now();
     ask(&mut releases, &place, 0);
     tokio::time::advance(again / 2).await;
     ask(&mut releases, &place, 1);
-    assert_eq!(mailbox.take().look_by, Some(due));
+    assert_eq!(pending.take().look_by, Some(due));
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,8 +143,8 @@ async fn news_does_not_add_up_without_a_leader() {
     is_seen(&context, &place(&context));
     context.signals.waiting.notify_one();
     let until = Instant::now() + Duration::from_secs(5);
-    while !context.world.read().waiting.news.is_empty() {
-        assert!(Instant::now() < until, "the news stays");
+    while !context.world.read().waiting.changed.is_empty() {
+        assert!(Instant::now() < until, "the changes stay");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(context.world.read().waiting.seen.len(), 1);

@@ -7,7 +7,7 @@ use super::owners::OwnerReads;
 use super::report::Reason;
 use crate::cluster::Snapshot;
 use crate::cluster::holds::HoldPlanner;
-use crate::cluster::release::Target;
+use crate::cluster::release::TargetClient;
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::Graph;
 use crate::hold::{Plan, plan};
@@ -26,7 +26,7 @@ pub struct UninstallPlanner<'a> {
 impl HoldPlanner for UninstallPlanner<'_> {
     type Keep = Reason;
 
-    async fn plan(&self, target: &Target, object: &Value) -> Result<Plan, Reason> {
+    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<Plan, Reason> {
         let (group, info) = (target.info.group.as_str(), &target.info);
         let Ok(mut read) = Object::deserialize(object) else {
             return Err(Reason::Refused("it can't be read".to_owned()));

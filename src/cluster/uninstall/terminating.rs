@@ -5,9 +5,9 @@ use super::UninstallOptions;
 use super::owners::remove_node;
 use super::report::Reason;
 use crate::cluster::Snapshot;
-use crate::cluster::release::{Response, Target, by_hand};
+use crate::cluster::release::{Response, TargetClient, by_hand};
 use crate::cluster::world::Place;
-use crate::hold::{Answer, Count};
+use crate::hold::{RequestResult, UseCheck};
 use crate::objects::ApiError;
 
 /// What was found out about a Terminating object, and done.
@@ -31,11 +31,11 @@ pub async fn look_at_terminating(
     UninstallOptions { abandon, dry_run, .. }: UninstallOptions,
 ) -> Found {
     let context = &snapshot.context;
-    let target = Target::at(&context.world.read(), place);
+    let target = TargetClient::at(&context.world.read(), place);
     let unknown = |why: &str| Found::Kept(Reason::Unknown(why.to_owned()));
     let (state, object) = match target.get(&context.client).await {
-        Response { answer: Answer::Done(state), object: Ok(object) } => (state, object),
-        Response { answer: Answer::Missing { .. }, .. } => return Found::Nothing,
+        Response { answer: RequestResult::Done(state), object: Ok(object) } => (state, object),
+        Response { answer: RequestResult::Missing { .. }, .. } => return Found::Nothing,
         Response { object: Err(ApiError::NotFound), .. } => return Found::Kept(Reason::Unserved),
         Response { object: Err(error), .. } => return unknown(&error.to_string()),
         Response { object: Ok(_), .. } => return unknown("the answer of the API server was lost"),
@@ -49,24 +49,26 @@ pub async fn look_at_terminating(
             // Only of objects in the graph the age of their owner references is known, which
             // has to be older than an approval of the owner.
             snapshot.put(place.0, &object);
-            let count = by_hand::look(context, &snapshot.reader, place, &object).await;
+            let count = by_hand::check_by_hand(context, &snapshot.reader, place, &object).await;
             remove_node(&mut context.world.write(), place);
             match count {
-                Count::Free(_) => None,
-                Count::Kept(causes) => Some(Reason::InUse(causes)),
-                Count::Unknown(why) => Some(Reason::Unknown(why.to_string())),
-                Count::Read(_) => Some(Reason::Unknown("its users can't be read".to_owned())),
+                UseCheck::Releasable(_) => None,
+                UseCheck::InUse(causes) => Some(Reason::InUse(causes)),
+                UseCheck::Unknown(why) => Some(Reason::Unknown(why.to_string())),
+                UseCheck::NeedsReads(_) => {
+                    Some(Reason::Unknown("its users can't be read".to_owned()))
+                }
             }
         }
     };
     match reason {
         reason if abandon && !dry_run => match by_hand::remove_hold(context, place, state).await {
-            Answer::Done(_) => reason.map_or(Found::Released, Found::Abandoned),
-            Answer::Missing { namespace: false } => Found::Nothing,
-            Answer::Missing { namespace: true } => Found::Kept(Reason::Stranded),
-            Answer::Refused => unknown("another client changed it meanwhile"),
-            Answer::Lost => unknown("the answer of the API server was lost"),
-            Answer::Failed(why) => Found::Kept(Reason::Refused(why.to_string())),
+            RequestResult::Done(_) => reason.map_or(Found::Released, Found::Abandoned),
+            RequestResult::Missing { namespace: false } => Found::Nothing,
+            RequestResult::Missing { namespace: true } => Found::Kept(Reason::Stranded),
+            RequestResult::Conflict => unknown("another client changed it meanwhile"),
+            RequestResult::Lost => unknown("the answer of the API server was lost"),
+            RequestResult::Failed(why) => Found::Kept(Reason::Refused(why.to_string())),
         },
         Some(reason) => Found::Kept(reason),
         None if dry_run => Found::Released,

@@ -21,7 +21,7 @@ use crate::cluster::holds::{HeldPages, Outcome, pace, write_hold};
 use crate::cluster::pace::{within, within_limit};
 use crate::cluster::release::{DriverReport, by_hand};
 use crate::cluster::world::Place;
-use crate::hold::{End, Waiting};
+use crate::hold::{End, WaitReason};
 use crate::objects::{ApiError, ObjectRef};
 use crate::timing;
 
@@ -296,7 +296,7 @@ impl<'a> Withdrawal<'a> {
                 Found::Released => self.tally.released_terminating += 1,
                 Found::Abandoned(reason) => self.abandoned(&place, reason),
                 Found::Releasing => {
-                    let enough = by_hand::enough(&self.snapshot.context, &place);
+                    let enough = by_hand::sufficient_timeout(&self.snapshot.context, &place);
                     self.releasing.insert(place, Instant::now() + enough);
                 }
                 Found::Kept(reason) => drop(self.kept.insert(place, reason)),
@@ -391,9 +391,9 @@ impl<'a> Withdrawal<'a> {
     fn take_report(&mut self, place: Place, report: DriverReport) {
         let was_releasing = self.releasing.remove(&place).is_some();
         let reason = match report {
-            DriverReport::Waits(Waiting::For(causes)) => Reason::InUse(causes),
-            DriverReport::Waits(Waiting::Stranded) => Reason::Stranded,
-            DriverReport::Waits(Waiting::Unknown(why)) => Reason::Unknown(why.to_string()),
+            DriverReport::Waits(WaitReason::For(causes)) => Reason::InUse(causes),
+            DriverReport::Waits(WaitReason::Stranded) => Reason::Stranded,
+            DriverReport::Waits(WaitReason::Unknown(why)) => Reason::Unknown(why.to_string()),
             DriverReport::Ended(end) => {
                 self.tally.released_terminating += usize::from(matches!(end, End::Released(_)));
                 self.kept.remove(&place);

@@ -7,10 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::finding::{Cause, Finding};
-use crate::cluster::release::by_hand::look;
+use crate::cluster::release::by_hand::check_by_hand;
 use crate::cluster::{Place, Snapshot};
 use crate::decide::{self, describe_cause};
-use crate::hold::{Count, ReleaseReason};
+use crate::hold::{ReleaseReason, UseCheck};
 use crate::objects::ObjectRef;
 
 /// What a release waits for.
@@ -30,7 +30,7 @@ pub struct HoldState {
 impl HoldState {
     /// Counts the users that keep an object.
     pub async fn count(snapshot: &Snapshot, place: &Place, object: &Value) -> Self {
-        let count = look(&snapshot.context, &snapshot.reader, place, object).await;
+        let count = check_by_hand(&snapshot.context, &snapshot.reader, place, object).await;
         let world = snapshot.context.world.read();
         let info = world.graph.kinds.info(place.0);
         Self::new(count, world.policies.releases_any(&info.group, &info.resource))
@@ -43,12 +43,14 @@ impl HoldState {
     }
 
     /// The state from the result of a count.
-    pub fn new(count: Count, released_by_belay: bool) -> Self {
+    pub fn new(count: UseCheck, released_by_belay: bool) -> Self {
         let (free, known, r#for) = match count {
-            Count::Free(free) => (true, true, vec![why_free(free).to_owned()]),
-            Count::Kept(causes) => (false, true, causes.iter().map(cause_text).collect()),
-            Count::Unknown(why) => (false, false, vec![why.to_string()]),
-            Count::Read(_) => (false, false, vec!["not all of it has been read".to_owned()]),
+            UseCheck::Releasable(free) => (true, true, vec![why_free(free).to_owned()]),
+            UseCheck::InUse(causes) => (false, true, causes.iter().map(cause_text).collect()),
+            UseCheck::Unknown(why) => (false, false, vec![why.to_string()]),
+            UseCheck::NeedsReads(_) => {
+                (false, false, vec!["not all of it has been read".to_owned()])
+            }
         };
         Self { free, released_by_belay, known, r#for }
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::ReleaseOptions;
 use super::answer::{Answer, State};
 use crate::cluster::election::LeaderInfo;
-use crate::cluster::release::by_hand::{self, Outcome};
+use crate::cluster::release::by_hand::{self, ReleaseOutcome};
 use crate::cluster::{Context, Place, Snapshot};
 use crate::command::CommandError;
 use crate::command::diagnosis::{
@@ -19,7 +19,7 @@ use crate::command::report::Format;
 use crate::command::session::UserSession;
 use crate::command::target::{TargetArguments, TargetObject, read_rules, situation, unprotected};
 use crate::decide::{ExemptionRecords, Item, approve_command, sufficient_approvals};
-use crate::hold::{Count, TargetState, Waiting};
+use crate::hold::{TargetState, UseCheck, WaitReason};
 use crate::objects::{ApiError, is_hold};
 
 /// How often the command checks whether belay's Lease has expired.
@@ -52,7 +52,7 @@ pub async fn release(
 
 /// Requests a check and reports the result. An error: the check could not be requested.
 async fn look(target: TargetObject, options: &ReleaseOptions) -> Result<Answer, CommandError> {
-    let Some(sight) = TargetState::read(&target.json) else {
+    let Some(observed) = TargetState::read(&target.json) else {
         return Err(CommandError::Remote(
             "the answer of the API server is not an object".to_owned(),
         ));
@@ -64,7 +64,7 @@ async fn look(target: TargetObject, options: &ReleaseOptions) -> Result<Answer, 
         ));
     };
     let work =
-        Release { target, snapshot, place, sight, limit: Duration::from_secs(options.timeout) };
+        Release { target, snapshot, place, observed, limit: Duration::from_secs(options.timeout) };
     if options.force.is_some() {
         return work.by_force(options.dry_run).await;
     }
@@ -141,7 +141,7 @@ struct Release {
     target: TargetObject,
     snapshot: Snapshot,
     place: Place,
-    sight: TargetState,
+    observed: TargetState,
     limit: Duration,
 }
 
@@ -152,7 +152,7 @@ impl Release {
         let UserSession { caller, me, .. } = &**session;
         let at = (object_ref.namespace.as_str(), object_ref.name.as_str());
         let what = object_ref.quoted();
-        let asked = caller.ask_for_release(info, at, &self.sight.uid, me.now).await;
+        let asked = caller.ask_for_release(info, at, &self.observed.uid, me.now).await;
         match asked {
             // belay released it before the request, or the next check reports the reason.
             Ok(()) | Err(ApiError::NotFound) => {}
@@ -223,23 +223,23 @@ impl Release {
         }
         let (context, actor) = self.choose_actor().await;
         let outcome =
-            by_hand::drive(&context, reader, &self.place, self.sight.clone(), self.limit).await;
+            by_hand::drive(&context, reader, &self.place, self.observed.clone(), self.limit).await;
         let unable = |why: &str| self.unsure(&format!("{why}; {}", actor.failure_text()));
         match outcome {
-            Outcome::Ended(_) => match self.find_outcome().await? {
+            ReleaseOutcome::Ended(_) => match self.find_outcome().await? {
                 Some(done) => Ok(done.by(actor.account(), actor.done())),
                 None => Ok(unable("it was changed meanwhile")),
             },
-            Outcome::Waits(Some(Waiting::For(causes))) => {
-                Ok(self.held(HoldState::new(Count::Kept(causes), true)))
+            ReleaseOutcome::Waits(Some(WaitReason::For(causes))) => {
+                Ok(self.held(HoldState::new(UseCheck::InUse(causes), true)))
             }
-            Outcome::Waits(Some(Waiting::Stranded)) => Ok(held(format!(
+            ReleaseOutcome::Waits(Some(WaitReason::Stranded)) => Ok(held(format!(
                 "{} is still held: its Namespace was removed by force, and nothing in it can be \
                  written; next: re-create the Namespace",
                 self.target.object_ref.quoted()
             ))),
-            Outcome::Waits(Some(Waiting::Unknown(why))) => Ok(unable(&why)),
-            Outcome::Waits(None) => Ok(unable("the API server did not answer in time")),
+            ReleaseOutcome::Waits(Some(WaitReason::Unknown(why))) => Ok(unable(&why)),
+            ReleaseOutcome::Waits(None) => Ok(unable("the API server did not answer in time")),
         }
     }
 
@@ -315,7 +315,7 @@ impl Release {
             }
             Ok(Some(_)) | Err(_) => (self.snapshot.context.clone(), None),
         };
-        let forced = by_hand::force(&context, &self.place, self.sight.clone()).await;
+        let forced = by_hand::force(&context, &self.place, self.observed.clone()).await;
         forced.map_err(|why| {
             let next = actor
                 .as_ref()
@@ -360,7 +360,7 @@ impl Release {
             .await
             .map_err(|error| unread(&what, &error))?;
         let object = object.filter(|object| {
-            object.pointer("/metadata/uid").and_then(Value::as_str) == Some(&self.sight.uid)
+            object.pointer("/metadata/uid").and_then(Value::as_str) == Some(&self.observed.uid)
         });
         let Some(object) = object else { return Ok(Some(deleted_answer(&what))) };
         let is_held = finalizers_of(&object).iter().any(|finalizer| is_hold(finalizer));

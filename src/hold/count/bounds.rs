@@ -38,7 +38,7 @@ struct Part {
 enum State {
     /// Terminating, under the hold alone.
     #[default]
-    Held,
+    HeldTarget,
     /// Older than the DELETE of the target.
     Lives,
     /// Created long after it.
@@ -82,7 +82,7 @@ fn manifest(parts: &[Part], at: usize) -> Value {
     if part.refuses {
         manifest["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
     }
-    if part.state == State::Held {
+    if part.state == State::HeldTarget {
         manifest["metadata"]["deletionTimestamp"] = json!(time(0));
         manifest["metadata"]["finalizers"] = json!([HOLD]);
     }
@@ -90,7 +90,7 @@ fn manifest(parts: &[Part], at: usize) -> Value {
 }
 
 /// What the count of a shape comes to within a budget, and its steps.
-fn counted(parts: &[Part], while_used: &Value, most: usize) -> (Count, usize) {
+fn counted(parts: &[Part], while_used: &Value, most: usize) -> (UseCheck, usize) {
     let mut kinds = Kinds::default();
     let relation = |name, resource| {
         let path = Path::parse("spec.names[*]").unwrap();
@@ -114,7 +114,7 @@ fn counted(parts: &[Part], while_used: &Value, most: usize) -> (Count, usize) {
         let kind = kind_of(&reads.graph, part.kind());
         let mut manifest = manifest(parts, at);
         if at == 0 {
-            manifest = as_released(&manifest);
+            manifest = without_hold(&manifest);
         }
         catalogue.feed(&mut reads.graph, kind, &manifest.to_string()).unwrap();
     }
@@ -122,7 +122,7 @@ fn counted(parts: &[Part], while_used: &Value, most: usize) -> (Count, usize) {
     let target = reads.graph.find(kind, "a", "p0").unwrap();
     let lists =
         match count(&Situation::new(&known, &policies, Live::Graph, NOW), true, &reads, target) {
-            Count::Read(lists) => lists,
+            UseCheck::NeedsReads(lists) => lists,
             other => panic!("{other:?}"),
         };
     for read in lists {
@@ -136,7 +136,7 @@ fn counted(parts: &[Part], while_used: &Value, most: usize) -> (Count, usize) {
 
 /// Asserts that each object, name and reference of a shape costs about the same
 /// whatever their number; returns what the count came to.
-fn assert_linear(what: &str, while_used: &Value, shape: impl Fn(usize) -> Vec<Part>) -> Count {
+fn assert_linear(what: &str, while_used: &Value, shape: impl Fn(usize) -> Vec<Part>) -> UseCheck {
     let measure = |n: usize| {
         let parts = shape(n);
         let (count, steps) = counted(&parts, while_used, usize::MAX);
@@ -165,15 +165,16 @@ fn pairs(n: usize) -> Vec<Part> {
     parts
 }
 
-const FREE: Count = Count::Free(ReleaseReason::Unused);
+const FREE: UseCheck = UseCheck::Releasable(ReleaseReason::Unused);
 
 #[test]
 fn the_work_of_a_count_grows_with_what_waits() {
     let any = json!({});
-    let is_kept = |count| assert!(matches!(count, Count::Kept(_)), "{count:?}");
+    let is_kept = |count| assert!(matches!(count, UseCheck::InUse(_)), "{count:?}");
     is_kept(assert_linear("objects that name the target", &any, naming_target));
-    let chain = |n| (0..n).map(|at: usize| Part::naming(at.checked_sub(1))).collect::<Vec<_>>();
-    is_kept(assert_linear("a chain", &any, chain));
+    let owner_reader =
+        |n| (0..n).map(|at: usize| Part::naming(at.checked_sub(1))).collect::<Vec<_>>();
+    is_kept(assert_linear("a owner_reader", &any, owner_reader));
     let cycle = |n| (0..n).map(|at| Part::naming([(at + n - 1) % n])).collect();
     assert_eq!(assert_linear("a cycle", &any, cycle), FREE);
     assert_eq!(assert_linear("pairs", &any, pairs), FREE);
@@ -200,13 +201,13 @@ fn the_work_of_a_count_grows_with_owners() {
         with([vec![Part::default()], vec![lives.clone(); 20]].concat(), users)
     };
     assert_linear("users with many owners", &any, shared);
-    let chain = |n: usize| {
+    let owner_reader = |n: usize| {
         let owners =
             (1..=n).map(|at| Part::default().with(State::Newcomer).owned((at > 1).then(|| at - 1)));
         let owners = std::iter::once(Part::default()).chain(owners).collect();
         with(owners, (0..n).map(|_| newcomer().owned([n])).collect())
     };
-    assert_linear("users below a chain of owners", &any, chain);
+    assert_linear("users below a owner_reader of owners", &any, owner_reader);
     let wide = |n: usize| {
         let mut parts = vec![Part::default(), newcomer().owned(2..n + 2)];
         parts.extend(vec![Part::default().with(State::Newcomer); n]);
@@ -219,7 +220,7 @@ fn the_work_of_a_count_grows_with_owners() {
         with(vec![Part::default()], users)
     };
     let count = assert_linear("users whose owners are to be read", &any, unread);
-    assert!(matches!(count, Count::Read(_)), "{count:?}");
+    assert!(matches!(count, UseCheck::NeedsReads(_)), "{count:?}");
     let owners_of_target = |n: usize| {
         let owners: Vec<_> = (0..n).map(|_| Part::naming([0])).collect();
         with(vec![Part::default().owned(1..=n)], owners)
@@ -256,15 +257,15 @@ fn h20_the_work_of_a_count_grows_with_dependents_that_refuse() {
         parts
     };
     let count = assert_linear("protected dependents", &any, protected);
-    assert!(matches!(count, Count::Kept(_)), "{count:?}");
-    let chain = |n: usize| {
+    assert!(matches!(count, UseCheck::InUse(_)), "{count:?}");
+    let owner_reader = |n: usize| {
         let mut parts = vec![Part::default()];
         parts.extend((0..n).map(|at| part(&[0], &[at])));
         parts.extend([Part { refuses: true, ..part(&[0], &[n]) }]);
         parts
     };
-    let count = assert_linear("a chain below which one refuses", &any, chain);
-    assert!(matches!(count, Count::Kept(_)), "{count:?}");
+    let count = assert_linear("a owner_reader below which one refuses", &any, owner_reader);
+    assert!(matches!(count, UseCheck::InUse(_)), "{count:?}");
 }
 
 #[test]
@@ -286,7 +287,7 @@ fn a_count_stops_where_the_answer_is_known() {
         let users = vec![Part::naming([0]).with(State::Lives); n];
         let (count, steps) =
             counted(&[vec![Part::default()], users].concat(), &json!({}), usize::MAX);
-        assert!(matches!(count, Count::Kept(_)), "{count:?}");
+        assert!(matches!(count, UseCheck::InUse(_)), "{count:?}");
         steps
     };
     assert_eq!(users(2_000), users(4_000));
@@ -298,7 +299,7 @@ fn a_count_stops_where_the_answer_is_known() {
     };
     assert_eq!(owned_by(1_000).0, FREE);
     let (count, steps) = owned_by(1_001);
-    assert!(matches!(count, Count::Kept(_)) && steps < 100, "{count:?}, {steps} steps");
+    assert!(matches!(count, UseCheck::InUse(_)) && steps < 100, "{count:?}, {steps} steps");
 }
 
 #[test]
@@ -307,7 +308,7 @@ fn a_used_up_budget_keeps_the_hold() {
     assert_eq!(count, FREE);
     for most in (0..steps).step_by(97).chain([steps - 1]) {
         let (count, charged) = counted(&pairs(300), &json!({}), most);
-        let Count::Unknown(why) = count else { panic!("{most} of {steps} steps: {count:?}") };
+        let UseCheck::Unknown(why) = count else { panic!("{most} of {steps} steps: {count:?}") };
         assert_eq!(why, UnknownUse::TooManySteps);
         assert!(charged < most + 2_000, "{charged} steps of {most}");
     }

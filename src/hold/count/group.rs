@@ -11,12 +11,12 @@ impl<'a> Counting<'a> {
     /// DELETE, and so do its dependents, and the objects whose DELETE belay denies
     /// because of it.
     pub(super) fn group(&mut self, members: &[NodeId]) -> Result<ReleaseGroup, UnknownUse> {
-        let graph = self.chain.graph();
-        let group = ReleaseGroup::new(self.chain, members, &NumberSet::default());
-        let taken = group.may_take();
+        let graph = self.owner_reader.graph();
+        let group = ReleaseGroup::new(self.owner_reader, members, &NumberSet::default());
+        let taken = group.may_delete();
         let mut next = Vec::new();
         for node in taken.iter().filter_map(|id| graph.get(*id)) {
-            if !self.chain.charge(8 + node.labels().size() + node.finalizers().size()) {
+            if !self.owner_reader.charge(8 + node.labels().size() + node.finalizers().size()) {
                 break;
             }
             if self.refuses(node, &group)? {
@@ -32,28 +32,28 @@ impl<'a> Counting<'a> {
             if !refusing.insert(node.id()) {
                 continue;
             }
-            if !self.chain.charge(1 + node.owners().len()) {
+            if !self.owner_reader.charge(1 + node.owners().len()) {
                 break;
             }
             let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
             next.extend(owners.filter(|owner| taken.contains(&owner.id())));
         }
-        Ok(ReleaseGroup::new(self.chain, members, &refusing))
+        Ok(ReleaseGroup::new(self.owner_reader, members, &refusing))
     }
 
     /// Whether belay may deny the DELETE of an object that would be deleted with the
     /// members.
     fn refuses(&mut self, node: Node<'a>, group: &ReleaseGroup) -> Result<bool, UnknownUse> {
-        let item = Item::of_node(self.chain.situation, node);
-        let modes = match refusal_in_cascade(self.chain.situation, &item) {
+        let item = Item::of_node(self.owner_reader.situation, node);
+        let modes = match refusal_in_cascade(self.owner_reader.situation, &item) {
             CollectorRefusal::No => return Ok(false),
             CollectorRefusal::Perhaps => return Ok(true),
             CollectorRefusal::WhileUsed(modes) => modes,
         };
         let lists = self.unread_lists(node)?;
         self.request_reads(&lists);
-        let graph = self.chain.graph();
-        let live = Situation { graph, ..*self.chain.situation };
+        let graph = self.owner_reader.graph();
+        let live = Situation { graph, ..*self.owner_reader.situation };
         let item = Item::of_node(&live, node);
         let counts = |user: User<'_>| !group.contains(user.node.id());
         Ok(modes.into_iter().any(|in_use| counting_users(&live, &item, in_use, graph).any(counts)))

@@ -92,7 +92,7 @@ impl World {
             json!({"metadata": {"deletionTimestamp": time(0), "finalizers": [HOLD]}}),
         );
         feed(&world.catalogue, &mut world.known, &target);
-        feed(&world.catalogue, &mut world.reads.graph, &as_released(&target));
+        feed(&world.catalogue, &mut world.reads.graph, &without_hold(&target));
         world
     }
 
@@ -105,7 +105,7 @@ impl World {
         Situation::new(graph, policies, Live::Read(&self.reads), NOW)
     }
 
-    fn count(&self) -> Count {
+    fn count(&self) -> UseCheck {
         let kind = self.reads.graph.kinds.find("", "Secret").unwrap();
         let target = self.reads.graph.find(kind, "a", "s").unwrap();
         count(&self.situation(), self.known_policies, &self.reads, target)
@@ -113,7 +113,7 @@ impl World {
 
     fn wants(&self) -> Vec<LiveRead> {
         match self.count() {
-            Count::Read(reads) => reads,
+            UseCheck::NeedsReads(reads) => reads,
             other => panic!("{other:?}"),
         }
     }
@@ -140,7 +140,7 @@ impl World {
 
     fn keeps(&self) -> Vec<String> {
         match self.count() {
-            Count::Kept(causes) => causes
+            UseCheck::InUse(causes) => causes
                 .iter()
                 .map(|cause| match cause {
                     Cause::User { root, through: None, .. } => root.to_string(),
@@ -153,7 +153,7 @@ impl World {
     }
 }
 
-const UNUSED: Count = Count::Free(ReleaseReason::Unused);
+const UNUSED: UseCheck = UseCheck::Releasable(ReleaseReason::Unused);
 
 #[test]
 fn lists_come_first_and_of_those_the_producers() {
@@ -191,7 +191,7 @@ fn an_object_that_cannot_be_read_may_be_a_user_in_its_namespace() {
         world.reads.graph.set_unreadable(pods, &bad);
         let unknown = UnknownUse::UnreadableUser("Pod a/bad can't be read".to_owned());
         assert_eq!(unknown.to_string(), "Pod a/bad can't be read, so it may use it");
-        let expected = if keeps { Count::Unknown(unknown) } else { UNUSED };
+        let expected = if keeps { UseCheck::Unknown(unknown) } else { UNUSED };
         assert_eq!(world.count(), expected);
     }
 }
@@ -202,7 +202,7 @@ fn an_object_with_too_many_references_may_be_a_user_in_its_namespace() {
         (4_000, UNUSED),
         (
             4_001,
-            Count::Unknown(UnknownUse::UnreadableUser(
+            UseCheck::Unknown(UnknownUse::UnreadableUser(
                 "Pod a/p has more than 4000 references".to_owned(),
             )),
         ),
@@ -217,14 +217,17 @@ fn an_object_with_too_many_references_may_be_a_user_in_its_namespace() {
 #[test]
 fn what_no_policy_protects_any_more_is_free_with_no_read() {
     let free = |policies| World::new(policies).count();
-    let unprotected = Count::Free(ReleaseReason::Unprotected);
+    let unprotected = UseCheck::Releasable(ReleaseReason::Unprotected);
     assert_eq!(free(json!([])), unprotected);
     assert_eq!(free(json!([{"protect": {"whileUsed": {}}, "action": "Audit"}])), unprotected);
     assert_eq!(free(json!([{"protect": {"whileUsed": {}}, "action": "Warn"}])), unprotected);
     assert_eq!(free(json!([{"protect": {"fromOrphaning": {}}}])), unprotected);
     let mut world = World::while_used();
     world.policies.pauses = vec![Pause { expires: NOW + 1, ..Pause::default() }];
-    assert!(matches!(world.count(), Count::Read(_)), "a pause releases nothing that is held");
+    assert!(
+        matches!(world.count(), UseCheck::NeedsReads(_)),
+        "a pause releases nothing that is held"
+    );
 }
 
 /// Without the kind DeletionPolicy there seems to be no policy at all.
@@ -232,7 +235,7 @@ fn what_no_policy_protects_any_more_is_free_with_no_read() {
 fn unread_policies_release_nothing() {
     let mut world = World::new(json!([]));
     world.known_policies = false;
-    assert_eq!(world.count(), Count::Unknown(UnknownUse::PoliciesUnread));
+    assert_eq!(world.count(), UseCheck::Unknown(UnknownUse::PoliciesUnread));
 }
 
 /// The API server sets the creation time after other webhooks have answered, which may take as
@@ -248,9 +251,9 @@ fn a_create_that_began_before_the_delete_is_no_newcomer_within_settle() {
 #[test]
 fn always_keeps_the_object_until_it_is_approved() {
     let mut world = World::new(json!([{"protect": {"always": {}, "whileUsed": {}}}]));
-    assert_eq!(world.count(), Count::Kept(vec![Cause::Always]));
+    assert_eq!(world.count(), UseCheck::InUse(vec![Cause::Always]));
     world.policies.approvals = Approvals::new([approval("bob")]);
-    assert_eq!(world.count(), Count::Free(ReleaseReason::Approved));
+    assert_eq!(world.count(), UseCheck::Releasable(ReleaseReason::Approved));
 }
 
 fn approval(approver: &str) -> Approval {
@@ -280,7 +283,10 @@ fn h02_the_record_of_an_exemption_releases_no_hold() {
 
     // So nothing is held by what only an approval would release.
     let always = json!({"protect": {"always": {}}, "exemptSubjects": exempt});
-    assert_eq!(World::new(json!([always])).count(), Count::Free(ReleaseReason::Unprotected));
+    assert_eq!(
+        World::new(json!([always])).count(),
+        UseCheck::Releasable(ReleaseReason::Unprotected)
+    );
     let used = json!({"protect": {"whileUsed": {}}});
     assert_eq!(World::new(json!([always, used])).found(&[]).count(), UNUSED);
 }
@@ -289,7 +295,7 @@ fn h02_the_record_of_an_exemption_releases_no_hold() {
 fn an_unknown_user_keeps_the_object() {
     let place = json!({"matchLabels": {"env": "prod"}});
     let world = World::new(json!([{"protect": {"whileUsed": {}}, "place": place}]));
-    assert_eq!(world.count(), Count::Unknown(UnknownUse::NamespaceLabels("a".to_owned())));
+    assert_eq!(world.count(), UseCheck::Unknown(UnknownUse::NamespaceLabels("a".to_owned())));
     let mut world = World::while_used().found(&[]);
     let list =
         world.reads.done.keys().find(
@@ -297,7 +303,7 @@ fn an_unknown_user_keeps_the_object() {
         );
     let list = list.unwrap().clone();
     world.reads.done.insert(list, Err(ApiError::Forbidden("403 Forbidden".into())));
-    let Count::Unknown(why) = world.count() else { panic!("it was released") };
+    let UseCheck::Unknown(why) = world.count() else { panic!("it was released") };
     assert_eq!(why.to_string(), "objects of kind ReplicaSet may use it: 403 Forbidden");
 }
 
@@ -386,7 +392,7 @@ fn h20_a_dependent_in_use_counts_unless_its_own_hold_lets_it_wait() {
     let used = json!({"whileUsed": {}});
     let mut world = beside("pods", used.clone()).found(&[owned_pod("p", ("Secret", "s"))]);
     // What could use Pods is to be read first.
-    while let Count::Read(reads) = world.count() {
+    while let UseCheck::NeedsReads(reads) = world.count() {
         world.read(reads);
     }
     assert_eq!(world.count(), UNUSED);
@@ -400,7 +406,7 @@ fn h20_a_dependent_in_use_counts_unless_its_own_hold_lets_it_wait() {
     let user = object("Pod", "q", json!({"spec": {"serviceAccountName": "bot"}}));
     let count = |objects: &[Value]| {
         let mut world = beside("serviceaccounts", used.clone()).found(objects);
-        while let Count::Read(reads) = world.count() {
+        while let UseCheck::NeedsReads(reads) = world.count() {
             world.read(reads);
         }
         world
@@ -412,7 +418,7 @@ fn h20_a_dependent_in_use_counts_unless_its_own_hold_lets_it_wait() {
     assert_eq!(count(&held).keeps(), ["Secret a/s ServiceAccount a/bot"], "under Deny it stays");
     let waits = json!({"whileUsed": {"onDelete": "Hold"}});
     let mut world = beside("serviceaccounts", waits).found(&held);
-    while let Count::Read(reads) = world.count() {
+    while let UseCheck::NeedsReads(reads) = world.count() {
         world.read(reads);
     }
     assert_eq!(world.count(), UNUSED);
@@ -512,7 +518,7 @@ fn an_owner_that_no_list_has_is_asked_for() {
 
 /// A Terminating Pod that uses the Secret and has a finalizer. It owns the Secret, itself or
 /// through a ConfigMap, by a reference that the watch has seen added.
-fn owned_by_its_user(finalizer: &str, (added, between): (Option<bool>, bool)) -> Count {
+fn owned_by_its_user(finalizer: &str, (added, between): (Option<bool>, bool)) -> UseCheck {
     let mut world = World::while_used();
     let secrets = world.known.kinds.find("", "Secret").unwrap();
     let maps = world.known.kinds.find("", "ConfigMap").unwrap();
@@ -535,7 +541,7 @@ fn owned_by_its_user(finalizer: &str, (added, between): (Option<bool>, bool)) ->
     for object in between.iter().chain([&owned_target]) {
         feed(&world.catalogue, &mut world.known, object);
     }
-    feed(&world.catalogue, &mut world.reads.graph, &as_released(&owned_target));
+    feed(&world.catalogue, &mut world.reads.graph, &without_hold(&owned_target));
     let user = json!({"metadata": {"deletionTimestamp": time(0), "finalizers": [finalizer]}});
     let found: Vec<_> = between.into_iter().chain([pod("p", user)]).collect();
     world.found(&found).count()
@@ -543,7 +549,7 @@ fn owned_by_its_user(finalizer: &str, (added, between): (Option<bool>, bool)) ->
 
 #[test]
 fn h115_an_owner_counts_until_its_clean_up_ends_unless_it_always_was_one() {
-    let kept = |count: Count| matches!(count, Count::Kept(_));
+    let kept = |count: UseCheck| matches!(count, UseCheck::InUse(_));
     for between in [false, true] {
         let count = |finalizer: &str, added| owned_by_its_user(finalizer, (added, between));
         assert!(kept(count("example.com/cleanup", Some(true))), "an added reference");

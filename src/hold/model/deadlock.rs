@@ -17,8 +17,10 @@ use super::manifests::{self, time};
 use super::story::Narrate;
 use crate::decide::LiveRead;
 use crate::graph::Propagation;
-use crate::hold::excuses::Excuse;
-use crate::hold::{Answer, End, Input, Limits, Output, Release, TargetState, Waiting};
+use crate::hold::exceptions::UserException;
+use crate::hold::{
+    End, Input, Output, Release, ReleaseTiming, RequestResult, TargetState, WaitReason,
+};
 use crate::objects::{FOREGROUND, HOLD, ORPHAN, PROTECT_LABEL};
 
 /// One object.
@@ -47,7 +49,7 @@ struct Deadlock {
     /// What is deleted with everything in it (R14): nothing, the Namespace
     /// (`*`), or the CRD of this resource.
     container: &'static str,
-    excuses: Vec<Excuse>,
+    exceptions: Vec<UserException>,
 }
 
 /// The state of an object.
@@ -80,9 +82,9 @@ enum Action {
 }
 
 impl Deadlock {
-    fn without(&self, excuse: Excuse) -> Self {
+    fn without(&self, exception: UserException) -> Self {
         let mut other = self.clone();
-        other.excuses.retain(|e| *e != excuse);
+        other.exceptions.retain(|e| *e != exception);
         other
     }
 
@@ -164,35 +166,36 @@ impl Deadlock {
     }
 
     /// The whole pass of the real state machine, without other actors.
-    fn pass(&self, state: &State, i: usize) -> (Option<End>, Option<Waiting>) {
+    fn pass(&self, state: &State, i: usize) -> (Option<End>, Option<WaitReason>) {
         let Some(mut stored) = self.manifest(state, i) else { return (None, None) };
-        let limits = Limits { settle: Duration::ZERO, ..Limits::default() };
+        let limits = ReleaseTiming { settle: Duration::ZERO, ..ReleaseTiming::default() };
         let uid = self.things[i].name;
         let mut release = Release::new(uid.into(), "A".into(), limits);
         let (mut found, mut done) = (Vec::new(), HashSet::<LiveRead>::new());
         let mut waits = None;
-        let mut inputs = vec![Input::Look, Input::Seen(TargetState::read(&stored).unwrap())];
+        let mut inputs =
+            vec![Input::StartPass, Input::Observed(TargetState::read(&stored).unwrap())];
         while let Some(input) = inputs.pop() {
             for output in release.step(Duration::ZERO, input) {
                 match output {
-                    Output::Mark(mark) => {
+                    Output::WriteToken(mark) => {
                         json_patch::patch(&mut stored, &mark.patch()).unwrap();
-                        let sight = TargetState::read(&stored).unwrap();
-                        inputs.push(Input::Marked(Answer::Done(sight)));
+                        let observed = TargetState::read(&stored).unwrap();
+                        inputs.push(Input::TokenWritten(RequestResult::Done(observed)));
                     }
                     Output::Remove(removal) => {
                         json_patch::patch(&mut stored, &removal.patch()).unwrap();
-                        let sight = TargetState::read(&stored).unwrap();
-                        inputs.push(Input::Removed(Answer::Done(sight)));
+                        let observed = TargetState::read(&stored).unwrap();
+                        inputs.push(Input::Removed(RequestResult::Done(observed)));
                     }
                     Output::Read(read) => {
                         found.extend(self.read(state, &read));
                         done.insert(read);
                         inputs.push(Input::Read { asked: None });
                     }
-                    Output::Count => {
-                        let count = manifests::count(&stored, &found, &done, &self.excuses);
-                        inputs.push(Input::Counted(count));
+                    Output::CheckUse => {
+                        let count = manifests::count(&stored, &found, &done, &self.exceptions);
+                        inputs.push(Input::UseChecked(count));
                     }
                     Output::Waits(waiting) => waits = Some(waiting),
                     _ => {}

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::decide::{Live, LiveRead, LiveReads, Situation};
 use crate::graph::{Graph, Strength};
-use crate::hold::count::count_without;
-use crate::hold::excuses::Excuse;
-use crate::hold::{Count, as_released};
+use crate::hold::count::check_use_with;
+use crate::hold::exceptions::UserException;
+use crate::hold::{UseCheck, without_hold};
 use crate::objects::{KindId, Kinds, ObjectRef, split_api_version};
 use crate::policy::{Policy, PolicySet};
 use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
@@ -92,8 +92,8 @@ pub(super) fn count(
     target: &Value,
     found: &[Value],
     done: &HashSet<LiveRead>,
-    excuses: &[Excuse],
-) -> Count {
+    exceptions: &[UserException],
+) -> UseCheck {
     let world = world();
     let carried_out = done.iter().map(|read| (read.clone(), Ok(()))).collect();
     let mut reads = LiveReads { graph: Graph::new(kinds()), done: carried_out };
@@ -108,12 +108,12 @@ pub(super) fn count(
         feed(&world.catalogue, &mut reads.graph, manifest);
     }
     // Last, so that a list cannot put the hold back.
-    let kind = feed(&world.catalogue, &mut reads.graph, &as_released(target));
+    let kind = feed(&world.catalogue, &mut reads.graph, &without_hold(target));
     let metadata = &target["metadata"];
     let namespace = metadata["namespace"].as_str().unwrap_or_default();
     let place = reads.graph.find(kind, namespace, metadata["name"].as_str().unwrap()).unwrap();
     let situation = Situation::new(&world.graph, &world.policies, Live::Read(&reads), DELETED + 60);
-    count_without(&situation, &reads, place, excuses)
+    check_use_with(&situation, &reads, place, exceptions)
 }
 
 /// A time as the API server writes it, in seconds from [`DELETED`].

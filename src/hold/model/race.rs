@@ -16,9 +16,9 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use crate::decide::LiveRead;
-use crate::hold::{Answer, Input, Release};
+use crate::hold::{Input, Release, RequestResult};
 pub(super) use storage::{Guarded, Secret};
-use storage::{Write, sight};
+use storage::{Write, observed};
 
 /// The kinds that users are of, producers first.
 pub(super) const USERS: [(&str, &str); 3] =
@@ -189,7 +189,7 @@ pub(super) enum Action {
     /// Its request is carried out.
     Land(usize),
     /// It looks at the answer.
-    Answer(usize),
+    RequestResult(usize),
     /// No answer comes.
     Lose(usize),
     /// A write lands that was given up on.
@@ -270,8 +270,8 @@ impl Model for Race {
             };
             if !self.from_delete {
                 for l in 0..self.leaders {
-                    if let Some(seen) = state.target.as_ref().map(sight) {
-                        self.feed(&mut state, l, Input::Seen(seen));
+                    if let Some(seen) = state.target.as_ref().map(observed) {
+                        self.feed(&mut state, l, Input::Observed(seen));
                     }
                 }
             }
@@ -289,7 +289,7 @@ impl Model for Race {
         may_tick &= !state.slow.is_some_and(slow_write);
         for (l, leader) in state.leaders.iter().enumerate() {
             match &leader.request {
-                None if leader.unread => actions.push(Action::Answer(l)),
+                None if leader.unread => actions.push(Action::RequestResult(l)),
                 None if !leader.release.is_busy() && leader.release.ended().is_none() => {
                     let terminating = state.target.as_ref().is_some_and(|t| t.deleted.is_some());
                     let settled = leader.release.is_settled(at(state.now));
@@ -366,27 +366,27 @@ impl Model for Race {
                 target.version += 1;
             }
             Action::Watch(l) => {
-                let seen = sight(next.target.as_ref()?);
-                self.feed(&mut next, l, Input::Seen(seen));
+                let seen = observed(next.target.as_ref()?);
+                self.feed(&mut next, l, Input::Observed(seen));
             }
             Action::Look(l) => {
                 next.leaders[l].passes -= 1;
-                self.feed(&mut next, l, Input::Look);
+                self.feed(&mut next, l, Input::StartPass);
             }
             Action::Land(l) => self.carry_out(&mut next, l)?,
-            Action::Answer(l) => {
+            Action::RequestResult(l) => {
                 next.leaders[l].unread = false;
                 self.feed(&mut next, l, Input::Read { asked: None });
             }
             Action::Lose(l) => {
                 next.losses -= 1;
                 let input = match next.leaders[l].request.take()? {
-                    Request::Get => Input::Got(Answer::Lost),
-                    Request::List(..) => Input::Unreadable("no answer".into()),
+                    Request::Get => Input::Got(RequestResult::Lost),
+                    Request::List(..) => Input::ReadFailed("no answer".into()),
                     Request::Write(write) => {
                         let answer = match write.lists {
-                            None => Input::Marked(Answer::Lost),
-                            Some(_) => Input::Removed(Answer::Lost),
+                            None => Input::TokenWritten(RequestResult::Lost),
+                            Some(_) => Input::Removed(RequestResult::Lost),
                         };
                         next.leaders[l].stray = Some(write);
                         answer

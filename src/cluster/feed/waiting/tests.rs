@@ -102,7 +102,7 @@ fn what_no_watch_shows_does_not_go_with_a_list() {
     let place = |name: &str| (kind, "a".to_owned(), name.to_owned());
     {
         let mut world = fed.world.write();
-        world.waiting.news.clear();
+        world.waiting.changed.clear();
         world.graph.delete(kind, "a", "data", None);
         world.waiting.seen.get_mut(&place("data")).unwrap().unwatched = true;
     }

@@ -7,17 +7,17 @@ use super::super::story::{check, reaches, timeline};
 use super::{Action, Deadlock, State, Thing};
 use crate::decide::Cause;
 use crate::graph::Propagation;
-use crate::hold::Waiting;
-use crate::hold::excuses::Excuse;
+use crate::hold::WaitReason;
+use crate::hold::exceptions::UserException;
 
-/// Every way ends with everything gone; with the excuse taken out one does not.
+/// Every way ends with everything gone; with the exception taken out one does not.
 fn terminates(name: &str, model: &Deadlock) {
     assert!(check(name, model.clone()).is_none(), "{name}");
 }
 
-fn needs(name: &str, model: &Deadlock, excuse: Excuse) {
-    let without = model.without(excuse);
-    let title = format!("{name}, without {excuse:?}");
+fn needs(name: &str, model: &Deadlock, exception: UserException) {
+    let without = model.without(exception);
+    let title = format!("{name}, without {exception:?}");
     let path = check(&title, without.clone()).unwrap_or_else(|| panic!("{title}: nothing found"));
     let last = path.last_state().clone();
     let steps = path.into_vec();
@@ -26,7 +26,7 @@ fn needs(name: &str, model: &Deadlock, excuse: Excuse) {
         let Some(stand) = stand.filter(|stand| stand.terminating) else { continue };
         let why = match without.pass(&last, i).1 {
             _ if !stand.held => "its dependents".to_owned(),
-            Some(Waiting::For(causes)) => {
+            Some(WaitReason::For(causes)) => {
                 causes.iter().map(cause_text).collect::<Vec<_>>().join(", ")
             }
             other => format!("{other:?}"),
@@ -70,7 +70,7 @@ fn model(things: Vec<Thing>, deleted: &[(usize, bool)]) -> Deadlock {
         false => Propagation::Background,
     };
     let deleted = deleted.iter().map(|(i, foreground)| (*i, how(*foreground))).collect();
-    Deadlock { things, deleted, container: "", excuses: Excuse::ALL.to_vec() }
+    Deadlock { things, deleted, container: "", exceptions: UserException::ALL.to_vec() }
 }
 
 fn pod(name: &'static str, volume: Value) -> Thing {
@@ -118,7 +118,7 @@ fn a_dependent_is_released_with_the_owner_that_it_names() {
     let child = Thing { owners: vec![0], held: false, ..part("child", "parent") };
     let model = model(vec![part("parent", ""), child], &[(0, false)]);
     terminates("dependent and owner", &model);
-    needs("dependent and owner", &model, Excuse::Closure);
+    needs("dependent and owner", &model, UserException::DeletedTogether);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_held_dependent_does_not_keep_the_owner_that_it_names() {
     let child = Thing { owners: vec![0], ..part("child", "parent") };
     let model = model(vec![part("parent", ""), child], &[(0, false)]);
     terminates("held dependent and owner", &model);
-    needs("held dependent and owner", &model, Excuse::Closure);
+    needs("held dependent and owner", &model, UserException::DeletedTogether);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_statefulset_deleted_in_the_foreground_gets_rid_of_its_claims() {
         let model = model(things, &[(0, foreground)]);
         terminates("StatefulSet and claims", &model);
         if foreground {
-            needs("StatefulSet and claims", &model, Excuse::Ancestor);
+            needs("StatefulSet and claims", &model, UserException::TerminatingOwner);
         }
     }
 }
@@ -164,7 +164,7 @@ fn a_volume_and_its_claim_both_go() {
 fn held_objects_that_name_each_other_are_released_together() {
     let model = model(vec![part("x", "y"), part("y", "x")], &[(0, false), (1, false)]);
     terminates("two that name each other", &model);
-    needs("two that name each other", &model, Excuse::Cycle);
+    needs("two that name each other", &model, UserException::Cycle);
     let ring = [part("x", "y"), part("y", "z"), part("z", "x")];
     let model = self::model(ring.to_vec(), &[(0, false), (1, false), (2, false)]);
     terminates("three in a ring", &model);
@@ -179,7 +179,7 @@ fn an_operators_resource_gets_rid_of_the_secret_that_it_names_and_owns() {
     let secret = Thing { owners: vec![0], ..secret() };
     let model = model(vec![database, secret], &[(0, true)]);
     terminates("operator and Secret", &model);
-    needs("operator and Secret", &model, Excuse::Ancestor);
+    needs("operator and Secret", &model, UserException::TerminatingOwner);
 }
 
 /// What one of a cycle owns goes when the cycle does, and keeps none of it.
@@ -197,7 +197,7 @@ fn a_cycle_is_released_with_the_dependents_of_its_members() {
 }
 
 /// R5: a dependent with another owner stays and needs what it needs, so its
-/// use is no excuse; once that owner goes, too, all go.
+/// use is no exception; once that owner goes, too, all go.
 #[test]
 fn a_dependent_of_two_owners_is_released_with_both() {
     let child = Thing { owners: vec![0, 1], held: false, ..part("child", "first") };
@@ -205,7 +205,7 @@ fn a_dependent_of_two_owners_is_released_with_both() {
     terminates("two owners", &model(things.clone(), &[(0, false), (1, false)]));
     terminates("two owners", &model(things.clone(), &[(0, true), (1, false)]));
     let one = model(things, &[(0, false)]);
-    assert!(matches!(one.pass(&one.init_states()[0], 0), (None, Some(Waiting::For(_)))));
+    assert!(matches!(one.pass(&one.init_states()[0], 0), (None, Some(WaitReason::For(_)))));
 }
 
 /// What an owner orphans stays, and keeps what it needs.
@@ -215,7 +215,7 @@ fn an_orphaned_dependent_keeps_the_owner_that_it_names() {
     let things = vec![part("parent", ""), child];
     let orphans = Deadlock { deleted: vec![(0, Propagation::Orphan)], ..model(things, &[]) };
     let mut state = orphans.init_states().remove(0);
-    let waits = |state: &State| matches!(orphans.pass(state, 0), (None, Some(Waiting::For(_))));
+    let waits = |state: &State| matches!(orphans.pass(state, 0), (None, Some(WaitReason::For(_))));
     assert!(waits(&state), "before the collector has been there");
     state = orphans.next_state(&state, Action::Orphan(0)).unwrap();
     assert!(waits(&state), "and after it");
@@ -244,7 +244,7 @@ fn a_crd_is_released_with_instances_that_name_each_other() {
     let held = vec![part("x", "y"), part("y", "x")];
     let model = Deadlock { container: "parts", ..model(held, &[]) };
     terminates("a CRD", &model);
-    needs("a CRD", &model, Excuse::Cycle);
+    needs("a CRD", &model, UserException::Cycle);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn newcomers_made_for_ever_keep_nothing() {
     let newcomer = Thing { newcomer: true, ..pod("again", shows("s")) };
     let model = model(vec![secret(), newcomer], &[(0, false)]);
     terminates("newcomers", &model);
-    needs("newcomers", &model, Excuse::Newcomer);
+    needs("newcomers", &model, UserException::Newcomer);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_namespace_is_released_with_all_held_objects_in_it() {
     ];
     let model = Deadlock { container: "*", ..model(things, &[]) };
     terminates("a Namespace", &model);
-    needs("a Namespace", &model, Excuse::Cycle);
+    needs("a Namespace", &model, UserException::Cycle);
 }
 
 /// An object that waits for a user that is not being deleted keeps waiting: an exception never
@@ -278,6 +278,6 @@ fn a_living_user_keeps_what_it_needs_whatever_is_excused() {
         model(vec![part("x", "y"), part("y", "x"), part("z", "x")], &[(0, false), (1, false)]);
     let state = &model.init_states()[0];
     for i in [0, 1] {
-        assert!(matches!(model.pass(state, i), (None, Some(Waiting::For(_)))), "{i}");
+        assert!(matches!(model.pass(state, i), (None, Some(WaitReason::For(_)))), "{i}");
     }
 }

@@ -5,18 +5,18 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use super::super::manifests;
-use super::storage::{self, Write, sight};
+use super::storage::{self, Write, observed};
 use super::{Broken, Race, Request, Secret, Slot, Slots, State, TICK, Thing, USERS};
 use crate::decide::LiveRead;
-use crate::hold::excuses::Excuse;
-use crate::hold::{Answer, Count, Input, Limits, Output};
+use crate::hold::exceptions::UserException;
+use crate::hold::{Input, Output, ReleaseTiming, RequestResult, UseCheck};
 
 impl Race {
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> ReleaseTiming {
         let settle = if self.from_delete && self.guards.settle { 4 * TICK } else { 0 };
         let fresh = if self.guards.fresh { TICK } else { 1_000_000 };
         let pass = if self.guards.fresh { 2 * TICK } else { 1_000_000 };
-        Limits {
+        ReleaseTiming {
             settle: Duration::from_secs(settle),
             fresh: Duration::from_secs(fresh),
             pass: Duration::from_secs(pass),
@@ -36,7 +36,7 @@ impl Race {
                 let leader = &mut state.leaders[l];
                 match output {
                     Output::Get => leader.request = Some(Request::Get),
-                    Output::Mark(mark) => {
+                    Output::WriteToken(mark) => {
                         let patch = mark.patch();
                         leader.request = Some(Request::Write(Write::mark(patch, state.now)));
                     }
@@ -63,20 +63,20 @@ impl Race {
                             }
                         }
                     }
-                    Output::Count => {
+                    Output::CheckUse => {
                         let mut count = counted(&leader.found, leader.others);
-                        if let (Count::Read(reads), false) =
+                        if let (UseCheck::NeedsReads(reads), false) =
                             (&mut count, self.guards.producers_first)
                         {
                             reads.reverse();
                         }
-                        next.push(Input::Counted(count));
+                        next.push(Input::UseChecked(count));
                     }
-                    Output::Forget => {
+                    Output::DropReads => {
                         leader.found = [None; 3];
                         leader.others = 0;
                     }
-                    Output::LookAt(_) | Output::Waits(_) | Output::Ended(_) => {}
+                    Output::SchedulePass(_) | Output::Waits(_) | Output::Ended(_) => {}
                 }
             }
         }
@@ -84,10 +84,10 @@ impl Race {
     }
 
     /// Whatever a write comes to in storage.
-    pub(super) fn land(&self, state: &mut State, write: &Write) -> Answer {
+    pub(super) fn land(&self, state: &mut State, write: &Write) -> RequestResult {
         let asked = state.target.as_ref().is_some_and(|target| target.asked);
         let answer = storage::apply(&mut state.target, write, self.guards.tests);
-        let Answer::Done(_) = answer else { return answer };
+        let RequestResult::Done(_) = answer else { return answer };
         match write.lists {
             // A pass begins. What is stored now was stored before it.
             None => {
@@ -147,8 +147,8 @@ fn number(read: &LiveRead) -> usize {
 }
 
 /// The real count. Few questions are asked, very often.
-fn counted(found: &[Option<Slot>; 3], others: u64) -> Count {
-    static KNOWN: LazyLock<Mutex<HashMap<Key, Count>>> = LazyLock::new(Mutex::default);
+fn counted(found: &[Option<Slot>; 3], others: u64) -> UseCheck {
+    static KNOWN: LazyLock<Mutex<HashMap<Key, UseCheck>>> = LazyLock::new(Mutex::default);
     let plain = |slot: Slot| match slot {
         Slot::Here(thing) => Slot::Here(Thing { known: false, early: false, ..thing }),
         _ => Slot::Not,
@@ -168,7 +168,7 @@ fn counted(found: &[Option<Slot>; 3], others: u64) -> Count {
         objects.extend(slot.thing().map(|thing| storage::user(kind, thing)));
     }
     let target = storage::manifest(&Secret::new(1, 0));
-    let count = manifests::count(&target, &objects, &done, Excuse::ALL);
+    let count = manifests::count(&target, &objects, &done, UserException::ALL);
     known.insert(key, count.clone());
     count
 }
@@ -183,13 +183,13 @@ impl Race {
     pub(super) fn carry_out(&self, next: &mut State, l: usize) -> Option<()> {
         let input = match next.leaders[l].request.take()? {
             Request::Get => Input::Got(match &next.target {
-                Some(target) => Answer::Done(sight(target)),
-                None => Answer::Missing { namespace: false },
+                Some(target) => RequestResult::Done(observed(target)),
+                None => RequestResult::Missing { namespace: false },
             }),
             Request::Write(write) => {
                 let answer = self.land(next, &write);
                 match write.lists {
-                    None => Input::Marked(answer),
+                    None => Input::TokenWritten(answer),
                     Some(_) => Input::Removed(answer),
                 }
             }

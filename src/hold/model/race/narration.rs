@@ -64,7 +64,7 @@ impl Race {
                     None => String::new(),
                 },
             ),
-            Action::Answer(l) => (LEADERS[*l], "looks at the answer".into()),
+            Action::RequestResult(l) => (LEADERS[*l], "looks at the answer".into()),
             Action::Lose(l) => (
                 LEADERS[*l],
                 match &state.leaders[*l].request {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::manifests::time;
 use super::{Thing, USERS};
 use crate::decide::LiveRead;
-use crate::hold::{Answer, TOKEN, TargetState};
+use crate::hold::{RequestResult, TOKEN, TargetState};
 use crate::objects::HOLD;
 
 /// The target. It is held: once the hold is off it is gone.
@@ -100,13 +100,13 @@ pub(super) fn manifest(secret: &Secret) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
 }
 
-pub(super) fn sight(secret: &Secret) -> TargetState {
+pub(super) fn observed(secret: &Secret) -> TargetState {
     TargetState::read(&manifest(secret)).unwrap()
 }
 
 /// The API server takes a patch: all of it or nothing, on what is stored now.
-pub(super) fn apply(target: &mut Option<Secret>, write: &Write, tests: Guarded) -> Answer {
-    let Some(secret) = target.as_mut() else { return Answer::Missing { namespace: false } };
+pub(super) fn apply(target: &mut Option<Secret>, write: &Write, tests: Guarded) -> RequestResult {
+    let Some(secret) = target.as_mut() else { return RequestResult::Missing { namespace: false } };
     let kept = |operation: &&PatchOperation| match operation {
         PatchOperation::Test(test) => match test.path.as_str() {
             "/metadata/uid" => tests.uid,
@@ -118,7 +118,7 @@ pub(super) fn apply(target: &mut Option<Secret>, write: &Write, tests: Guarded) 
     let patch = Patch(write.patch.iter().filter(kept).cloned().collect());
     let mut object = manifest(secret);
     if json_patch::patch(&mut object, &patch).is_err() {
-        return Answer::Refused;
+        return RequestResult::Conflict;
     }
     secret.version += 1;
     let after = TargetState::read(&object).unwrap();
@@ -130,7 +130,7 @@ pub(super) fn apply(target: &mut Option<Secret>, write: &Write, tests: Guarded) 
     if answer.hold.is_none() {
         *target = None;
     }
-    Answer::Done(answer)
+    RequestResult::Done(answer)
 }
 
 /// The list of a kind, as the count asks for it.

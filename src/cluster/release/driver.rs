@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::requests::{Response, Target};
+use super::requests::{Response, TargetClient};
 use super::sweep::{Sweep, Sweeps};
 use crate::cluster::context::Context;
 use crate::cluster::list::Buffers;
@@ -19,15 +19,15 @@ use crate::cluster::world::{Place, SharedWorld, World};
 use crate::decide::{Live, LiveReads, Situation};
 use crate::graph::{StepBudget, StepLimit};
 use crate::hold::{
-    Answer, Count, End, Input, Limits, Output, PASS_STEPS, Release, ReleaseReason, TargetState,
-    UnknownUse, Waiting, count,
+    End, Input, Output, PASS_STEPS, Release, ReleaseReason, ReleaseTiming, RequestResult,
+    TargetState, UnknownUse, UseCheck, WaitReason, count,
 };
 use crate::objects::KindId;
 use crate::webhook::fair::{FairSemaphore, Slots, Turn};
 
-/// News for a target that it has not received yet: only the newest of each sort.
+/// What a driver has to know: the newest of each fact.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct DriverUpdate {
     /// The watch shows it like this.
     pub seen: Option<TargetState>,
     /// The watch says that it is gone.
@@ -38,32 +38,33 @@ pub struct News {
     pub settle: Option<Duration>,
 }
 
-/// Where a target receives news. Its memory does not grow with the amount of news.
+/// The update that a driver has not received yet. Its memory does not grow with the number of
+/// changes.
 #[derive(Debug, Default)]
-pub struct Mailbox {
-    news: Mutex<News>,
+pub struct PendingUpdate {
+    update: Mutex<DriverUpdate>,
     arrived: Notify,
 }
 
-impl Mailbox {
-    /// Adds to the news of the target.
-    pub fn tell(&self, add: impl FnOnce(&mut News)) {
-        add(&mut self.news.lock());
+impl PendingUpdate {
+    /// Adds to the update.
+    pub fn add(&self, change: impl FnOnce(&mut DriverUpdate)) {
+        change(&mut self.update.lock());
         self.arrived.notify_one();
     }
 
-    /// The news since the last call.
-    pub fn take(&self) -> News {
-        std::mem::take(&mut *self.news.lock())
+    /// What was added since the last call.
+    pub fn take(&self) -> DriverUpdate {
+        std::mem::take(&mut *self.update.lock())
     }
 }
 
-/// What a target says.
+/// What a driver reports.
 #[derive(Debug, Clone)]
 pub enum DriverReport {
-    /// What it waits for.
-    Waits(Waiting),
-    /// It is over.
+    /// What the target waits for.
+    Waits(WaitReason),
+    /// The release has ended.
     Ended(End),
 }
 
@@ -78,7 +79,7 @@ const BODIES: MemoryLimits = MemoryLimits { all: 24 << 10, each: 8 << 10 };
 
 /// What all targets share.
 #[derive(Clone)]
-pub struct Common {
+pub struct DriverContext {
     pub context: Context,
     /// The memory for large objects that are being read.
     pub buffers: Buffers,
@@ -91,7 +92,7 @@ pub struct Common {
     pub start: Instant,
 }
 
-impl Common {
+impl DriverContext {
     /// Shared by the targets that `reader` reads for, with so many passes at once.
     pub fn new(context: Context, reader: Reader, passes: Slots) -> Self {
         let buffers = reader.buffers();
@@ -117,9 +118,9 @@ impl Common {
 
 /// A target with its machine.
 pub struct Driver {
-    common: Common,
+    shared: DriverContext,
     pub place: Place,
-    pub target: Target,
+    pub target: TargetClient,
     release: Release,
     /// The target, as the answer to the token had it, with the memory that it takes.
     marked: Option<(ReleasedObject, Vec<Share>)>,
@@ -140,17 +141,17 @@ pub struct Driver {
 
 impl Driver {
     pub fn new(
-        common: Common,
+        shared: DriverContext,
         place: Place,
-        target: Target,
+        target: TargetClient,
         uid: Arc<str>,
         settle: Duration,
     ) -> Self {
-        let instance = common.context.settings.instance.as_str().into();
-        let limits = Limits { settle, ..Limits::default() };
+        let instance = shared.context.settings.instance.as_str().into();
+        let limits = ReleaseTiming { settle, ..ReleaseTiming::default() };
         let release = Release::new(uid, instance, limits);
         Self {
-            common,
+            shared,
             place,
             target,
             release,
@@ -165,18 +166,22 @@ impl Driver {
     }
 
     /// Drives it until it has ended.
-    pub async fn run(&mut self, mailbox: &Mailbox, say: impl Fn(&Target, DriverReport)) {
+    pub async fn run(
+        &mut self,
+        pending: &PendingUpdate,
+        report: impl Fn(&TargetClient, DriverReport),
+    ) {
         while self.release.ended().is_none() {
             let due = self.look_at.into_iter().chain(self.look_by).min();
             let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             // What a pass needs is allocated for the pass: many targets only wait.
             tokio::select! {
-                () = mailbox.arrived.notified() => Box::pin(self.pass(false, mailbox, &say)).await,
+                () = pending.arrived.notified() => Box::pin(self.pass(false, pending, &report)).await,
                 () = sleep_until(due) => {
-                    // A pass reads a lot. News is heard without a turn.
-                    let passes = self.common.passes.clone();
+                    // A pass reads a lot. DriverUpdate is heard without a turn.
+                    let passes = self.shared.passes.clone();
                     let turn = passes.acquire(&self.place.1).await;
-                    Box::pin(self.pass(true, mailbox, &say)).await;
+                    Box::pin(self.pass(true, pending, &report)).await;
                     self.end_turn(turn);
                 }
             }
@@ -184,7 +189,7 @@ impl Driver {
     }
 
     /// Ends the turn of a pass, after a rest for the steps of its counts. The driver
-    /// doesn't wait for the rest, so it handles news meanwhile.
+    /// doesn't wait for the rest, so it handles updates meanwhile.
     fn end_turn(&mut self, turn: Option<Turn>) {
         let budget = std::mem::replace(&mut self.budget, StepBudget::new(PASS_STEPS));
         let steps = u32::try_from(budget.steps()).unwrap_or(u32::MAX);
@@ -196,42 +201,47 @@ impl Driver {
         }
     }
 
-    /// Receives the news.
+    /// Receives an update.
     async fn hear(
         &mut self,
-        news: News,
+        update: DriverUpdate,
         inputs: &mut Vec<Input>,
-        say: &impl Fn(&Target, DriverReport),
+        report: &impl Fn(&TargetClient, DriverReport),
     ) {
-        let News { seen, gone, look_by, settle } = news;
+        let DriverUpdate { seen, gone, look_by, settle } = update;
         self.release.limits.settle = settle.unwrap_or(self.release.limits.settle);
         self.look_by = look_by.into_iter().chain(self.look_by).min();
         if gone {
-            self.step(Input::Gone, inputs, say).await;
-        } else if let Some(sight) = seen {
-            self.step(Input::Seen(sight), inputs, say).await;
+            self.step(Input::Deleted, inputs, report).await;
+        } else if let Some(observed) = seen {
+            self.step(Input::Observed(observed), inputs, report).await;
         }
         // A pass begins in `run`, where it waits for its turn. A pass that is already running
-        // gets the news.
+        // gets the update.
         if self.release.is_busy() && self.look_by.is_some_and(|by| by <= Instant::now()) {
             self.look_by = None;
-            self.step(Input::Look, inputs, say).await;
+            self.step(Input::StartPass, inputs, report).await;
         }
     }
 
-    /// Receives news, looks if it is to, and continues until nothing is running. It also
-    /// receives the news that arrive meanwhile.
-    async fn pass(&mut self, look: bool, mailbox: &Mailbox, say: &impl Fn(&Target, DriverReport)) {
+    /// Receives updates, starts a pass if it is time, and continues until nothing is running. It also
+    /// receives the updates that arrive meanwhile.
+    async fn pass(
+        &mut self,
+        look: bool,
+        pending: &PendingUpdate,
+        report: &impl Fn(&TargetClient, DriverReport),
+    ) {
         let mut inputs = Vec::new();
-        self.hear(mailbox.take(), &mut inputs, say).await;
+        self.hear(pending.take(), &mut inputs, report).await;
         if look {
-            // It covers all earlier news.
+            // It covers all earlier updates.
             (self.look_at, self.look_by) = (None, None);
-            inputs.push(Input::Look);
+            inputs.push(Input::StartPass);
         }
         while let Some(input) = inputs.pop() {
-            self.step(input, &mut inputs, say).await;
-            self.hear(mailbox.take(), &mut inputs, say).await;
+            self.step(input, &mut inputs, report).await;
+            self.hear(pending.take(), &mut inputs, report).await;
         }
         // Many targets may wait, each as large as its writer pleases.
         (self.marked, self.sweep) = (None, None);
@@ -243,23 +253,23 @@ impl Driver {
         &mut self,
         input: Input,
         inputs: &mut Vec<Input>,
-        say: &impl Fn(&Target, DriverReport),
+        report: &impl Fn(&TargetClient, DriverReport),
     ) {
-        let now = Instant::now().saturating_duration_since(self.common.start);
+        let now = Instant::now().saturating_duration_since(self.shared.start);
         for output in self.release.step(now, input) {
-            inputs.extend(self.carry_out(output, say).await);
+            inputs.extend(self.carry_out(output, report).await);
         }
     }
 
     async fn carry_out(
         &mut self,
         output: Output,
-        say: &impl Fn(&Target, DriverReport),
+        report: &impl Fn(&TargetClient, DriverReport),
     ) -> Option<Input> {
-        let client = &self.common.context.client;
+        let client = &self.shared.context.client;
         match output {
-            Output::LookAt(time) => {
-                self.look_at = Some(self.common.start + time);
+            Output::SchedulePass(time) => {
+                self.look_at = Some(self.shared.start + time);
                 None
             }
             Output::Get => {
@@ -267,35 +277,35 @@ impl Driver {
                 self.released &= !is_held(&answer);
                 Some(Input::Got(answer))
             }
-            Output::Mark(mark) => {
+            Output::WriteToken(mark) => {
                 let Response { answer, object } = self.target.patch(client, &mark.patch()).await;
-                self.marked = self.common.keep_body(&self.place.1, object.ok()).await;
+                self.marked = self.shared.keep_body(&self.place.1, object.ok()).await;
                 self.released &= !is_held(&answer);
-                Some(Input::Marked(answer))
+                Some(Input::TokenWritten(answer))
             }
             Output::Read(read) => Some(match self.sweep().await.read(read).await {
                 Ok(asked) => {
-                    let start = self.common.start;
+                    let start = self.shared.start;
                     let asked = asked.map(|at| at.saturating_duration_since(start));
                     Input::Read { asked }
                 }
-                Err(why) => Input::Unreadable(why),
+                Err(why) => Input::ReadFailed(why),
             }),
-            Output::Count => {
+            Output::CheckUse => {
                 let count = self.count().await;
                 self.free = match &count {
-                    Count::Free(free) => Some(*free),
+                    UseCheck::Releasable(free) => Some(*free),
                     _ => None,
                 };
-                Some(Input::Counted(count))
+                Some(Input::UseChecked(count))
             }
-            Output::Forget => {
+            Output::DropReads => {
                 self.sweep = None;
                 None
             }
             Output::Remove(removal) => {
                 let answer = self.target.patch(client, &removal.patch()).await.answer;
-                if let Answer::Failed(why) = &answer
+                if let RequestResult::Failed(why) = &answer
                     && let Some(left_out) = self.target.admit_line()
                 {
                     tracing::warn!(
@@ -308,14 +318,16 @@ impl Driver {
                     );
                 }
                 self.released = match &answer {
-                    Answer::Done(_) => !is_held(&answer),
-                    Answer::Lost => true,
-                    Answer::Refused | Answer::Failed(_) | Answer::Missing { .. } => false,
+                    RequestResult::Done(_) => !is_held(&answer),
+                    RequestResult::Lost => true,
+                    RequestResult::Conflict
+                    | RequestResult::Failed(_)
+                    | RequestResult::Missing { .. } => false,
                 };
                 Some(Input::Removed(answer))
             }
             Output::Waits(waiting) => {
-                say(&self.target, DriverReport::Waits(waiting));
+                report(&self.target, DriverReport::Waits(waiting));
                 None
             }
             Output::Ended(end) => {
@@ -325,7 +337,7 @@ impl Driver {
                     (End::Gone, Some(free)) => End::Released(free),
                     _ => end,
                 };
-                say(&self.target, DriverReport::Ended(end));
+                report(&self.target, DriverReport::Ended(end));
                 None
             }
         }
@@ -337,25 +349,25 @@ impl Driver {
             return sweep.clone();
         }
         let (kind, namespace, _) = &self.place;
-        let sweep = self.common.sweeps.join(*kind, namespace).await;
+        let sweep = self.shared.sweeps.join(*kind, namespace).await;
         self.sweep.insert(sweep).clone()
     }
 
     /// Who still counts.
-    async fn count(&mut self) -> Count {
+    async fn count(&mut self) -> UseCheck {
         let sweep = self.sweep().await;
         let Some((released, _)) = &self.marked else {
-            return Count::Unknown(UnknownUse::TargetUnread);
+            return UseCheck::Unknown(UnknownUse::TargetUnread);
         };
         let mut collected = sweep.collected().await;
-        let world = &self.common.context.world;
+        let world = &self.shared.context.world;
         counted(world, &mut collected, (self.place.0, released), &self.budget)
     }
 }
 
 /// Whether the target is there, by this answer, with the hold on it.
-fn is_held(answer: &Answer) -> bool {
-    matches!(answer, Answer::Done(sight) if sight.hold.is_some())
+fn is_held(answer: &RequestResult) -> bool {
+    matches!(answer, RequestResult::Done(observed) if observed.hold.is_some())
 }
 
 /// Who still counts, by what was gathered in this pass. The lock of the world is held for
@@ -365,11 +377,11 @@ pub fn counted(
     gathered: &mut CollectedReads,
     (kind, released): (KindId, &ReleasedObject),
     budget: &StepBudget,
-) -> Count {
+) -> UseCheck {
     gathered.renumber(world);
     let world = world.read();
     if !gathered.fits(&world) {
-        return Count::Unknown(UnknownUse::KindsChanged);
+        return UseCheck::Unknown(UnknownUse::KindsChanged);
     }
     let World { graph, policies, known, clock, .. } = &*world;
     let now = clock.now().as_second();
@@ -379,7 +391,7 @@ pub fn counted(
             Situation { work, ..Situation::new(graph, policies, Live::Read(reads), now) };
         match node {
             Some(node) => count(&situation, *known, reads, node),
-            None => Count::Unknown(UnknownUse::TargetUnreadable),
+            None => UseCheck::Unknown(UnknownUse::TargetUnreadable),
         }
     })
 }
@@ -401,7 +413,7 @@ mod tests {
         let mut world = World::default();
         world.graph.kinds.learn(Kinds::custom("example.com", "v1", "Widget", "widgets", true));
         let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
-        let target = Target {
+        let target = TargetClient {
             info: world.graph.kinds.info(kind).clone(),
             namespace: "shop".to_owned(),
             name: "settings".to_owned(),
@@ -410,17 +422,17 @@ mod tests {
         };
         let context = Context::of_test(client, world, &[]);
         let reader = Reader::new(context.clone());
-        let common = Common::new(context, reader, Slots { all: 1, each: 1 });
+        let shared = DriverContext::new(context, reader, Slots { all: 1, each: 1 });
         let place = (kind, "shop".to_owned(), "settings".to_owned());
-        Driver::new(common, place, target, "u".into(), Duration::ZERO)
+        Driver::new(shared, place, target, "u".into(), Duration::ZERO)
     }
 
     #[tokio::test]
     async fn h97_a_target_that_waits_takes_little_memory() {
         let mut driver = driver(|_| failure(500, "no", ("", "")));
-        let mailbox = Mailbox::default();
-        let waits = size_of_val(&driver.run(&mailbox, |_, _| {}));
-        let size = waits + size_of_val(&driver) + size_of_val(&mailbox);
+        let pending = PendingUpdate::default();
+        let waits = size_of_val(&driver.run(&pending, |_, _| {}));
+        let size = waits + size_of_val(&driver) + size_of_val(&pending);
         assert!(size <= 2048, "{size} bytes");
     }
 
@@ -432,16 +444,16 @@ mod tests {
             counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             failure(500, "no", ("", ""))
         });
-        let passes = driver.common.passes.clone();
+        let passes = driver.shared.passes.clone();
         let turn = passes.acquire("elsewhere").await;
         let object = json!({"metadata": {"name": "settings", "uid": "u", "resourceVersion": "1",
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
-        let mailbox = Mailbox::default();
-        mailbox.tell(|news| {
-            (news.seen, news.look_by) = (TargetState::read(&object), Some(Instant::now()));
+        let pending = PendingUpdate::default();
+        pending.add(|update| {
+            (update.seen, update.look_by) = (TargetState::read(&object), Some(Instant::now()));
         });
         let asked = || asked.load(std::sync::atomic::Ordering::Relaxed);
-        let running = tokio::spawn(async move { driver.run(&mailbox, |_, _| {}).await });
+        let running = tokio::spawn(async move { driver.run(&pending, |_, _| {}).await });
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -458,14 +470,15 @@ mod tests {
         let object = json!({"metadata": {"name": "settings", "uid": "u", "resourceVersion": "1",
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD],
             "annotations": {"belay.dev/release-token": "r/1"}}, "data": {"large": "x"}});
-        let sight = TargetState::read(&object).unwrap();
+        let observed = TargetState::read(&object).unwrap();
         let mut driver = driver(move |_| (200, object.clone()));
         let words = parking_lot::Mutex::new(String::new());
-        let say = |_: &Target, word: DriverReport| words.lock().push_str(&format!("{word:?}"));
-        let mailbox = Mailbox::default();
-        mailbox.tell(|news| news.seen = Some(sight));
-        driver.pass(false, &mailbox, &say).await;
-        driver.pass(true, &mailbox, &say).await;
+        let report =
+            |_: &TargetClient, word: DriverReport| words.lock().push_str(&format!("{word:?}"));
+        let pending = PendingUpdate::default();
+        pending.add(|update| update.seen = Some(observed));
+        driver.pass(false, &pending, &report).await;
+        driver.pass(true, &pending, &report).await;
         let words = words.into_inner();
         assert!(words.contains("the policies have not been read"), "{words}");
         assert!(driver.marked.is_none() && driver.sweep.is_none());
@@ -477,19 +490,19 @@ mod tests {
         let labels: String = "x".repeat(1 << 20);
         let object = json!({"metadata": {"name": "settings", "labels": {"l": labels}}});
         let mut kept = Vec::new();
-        while let Some(body) = driver.common.keep_body("shop", Some(object.clone())).await {
+        while let Some(body) = driver.shared.keep_body("shop", Some(object.clone())).await {
             kept.push(body);
         }
         assert_eq!(kept.len(), 7);
-        assert!(driver.common.keep_body("other", Some(object.clone())).await.is_some());
+        assert!(driver.shared.keep_body("other", Some(object.clone())).await.is_some());
         kept.clear();
-        assert!(driver.common.keep_body("shop", Some(object)).await.is_some());
+        assert!(driver.shared.keep_body("shop", Some(object)).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_turn_of_a_pass_lasts_for_the_steps_of_its_counts() {
         let mut driver = driver(|_| failure(500, "no", ("", "")));
-        let passes = driver.common.passes.clone();
+        let passes = driver.shared.passes.clone();
         let turn = passes.acquire("shop").await;
         assert!(StepLimit::new(&driver.budget).charge(PASS_STEPS));
         driver.end_turn(turn);
@@ -507,7 +520,7 @@ mod tests {
     async fn a_count_beyond_the_budget_of_its_pass_does_not_release() {
         let mut driver = driver(|_| failure(500, "no", ("", "")));
         {
-            let mut world = driver.common.context.world.write();
+            let mut world = driver.shared.context.world.write();
             let policy = json!({"targets": [{"apiGroups": [""], "resources": ["configmaps"]}],
                 "protect": {"whileUsed": {}}});
             let policy = Policy::compile("p", &serde_json::from_value(policy).unwrap()).unwrap();
@@ -517,12 +530,12 @@ mod tests {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "settings", "namespace": "shop", "uid": "u",
                 "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
-        driver.marked = driver.common.keep_body("shop", Some(object)).await;
-        assert_eq!(driver.count().await, Count::Free(ReleaseReason::Unused));
+        driver.marked = driver.shared.keep_body("shop", Some(object)).await;
+        assert_eq!(driver.count().await, UseCheck::Releasable(ReleaseReason::Unused));
         // The counts of one pass have one budget.
         assert!(driver.budget.steps() > 0);
         StepLimit::new(&driver.budget).charge(PASS_STEPS);
-        let Count::Unknown(why) = driver.count().await else { panic!("it was released") };
+        let UseCheck::Unknown(why) = driver.count().await else { panic!("it was released") };
         assert_eq!(why, UnknownUse::TooManySteps);
     }
 
@@ -533,7 +546,7 @@ mod tests {
                 "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers,
                 "annotations": {"belay.dev/release-token": "r/1"}}})
         };
-        let sight = TargetState::read(&object(json!([HOLD]))).unwrap();
+        let observed = TargetState::read(&object(json!([HOLD]))).unwrap();
         let released = End::Released(ReleaseReason::Unused);
         for (answer, wanted) in [
             ((200, object(json!([]))), released),
@@ -546,20 +559,21 @@ mod tests {
             ((200, object(json!([HOLD]))), End::Gone),
         ] {
             let words = parking_lot::Mutex::new(Vec::new());
-            let say = |_: &Target, word: DriverReport| words.lock().push(format!("{word:?}"));
+            let report =
+                |_: &TargetClient, word: DriverReport| words.lock().push(format!("{word:?}"));
             let mut driver = driver(move |_| answer.clone());
             driver.free = Some(ReleaseReason::Unused);
-            let removal = HoldRemoval::of_target(&sight).unwrap();
-            driver.carry_out(Output::Remove(removal), &say).await;
-            driver.carry_out(Output::Ended(End::Gone), &say).await;
+            let removal = HoldRemoval::of_target(&observed).unwrap();
+            driver.carry_out(Output::Remove(removal), &report).await;
+            driver.carry_out(Output::Ended(End::Gone), &report).await;
             assert_eq!(words.into_inner(), [format!("{:?}", DriverReport::Ended(wanted))]);
         }
         // Without a removal of this driver's it is gone, and that is all.
         let words = parking_lot::Mutex::new(Vec::new());
         let mut driver = driver(|_| failure(404, "no", ("", "")));
         driver.free = Some(ReleaseReason::Unused);
-        let say = |_: &Target, word: DriverReport| words.lock().push(format!("{word:?}"));
-        driver.carry_out(Output::Ended(End::Gone), &say).await;
+        let report = |_: &TargetClient, word: DriverReport| words.lock().push(format!("{word:?}"));
+        driver.carry_out(Output::Ended(End::Gone), &report).await;
         assert_eq!(words.lock()[..], [format!("{:?}", DriverReport::Ended(End::Gone))]);
     }
 }

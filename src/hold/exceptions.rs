@@ -1,7 +1,7 @@
 //! Users that do not count although they use the target. Without these exceptions some
 //! pairs of objects would wait for each other forever.
 
-use super::chain::{OwnerReader, OwnersAbove};
+use super::owners::{OwnerReader, OwnersAbove};
 use crate::decide::is_waiting_finalizer;
 use crate::graph::{
     Certainty, DeletionRequest, Fates, Node, NodeId, Outcome, Propagation, RefusesDelete, fates,
@@ -10,14 +10,14 @@ use crate::objects::{NumberSet, is_hold};
 
 /// Why a user does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Excuse {
+pub enum UserException {
     /// The user is deleted with the target, and no policy denies its DELETE.
-    Closure,
+    DeletedTogether,
     /// The user is Terminating and owns the target: a StatefulSet in a foreground
     /// deletion waits for its claims. An editor of the target may have added the owner
     /// reference. So the user counts while it has a finalizer that does more than wait,
     /// unless it has owned the target since the creation of the target.
-    Ancestor,
+    TerminatingOwner,
     /// The user and its owners were created after the deletion of the target and
     /// `settle`. It can wait until the target is re-created. If it counted, new users
     /// could keep the target forever.
@@ -27,9 +27,10 @@ pub enum Excuse {
     Cycle,
 }
 
-impl Excuse {
+impl UserException {
     /// All of them.
-    pub const ALL: &'static [Self] = &[Self::Closure, Self::Ancestor, Self::Newcomer, Self::Cycle];
+    pub const ALL: &'static [Self] =
+        &[Self::DeletedTogether, Self::TerminatingOwner, Self::Newcomer, Self::Cycle];
 }
 
 /// How much the clocks of API servers may differ.
@@ -47,18 +48,18 @@ impl ReleaseGroup {
     /// The effects of the release of these objects, except for objects whose DELETE belay
     /// denies.
     pub(super) fn new(
-        chain: OwnerReader<'_>,
+        owner_reader: OwnerReader<'_>,
         members: &[NodeId],
         refusing: &NumberSet<NodeId>,
     ) -> Self {
-        let graph = chain.graph();
+        let graph = owner_reader.graph();
         let nodes = members.iter().filter_map(|id| graph.get(*id));
         let propagation = |node: Node<'_>| {
-            chain.charge(node.finalizers().size());
+            owner_reader.charge(node.finalizers().size());
             Propagation::under_way(node.finalizers().iter())
         };
         let targets: Vec<_> = nodes.map(|node| (node.id(), propagation(node))).collect();
-        let work = chain.situation.work;
+        let work = owner_reader.situation.work;
         let refuses: RefusesDelete<'_> = &|node| refusing.contains(&node.id());
         let request =
             DeletionRequest { released: members, work, refuses, ..DeletionRequest::new(&targets) };
@@ -71,7 +72,7 @@ impl ReleaseGroup {
     }
 
     /// The other objects that may be deleted with these, in a stable order.
-    pub(super) fn may_take(&self) -> Vec<NodeId> {
+    pub(super) fn may_delete(&self) -> Vec<NodeId> {
         let all = self.fates.iter().map(|(id, _)| id);
         let mut taken: Vec<_> =
             all.filter(|id| self.fates.may_be_lost(*id) && !self.contains(*id)).collect();
@@ -81,7 +82,7 @@ impl ReleaseGroup {
 
     /// Whether a user certainly receives its DELETE because these objects are deleted. It
     /// may then wait for a finalizer, but it can't be deleted before.
-    pub(super) fn takes(&self, user: Node<'_>) -> bool {
+    pub(super) fn certainly_deletes(&self, user: Node<'_>) -> bool {
         // Other members are no effect of the release: their users count as well.
         !self.contains(user.id())
             && self.fates.get(user.id()).is_some_and(|fate| {
@@ -92,7 +93,7 @@ impl ReleaseGroup {
 }
 
 /// A held object whose users are counted.
-pub(super) struct Held<'a> {
+pub(super) struct HeldTarget<'a> {
     pub(super) node: Node<'a>,
     pub(super) above: OwnersAbove,
     /// How long before its creationTimestamp a create may have begun: the API server sets
@@ -100,16 +101,16 @@ pub(super) struct Held<'a> {
     pub(super) settle_seconds: i64,
 }
 
-impl<'a> Held<'a> {
+impl<'a> HeldTarget<'a> {
     /// Whether a user that owns the object is Terminating and does not need it any more.
-    pub(super) fn is_owned_by(&self, chain: OwnerReader<'a>, user: Node<'_>) -> bool {
+    pub(super) fn is_owned_by(&self, owner_reader: OwnerReader<'a>, user: Node<'_>) -> bool {
         user.is_terminating()
             && self.above.there.contains(&user.id())
-            && (only_waits(user) || chain.is_original_owner(self.node, user))
+            && (only_waits(user) || owner_reader.is_original_owner(self.node, user))
     }
 
     /// Whether a user and everything `above` it are newcomers.
-    pub(super) fn is_late(&self, above: &OwnersAbove) -> bool {
+    pub(super) fn is_newcomer(&self, above: &OwnersAbove) -> bool {
         let Some(deleted) = self.node.deleted() else { return false };
         let margin = CLOCKS_SECONDS.saturating_add(self.settle_seconds);
         !above.unknown && above.created > deleted.saturating_add(margin)
