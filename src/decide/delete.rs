@@ -36,15 +36,16 @@ pub(super) fn delete_item<'a>(
     let propagation = effective_propagation(situation, review, target);
     let verdict = delete_by(situation, review, target, propagation);
     let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
+    let own_use = verdict.blockers.first().is_some_and(|first| first.is_own_use(&verdict.target));
     // belay gives no advice that it would deny.
-    let background_passes = orphaning
+    let background_passes = (orphaning || own_use)
         && propagation != Propagation::Background
         && delete_by(situation, review, target, Propagation::Background).decision.passes();
     Verdict { background_passes, ..verdict }
 }
 
 /// The verdict on a DELETE with this propagation.
-fn delete_by<'a>(
+pub(super) fn delete_by<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     target: &Item<'a>,
@@ -59,9 +60,8 @@ fn delete_by<'a>(
     judgement.verdict(&[*target])
 }
 
-/// The verdict on the DELETEs of several objects together, so that none of them blocks
-/// another. The review has the user and the options. The verdict names the first object.
-pub fn decide_together<'a>(
+/// The verdict on the DELETEs of several objects together.
+pub(super) fn delete_together<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
     nodes: &[Node<'a>],

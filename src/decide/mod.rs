@@ -22,6 +22,7 @@ mod delete;
 mod evict;
 mod existence;
 mod finalize;
+mod first_steps;
 #[cfg(test)]
 mod inputs;
 mod item;
@@ -51,7 +52,6 @@ pub(crate) use approved::{
 };
 pub(crate) use cascade::{CollectorRefusal, refusal_in_cascade};
 pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
-pub use delete::decide_together;
 pub use existence::{Existence, target_existence};
 pub(crate) use item::{Item, WAITING_FINALIZERS, is_waiting_finalizer, object_name};
 pub(crate) use render::{approve_command, describe_cause, policy_names, remedies, sentence};
@@ -65,10 +65,11 @@ pub use unreadable::{
 pub(crate) use users::counting_users;
 pub use verdict::{
     Answer, Blocker, Cause, ContentReason, Decision, Exemption, HoldChange, HoldPlace,
-    IneffectiveApproval, ObjectName, Overrides, Reason, Recordable, RevokedRecord, Verdict,
+    IneffectiveApproval, ObjectName, Overrides, Reason, Recordable, RefusedStep, RevokedRecord,
+    Verdict,
 };
 
-use crate::graph::{StepBudget, StepLimit};
+use crate::graph::{Node, StepBudget, StepLimit};
 
 /// The verdict on a review. It is final when it needs no live reads. Before, it is the
 /// verdict for the case that the reads find nothing new.
@@ -89,8 +90,20 @@ pub fn decide_within(
     budget: &StepBudget,
 ) -> Verdict {
     let situation = &Situation { work: StepLimit::new(budget), ..*situation };
-    existence::decide_unknown_container(situation, review)
-        .unwrap_or_else(|| existence::decide_existing(situation, review, answer(situation, review)))
+    existence::decide_unknown_container(situation, review).unwrap_or_else(|| {
+        let verdict = answer(situation, review).with_refused_steps(situation, review);
+        existence::decide_existing(situation, review, verdict)
+    })
+}
+
+/// The verdict on the DELETEs of several objects together, so that none of them blocks
+/// another. The review has the user and the options. The verdict names the first object.
+pub fn decide_together(
+    situation: &Situation<'_>,
+    review: &Review<'_>,
+    nodes: &[Node<'_>],
+) -> Verdict {
+    delete::delete_together(situation, review, nodes).with_refused_steps(situation, review)
 }
 
 /// The verdict, if the object of the review exists.

@@ -7,7 +7,8 @@ use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
 use serde_json::json;
 
 use super::{
-    Blocker, Cause, ContentReason, Decision, HoldChange, HoldPlace, ObjectName, Reason, Verdict,
+    Blocker, Cause, ContentReason, Decision, HoldChange, HoldPlace, ObjectName, Reason,
+    RefusedStep, Verdict,
 };
 use crate::objects::{HOLD, ObjectRef, one_line, one_line_name};
 use crate::policy::Source;
@@ -17,6 +18,21 @@ const MOST_DESCRIBED: usize = 3;
 
 /// Kubernetes asks webhooks for warnings of at most this length.
 const LONGEST_WARNING: usize = 120;
+
+/// Kinds whose references can't be changed.
+const IMMUTABLE: &[(&str, &str)] = &[("", "pods"), ("batch", "jobs")];
+
+/// Controllers that `kubectl scale` scales to 0.
+const SCALABLE: &[(&str, &str)] = &[
+    ("apps", "deployments"),
+    ("apps", "statefulsets"),
+    ("apps", "replicasets"),
+    ("", "replicationcontrollers"),
+];
+
+/// Other controllers of Kubernetes that re-create Pods.
+const OTHER_CONTROLLERS: &[(&str, &str)] =
+    &[("apps", "daemonsets"), ("batch", "jobs"), ("batch", "cronjobs")];
 
 /// All causes in other namespaces than the object.
 const ELSEWHERE: &str = "an object in another namespace";
@@ -273,18 +289,21 @@ fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     };
     let alone = |action: String| Some(Remedy { goal: None, action });
     match (blocker.reason, blocker.causes.first()?) {
+        (Reason::InUse, _) if verdict.background_passes => {
+            to_delete("use --cascade=background".to_owned())
+        }
+        (Reason::InUse, _) if blocker.is_own_use(target) => {
+            to_delete(own_use_step(verdict, blocker)?)
+        }
         (Reason::InUse, Cause::User { .. } | Cause::Elsewhere { .. }) => {
-            to_delete(match objects_to_delete(target, blocker) {
-                Some(objects) => format!("first delete {objects}"),
-                None => "first remove the reference".to_owned(),
-            })
+            to_delete(format!("first delete {}", objects_to_delete(verdict, blocker)?))
         }
         (Reason::NotEmpty, Cause::Content { why: ContentReason::Held(_), .. }) => {
-            let objects = objects_to_delete(target, blocker)?;
+            let objects = objects_to_delete(verdict, blocker)?;
             to_delete(format!("first delete {objects} and wait until it is removed"))
         }
         (Reason::NotEmpty | Reason::StillNeeded, _) => {
-            to_delete(format!("first delete {}", objects_to_delete(target, blocker)?))
+            to_delete(format!("first delete {}", objects_to_delete(verdict, blocker)?))
         }
         (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {
             alone("keep the owner reference".to_owned())
@@ -314,33 +333,67 @@ fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     }
 }
 
-/// The objects that keep the object of a blocker, for the words "first delete …". `None` if
-/// the target itself is the only one: its DELETE is what belay denies.
-fn objects_to_delete(target: &ObjectRef, blocker: &Blocker) -> Option<String> {
-    let mut objects: Vec<String> = Vec::new();
+/// The objects to delete before the object of a blocker, for the words "first delete …".
+/// `None` if there are none, or if belay would deny their DELETE as well.
+fn objects_to_delete(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
+    let (mut before, mut objects) = (Vec::new(), Vec::new());
     for cause in &blocker.causes {
-        let object = match cause {
-            Cause::User { root, through, .. } if root.object == *target => {
-                let Some(user) = through else { continue };
-                user.to_string()
+        let object = match cause.object_to_delete(&verdict.target) {
+            Some(object) => {
+                let refused = verdict.refused_steps.iter().find(|step| step.object == *object);
+                if let Some(RefusedStep { first, .. }) = refused {
+                    if first.is_empty() {
+                        return None;
+                    }
+                    before.extend(first.iter().map(ToString::to_string));
+                }
+                object.to_string()
             }
-            Cause::User { root: object, .. }
-            | Cause::Content { object, .. }
-            | Cause::Exists(object) => object.to_string(),
-            Cause::Elsewhere { .. } if blocker.reason == Reason::InUse => {
-                "its users in other namespaces".to_owned()
-            }
-            Cause::Elsewhere { .. } => "the objects in other namespaces".to_owned(),
-            _ => continue,
+            None if !matches!(cause, Cause::Elsewhere { .. }) => continue,
+            None if blocker.reason == Reason::InUse => "its users in other namespaces".to_owned(),
+            None => "the objects in other namespaces".to_owned(),
         };
-        if !objects.contains(&object) {
-            objects.push(object);
-        }
+        objects.push(object);
     }
     if blocker.more > 0 && !objects.is_empty() {
         objects.push(format!("{} more", blocker.more));
     }
-    let (last, others) = objects.split_last()?;
+    objects.retain(|object| !before.contains(object));
+    let objects = join(objects)?;
+    Some(match join(before) {
+        Some(before) => format!("{before}, then {objects}"),
+        None => objects,
+    })
+}
+
+/// What helps if only the target uses an object that is deleted as well.
+fn own_use_step(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
+    let target = &verdict.target;
+    let is_one_of = |kinds: &[(&str, &str)]| kinds.iter().any(|kind| target.is_of(*kind));
+    let is_itself = |cause: &Cause| matches!(cause, Cause::User { through: None, .. });
+    if blocker.causes.iter().any(is_itself) {
+        let first = || "first remove the reference".to_owned();
+        return (!is_one_of(IMMUTABLE)).then(first);
+    }
+    // The target re-creates its Pods.
+    if is_one_of(SCALABLE) {
+        return Some("first scale it to 0".to_owned());
+    }
+    if is_one_of(OTHER_CONTROLLERS) {
+        return None;
+    }
+    Some(format!("first delete {}", objects_to_delete(verdict, blocker)?))
+}
+
+/// `a, b and c`, each once.
+fn join(words: Vec<String>) -> Option<String> {
+    let mut each: Vec<String> = Vec::new();
+    for word in words {
+        if !each.contains(&word) {
+            each.push(word);
+        }
+    }
+    let (last, others) = each.split_last()?;
     Some(match others {
         [] => last.clone(),
         others => format!("{} and {last}", others.join(", ")),

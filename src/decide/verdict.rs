@@ -165,6 +165,20 @@ pub enum Cause {
     Unproven(String),
 }
 
+impl Cause {
+    /// The object that this cause names, for the words "first delete …". It is not the
+    /// target, whose DELETE is denied.
+    pub(super) fn object_to_delete(&self, target: &ObjectRef) -> Option<&ObjectName> {
+        match self {
+            Self::User { root, through, .. } if root.object == *target => through.as_ref(),
+            Self::User { root: object, .. }
+            | Self::Content { object, .. }
+            | Self::Exists(object) => Some(object),
+            _ => None,
+        }
+    }
+}
+
 /// Why content keeps its container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContentReason {
@@ -197,6 +211,15 @@ pub struct Blocker {
     pub people: usize,
     /// Whether an approval of the target with its content covers the object.
     pub is_content: bool,
+}
+
+impl Blocker {
+    /// Whether only the target itself, or objects of the target, use the object.
+    pub(super) fn is_own_use(&self, target: &ObjectRef) -> bool {
+        let is_own =
+            |cause: &Cause| matches!(cause, Cause::User { root, .. } if root.object == *target);
+        self.reason == Reason::InUse && !self.causes.is_empty() && self.causes.iter().all(is_own)
+    }
 }
 
 /// Why a request passes although a policy denies it.
@@ -324,10 +347,23 @@ pub struct Verdict {
     /// The HTTP code of a denial.
     pub answer: Answer,
     /// Whether the same DELETE with background cascading would pass. Only evaluated for
-    /// denials because of orphaning.
+    /// denials because of orphaning, and because the target uses an object that is deleted
+    /// before it.
     pub background_passes: bool,
+    /// The objects that keep the object of the first blocker and that can't be deleted
+    /// first.
+    pub refused_steps: Vec<RefusedStep>,
     /// Whether Events, statuses, logs and metrics may describe the verdict.
     pub recorded: Recordable,
+}
+
+/// An object that keeps another one, and whose DELETE would not pass either.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedStep {
+    /// The object.
+    pub object: ObjectName,
+    /// The objects to delete before it; none if only an approval helps.
+    pub first: Vec<ObjectName>,
 }
 
 /// Whether belay may record a verdict. A caller who knows the path can name any object.
@@ -358,6 +394,7 @@ impl Verdict {
             confirm: Vec::new(),
             answer: Answer::Forbidden,
             background_passes: false,
+            refused_steps: Vec::new(),
             recorded: Recordable::Proved,
         }
     }

@@ -1,0 +1,65 @@
+//! Which objects a message may advise to delete first: belay gives no advice that it would
+//! deny.
+
+use super::causes::is_elsewhere;
+use super::delete::delete_by;
+use super::item::Item;
+use super::{Blocker, Decision, ObjectName, Reason, RefusedStep, Review, Situation, Verdict};
+use crate::graph::{Propagation, StepBudget, StepLimit};
+use crate::objects::ObjectRef;
+
+/// The limit of steps for the DELETEs of these objects, apart from the limit of the review.
+/// Beyond the limit, a message gives no advice.
+const STEPS: usize = 100_000;
+
+/// The objects that keep the object of a blocker.
+fn objects_of<'c>(
+    target: &'c ObjectRef,
+    blocker: Option<&'c Blocker>,
+) -> impl Iterator<Item = &'c ObjectName> {
+    let are_objects =
+        |b: &&Blocker| matches!(b.reason, Reason::InUse | Reason::NotEmpty | Reason::StillNeeded);
+    let causes = blocker.filter(are_objects).into_iter().flat_map(|blocker| &blocker.causes);
+    causes.filter_map(|cause| cause.object_to_delete(target))
+}
+
+impl Verdict {
+    /// The verdict with the objects of its first blocker whose DELETE belay would not let
+    /// pass either.
+    pub(super) fn with_refused_steps(
+        mut self,
+        situation: &Situation<'_>,
+        review: &Review<'_>,
+    ) -> Self {
+        let budget = StepBudget::new(STEPS);
+        let situation = &Situation { work: StepLimit::new(&budget), ..*situation };
+        let delete = |object: &ObjectName| {
+            let node = situation.graph.object_of(&object.object)?;
+            let item = Item::of_node(situation, node);
+            let verdict = delete_by(situation, review, &item, Propagation::Background);
+            let waits = matches!(verdict.decision, Decision::Deny | Decision::Hold);
+            waits.then_some(verdict)
+        };
+        let namespace = self.target.own_namespace();
+        let full = self.clone().in_full();
+        for object in objects_of(&self.target, full.blockers.first()) {
+            let Some(verdict) = delete(object) else { continue };
+            let first: Vec<ObjectName> =
+                objects_of(&verdict.target, verdict.blockers.first()).cloned().collect();
+            let is_denied = |object: &ObjectName| {
+                let denies = |verdict: Verdict| verdict.decision == Decision::Deny;
+                object.object == self.target
+                    // The message shows no names of other namespaces.
+                    || is_elsewhere(namespace, &object.object.namespace)
+                    || delete(object).is_some_and(denies)
+            };
+            let helps = !first.iter().any(is_denied);
+            // belay removes an object whose hold waits for no known user.
+            if verdict.decision == Decision::Deny || (helps && !first.is_empty()) {
+                let first = if helps { first } else { Vec::new() };
+                self.refused_steps.push(RefusedStep { object: object.clone(), first });
+            }
+        }
+        self
+    }
+}
