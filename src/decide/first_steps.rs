@@ -50,6 +50,7 @@ impl Verdict {
                 let denies = |verdict: Verdict| verdict.decision == Decision::Deny;
                 object.object == self.target
                     // The message shows no names of other namespaces.
+                    || object.object.is_volume()
                     || is_elsewhere(namespace, &object.object.namespace)
                     || delete(object).is_some_and(denies)
             };

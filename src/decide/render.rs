@@ -20,7 +20,19 @@ const MOST_DESCRIBED: usize = 3;
 const LONGEST_WARNING: usize = 120;
 
 /// Kinds whose references can't be changed.
-const IMMUTABLE: &[(&str, &str)] = &[("", "pods"), ("batch", "jobs")];
+const FIXED: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("batch", "jobs"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "volumeattributesclasses"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+];
+
+/// Fields of a StatefulSet that can't be changed.
+const FIXED_FIELDS: &[&str] = &["spec.volumeClaimTemplates", "spec.serviceName"];
 
 /// Controllers that `kubectl scale` scales to 0.
 const SCALABLE: &[(&str, &str)] = &[
@@ -283,12 +295,18 @@ struct Remedy {
 
 fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     let target = &verdict.target;
-    let to_delete = |action| {
-        let it = if blocker.object == *target { "it".to_owned() } else { target.quoted() };
-        Some(Remedy { goal: Some(format!("delete {it}")), action })
-    };
+    let it = || if blocker.object == *target { "it".to_owned() } else { target.quoted() };
+    let to_delete = |action| Some(Remedy { goal: Some(format!("delete {}", it())), action });
     let alone = |action: String| Some(Remedy { goal: None, action });
+    let all_objects = || {
+        let causes: Vec<&Cause> = blocker.causes.iter().collect();
+        objects_to_delete(verdict, blocker, &causes, blocker.more)
+    };
     match (blocker.reason, blocker.causes.first()?) {
+        // To delete these would lose data.
+        (Reason::InUse | Reason::StillNeeded, _) if is_needed_by_volumes(blocker) => {
+            alone(format!("keep {} while these volumes or claims exist", it()))
+        }
         (Reason::InUse, _) if verdict.background_passes => {
             to_delete("use --cascade=background".to_owned())
         }
@@ -296,14 +314,14 @@ fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
             to_delete(own_use_step(verdict, blocker)?)
         }
         (Reason::InUse, Cause::User { .. } | Cause::Elsewhere { .. }) => {
-            to_delete(format!("first delete {}", objects_to_delete(verdict, blocker)?))
+            to_delete(step_with_users(verdict, blocker)?)
         }
         (Reason::NotEmpty, Cause::Content { why: ContentReason::Held(_), .. }) => {
-            let objects = objects_to_delete(verdict, blocker)?;
+            let objects = all_objects()?;
             to_delete(format!("first delete {objects} and wait until it is removed"))
         }
         (Reason::NotEmpty | Reason::StillNeeded, _) => {
-            to_delete(format!("first delete {}", objects_to_delete(verdict, blocker)?))
+            to_delete(format!("first delete {}", all_objects()?))
         }
         (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {
             alone("keep the owner reference".to_owned())
@@ -333,31 +351,93 @@ fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     }
 }
 
+/// Whether volumes or claims keep the object of a blocker.
+fn is_needed_by_volumes(blocker: &Blocker) -> bool {
+    blocker.causes.iter().any(|cause| match cause {
+        Cause::User { root, .. } => root.object.is_volume(),
+        Cause::Exists(object) => object.object.is_volume(),
+        _ => false,
+    })
+}
+
+/// The first step against the users of an object. They are mostly wanted, so they lose the
+/// reference. Without their volume they are worth nothing, and some references can't be
+/// changed.
+fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
+    let holds_data = blocker.object.is_volume();
+    let is_changeable = |cause: &&Cause| match cause {
+        Cause::User { root, path, .. } => {
+            root.object != verdict.target
+                && !is_one_of(&root.object, FIXED)
+                && !FIXED_FIELDS.iter().any(|field| path.starts_with(field))
+        }
+        _ => true,
+    };
+    let causes = blocker.causes.iter();
+    let (change, delete): (Vec<&Cause>, Vec<&Cause>) =
+        causes.partition(|cause| !holds_data && is_changeable(cause));
+    if change.is_empty() {
+        let objects = objects_to_delete(verdict, blocker, &delete, blocker.more)?;
+        return Some(format!("first delete {objects}"));
+    }
+    let only = match change[..] {
+        [Cause::User { root, .. }] if blocker.more == 0 => Some(one_line_name(&root.kind)),
+        _ => None,
+    };
+    let the = if only.is_some() { "the reference" } else { "the references" };
+    let from = join(names(verdict, blocker, &change, blocker.more))?;
+    let remove = format!("remove {the} from {from}");
+    if !delete.is_empty() {
+        let objects = objects_to_delete(verdict, blocker, &delete, 0)?;
+        return Some(format!("first delete {objects}, and {remove}"));
+    }
+    // Hidden users may be volumes.
+    let is_hidden = |cause: &&Cause| matches!(cause, Cause::Elsewhere { .. });
+    let may_delete =
+        !change.iter().any(is_hidden) && objects_to_delete(verdict, blocker, &change, 0).is_some();
+    let or = match only {
+        _ if !may_delete => String::new(),
+        Some(kind) => format!(", or delete the {kind}"),
+        None => ", or delete these objects".to_owned(),
+    };
+    Some(format!("first {remove}{or}"))
+}
+
+/// The objects that these causes of a blocker name.
+fn names(verdict: &Verdict, blocker: &Blocker, causes: &[&Cause], more: usize) -> Vec<String> {
+    let name = |cause: &&Cause| match (cause.object_to_delete(&verdict.target), cause) {
+        (Some(object), _) => Some(object.to_string()),
+        (None, Cause::Elsewhere { .. }) if blocker.reason == Reason::InUse => {
+            Some("its users in other namespaces".to_owned())
+        }
+        (None, Cause::Elsewhere { .. }) => Some("the objects in other namespaces".to_owned()),
+        (None, _) => None,
+    };
+    let mut names: Vec<String> = causes.iter().filter_map(name).collect();
+    if more > 0 && !names.is_empty() {
+        names.push(format!("{more} more"));
+    }
+    names
+}
+
 /// The objects to delete before the object of a blocker, for the words "first delete …".
 /// `None` if there are none, or if belay would deny their DELETE as well.
-fn objects_to_delete(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
-    let (mut before, mut objects) = (Vec::new(), Vec::new());
-    for cause in &blocker.causes {
-        let object = match cause.object_to_delete(&verdict.target) {
-            Some(object) => {
-                let refused = verdict.refused_steps.iter().find(|step| step.object == *object);
-                if let Some(RefusedStep { first, .. }) = refused {
-                    if first.is_empty() {
-                        return None;
-                    }
-                    before.extend(first.iter().map(ToString::to_string));
-                }
-                object.to_string()
-            }
-            None if !matches!(cause, Cause::Elsewhere { .. }) => continue,
-            None if blocker.reason == Reason::InUse => "its users in other namespaces".to_owned(),
-            None => "the objects in other namespaces".to_owned(),
-        };
-        objects.push(object);
+fn objects_to_delete(
+    verdict: &Verdict,
+    blocker: &Blocker,
+    causes: &[&Cause],
+    more: usize,
+) -> Option<String> {
+    let named: Vec<&ObjectName> =
+        causes.iter().filter_map(|cause| cause.object_to_delete(&verdict.target)).collect();
+    let refused = verdict.refused_steps.iter().filter(|step| named.contains(&&step.object));
+    let refused: Vec<&RefusedStep> = refused.collect();
+    if refused.iter().any(|step| step.first.is_empty()) {
+        return None;
     }
-    if blocker.more > 0 && !objects.is_empty() {
-        objects.push(format!("{} more", blocker.more));
-    }
+    let before: Vec<String> =
+        refused.iter().flat_map(|step| &step.first).map(ToString::to_string).collect();
+    let mut objects = names(verdict, blocker, causes, more);
     objects.retain(|object| !before.contains(object));
     let objects = join(objects)?;
     Some(match join(before) {
@@ -369,20 +449,23 @@ fn objects_to_delete(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
 /// What helps if only the target uses an object that is deleted as well.
 fn own_use_step(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let target = &verdict.target;
-    let is_one_of = |kinds: &[(&str, &str)]| kinds.iter().any(|kind| target.is_of(*kind));
     let is_itself = |cause: &Cause| matches!(cause, Cause::User { through: None, .. });
     if blocker.causes.iter().any(is_itself) {
         let first = || "first remove the reference".to_owned();
-        return (!is_one_of(IMMUTABLE)).then(first);
+        return (!is_one_of(target, FIXED)).then(first);
     }
     // The target re-creates its Pods.
-    if is_one_of(SCALABLE) {
+    if is_one_of(target, SCALABLE) {
         return Some("first scale it to 0".to_owned());
     }
-    if is_one_of(OTHER_CONTROLLERS) {
+    if is_one_of(target, OTHER_CONTROLLERS) {
         return None;
     }
-    Some(format!("first delete {}", objects_to_delete(verdict, blocker)?))
+    step_with_users(verdict, blocker)
+}
+
+fn is_one_of(object: &ObjectRef, kinds: &[(&str, &str)]) -> bool {
+    kinds.iter().any(|kind| object.is_of(*kind))
 }
 
 /// `a, b and c`, each once.

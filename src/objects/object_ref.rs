@@ -60,6 +60,12 @@ impl ObjectRef {
         is_namespace(&self.group, &self.resource)
     }
 
+    /// Whether it holds data: a PersistentVolume or a PersistentVolumeClaim.
+    pub fn is_volume(&self) -> bool {
+        self.group.is_empty()
+            && matches!(&*self.resource, "persistentvolumes" | "persistentvolumeclaims")
+    }
+
     /// The namespace of the object, or the name of a Namespace; empty for another
     /// cluster-scoped object.
     pub fn own_namespace(&self) -> &str {

@@ -41,10 +41,8 @@ pub fn finalizing(plane: &ControlPlane) {
             format!(
                 "Error from server (NotEmpty): admission webhook \"finalize.belay.dev\" denied \
                  the request: namespace \"{ns}\" contains ConfigMap {ns}/ledger, which is protected \
-                 (policy {ns}); policy {ns}. To delete namespace \"{ns}\", first delete ConfigMap \
-                 {ns}/ledger. To override: kubectl belay approve namespaces/{ns} --scope content \
-                 --reason \"…\". Details: kubectl belay why \
-                 namespaces/{ns}\n"
+                 (policy {ns}); policy {ns}. To override: kubectl belay approve namespaces/{ns} \
+                 --scope content --reason \"…\". Details: kubectl belay why namespaces/{ns}\n"
             )
         );
     };

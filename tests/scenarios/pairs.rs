@@ -108,7 +108,7 @@ fn s25_a_cycle_is_reported_and_can_be_broken() {
     for (link, user) in [("a", "c"), ("b", "a"), ("c", "b")] {
         let words = format!(
             "link.{group} \"{link}\" is in use by Link {ns}/{user} (spec.next); policy {ns}. \
-             To delete it, first delete Link {ns}/{user}. "
+             To delete it, first remove the reference from Link {ns}/{user}. "
         );
         eventually("a refusal", SOON, || {
             let refused = team.delete(&[&ring.name(link), "--dry-run=server"]).failure()?;

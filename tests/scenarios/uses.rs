@@ -10,20 +10,15 @@ use crate::harness::rbac::rule;
 use crate::people::Person;
 use crate::{policy, world};
 
-/// Deletes an object in use, has the user deleted, and deletes it again.
-fn is_kept(jane: &Person<'_>, object: &str, users: &[(&str, &str)], policy: &str) {
-    for (user, named) in users {
+/// Deletes an object in use, has the user deleted, and deletes it again. Of each user: its
+/// name, its name in the refusal, and the advice.
+fn is_kept(jane: &Person<'_>, object: &str, users: &[(&str, &str, &str)], policy: &str) {
+    for (user, named, advice) in users {
         let denied = jane.refused(&[object]);
         assert!(denied.contains("Error from server (InUse): "), "{denied}");
         let sentence = format!("is in use by {named}");
         assert!(denied.contains(&sentence), "{denied}");
-        assert!(
-            denied.contains(&format!(
-                "; policy {policy}. To delete it, first delete {}",
-                named.split(" (").next().unwrap()
-            )),
-            "{denied}"
-        );
+        assert!(denied.contains(&format!("; policy {policy}. {advice}. To override")), "{denied}");
         jane.kubectl(&["delete", user, "--timeout=30s"]).success().unwrap();
     }
     eventually(&format!("the end of {object}"), Duration::from_secs(30), || {
@@ -51,7 +46,11 @@ fn s22_a_claim_and_a_secret_are_kept_while_pods_and_ingresses_use_them() {
     is_kept(
         &jane,
         "persistentvolumeclaim/data",
-        &[("pod/db", &format!("Pod {ns}/db (spec.volumes[0].persistentVolumeClaim.claimName)"))],
+        &[(
+            "pod/db",
+            &format!("Pod {ns}/db (spec.volumes[0].persistentVolumeClaim.claimName)"),
+            &format!("To delete it, first delete Pod {ns}/db"),
+        )],
         &ns,
     );
 
@@ -72,7 +71,11 @@ fn s22_a_claim_and_a_secret_are_kept_while_pods_and_ingresses_use_them() {
     // Both are named while both use it.
     let ingress = format!("Ingress {ns}/shop (spec.tls[0].secretName)");
     let both = format!("{ingress}, Pod {ns}/reader (spec.volumes[0].secret.secretName)");
-    is_kept(&jane, "secret/tls", &[("pod/reader", &both), ("ingress/shop", &ingress)], &ns);
+    let reference = format!("remove the reference from Ingress {ns}/shop");
+    let pod = format!("To delete it, first delete Pod {ns}/reader, and {reference}");
+    let alone = format!("To delete it, first {reference}, or delete the Ingress");
+    let users = [("pod/reader", &*both, &*pod), ("ingress/shop", &*ingress, &*alone)];
+    is_kept(&jane, "secret/tls", &users, &ns);
     jane.delete(&["service/shop"]).success().unwrap();
     assert!(jane.lacks("service/shop"));
 }
@@ -100,7 +103,11 @@ fn s22_a_storage_class_is_kept_while_a_volume_names_it() {
     is_kept(
         &jane,
         "storageclass/s22-fast",
-        &[(volume, "PersistentVolume s22-volume (spec.storageClassName)")],
+        &[(
+            volume,
+            "PersistentVolume s22-volume (spec.storageClassName)",
+            "Keep it while these volumes or claims exist",
+        )],
         &ns,
     );
     plane.delete(&["deletionpolicy", &ns], "");
