@@ -169,7 +169,7 @@ impl PendingReview<'_> {
             match existence {
                 Existence::Exists => return Recordable::Proved,
                 Existence::Unread(read) => self.read(vec![read]).await,
-                Existence::Absent | Existence::Unknown(_) => return Recordable::No,
+                Existence::Absent | Existence::Unknown(..) => return Recordable::No,
             }
         }
         Recordable::No

@@ -6,7 +6,7 @@ use super::item::Item;
 use super::owners::{OwnerState, owner_state};
 use super::situation::{Absence, is_default_object};
 use super::users::is_used;
-use super::{Cause, ContentReason, LiveRead, Situation};
+use super::{Cause, ContentReason, LiveRead, NextStep, Situation};
 use crate::graph::{Fates, Graph, Node};
 use crate::objects::{KindId, KindInfo, Kinds, full_name};
 use crate::policy::api::Action;
@@ -46,13 +46,13 @@ impl BlockingObjects {
             Absence::Unread(list) => self.confirm.push(list),
             _ if self.unknown.is_some() => {}
             Absence::Unreadable { object, namespace } => {
-                let cause = Cause::Unknown(object);
+                let cause = Cause::Unknown(object, Some(NextStep::ChangeObject));
                 let cause = cause_of_object(&self.causes.namespace, &namespace, cause);
                 self.set_unknown(kind, cause);
             }
-            Absence::Unknown(why) => {
+            Absence::Unknown(why, next) => {
                 let what = format!("not all objects of kind {} are known: {why}", kind.kind);
-                self.set_unknown(kind, Cause::Unknown(what));
+                self.set_unknown(kind, Cause::Unknown(what, next));
             }
         }
     }
@@ -177,8 +177,11 @@ fn prove_kind_absent(
         // A live read shows that the kind does not exist.
         Some(Some(Ok(()))) => {}
         Some(None) => kept.confirm.push(list),
-        Some(Some(Err(why))) => kept.unknown = Some(Cause::Unknown(format!("{unknown}: {why}"))),
-        None => kept.unknown = Some(Cause::Unknown(unknown)),
+        Some(Some(Err(why))) => {
+            let next = NextStep::after(why);
+            kept.unknown = Some(Cause::Unknown(format!("{unknown}: {why}"), Some(next)));
+        }
+        None => kept.unknown = Some(Cause::Unknown(unknown, Some(NextStep::ServeKind))),
     }
 }
 

@@ -212,8 +212,7 @@ pub(super) fn judge_closure<'a>(
             judge_protection(judgement, fates, target, Cascade { live: true, follows: None });
         }
         if !closure.is_whole() {
-            let limit =
-                Cause::Unknown(format!("the deletion cascades to more than {FOLLOWED} objects"));
+            let limit = Cause::TooLarge(format!("has more than {FOLLOWED} objects below it"));
             judgement.refuse_unknown_objects(target, &limit, |_| true);
         }
     }

@@ -23,8 +23,9 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         if situation.is_unread(&read) {
             judgement.confirm_all([read]);
         } else if live.is_none() && !situation.graph.proves_absence(kind, namespace, name) {
-            let why = situation.why_unknown(kind, namespace);
-            let unknown = Cause::Unknown(format!("not all objects of kind Pod are known: {why}"));
+            let (why, next) = situation.why_unknown(kind, namespace);
+            let what = format!("not all objects of kind Pod are known: {why}");
+            let unknown = Cause::Unknown(what, next);
             // belay watches the labels of Pods only if a setting asks for it.
             judgement
                 .refuse_unknown_objects(&target, &unknown, |policy| policy.names_kind("", "pods"));

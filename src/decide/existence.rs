@@ -7,8 +7,9 @@
 
 use super::content::Container;
 use super::item::Item;
+use super::unreadable::decide_unproven;
 use super::{
-    AdmissionPhase, Cause, Decision, LiveRead, Review, Situation, Verdict, decide_unknown,
+    AdmissionPhase, Cause, Decision, LiveRead, NextStep, Review, Situation, Verdict, decide_unknown,
 };
 
 /// Whether an object exists, by the graph and live reads.
@@ -21,7 +22,7 @@ pub enum Existence {
     /// This read has to be made first.
     Unread(LiveRead),
     /// Unknown; the text gives the reason.
-    Unknown(String),
+    Unknown(String, Option<NextStep>),
 }
 
 impl Existence {
@@ -33,7 +34,8 @@ impl Existence {
     /// An eviction names a Pod without its uid.
     fn find(situation: &Situation<'_>, item: &Item<'_>, has_uid: bool) -> Self {
         let Some(kind) = item.kind else {
-            return Self::Unknown("belay doesn't know its kind".to_owned());
+            let why = "belay doesn't know its kind".to_owned();
+            return Self::Unknown(why, Some(NextStep::ServeKind));
         };
         let (namespace, name) = (item.facts.namespace, item.facts.name);
         if let Some(found) = situation.read_object(kind, namespace, name) {
@@ -45,10 +47,16 @@ impl Existence {
             return Self::Unread(read);
         }
         let failed = situation.reads().and_then(|reads| reads.done.get(&read)?.as_ref().err());
-        Self::Unknown(match failed {
-            Some(why) => format!("belay can't read the object: {why}"),
-            None => "belay has no live read of the object".to_owned(),
-        })
+        match failed {
+            Some(why) => {
+                let next = NextStep::after(why);
+                Self::Unknown(format!("belay can't read the object: {why}"), Some(next))
+            }
+            None => {
+                let why = "belay has no live read of the object".to_owned();
+                Self::Unknown(why, Some(NextStep::Retry))
+            }
+        }
     }
 }
 
@@ -92,7 +100,7 @@ pub(super) fn decide_unknown_container(
                 decide_unknown(review, "there was no time left to read the object".to_owned());
             Some(Verdict { confirm: vec![read], ..unread })
         }
-        Existence::Unknown(why) => Some(decide_unknown(review, why)),
+        Existence::Unknown(why, next) => Some(decide_unproven(review, why, next)),
     }
 }
 
@@ -114,16 +122,17 @@ pub(super) fn decide_existing(
     if item.node.is_some() || verdict == nothing || (!watched && !names_others(&verdict)) {
         return verdict;
     }
-    let (confirm, why) = match Existence::of_item(situation, &item) {
+    let (confirm, why, next) = match Existence::of_item(situation, &item) {
         Existence::Exists => return verdict,
         Existence::Absent => return nothing,
         Existence::Unread(read) => {
-            (vec![read], "there was no time left to read the object".to_owned())
+            let why = "there was no time left to read the object".to_owned();
+            (vec![read], why, Some(NextStep::Retry))
         }
-        Existence::Unknown(why) => (verdict.confirm.clone(), why),
+        Existence::Unknown(why, next) => (verdict.confirm.clone(), why, next),
     };
     match verdict.decision {
-        Decision::Deny => Verdict { confirm, ..decide_unknown(review, why) },
+        Decision::Deny => Verdict { confirm, ..decide_unproven(review, why, next) },
         _ => Verdict {
             decision: Decision::Allow,
             reason: None,

@@ -11,8 +11,8 @@ use super::existence::Existence;
 use super::item::Item;
 use super::owners::UserOwners;
 use super::{
-    Blocker, Cause, Decision, Exemption, IneffectiveApproval, LiveRead, Operation, Overrides,
-    Reason, Review, RevokedRecord, Situation, Verdict,
+    Blocker, Cause, Decision, Exemption, IneffectiveApproval, LiveRead, NextStep, Operation,
+    Overrides, Reason, Review, RevokedRecord, Situation, Verdict,
 };
 use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::api::Action;
@@ -220,9 +220,13 @@ impl<'a> Judgement<'a> {
         let AppliedPolicy { policy, certain, .. } = *applied;
         let reason = if certain { reason } else { Reason::Unknown };
         if !certain {
-            let namespace = item.facts.namespace;
-            causes =
-                vec![Cause::Unknown(format!("the labels of Namespace {namespace} are unknown"))];
+            let what = format!("the labels of Namespace {} are unknown", item.facts.namespace);
+            let graph = self.situation.graph;
+            let kind = graph.kinds.find("", "Namespace").filter(|kind| !graph.is_complete(*kind));
+            let next = kind.map_or(Some(NextStep::Retry), |kind| {
+                NextStep::for_incomplete(graph.why_incomplete(kind))
+            });
+            causes = vec![Cause::Unknown(what, next)];
         }
         let is_content = self.is_content;
         self.findings.push(Finding {
@@ -339,7 +343,7 @@ impl<'a> Judgement<'a> {
                 self.confirm.push(read);
                 true
             }
-            Existence::Unknown(_) => target.node.is_some(),
+            Existence::Unknown(..) => target.node.is_some(),
         }
     }
 

@@ -65,8 +65,8 @@ pub use unreadable::{
 pub(crate) use users::counting_users;
 pub use verdict::{
     Answer, Blocker, Cause, ContentReason, Decision, Exemption, HoldChange, HoldPlace,
-    IneffectiveApproval, ObjectName, Overrides, Reason, Recordable, RefusedStep, RevokedRecord,
-    Verdict,
+    IneffectiveApproval, NextStep, ObjectName, Overrides, Reason, Recordable, RefusedStep,
+    RevokedRecord, Verdict,
 };
 
 use crate::graph::{Node, StepBudget, StepLimit};

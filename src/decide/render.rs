@@ -151,9 +151,11 @@ pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
 fn unreadable(target: &ObjectRef, blocker: &Blocker) -> String {
     let target = target.quoted();
     let what = match blocker.causes.first() {
-        Some(Cause::Unknown(what)) => what,
-        Some(Cause::Unproven(what)) => {
-            return format!("belay can't check this request for {target}: {what}. Try again.");
+        Some(Cause::Unknown(what, _)) => what,
+        Some(Cause::Unproven(what, next)) => {
+            let next =
+                next.map_or_else(String::new, |next| format!(" {}.", capitalize(next.as_str())));
+            return format!("belay can't check this request for {target}: {what}.{next}");
         }
         _ => "it has an unexpected form",
     };
@@ -248,10 +250,10 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
         Cause::Finalizer(name) => one_line_name(name).into_owned(),
         Cause::Hold { .. } => HOLD.to_owned(),
         Cause::Elsewhere { causes, .. } => match causes[..] {
-            [Cause::Unknown(_)] => format!("{ELSEWHERE} can't be read"),
+            [Cause::Unknown(..)] => format!("{ELSEWHERE} can't be read"),
             _ => ELSEWHERE.to_owned(),
         },
-        Cause::Unknown(what) | Cause::Unproven(what) | Cause::TooLarge(what) => {
+        Cause::Unknown(what, _) | Cause::Unproven(what, _) | Cause::TooLarge(what) => {
             one_line(what, LONGEST).into_owned()
         }
         Cause::Always | Cause::Unproved | Cause::WeakerProtection(_) => String::new(),
@@ -345,8 +347,14 @@ fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::FinalizerGuarded, _) => {
             alone("let the controller of the finalizer remove it".to_owned())
         }
-        (Reason::Unknown, Cause::TooLarge(_)) => None,
-        (Reason::Unknown, _) => alone("try again when belay can read it".to_owned()),
+        (Reason::Unknown, cause) => {
+            let cause = match cause {
+                Cause::Elsewhere { causes, .. } => causes.first()?,
+                cause => cause,
+            };
+            let Cause::Unknown(_, Some(next)) = cause else { return None };
+            alone(next.as_str().to_owned())
+        }
         _ => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::NextStep;
 use crate::graph::{Graph, Node, StepLimit};
 use crate::objects::{ApiError, KindId, ObjectRef, full_name};
 use crate::policy::{AppliedPolicy, NamespaceLabels, ObjectFacts, PolicySet};
@@ -202,21 +203,28 @@ impl<'a> Situation<'a> {
         match self.reads().map(|reads| (reads, reads.done.get(&list))) {
             Some((_, None)) => Absence::Unread(list),
             Some((reads, Some(Ok(())))) => proved(&reads.graph, namespace),
-            Some((_, Some(Err(why)))) => Absence::Unknown(why.to_string()),
+            Some((_, Some(Err(why)))) => {
+                Absence::Unknown(why.to_string(), Some(NextStep::after(why)))
+            }
             None if known => proved(self.graph, namespace),
-            None => Absence::Unknown(self.why_unknown(kind, namespace)),
+            None => {
+                let (why, next) = self.why_unknown(kind, namespace);
+                Absence::Unknown(why, next)
+            }
         }
     }
 
-    /// Why belay does not know all objects of a kind in a namespace (empty: in any).
-    pub(super) fn why_unknown(&self, kind: KindId, namespace: &str) -> String {
+    /// Why belay does not know all objects of a kind in a namespace (empty: in any), and
+    /// what helps.
+    pub(super) fn why_unknown(&self, kind: KindId, namespace: &str) -> (String, Option<NextStep>) {
         let graph = self.graph;
         if !graph.is_complete(kind) {
-            return graph.why_incomplete(kind).to_string();
+            let why = graph.why_incomplete(kind);
+            return (why.to_string(), NextStep::for_incomplete(why));
         }
         match graph.unreadable(kind, namespace) {
-            Some(object) => object,
-            None => "the watch of them is not connected".to_owned(),
+            Some(object) => (object, Some(NextStep::ChangeObject)),
+            None => ("the watch of them is not connected".to_owned(), Some(NextStep::Retry)),
         }
     }
 
@@ -252,5 +260,5 @@ pub(super) enum Absence {
         namespace: String,
     },
     /// Unknown; the text gives the reason.
-    Unknown(String),
+    Unknown(String, Option<NextStep>),
 }

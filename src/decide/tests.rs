@@ -387,7 +387,7 @@ fn prepare(row: &Row) -> Prepared {
     for (kind, why) in &row.incomplete {
         let (id, _) =
             kinds().iter().find(|(_, i)| i.kind == *kind).map(|(id, i)| (id, i.clone())).unwrap();
-        graph.set_incomplete(id, Incomplete::NotAsked(why.clone().into()));
+        graph.set_incomplete(id, Incomplete::Failed(api_error(why)));
     }
     for kind in &row.stale {
         let id = graph.kinds.iter().find(|(_, info)| info.kind == *kind).unwrap().0;
@@ -412,6 +412,13 @@ fn prepare(row: &Row) -> Prepared {
         reads
     });
     Prepared { graph, policies, reads }
+}
+
+fn api_error(why: &str) -> ApiError {
+    match why.contains("forbidden") {
+        true => ApiError::Forbidden(why.to_owned()),
+        false => ApiError::Other(why.to_owned()),
+    }
 }
 
 fn mark_unreadable(graph: &mut Graph, objects: &[String], flaw: Flaw) {
@@ -527,7 +534,7 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         for asked in asked {
             let name = read(&asked);
             if let Some(why) = live.failed.get(&name) {
-                reads.done.insert(asked, Err(ApiError::Other(why.clone())));
+                reads.done.insert(asked, Err(api_error(why)));
             } else if live.done.contains(&name) {
                 reads.done.insert(asked, Ok(()));
             }

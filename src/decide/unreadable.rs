@@ -2,7 +2,9 @@
 //! missing or late.
 
 use super::causes::is_elsewhere;
-use super::{AdmissionPhase, Answer, Blocker, Cause, Decision, LiveRead, Reason, Review, Verdict};
+use super::{
+    AdmissionPhase, Answer, Blocker, Cause, Decision, LiveRead, NextStep, Reason, Review, Verdict,
+};
 use crate::objects::{ObjectRef, full_name};
 
 /// The decision for unreadable reviews.
@@ -19,7 +21,7 @@ pub enum FailurePolicy {
 /// The verdict on an unreadable review. `detail` says what is unreadable.
 pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolicy) -> Verdict {
     match policy {
-        FailurePolicy::Fail => refuse_without_policy(target, Cause::Unknown(detail)),
+        FailurePolicy::Fail => refuse_without_policy(target, Cause::Unknown(detail, None)),
         FailurePolicy::Ignore => Verdict::allow(target),
     }
 }
@@ -28,13 +30,22 @@ pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolic
 /// mutating phase lets the request pass, because it only adds holds and the validating
 /// phase follows.
 pub fn decide_unknown(review: &Review<'_>, what: String) -> Verdict {
+    decide_unproven(review, what, Some(NextStep::Retry))
+}
+
+/// The same, with what helps.
+pub(super) fn decide_unproven(
+    review: &Review<'_>,
+    what: String,
+    next: Option<NextStep>,
+) -> Verdict {
     let resource = &review.resource;
     let eviction = resource.resource == "pods" && resource.subresource == "eviction";
     match review.phase {
         AdmissionPhase::Mutate => Verdict::allow(review.target()),
         AdmissionPhase::Validate => Verdict {
             answer: if eviction { Answer::TooManyRequests } else { Answer::Forbidden },
-            ..refuse_without_policy(review.target(), Cause::Unproven(what))
+            ..refuse_without_policy(review.target(), Cause::Unproven(what, next))
         },
     }
 }

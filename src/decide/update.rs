@@ -12,8 +12,8 @@ use super::owners::{DeletionSearch, MOST_OWNERS_READ, OwnerState, owner_state};
 use super::protection_changes::refuse_weaker_protection;
 use super::stripping::refuse_finalizer_removal;
 use super::{
-    Cause, HoldChange, HoldPlace, LiveRead, ObjectName, Reason, Review, Situation, Verdict,
-    is_hold_unsafe_on_kind,
+    Cause, HoldChange, HoldPlace, LiveRead, NextStep, ObjectName, Reason, Review, Situation,
+    Verdict, is_hold_unsafe_on_kind,
 };
 use crate::graph::{MOST_LIST_ENTRIES, Node, OwnerClaim, Propagation};
 use crate::objects::{KeyedSet, KindId, ORPHAN, ObjectRef, Uid};
@@ -371,7 +371,7 @@ fn judge_owner_removal<'a>(
         OwnerState::Unresolved => {
             for applied in &refusing {
                 let what = format!("belay doesn't know its owner {}", claim.name);
-                let unknown = vec![Cause::Unknown(what)];
+                let unknown = vec![Cause::Unknown(what, Some(NextStep::KeepOwner))];
                 judgement.refuse(applied, target, Reason::Unknown, (unknown, 0));
             }
             return;

@@ -4,7 +4,7 @@ use super::causes::{CauseList, LISTED, cause_of_object, is_elsewhere};
 use super::item::{Item, is_waiting_finalizer, object_name};
 use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
 use super::situation::Absence;
-use super::{Cause, LiveRead, Situation};
+use super::{Cause, LiveRead, NextStep, Situation};
 use crate::graph::{
     Certainty, Excuse, Fates, Graph, Node, Outcome, OwnerClaim, Progress, Propagation,
     SelectorTarget, Strength, User,
@@ -323,7 +323,8 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
     let Some(kind) = item.kind else {
         let ObjectFacts { group, resource, .. } = item.facts;
         let name = full_name(group, resource);
-        found.unknown = Some(Cause::Unknown(format!("belay doesn't know the kind {name}")));
+        let what = format!("belay doesn't know the kind {name}");
+        found.unknown = Some(Cause::Unknown(what, Some(NextStep::ServeKind)));
         return;
     };
     for (needer, crosses) in situation.policies.needers(&situation.graph.kinds, kind) {
@@ -332,15 +333,16 @@ fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: 
             Absence::Proved => {}
             Absence::Unread(list) => found.confirm.push(list),
             Absence::Unreadable { object, namespace } => {
-                let cause = Cause::Unknown(format!("{object}, so it may use it"));
+                let what = format!("{object}, so it may use it");
+                let cause = Cause::Unknown(what, Some(NextStep::ChangeObject));
                 found.unknown =
                     Some(cause_of_object(item.facts.own_namespace(), &namespace, cause));
                 return;
             }
-            Absence::Unknown(why) => {
+            Absence::Unknown(why, next) => {
                 let kind = &situation.graph.kinds.info(needer).kind;
                 let what = format!("objects of kind {kind} may use it: {why}");
-                found.unknown = Some(Cause::Unknown(what));
+                found.unknown = Some(Cause::Unknown(what, next));
                 return;
             }
         }

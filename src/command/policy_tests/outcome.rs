@@ -120,8 +120,8 @@ fn named(cause: &Cause) -> Vec<String> {
         Cause::Always
         | Cause::Unproved
         | Cause::Hold { .. }
-        | Cause::Unknown(_)
-        | Cause::Unproven(_)
+        | Cause::Unknown(..)
+        | Cause::Unproven(..)
         | Cause::TooLarge(_) => Vec::new(),
     }
 }
