@@ -13,7 +13,7 @@ use super::stripping::refuse_lost_propagation;
 use super::users::{UsedObject, users};
 use super::{Cause, ContentReason, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
-use crate::objects::{DefaultPropagation, HoldAge, KeyedSet, NumberSet};
+use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
 use crate::policy::{AppliedPolicy, Policy, Source};
 
@@ -37,11 +37,19 @@ pub(super) fn delete_item<'a>(
     let verdict = delete_by(situation, review, target, propagation);
     let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
     let own_use = verdict.blockers.first().is_some_and(|first| first.is_own_use(&verdict.target));
+    let lost = verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
+    let lost = lost.filter_map(|cause| match cause {
+        Cause::LostFinalizer(finalizer) if finalizer == FOREGROUND => Some(Propagation::Foreground),
+        Cause::LostFinalizer(_) => Some(Propagation::Orphan),
+        _ => None,
+    });
+    let background = (orphaning || own_use).then_some(Propagation::Background);
     // belay gives no advice that it would deny.
-    let background_passes = (orphaning || own_use)
-        && propagation != Propagation::Background
-        && delete_by(situation, review, target, Propagation::Background).decision.passes();
-    Verdict { background_passes, ..verdict }
+    let passes = |other: &Propagation| {
+        *other != propagation && delete_by(situation, review, target, *other).decision.passes()
+    };
+    let passing_propagation = lost.take(1).chain(background).find(passes);
+    Verdict { passing_propagation, ..verdict }
 }
 
 /// The verdict on a DELETE with this propagation.

@@ -4,7 +4,9 @@
 use super::causes::is_elsewhere;
 use super::delete::delete_by;
 use super::item::Item;
-use super::{Blocker, Decision, ObjectName, Reason, RefusedStep, Review, Situation, Verdict};
+use super::{
+    Blocker, Decision, ObjectName, Operation, Reason, RefusedStep, Review, Situation, Verdict,
+};
 use crate::graph::{Propagation, StepBudget, StepLimit};
 use crate::objects::ObjectRef;
 
@@ -24,13 +26,16 @@ fn objects_of<'c>(
 }
 
 impl Verdict {
-    /// The verdict with the objects of its first blocker whose DELETE belay would not let
-    /// pass either.
+    /// The verdict with what its message needs besides: whether the request is an UPDATE,
+    /// and the objects of the first blocker whose DELETE belay would not let pass either.
     pub(super) fn with_refused_steps(
         mut self,
         situation: &Situation<'_>,
         review: &Review<'_>,
     ) -> Self {
+        if self.blockers.is_empty() {
+            return self;
+        }
         let budget = StepBudget::new(STEPS);
         let situation = &Situation { work: StepLimit::new(&budget), ..*situation };
         let delete = |object: &ObjectName| {
@@ -49,8 +54,8 @@ impl Verdict {
             let is_denied = |object: &ObjectName| {
                 let denies = |verdict: Verdict| verdict.decision == Decision::Deny;
                 object.object == self.target
-                    // The message shows no names of other namespaces.
                     || object.object.is_volume()
+                    // The message shows no names of other namespaces.
                     || is_elsewhere(namespace, &object.object.namespace)
                     || delete(object).is_some_and(denies)
             };
@@ -61,6 +66,8 @@ impl Verdict {
                 self.refused_steps.push(RefusedStep { object: object.clone(), first });
             }
         }
+        let finalizes = review.resource.subresource == "finalize";
+        self.is_update = review.operation == Operation::Update && !finalizes;
         self
     }
 }

@@ -10,6 +10,7 @@ use super::{
     Blocker, Cause, ContentReason, Decision, HoldChange, HoldPlace, ObjectName, Reason,
     RefusedStep, Verdict,
 };
+use crate::graph::Propagation;
 use crate::objects::{HOLD, ObjectRef, one_line, one_line_name};
 use crate::policy::Source;
 
@@ -72,8 +73,19 @@ fn denial(verdict: &Verdict) -> String {
         return unreadable(&verdict.target, first);
     }
     let mut text = String::new();
+    // The policies of an owner and of its dependent may give the same reason.
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
     for blocker in deciding.iter().take(MOST_DESCRIBED) {
-        let _ = write!(text, "{}; {}. ", sentence(&verdict.target, blocker), policy_names(blocker));
+        let reason = sentence_about(verdict, blocker);
+        let policies = policy_names(blocker);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, known)) if known.contains(&policies) => {}
+            Some((_, known)) => known.push(policies),
+            None => reasons.push((reason, vec![policies])),
+        }
+    }
+    for (reason, policies) in reasons {
+        let _ = write!(text, "{reason}; {}. ", policies.join(", "));
     }
     match deciding.len().saturating_sub(MOST_DESCRIBED) + verdict.more {
         0 => {}
@@ -174,17 +186,36 @@ fn namespace_suffix(target: &ObjectRef, object: &ObjectRef) -> String {
     }
 }
 
-/// One reason for a denial, without the policies.
+/// One reason for a denial of this request, without the policies.
+fn sentence_about(verdict: &Verdict, blocker: &Blocker) -> String {
+    let Verdict { target, is_update, .. } = verdict;
+    match is_update {
+        true => {
+            let suffix = namespace_suffix(target, &blocker.object);
+            let object = blocker.object.quoted();
+            let subject = format!("this change lets Kubernetes delete {object}{suffix}, which");
+            sentence_with(target, blocker, &subject)
+        }
+        false => sentence(target, blocker),
+    }
+}
+
+/// One reason for a denial of a DELETE, without the policies.
 pub(crate) fn sentence(target: &ObjectRef, blocker: &Blocker) -> String {
     let object = blocker.object.quoted();
-    let is_other = blocker.object != *target;
-    let subject = match is_other {
+    let subject = match blocker.object != *target {
         true => {
             let suffix = namespace_suffix(target, &blocker.object);
             format!("deleting {} also deletes {object}{suffix}, which", target.quoted())
         }
-        false => object.clone(),
+        false => object,
     };
+    sentence_with(target, blocker, &subject)
+}
+
+fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String {
+    let object = blocker.object.quoted();
+    let is_other = blocker.object != *target;
     let list = list(blocker);
     let first = blocker.causes.first();
     match (blocker.reason, first) {
@@ -204,17 +235,40 @@ pub(crate) fn sentence(target: &ObjectRef, blocker: &Blocker) -> String {
             format!("{subject} can't be deleted while {list} {exist}")
         }
         (Reason::WouldOrphan, Some(Cause::Dependent(_))) => {
-            format!("this request removes the owner {object} from {list}")
+            let one = blocker.causes.len() + blocker.more == 1;
+            let their = if one { "its" } else { "their" };
+            let ObjectRef { kind, .. } = &blocker.object;
+            let owner = ObjectName { kind: kind.clone(), object: blocker.object.clone() };
+            format!("{} would lose {their} owner {owner}", dependents(target, blocker))
         }
         (Reason::WouldOrphan, _) => format!("{object} would lose its owner {list}"),
         (Reason::FinalizerGuarded, Some(Cause::Hold { .. })) => {
             format!("only belay may remove the finalizer {HOLD} from {object}")
+        }
+        (Reason::FinalizerGuarded, Some(Cause::LostFinalizer(_))) => {
+            format!("this DELETE removes the finalizer {list} from {object}")
         }
         (Reason::FinalizerGuarded, _) => {
             format!("you may not remove the finalizer {list} from {object}")
         }
         (Reason::Unknown, Some(Cause::TooLarge(what))) => format!("{object} {what}"),
         (Reason::Unknown, _) => format!("belay can't check this request for {object}: {list}"),
+    }
+}
+
+/// The dependents that a blocker lists, and the number of the others.
+fn dependents(target: &ObjectRef, blocker: &Blocker) -> String {
+    let name = |cause: &Cause| match cause {
+        Cause::Dependent(ObjectName { kind, object }) => {
+            let suffix = namespace_suffix(target, object);
+            format!("{}{suffix}", object.clone().with_kind(kind).quoted())
+        }
+        other => describe_cause(other),
+    };
+    let names: Vec<String> = blocker.causes.iter().map(name).collect();
+    match blocker.more {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
     }
 }
 
@@ -247,7 +301,7 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
             object.to_string()
         }
         Cause::RepeatedUid(owner) => format!("{owner} (an added reference has its uid)"),
-        Cause::Finalizer(name) => one_line_name(name).into_owned(),
+        Cause::Finalizer(name) | Cause::LostFinalizer(name) => one_line_name(name).into_owned(),
         Cause::Hold { .. } => HOLD.to_owned(),
         Cause::Elsewhere { causes, .. } => match causes[..] {
             [Cause::Unknown(..)] => format!("{ELSEWHERE} can't be read"),
@@ -298,7 +352,19 @@ struct Remedy {
 fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     let target = &verdict.target;
     let it = || if blocker.object == *target { "it".to_owned() } else { target.quoted() };
-    let to_delete = |action| Some(Remedy { goal: Some(format!("delete {}", it())), action });
+    let goal = || match verdict.is_update {
+        true => "make this change".to_owned(),
+        false => format!("delete {}", it()),
+    };
+    let to_delete = |action| Some(Remedy { goal: Some(goal()), action });
+    let passing_cascade = verdict.passing_propagation.map(|propagation| {
+        let word = match propagation {
+            Propagation::Background => "background",
+            Propagation::Foreground => "foreground",
+            Propagation::Orphan => "orphan",
+        };
+        format!("use --cascade={word}")
+    });
     let alone = |action: String| Some(Remedy { goal: None, action });
     let all_objects = || {
         let causes: Vec<&Cause> = blocker.causes.iter().collect();
@@ -309,8 +375,8 @@ fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::InUse | Reason::StillNeeded, _) if is_needed_by_volumes(blocker) => {
             alone(format!("keep {} while these volumes or claims exist", it()))
         }
-        (Reason::InUse, _) if verdict.background_passes => {
-            to_delete("use --cascade=background".to_owned())
+        (Reason::InUse | Reason::FinalizerGuarded, _) if passing_cascade.is_some() => {
+            to_delete(passing_cascade?)
         }
         (Reason::InUse, _) if blocker.is_own_use(target) => {
             to_delete(own_use_step(verdict, blocker)?)
@@ -334,9 +400,8 @@ fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
             alone("keep the owner reference".to_owned())
         }
-        // belay gives no advice that it would deny.
-        (Reason::WouldOrphan, _) if !verdict.background_passes => None,
-        (Reason::WouldOrphan, _) => to_delete("use --cascade=background".to_owned()),
+        (Reason::WouldOrphan, _) => to_delete(passing_cascade?),
+        (Reason::FinalizerGuarded, Cause::LostFinalizer(_)) => None,
         (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
             alone(format!("release it with kubectl belay release {}", target.arguments()))
         }

@@ -17,7 +17,7 @@ pub(super) fn refuse_finalizer_removal<'a>(
     let left = review.object.iter().flat_map(|o| o.metadata.finalizers.iter().flatten());
     let left: KeyedSet<&str> = left.map(Text::as_str).collect();
     let is_removed = |finalizer: &str| !is_hold(finalizer) && !left.contains(finalizer);
-    refuse_stripping(judgement, target, applied, is_removed);
+    refuse_stripping(judgement, target, applied, (is_removed, Cause::Finalizer));
 }
 
 /// Denies a DELETE that removes a guarded `foregroundDeletion` or `orphan`: the API server
@@ -34,16 +34,17 @@ pub(super) fn refuse_lost_propagation<'a>(
     };
     if target.finalizers().into_iter().any(is_removed) {
         let applied = judgement.binding_policies(target);
-        refuse_stripping(judgement, target, &applied, is_removed);
+        refuse_stripping(judgement, target, &applied, (is_removed, Cause::LostFinalizer));
     }
 }
 
-/// Denies the removal of the guarded ones of these finalizers.
+/// Denies the removal of the guarded ones of these finalizers. `cause` makes the cause of the
+/// denial from a finalizer.
 fn refuse_stripping<'a>(
     judgement: &mut Judgement<'a>,
     target: &Item<'a>,
     applied: &[AppliedPolicy<'a>],
-    is_removed: impl Fn(&str) -> bool,
+    (is_removed, cause): (impl Fn(&str) -> bool, fn(String) -> Cause),
 ) {
     if !applied.iter().any(|applied| applied.policy.modes.from_stripping.is_some()) {
         return;
@@ -61,7 +62,7 @@ fn refuse_stripping<'a>(
             let identities = &situation.policies.identities;
             let may = guard.may_remove(person, finalizer, identities);
             if guard.guards(finalizer) && !may && !guards_nothing(&situation, target, finalizer) {
-                let causes = vec![Cause::Finalizer(finalizer.to_owned())];
+                let causes = vec![cause(finalizer.to_owned())];
                 judgement.refuse(applied, target, Reason::FinalizerGuarded, (causes, 0));
             }
         }

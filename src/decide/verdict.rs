@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use super::LiveRead;
-use crate::graph::Incomplete;
+use crate::graph::{Incomplete, Propagation};
 use crate::objects::{ApiError, Object, ObjectRef, one_line_name};
 use crate::policy::api::Action;
 use crate::policy::{DiscountReason, Source};
@@ -147,6 +147,8 @@ pub enum Cause {
     },
     /// The request removes this finalizer of another controller.
     Finalizer(String),
+    /// The DELETE removes this finalizer of another propagation.
+    LostFinalizer(String),
     /// The request changes labels or annotations so that this object loses protection:
     /// the target, or an object in the Namespace whose labels change.
     WeakerProtection(ObjectName),
@@ -399,10 +401,12 @@ pub struct Verdict {
     pub confirm: Vec<LiveRead>,
     /// The HTTP code of a denial.
     pub answer: Answer,
-    /// Whether the same DELETE with background cascading would pass. Only evaluated for
-    /// denials because of orphaning, and because the target uses an object that is deleted
-    /// before it.
-    pub background_passes: bool,
+    /// The propagation with which the same DELETE would pass. Only evaluated for denials
+    /// because of orphaning, because the DELETE removes the finalizer of a propagation, and
+    /// because the target uses an object that is deleted before it.
+    pub passing_propagation: Option<Propagation>,
+    /// Whether an UPDATE leads to the deletion, and not a DELETE.
+    pub is_update: bool,
     /// The objects that keep the object of the first blocker and that can't be deleted
     /// first.
     pub refused_steps: Vec<RefusedStep>,
@@ -446,7 +450,8 @@ impl Verdict {
             hold: None,
             confirm: Vec::new(),
             answer: Answer::Forbidden,
-            background_passes: false,
+            passing_propagation: None,
+            is_update: false,
             refused_steps: Vec::new(),
             recorded: Recordable::Proved,
         }

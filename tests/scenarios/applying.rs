@@ -187,7 +187,7 @@ fn s47_an_owner_that_is_not_there_is_decided_as_a_delete() {
     // An owner that does not exist, and an owner with another uid.
     for name in ["ghost", "owner"] {
         let denied = owned("configmap/kept", &[(name, absent)]).failure().unwrap();
-        let sentence = format!("configmap \"kept\" is protected; policy {ns}.");
+        let sentence = format!("delete configmap \"kept\", which is protected; policy {ns}.");
         assert!(denied.starts_with("Error from server (Protected): "), "{denied}");
         assert!(denied.contains(&sentence), "{denied}");
     }
@@ -196,7 +196,7 @@ fn s47_an_owner_that_is_not_there_is_decided_as_a_delete() {
     // Removing the last existing owner counts as a DELETE, whether it is removed from the
     // list,
     let denied = owned("configmap/kept", &[("ghost", absent)]).failure().unwrap();
-    assert!(denied.contains("configmap \"kept\" is protected"), "{denied}");
+    assert!(denied.contains("delete configmap \"kept\", which is protected"), "{denied}");
     // or deleted.
     let denied = jane.delete(&["configmap/owner"]).failure().unwrap();
     assert!(denied.contains("also deletes configmap \"kept\", which is protected"), "{denied}");

@@ -91,6 +91,7 @@ fn s46_with_a_dead_conversion_webhook_only_verdicts_that_need_its_kind_fail_clos
     world.ask(&[0, 1]);
     world.refuses_delete(operator, &operators, "belay can't check this request for");
     world.refuses_delete(operator, &operators, "things.s46.example.test");
+    world.refuses_delete(operator, &operators, "Repair the conversion webhook of this kind");
     elsewhere_is_well(&world);
     world.wait_for_condition("s46-needs", "Watching", "False Failed");
     for replica in [0, 1] {

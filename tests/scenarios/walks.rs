@@ -84,7 +84,7 @@ fn s49_parent_and_child_under_each_propagation() {
     let refused = team.refused(&["configmap/guarded", "--cascade=orphan"]);
     assert!(refused.contains("Error from server (WouldOrphan): "), "{refused}");
     let words = format!(
-        "this request removes the owner configmap \"guarded\" from ConfigMap {ns}/guarded-child; "
+        "configmap \"guarded-child\" would lose its owner ConfigMap {ns}/guarded; policy {ns}. To "
     );
     assert!(refused.contains(&words), "{refused}");
     team.assert_exists("configmap/guarded");

@@ -116,7 +116,7 @@ fn named(cause: &Cause) -> Vec<String> {
         | Cause::RepeatedUid(object)
         | Cause::WeakerProtection(object) => vec![object.to_string()],
         Cause::Elsewhere { causes, .. } => causes.iter().flat_map(named).collect(),
-        Cause::Finalizer(finalizer) => vec![finalizer.clone()],
+        Cause::Finalizer(finalizer) | Cause::LostFinalizer(finalizer) => vec![finalizer.clone()],
         Cause::Always
         | Cause::Unproved
         | Cause::Hold { .. }

@@ -109,7 +109,7 @@ fn h01b_a_protected_object_gets_no_owner_that_is_approved_or_being_deleted() {
     })
     .unwrap();
     let said = team.kubectl(&patch).failure().unwrap();
-    assert!(said.contains("also deletes configmap \"precious\""), "{said}");
+    assert!(said.contains("lets Kubernetes delete configmap \"precious\""), "{said}");
     team.refused(&["configmap/precious"]);
     team.assert_exists("configmap/precious");
 }
