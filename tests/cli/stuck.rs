@@ -59,7 +59,10 @@ fn a_finalizer_without_a_controller_is_found_and_the_named_command_works() {
     let all = causes(plane, &["-n", &ns], &object, "OwnerGone");
     assert_eq!(all.len(), 1, "{all:?}");
     let said = all[0].to_string();
-    assert!(said.contains("added by db-operator: its controller seems to be gone"), "{said}");
+    assert!(
+        said.contains("added by db-operator: the controller that removes it seems to be gone"),
+        "{said}"
+    );
     assert!(said.contains("no API group of example.test is served"), "{said}");
 
     // The table contains the same, and the command of the next step works.
@@ -69,15 +72,43 @@ fn a_finalizer_without_a_controller_is_found_and_the_named_command_works() {
     assert!(first.starts_with("configmaps/settings   "), "{table:?}");
     assert!(first.ends_with("a finalizer without a controller"), "{table:?}");
     assert!(!table.stdout.contains('\x1b') && table.stderr.is_empty(), "{table:?}");
-    let next = all[0]["next"].as_str().unwrap();
-    let (_, command) = next.split_once("kubectl ").unwrap();
-    let (words, patch) = command.split_once(" -p '").unwrap();
-    let words: Vec<&str> = words.split(' ').chain(["-p", patch.trim_end_matches('\'')]).collect();
-    kubectl(plane, &words);
+    kubectl(plane, &patch_of(all[0]["next"].as_str().unwrap()));
     assert_eq!(plane.api().get("configmap/settings", &ns).unwrap(), None);
     let nothing = belay(plane, &["stuck", "-n", &ns, "--longer-than=1s"]);
     assert_eq!((nothing.code, nothing.stderr.as_str()), (0, ""), "{nothing:?}");
     assert!(nothing.stdout.starts_with("nothing in namespace "), "{nothing:?}");
+}
+
+/// The arguments of the patch that a next step names.
+fn patch_of(next: &str) -> Vec<&str> {
+    let (_, command) = next.split_once("kubectl patch ").unwrap();
+    let (words, patch) = command.split_once(" -p '").unwrap();
+    let patch = patch.trim_end_matches('\'');
+    ["patch"].into_iter().chain(words.split(' ')).chain(["-p", patch]).collect()
+}
+
+#[test]
+fn a_guarded_finalizer_needs_the_approval_that_the_next_step_names() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-guarded").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"fromStripping": {}}));
+    deleted_settings(plane, &ns, "db-operator", "db.example.test/drop");
+    let object = format!("configmaps/settings -n {ns}");
+    let all = causes(plane, &["-n", &ns], &object, "OwnerGone");
+    let next = all[0]["next"].as_str().unwrap();
+    let approve =
+        format!("done: kubectl belay approve {object} --reason \"…\", and then: kubectl ");
+    assert!(next.contains(&approve), "{next}");
+    let patch = patch_of(next);
+    let refused = plane.kubectl(&patch).unwrap().failure().unwrap();
+    assert!(refused.contains("(FinalizerGuarded)"), "{refused}");
+    let approved = belay(
+        plane,
+        &["approve", "configmaps/settings", "-n", &ns, "--reason", "the drop is done"],
+    );
+    assert_eq!(approved.code, 0, "{approved:?}");
+    eventually("the patch passes", LIMIT, || plane.kubectl(&patch)?.success()).unwrap();
+    assert_eq!(plane.api().get("configmap/settings", &ns).unwrap(), None);
 }
 
 #[test]
@@ -186,7 +217,10 @@ fn the_state_of_the_controller_of_a_finalizer_is_reported() {
 
     delete(plane, &["deploy/queue-operator", "-n", &ns]);
     let (says, _) = told("OwnerGone");
-    assert!(says.ends_with("added by queue-operator: its controller seems to be gone"), "{says}");
+    assert!(
+        says.ends_with("added by queue-operator: the controller that removes it seems to be gone"),
+        "{says}"
+    );
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub struct Evidence {
     pub events: HashMap<String, Vec<ObjectEvent>>,
     /// The Pods that use a claim, by its namespace and name.
     pub users: HashMap<(String, String), Vec<String>>,
+    /// The finalizers that the user can't remove without an approval, by uid.
+    pub guarded: HashMap<String, Vec<String>>,
     /// The failed reads.
     pub unread: Vec<Unread>,
 }

@@ -1,6 +1,6 @@
 //! Which webhooks and policies refuse, or may refuse, the writes that end an object.
 
-use super::finalizers::{by_hand, finalizers_of};
+use super::finalizers::{finalizers_of, removal};
 use super::finding::{Cause, Finding};
 use super::refusal::is_refusal;
 use crate::cluster::terminating::{At, Evidence, ObjectEvent, Survey, TerminatingObject, Webhook};
@@ -116,8 +116,8 @@ pub fn webhooks_that_may_refuse(
     let finalizers = finalizers_of(&found.object);
     let next = match finalizers.first() {
         Some(first) => {
-            let dry = format!("{} --dry-run=server", found.object_ref.arguments());
-            format!("to find out without a change: {}", by_hand(first, 0, &dry))
+            let dry = removal((first, 0), found, evidence, " --dry-run=server");
+            format!("to find out without a change: {dry}")
         }
         None => {
             let configuration = asked.first().map_or("", |webhook| &webhook.configuration);

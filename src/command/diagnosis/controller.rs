@@ -1,6 +1,6 @@
 //! The finalizers of other controllers: whether the controller still runs.
 
-use super::finalizers::{by_hand, is_tool, writer};
+use super::finalizers::{is_tool, removal, writer};
 use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{Evidence, Silence, TerminatingObject, Workload};
 
@@ -26,8 +26,7 @@ pub fn foreign_finalizer(
     let by = manager.as_deref().map_or_else(String::new, |who| format!(", added by {who}"));
     let owner = manager.as_deref().filter(|who| !is_tool(who));
     let name = format!("the finalizer {finalizer}{by}");
-    let object = found.object_ref.arguments();
-    let off = by_hand(finalizer, index, &object);
+    let off = removal((finalizer, index), found, evidence, "");
     let gone = format!("if that controller is gone for good, and its work is done: {off}");
     let api = Api::of(finalizer, evidence);
     let unread = || "not all workloads of the cluster could be read".to_owned();
@@ -64,7 +63,7 @@ pub fn foreign_finalizer(
     }
     // Only a complete search proves that no controller exists.
     if evidence.more_workloads {
-        let says = format!("{name}: whether its controller runs is not known");
+        let says = format!("{name}: whether the controller that removes it runs is not known");
         return Finding::new(Cause::Unknown, says, gone)
             .with([unread()].into_iter().chain(manifest()).chain(api.webhook_notes()));
     }
@@ -79,7 +78,7 @@ pub fn foreign_finalizer(
     // Without a name to search for, the CRDs of the domain decide.
     let gone_by = owner.is_some() || api.is_gone() || api.is_abandoned();
     let (cause, seems) = match gone_by {
-        true => (Cause::OwnerGone, "its controller seems to be gone"),
+        true => (Cause::OwnerGone, "the controller that removes it seems to be gone"),
         false => (Cause::Unknown, "the controller that removes it is not known"),
     };
     Finding::new(cause, format!("{name}: {seems}"), gone)

@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::cluster::terminating::{Evidence, TerminatingObject};
+use crate::decide::approve_command;
 use crate::objects::{HOLD, ObjectRef, is_hold, shell_word};
 
 /// The components that remove well-known finalizers.
@@ -111,6 +113,22 @@ pub fn by_hand(finalizer: &str, index: usize, arguments: &str) -> String {
     let patch = json!([{"op": "test", "path": path, "value": finalizer},
                        {"op": "remove", "path": path}]);
     format!("kubectl patch {arguments} --type=json -p {}", shell_word(&patch.to_string()))
+}
+
+/// The same command. If a policy guards the finalizer, the command that approves its removal
+/// comes first.
+pub fn removal(
+    (finalizer, index): (&str, usize),
+    found: &TerminatingObject,
+    evidence: &Evidence,
+    option: &str,
+) -> String {
+    let command = by_hand(finalizer, index, &(found.object_ref.arguments() + option));
+    let guarded = evidence.guarded.get(&found.uid);
+    match guarded.is_some_and(|guarded| guarded.iter().any(|one| one == finalizer)) {
+        true => format!("{}, and then: {command}", approve_command(&found.object_ref, false)),
+        false => command,
+    }
 }
 
 /// Tools that write manifests of users and don't control the objects in them, and names

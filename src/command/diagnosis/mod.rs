@@ -16,6 +16,7 @@ mod causes;
 mod controller;
 mod finalizers;
 mod finding;
+mod guarded;
 mod hold;
 mod namespace;
 mod refusal;
@@ -27,6 +28,7 @@ pub use self::approval::{consent_to, holding_policies, right_to_approve, unread_
 pub use self::causes::find_causes;
 pub use self::finalizers::{BlockingFinalizer, finalizers_of};
 pub use self::finding::{Cause, Finding};
+pub use self::guarded::guarded_finalizers;
 pub use self::hold::{Hold, HoldState, cause_text};
 pub use self::refusal::{denies, is_unasked, policy_message};
 pub use self::verdict::verdict_on_delete;

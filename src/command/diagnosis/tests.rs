@@ -90,12 +90,22 @@ fn a_controller_is_missing_when_no_workload_has_its_name() {
     assert_eq!(gone.cause, Cause::OwnerGone);
     assert_eq!(gone.finalizer.as_deref(), Some("db.example.com/drop"));
     let says = words(&gone);
-    assert!(says.contains("added by db-operator: its controller seems to be gone"), "{says}");
+    assert!(
+        says.contains("added by db-operator: the controller that removes it seems to be gone"),
+        "{says}"
+    );
     assert!(says.contains("is called db-operator or runs an image of that name"), "{says}");
     assert!(says.contains("still served: db.example.com"), "{says}");
     let command = "if that controller is gone for good, and its work is done: kubectl patch \
                    configmaps/settings -n shop --type=json -p ";
     assert!(gone.next.starts_with(command), "{says}");
+
+    // belay refuses the patch if a policy guards the finalizer.
+    let guarded = [(stuck.uid.clone(), vec!["db.example.com/drop".to_owned()])].into();
+    let guarded = of(&stuck, &Evidence { guarded, ..evidence(&[]) });
+    let command = "done: kubectl belay approve configmaps/settings -n shop --reason \"…\", and \
+                   then: kubectl patch configmaps/settings -n shop --type=json -p ";
+    assert!(guarded.next.contains(command), "{guarded:?}");
 
     // By its name, as a part of its name, or by its image.
     for one in [

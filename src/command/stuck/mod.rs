@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::report::StuckObject;
 pub use self::report::StuckReport;
-use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes};
+use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes, guarded_finalizers};
 use super::duration::{format_duration, parse_duration};
 use super::place::{FromArguments, PlaceArguments, ScopeArguments};
 use super::report::{Format, OutputArguments, Report};
@@ -92,10 +92,14 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
     let all = output.all || output.output != Format::Table;
     let most = |few: usize| if all { usize::MAX } else { few };
     let all_late: Vec<&TerminatingObject> = late.iter().collect();
-    let (evidence, holds) = tokio::join!(
+    let (mut evidence, holds) = tokio::join!(
         evidence(snapshot, &all_late, &survey, most(ASKED)),
         count_holds(&session, snapshot, &late, most(COUNTED)),
     );
+    for object in &late {
+        let guarded = guarded_finalizers(&session, snapshot, object).await;
+        evidence.guarded.insert(object.uid.clone(), guarded);
+    }
     let items = late.iter().map(|object| {
         let hold = holds.get(&object.uid).cloned().unwrap_or_default();
         StuckObject::new(object, find_causes(object, &survey, &evidence, &hold), now)

@@ -60,13 +60,20 @@ impl StuckObject {
             Field::toned(tone, cause.as_str()),
         ]);
         let (causes, more) = cut(&self.causes, REASONS, view.is_complete(), "causes");
+        // The first cause is the likeliest one, and its step comes first.
+        let mut told: Vec<&str> = Vec::new();
         for Finding { says, evidence, next, .. } in causes {
             table.below(&view.screen.paragraph(2, says));
             for evidence in evidence {
                 table.below(&view.screen.paragraph(4, evidence));
             }
+            if told.contains(&next.as_str()) {
+                continue;
+            }
+            let heading = if told.is_empty() { "next" } else { "also" };
+            told.push(next);
             // Commands are to be copied: no line of them is broken.
-            table.below(&format!("  next: {}\n", without_controls(next)));
+            table.below(&format!("  {heading}: {}\n", without_controls(next)));
         }
         if let Some(more) = more {
             table.below(&view.screen.paragraph(2, &more));

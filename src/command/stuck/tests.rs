@@ -55,7 +55,7 @@ fn the_table_has_the_cause_its_evidence_and_what_next() {
     let expected = "\
 OBJECT                NAMESPACE   FOR   CAUSE
 configmaps/settings   shop        12m   a finalizer without a controller
-  the finalizer db.example.com/drop, added by db-operator: its controller seems to be gone
+  the finalizer db.example.com/drop, added by db-operator: the controller that removes it seems to be gone
     no Deployment, StatefulSet or DaemonSet is called db-operator or runs an image of that name
     still served: db.example.com
   next: if that controller is gone for good, and its work is done: kubectl patch configmaps/settings \

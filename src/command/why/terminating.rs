@@ -12,6 +12,7 @@ use crate::cluster::terminating::{Survey, TerminatingObject, evidence, survey};
 use crate::cluster::{Place, Snapshot};
 use crate::command::diagnosis::{
     BlockingFinalizer, Cause, Finding, Hold, HoldState, finalizers_of, find_causes,
+    guarded_finalizers,
 };
 use crate::command::document::NotRead;
 use crate::command::screen::Progress;
@@ -164,7 +165,9 @@ async fn causes(
         unread: None,
     };
     let survey = survey_around(snapshot, &object).await;
-    let evidence = evidence(snapshot, &[&object], &survey, 1).await;
+    let mut evidence = evidence(snapshot, &[&object], &survey, 1).await;
+    let guarded = guarded_finalizers(&target.session, snapshot, &object).await;
+    evidence.guarded.insert(object.uid.clone(), guarded);
     let unread = survey.unread.iter().chain(&evidence.unread).cloned().map(Into::into);
     (find_causes(&object, &survey, &evidence, hold), unread.collect())
 }

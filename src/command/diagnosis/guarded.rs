@@ -1,0 +1,54 @@
+//! The finalizers that the user may not remove, because a policy with `fromStripping` guards
+//! them.
+
+use serde::Deserialize as _;
+
+use super::finalizers::finalizers_of;
+use crate::cluster::Snapshot;
+use crate::cluster::terminating::TerminatingObject;
+use crate::command::session::UserSession;
+use crate::command::target::situation;
+use crate::objects::{Object, ObjectRef, Text, is_hold};
+use crate::policy::api::Action;
+use crate::policy::{ObjectFacts, Person};
+
+/// The finalizers of an object whose removal by the user belay denies without an approval.
+pub async fn guarded_finalizers(
+    session: &UserSession,
+    snapshot: &Snapshot,
+    found: &TerminatingObject,
+) -> Vec<String> {
+    let foreign = || finalizers_of(&found.object).into_iter().filter(|name| !is_hold(name));
+    let guards = |snapshot: &Snapshot| {
+        let world = snapshot.context.world.read();
+        world.policies.iter().any(|policy| policy.modes.from_stripping.is_some())
+    };
+    let Ok(object) = Object::deserialize(&found.object) else { return Vec::new() };
+    if foreign().next().is_none() || !guards(snapshot) {
+        return Vec::new();
+    }
+    let ObjectRef { group, resource, namespace, name, .. } = &found.object_ref;
+    // Policies select by the labels of the Namespace. Without them, they may apply.
+    let namespaces = snapshot.context.world.read().graph.kinds.find("", "Namespace");
+    if let Some(kind) = namespaces.filter(|_| !namespace.is_empty()) {
+        let _ = snapshot.look_up(kind, "", namespace).await;
+    }
+    let groups: Vec<Text<'_>> = session.me.groups.iter().map(|group| (&**group).into()).collect();
+    let person = Person { name: &session.me.name, groups: &groups };
+    let world = snapshot.context.world.read();
+    let facts = ObjectFacts::of_object((group, resource), (namespace, name), &object);
+    let mut applied = situation(&world).policies_of(facts);
+    applied.retain(|applied| {
+        let policy = applied.policy;
+        applied.action == Action::Deny && policy.binds(person) && !policy.exempts(person)
+    });
+    let is_guarded = |finalizer: &&str| {
+        applied.iter().filter_map(|applied| applied.policy.modes.from_stripping.as_ref()).any(
+            |guard| {
+                guard.guards(finalizer)
+                    && !guard.may_remove(person, finalizer, &world.policies.identities)
+            },
+        )
+    };
+    foreign().filter(is_guarded).map(str::to_owned).collect()
+}
