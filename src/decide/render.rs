@@ -1,6 +1,6 @@
 //! A verdict, rendered: for the person, for the audit log, for the API server.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
@@ -15,7 +15,7 @@ use crate::objects::{HOLD, ObjectRef, one_line, one_line_name};
 use crate::policy::Source;
 
 /// How many blockers a message describes.
-const MOST_DESCRIBED: usize = 3;
+pub(super) const MOST_DESCRIBED: usize = 3;
 
 /// Kubernetes asks webhooks for warnings of at most this length.
 const LONGEST_WARNING: usize = 120;
@@ -61,8 +61,13 @@ pub fn message(verdict: &Verdict) -> Option<String> {
 }
 
 /// The blockers that decide a verdict.
-fn deciding(verdict: &Verdict) -> Vec<&Blocker> {
+pub(super) fn deciding(verdict: &Verdict) -> Vec<&Blocker> {
     verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision).collect()
+}
+
+/// The number of the deciding blockers that a message doesn't describe.
+pub(super) fn undescribed(verdict: &Verdict, deciding: &[&Blocker]) -> usize {
+    deciding.len().saturating_sub(MOST_DESCRIBED) + verdict.more
 }
 
 /// The message of a denial, or of the denial that action Warn or Audit replaces.
@@ -87,7 +92,7 @@ fn denial(verdict: &Verdict) -> String {
     for (reason, policies) in reasons {
         let _ = write!(text, "{reason}; {}. ", policies.join(", "));
     }
-    match deciding.len().saturating_sub(MOST_DESCRIBED) + verdict.more {
+    match undescribed(verdict, &deciding) {
         0 => {}
         1 => text.push_str("There is 1 more reason. "),
         more => {
@@ -103,7 +108,9 @@ fn denial(verdict: &Verdict) -> String {
             None => write!(text, "{}. ", capitalize(&action)),
         };
     }
-    let commands = approval_commands(verdict, &deciding).join(" and ");
+    let commands = approval_commands(verdict, &deciding);
+    let commands: Vec<String> = commands.iter().map(ToString::to_string).collect();
+    let commands = commands.join(" and ");
     let target = verdict.target.arguments();
     let _ = write!(text, "To override: {commands}. Details: kubectl belay why {target}");
     text
@@ -115,18 +122,29 @@ fn capitalize(text: &str) -> String {
     first + letters.as_str()
 }
 
+/// A command that approves, and how many different people must run it.
+#[derive(PartialEq)]
+pub(super) struct ApprovalCommand {
+    pub(super) command: String,
+    pub(super) people: usize,
+}
+
+impl fmt::Display for ApprovalCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.command)?;
+        if self.people > 1 { write!(f, " ({} people must approve)", self.people) } else { Ok(()) }
+    }
+}
+
 /// The commands that approve the request: for the target, with its content if something
 /// protected is certainly deleted with it, and for the objects that this approval does not
 /// cover.
-fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<String> {
+pub(super) fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCommand> {
     let of_target = |blocker: &&&Blocker| blocker.is_content || blocker.object == verdict.target;
-    let people = |blockers: &[&&Blocker]| {
-        let people = blockers.iter().map(|blocker| blocker.people).max().unwrap_or(1);
-        if people > 1 { format!(" ({people} people must approve)") } else { String::new() }
-    };
     let mut commands = Vec::new();
     let mut add = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
-        let command = approve_command(object, content) + &people(blockers);
+        let people = blockers.iter().map(|blocker| blocker.people).fold(1, usize::max);
+        let command = ApprovalCommand { command: approve_command(object, content), people };
         if !commands.contains(&command) {
             commands.push(command);
         }
@@ -153,7 +171,8 @@ pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
     match deciding.first() {
         Some(first) if !first.policies.is_empty() => {
             let action = remedy(verdict, first).map(|remedy| remedy.action);
-            (action, approval_commands(verdict, &deciding))
+            let commands = approval_commands(verdict, &deciding);
+            (action, commands.iter().map(ToString::to_string).collect())
         }
         _ => (None, Vec::new()),
     }
@@ -342,14 +361,14 @@ pub(crate) fn policy_names(blocker: &Blocker) -> String {
 }
 
 /// What helps other than an approval.
-struct Remedy {
+pub(super) struct Remedy {
     /// What it is good for, such as `delete it`.
     goal: Option<String>,
     /// What to do, such as `first delete Pod shop/web`.
-    action: String,
+    pub(super) action: String,
 }
 
-fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
+pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     let target = &verdict.target;
     let it = || if blocker.object == *target { "it".to_owned() } else { target.quoted() };
     let goal = || match verdict.is_update {

@@ -558,6 +558,7 @@ fn compare(file: &str, row: &Row, verdict: &Verdict, new: Option<&Value>) -> Res
     let word = reason.map_or(String::new(), |reason| format!(" {}", reason.as_str()));
     same("verdict", &row.expect.verdict, &format!("{}{word}", verdict.decision.as_str()));
     same("message", &row.expect.message, &message(verdict));
+    same("facts that the message leaves out", &Vec::<String>::new(), &untold(verdict));
     let warnings = warnings(verdict);
     assert!(warnings.iter().all(|w| w.chars().count() <= 120), "{warnings:?}");
     same("warning", &row.expect.warning, &warnings.first().cloned());
@@ -590,6 +591,25 @@ fn compare(file: &str, row: &Row, verdict: &Verdict, new: Option<&Value>) -> Res
         return Ok(());
     }
     Err(format!("{file}: {}\n{}", row.row, wrong.join("\n")))
+}
+
+/// The texts in the causes of a denial that are not in its message.
+fn untold(verdict: &Verdict) -> Vec<String> {
+    let message = message(verdict).unwrap_or_default();
+    let mut untold = Vec::new();
+    for StatusCause { reason, message: text, field } in status_causes(verdict) {
+        let parts: Vec<&str> = match reason {
+            // The message may begin a sentence with it.
+            "NextStep" => vec![text.split_at(1).1],
+            // In another form: the name, and the namespace unless it is the target's.
+            "Object" => text.split([' ', '/']).skip(1).filter(|part| *part != "-n").collect(),
+            "Cause" => text.trim_end_matches(')').split(" (").chain([field.as_str()]).collect(),
+            _ => vec![&text],
+        };
+        let parts = parts.into_iter().filter(|part| !message.contains(part));
+        untold.extend(parts.map(|part| format!("{reason}: {part}")));
+    }
+    untold
 }
 
 fn run(wanted: impl Fn(&Row) -> bool) {

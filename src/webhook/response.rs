@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::wire::{API_VERSION, KIND};
-use crate::decide::{self, Answer as Refused, Reason, Verdict};
+use crate::decide::{self, Answer as Refused, Reason, StatusCause, Verdict};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -39,6 +39,13 @@ struct Status {
     code: u16,
     reason: &'static str,
     message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Details>,
+}
+
+#[derive(Serialize)]
+struct Details {
+    causes: Vec<StatusCause>,
 }
 
 /// The bytes of the answer to the review `uid`.
@@ -58,6 +65,9 @@ pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u
                 },
                 reason: verdict.reason.map_or("Forbidden", Reason::as_str),
                 message,
+                details: Some(decide::status_causes(verdict))
+                    .filter(|causes| !causes.is_empty())
+                    .map(|causes| Details { causes }),
             }),
             warnings,
             audit_annotations: decide::audit_annotations(verdict).into_iter().collect(),

@@ -11,6 +11,7 @@ mod schema;
 mod approvals;
 mod broken;
 mod denials;
+mod developer;
 mod held_data;
 mod look;
 mod offline;

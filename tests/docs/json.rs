@@ -39,6 +39,28 @@ no version.
 
 These commands have no `-o`: `completion` (prints a shell script), `serve` (answers no question), `admin certs` (writes
 files), `admin crds` and `admin manifests` (print YAML), `admin schemas` (prints JSON).
+
+## Refusals of the API server
+
+The API server's answer to a denied request contains the facts of the message as data, in `details.causes` of the Status. To
+see them: `kubectl delete … --dry-run=server -v=9`. They contain nothing that the message leaves out. If belay can't read or
+check a request without knowing a policy, the answer has no causes. Each cause has a `reason` and a `message`:
+
+| reason | message |
+|---|---|
+| `Protected`, `InUse`, `NotEmpty`, `StillNeeded`, `WouldOrphan`, `FinalizerGuarded`, `Unknown` | The sentence of one reason. The causes below it belong to it, up to the next reason or `MoreReasons`. |
+| `Object` | The protected object, in the form of `typed`. |
+| `Cause` | What blocks the request, for example a user of the object. The `field` is the field that refers to the object. |
+| `MoreCauses` | The number of further causes of this reason. |
+| `Policy` | The name of a DeletionPolicy that denies the request. |
+| `Label` | The label that denies the request. |
+| `MoreReasons` | The number of further reasons. |
+| `NextStep` | What to do instead of an approval. |
+| `Approve` | A command that approves the request. |
+| `Approvers` | How many different people must run the command above, if more than one. |
+
+belay describes at most 3 reasons and sends at most 48 causes. It cuts a text after 1,024 characters. A later release may add
+reasons: ignore those that you don't know.
 ";
 
 /// One field of a document.

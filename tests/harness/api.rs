@@ -218,6 +218,14 @@ impl Api {
         Ok(if answer.code < 300 { Ok(answer.body) } else { Err(answer.body) })
     }
 
+    /// The Status of the refusal of a DELETE, which is a dry run. `None`: it would pass.
+    pub fn would_refuse(&self, object: &str, namespace: &str) -> Result<Option<Value>> {
+        let (kind, name) = self.resolve(object)?;
+        let path = format!("{}?dryRun=All", path(&kind, namespace, name));
+        let answer = self.send(http::Method::DELETE, &path, None)?;
+        Ok((answer.code >= 300).then_some(answer.body))
+    }
+
     fn post(&self, object: &Value, namespace: &str, query: &str) -> Result<Answer> {
         let (kind, _) = self.resolve(&named(object))?;
         let path = format!("{}{query}", path(&kind, namespace, ""));

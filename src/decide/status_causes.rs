@@ -1,0 +1,179 @@
+//! A denial as data, for `status.details.causes`. Each [`StatusCause`] is one fact of the
+//! message, and the client sees both, so it contains nothing that the message leaves out.
+
+use serde::Serialize;
+
+use super::render::{
+    ApprovalCommand, MOST_DESCRIBED, approval_commands, deciding, describe_cause, remedy, sentence,
+    undescribed,
+};
+use super::{Blocker, Cause, Decision, ObjectName, Verdict};
+use crate::objects::{one_line, one_line_name};
+use crate::policy::Source;
+
+/// The most causes of a denial, and the most characters in a text of one: clients choose
+/// the length of names, and an answer has to stay small.
+const MOST: usize = 48;
+const LONGEST: usize = 1_024;
+
+/// One entry of `status.details.causes`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StatusCause {
+    /// What the message is: a reason of the denial, or a word that docs/json.md lists.
+    pub reason: &'static str,
+    /// The fact.
+    pub message: String,
+    /// The field by which the user in the message uses the object; empty for other facts.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+impl StatusCause {
+    fn new(reason: &'static str, message: &str) -> Self {
+        Self { reason, message: one_line(message, LONGEST).into_owned(), field: String::new() }
+    }
+
+    /// A cause of a blocker. The field is apart, because programs need it alone.
+    fn of(cause: &Cause) -> Self {
+        let (message, path) = match cause {
+            Cause::User { root, through: None, path } => (root.to_string(), path.as_str()),
+            Cause::User { root, through: Some(ObjectName { kind, object }), path } => {
+                let [kind, name] = [kind, &object.name].map(|text| one_line_name(text));
+                (format!("{root} ({kind} {name})"), path.as_str())
+            }
+            Cause::WeakerProtection(named) => (named.to_string(), ""),
+            other => (describe_cause(other), ""),
+        };
+        Self { field: one_line(path, LONGEST).into_owned(), ..Self::new("Cause", &message) }
+    }
+}
+
+/// The causes of a denial: for each described blocker its reason, object, causes and
+/// policies, then the commands of the message. None for an unreadable review, because
+/// belay has no proof that its objects exist.
+pub fn status_causes(verdict: &Verdict) -> Vec<StatusCause> {
+    let deciding = deciding(verdict);
+    let first = deciding.first().filter(|first| !first.policies.is_empty());
+    let Some(first) = first.filter(|_| verdict.decision == Decision::Deny) else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for blocker in deciding.iter().take(MOST_DESCRIBED) {
+        add_blocker(verdict, blocker, &mut all);
+    }
+    add_number("MoreReasons", undescribed(verdict, &deciding), &mut all);
+    all.extend(remedy(verdict, first).map(|remedy| StatusCause::new("NextStep", &remedy.action)));
+    let mut commands = Vec::new();
+    for ApprovalCommand { command, people } in approval_commands(verdict, &deciding) {
+        commands.push(StatusCause::new("Approve", &command));
+        if people > 1 {
+            add_number("Approvers", people, &mut commands);
+        }
+    }
+    all.truncate(MOST.saturating_sub(commands.len()));
+    all.extend(commands);
+    all
+}
+
+fn add_blocker(verdict: &Verdict, blocker: &Blocker, all: &mut Vec<StatusCause>) {
+    all.push(StatusCause::new(blocker.reason.as_str(), &sentence(&verdict.target, blocker)));
+    all.push(StatusCause::new("Object", &blocker.object.arguments()));
+    let causes = blocker.causes.iter().map(StatusCause::of);
+    all.extend(causes.filter(|cause| !cause.message.is_empty()));
+    add_number("MoreCauses", blocker.more, all);
+    all.extend(blocker.policies.iter().map(|source| match source {
+        Source::Policy(name) => StatusCause::new("Policy", name),
+        Source::Label(_) => StatusCause::new("Label", &source.to_string()),
+    }));
+}
+
+fn add_number(reason: &'static str, number: usize, all: &mut Vec<StatusCause>) {
+    if number > 0 {
+        all.push(StatusCause::new(reason, &number.to_string()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::{FailurePolicy, Reason, decide_unreadable, message};
+    use crate::objects::ObjectRef;
+
+    fn object(name: &str) -> ObjectName {
+        let object = ObjectRef::new(("apps", "statefulsets"), "db", name);
+        ObjectName { kind: "StatefulSet".to_owned(), object }
+    }
+
+    fn blocker(target: &ObjectRef, causes: Vec<Cause>) -> Blocker {
+        Blocker {
+            outcome: Decision::Deny,
+            reason: Reason::InUse,
+            policies: vec![Source::Policy("claims".to_owned()), Source::Label("Always")],
+            object: target.clone(),
+            causes,
+            more: 2,
+            people: 2,
+            is_content: false,
+        }
+    }
+
+    fn of(verdict: &Verdict) -> Vec<(&'static str, String, String)> {
+        let all = status_causes(verdict).into_iter();
+        all.map(|StatusCause { reason, message, field }| (reason, message, field)).collect()
+    }
+
+    #[test]
+    fn a_denial_has_one_cause_for_each_fact_of_its_message() {
+        let target = ObjectRef::new(("", "persistentvolumeclaims"), "db", "data");
+        let path = "spec.volumes[0].persistentVolumeClaim.claimName".to_owned();
+        let pod = Some(object("postgres-0"));
+        let user = Cause::User { root: object("postgres"), through: pod, path: path.clone() };
+        let elsewhere = Cause::Elsewhere { causes: vec![Cause::Exists(object("secret"))], more: 7 };
+        let blockers = vec![blocker(&target, vec![user, elsewhere])];
+        let mut verdict = Verdict { more: 1, ..Verdict::from_blockers(target, blockers) };
+        let approve = "kubectl belay approve persistentvolumeclaims/data -n db --reason \"…\"";
+        let facts = of(&verdict);
+        assert!(facts[0].1.starts_with("persistentvolumeclaims \"data\" is in use by Stateful"));
+        let expected = [
+            ("Object", "persistentvolumeclaims/data -n db", ""),
+            ("Cause", "StatefulSet db/postgres (StatefulSet postgres-0)", path.as_str()),
+            ("Cause", "an object in another namespace", ""),
+            ("MoreCauses", "2", ""),
+            ("Policy", "claims", ""),
+            ("Label", "label belay.dev/protect=Always", ""),
+            ("MoreReasons", "1", ""),
+        ];
+        let found: Vec<_> = facts.iter().map(|(r, m, f)| (*r, m.as_str(), f.as_str())).collect();
+        assert_eq!((found[0].0, &found[1..8]), ("InUse", &expected[..]));
+        assert!(found[8].0 == "NextStep" && found[8].1.starts_with("first delete"), "{found:?}");
+        assert_eq!(found[9..], [("Approve", approve, ""), ("Approvers", "2", "")]);
+
+        // A request that passes is not refused for anything.
+        verdict.decision = Decision::Warn;
+        verdict.blockers[0].outcome = Decision::Warn;
+        assert_eq!(status_causes(&verdict), []);
+    }
+
+    #[test]
+    fn causes_are_bounded_in_number_and_length() {
+        let target = ObjectRef::new(("", "persistentvolumeclaims"), "db", "data");
+        let long = "x".repeat(1 << 16);
+        let user = Cause::User { root: object(&long), through: None, path: long.clone() };
+        let mut one = blocker(&target, vec![user; 3]);
+        one.policies = vec![Source::Policy("claims".to_owned()); 100];
+        let verdict = Verdict::from_blockers(target, vec![one; 4]);
+        let all = status_causes(&verdict);
+        let longest = all.iter().map(|cause| cause.message.len().max(cause.field.len()));
+        assert_eq!((all.len(), longest.max().unwrap() < 1_100), (MOST, true));
+        // What to do is never left out.
+        assert!(all.iter().any(|cause| cause.reason == "Approve"), "{all:?}");
+    }
+
+    #[test]
+    fn an_unreadable_review_has_no_causes() {
+        let target = ObjectRef::new(("", "secrets"), "db", "key");
+        let verdict = decide_unreadable(target, "too deep".to_owned(), FailurePolicy::Fail);
+        assert!(message(&verdict).is_some());
+        assert_eq!(status_causes(&verdict), []);
+    }
+}
