@@ -55,7 +55,9 @@ pub(crate) use cascade::{CollectorRefusal, refusal_in_cascade};
 pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
 pub use existence::{Existence, target_existence};
 pub(crate) use item::{Item, WAITING_FINALIZERS, is_waiting_finalizer, object_name};
-pub(crate) use render::{approve_command, describe_cause, policy_names, remedies, sentence};
+pub(crate) use render::{
+    HOLD_WARNING, approve_command, describe_cause, policy_names, remedies, sentence,
+};
 pub use render::{audit_annotations, causes, message, patch, warnings};
 pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User};
 pub(crate) use situation::is_default_object;

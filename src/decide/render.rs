@@ -47,6 +47,9 @@ const SCALABLE: &[(&str, &str)] = &[
 const OTHER_CONTROLLERS: &[(&str, &str)] =
     &[("apps", "daemonsets"), ("batch", "jobs"), ("batch", "cronjobs")];
 
+/// The words in the warning about a hold.
+pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
+
 /// All causes in other namespaces than the object.
 const ELSEWHERE: &str = "an object in another namespace";
 
@@ -605,7 +608,7 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
                 Some(user) => format!("{user} and {others} more no longer use it"),
                 _ => "belay confirms that nothing uses it".to_owned(),
             };
-            warnings.push(format!("{object} stays Terminating until {until}; {policies}"));
+            warnings.push(format!("{object}{HOLD_WARNING}{until}; {policies}"));
         }
         Decision::Warn => {
             let sentence = sentence(&verdict.target, blocker);

@@ -1,13 +1,14 @@
 //! A developer: the ClusterRole `edit` in one namespace, and no right elsewhere.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::manifest::{Manifest as _, config_map, pod};
+use crate::harness::kubectl::Output;
+use crate::harness::manifest::{Manifest as _, config_map, pod, validating_webhook};
 use crate::harness::rbac::user;
 use crate::harness::{Api, ControlPlane, eventually};
-use crate::{LIMIT, kubectl, policy, world};
+use crate::{LIMIT, belay, belay_as, kubectl, policy, world};
 
 /// A new namespace, and a kubeconfig of a developer in it.
 fn developer(plane: &ControlPlane, prefix: &str) -> (String, PathBuf) {
@@ -25,6 +26,21 @@ fn refusal(dev: &Api, object: &str, ns: &str, reason: &str) -> Value {
         other => Err(format!("{other:?}").into()),
     })
     .unwrap()
+}
+
+#[test]
+fn why_asks_the_api_server_about_kinds_of_other_groups() {
+    let plane = &world().plane;
+    let ns = plane.namespace("dev-kinds").unwrap();
+    policy::protect(plane, &ns, "services", json!({"always": {}}));
+    let network = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "none", "namespace": ns}, "spec": {"podSelector": {}}});
+    plane.apply(&network).unwrap();
+    for object in ["networkpolicy/none".to_owned(), format!("deletionpolicy/{ns}")] {
+        let said = belay(plane, &["why", &object, "-n", &ns, "-o", "json"]);
+        let json = crate::json(&said);
+        assert_eq!((&json["notRead"], said.code), (&json!([]), 0), "{json:#}");
+    }
 }
 
 /// A ConfigMap that a Pod uses, and a policy for it.
@@ -77,4 +93,91 @@ fn the_causes_of_a_refusal_name_no_object_of_another_namespace() {
     for word in [&*other, "merger", "Secret", "More"] {
         assert!(!status.to_string().contains(word), "{word}: {status:#}");
     }
+}
+
+/// `kubectl belay why` about a ConfigMap, when it contains a text.
+fn why(dev: &Path, ns: &str, name: &str, text: &str) -> Output {
+    let object = format!("cm/{name}");
+    eventually(text, LIMIT, || {
+        let said = belay_as(dev, &["why", &object, "-n", ns]);
+        if said.stdout.contains(text) { Ok(said) } else { Err(format!("{said:?}").into()) }
+    })
+    .unwrap()
+}
+
+#[test]
+fn why_prints_the_verdict_of_the_api_server_to_a_developer() {
+    let plane = &world().plane;
+    let (ns, dev) = developer(plane, "dev-why");
+    settings_in_use(plane, &ns);
+    let said = why(&dev, &ns, "settings", "InUse");
+    let path = "spec.containers[0].envFrom[0].configMapRef.name";
+    let expected = format!(
+        "configmap \"settings\" cannot be deleted now by dev-{ns}:\n\
+         - configmap \"settings\" is in use by Pod {ns}/web ({path}); policy {ns} (InUse)\n  \
+         approve: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (1 person, who \
+         has so far could not be read; this needs the RBAC verb approve-deletion on configmaps in \
+         namespace {ns})\nto delete it: first delete Pod {ns}/web\n"
+    );
+    assert!(said.stdout.starts_with(&expected) && said.code == 1, "{said:?}");
+    assert!(!said.stdout.contains("no policy protects it"), "{said:?}");
+    let json = crate::json(&belay_as(&dev, &["why", "cm/settings", "-n", &ns, "-o", "json"]));
+    let blocker = &json["blockers"][0];
+    assert_eq!(blocker["policies"], json!([ns]));
+    assert_eq!(blocker["causes"][0], json!({"says": format!("Pod {ns}/web"), "fieldPath": path}));
+    assert_eq!((&json["verdict"], &json["deletable"]), (&"Deny".into(), &false.into()), "{json}");
+
+    // An object that can be deleted is not deleted.
+    plane.api().delete(&["pod/web", "--grace-period=0"], &ns).unwrap().success().unwrap();
+    let said = why(&dev, &ns, "settings", "can be deleted now");
+    assert_eq!(said.code, 0, "{said:?}");
+    let uid = plane.api().field("configmap/settings", &ns, ".metadata.deletionTimestamp").unwrap();
+    assert_eq!(uid, "");
+}
+
+#[test]
+fn why_prints_the_warning_about_a_hold_to_a_developer() {
+    let plane = &world().plane;
+    let (ns, dev) = developer(plane, "dev-hold");
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {"onDelete": "Hold"}}});
+    policy::apply(plane, &ns, spec);
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let web = pod("web").with_env_from("configMapRef", "settings");
+    plane.apply(&web.with_namespace(&ns)).unwrap();
+    let stays =
+        "and then stays Terminating while:\n- configmap \"settings\" stays Terminating until";
+    let said = why(&dev, &ns, "settings", stays);
+    assert_eq!(said.code, 1, "{said:?}");
+    kubectl(plane, &["delete", "configmap", "settings", "-n", &ns, "--wait=false"]);
+    let said = why(&dev, &ns, "settings", "is Terminating since");
+    let unknown = "it is unknown whether an object needs it: you may not read the policies";
+    assert!(said.stdout.contains(unknown) && said.code == 3, "{said:?}");
+}
+
+#[test]
+fn why_explains_other_refusals_of_a_delete() {
+    let plane = &world().plane;
+    let (ns, dev) = developer(plane, "dev-other");
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    // A viewer may not delete anything.
+    let name = format!("viewer-{ns}");
+    let viewer = plane.user(&name, None).unwrap();
+    plane.bind(&name, Some(&ns), ("ClusterRole", "view"), &[user(&name)]).unwrap();
+    let said = why(&viewer, &ns, "settings", "you may not delete it");
+    let line = format!(
+        "- you may not delete it; next: have an administrator bind the RBAC verb delete on \
+         configmaps in namespace {ns} to {name}\n"
+    );
+    assert!(said.stdout.contains(&line) && said.code == 1, "{said:?}");
+
+    why(&dev, &ns, "settings", "can be deleted now");
+    // A webhook that the API server may not ask in a dry run.
+    let client = json!({"url": "https://127.0.0.1:1/"});
+    let mut webhook = validating_webhook(&ns, &ns, ("DELETE", "configmaps"), client);
+    webhook["webhooks"][0]["sideEffects"] = json!("NoneOnDryRun");
+    webhook["webhooks"][0]["failurePolicy"] = json!("Fail");
+    plane.apply(&webhook).unwrap();
+    let said = why(&dev, &ns, "settings", "failed calling webhook");
+    assert!(said.stdout.contains("cannot be deleted now") && said.code == 1, "{said:?}");
 }

@@ -30,5 +30,5 @@ pub use self::finalizers::{BlockingFinalizer, finalizers_of};
 pub use self::finding::{Cause, Finding};
 pub use self::guarded::guarded_finalizers;
 pub use self::hold::{Hold, HoldState, cause_text};
-pub use self::refusal::{denies, is_unasked, policy_message};
+pub use self::refusal::{denies, is_refusal, is_unasked, policy_message};
 pub use self::verdict::verdict_on_delete;

@@ -1,17 +1,21 @@
 //! `belay why`: explains what blocks the deletion of an object by the current user.
 
+mod answer;
 mod approvers;
 mod manager;
 mod rbac;
 mod report;
 mod resolves;
+mod server;
 mod terminating;
 
 use std::process::ExitCode;
 
 use clap::Args;
 
+use self::answer::DeleteAnswer;
 pub use self::report::WhyReport;
+use self::server::ServerAnswer;
 use super::diagnosis::verdict_on_delete;
 use super::document::NotRead;
 use super::place::FromArguments;
@@ -40,13 +44,28 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
     let Targets { session, objects, unread } = targets.read(&from).await?;
     unread.iter().for_each(|unread| unread.error.print());
     let snapshot = read_rules(&session, &objects).await?;
-    if !snapshot.context.world.read().loaded {
+    let loaded = snapshot.context.world.read().loaded;
+    if !loaded && (session.asks_files() || !snapshot.is_installed()) {
         return Err(CommandError::Remote(unprotected(&session, &snapshot)));
     }
     let mut reports = Vec::new();
     for target in &objects {
-        let verdict = verdict_on_delete(target, &snapshot).await?;
-        reports.push(WhyReport::new(target, &snapshot, &verdict).await);
+        let (local, server) = tokio::join!(
+            async {
+                match loaded {
+                    true => verdict_on_delete(target, &snapshot).await.map(Some),
+                    false => Ok(None),
+                }
+            },
+            async {
+                // The API server has accepted the DELETE of a Terminating object.
+                let asks = !session.asks_files() && target.terminating_since().is_none();
+                if asks { Some(ServerAnswer::ask(target).await) } else { None }
+            },
+        );
+        let complete = snapshot.unread().is_empty();
+        let answer = DeleteAnswer::merge(&target.object_ref, local?, complete, server);
+        reports.push(WhyReport::new(target, &snapshot, answer).await);
     }
     let not_read = unread
         .into_iter()

@@ -54,7 +54,10 @@ impl Terminating {
         let finalizers = BlockingFinalizer::all(&target.json, object_ref);
         let is_held = finalizers.iter().any(|keeper| keeper.ours);
         let place = target.place(&snapshot.context.world.read()).filter(|_| is_held);
+        let loaded = snapshot.context.world.read().loaded;
         let hold = match &place {
+            // Without its policies, every object looks unprotected.
+            Some(_) if !loaded => Some(HoldState::unknown("you may not read the policies")),
             Some(place) => Some(HoldState::count(snapshot, place, &target.json).await),
             None => None,
         };

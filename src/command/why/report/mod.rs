@@ -8,9 +8,11 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::answer::DeleteAnswer;
 use super::approvers::{Approvers, NeededApproval, needs};
 use super::manager::{last_writer, managers};
 use super::resolves::automatic_changes;
+use super::server::ToldBlocker;
 use super::terminating::Terminating;
 use crate::cluster::terminating::deleted_at;
 use crate::cluster::{Snapshot, World};
@@ -43,8 +45,15 @@ pub struct WhyReport {
     subject: String,
     /// Whether you can delete the object now, and nothing would keep it.
     pub deletable: bool,
-    /// The verdict on a DELETE. `Unknown` means that it is refused only because reads failed.
+    /// belay's verdict on a DELETE. `Unknown` means that it is refused only because reads failed,
+    /// or that the API server does not report it.
     verdict: ReportedVerdict,
+    /// Why the API server refuses a DELETE by you for another reason than a policy. Absent if it
+    /// does not, or was not asked: for files and Terminating objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused_otherwise: Option<String>,
+    /// The warnings of the API server, if you may not read what the verdict needs.
+    warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     blockers: Vec<ExplainedBlocker>,
     /// The number of further blockers.
@@ -100,6 +109,9 @@ pub struct WhyReport {
     /// Whether files were asked in the place of a cluster.
     #[serde(skip)]
     of_files: bool,
+    /// Whether the policies could be read.
+    #[serde(skip)]
+    knows_policies: bool,
 }
 
 /// A policy of the object.
@@ -137,7 +149,7 @@ struct CauseReport {
     /// The message.
     says: String,
     /// The user, by the owner that the policy means, or by the topmost owner. Absent if the
-    /// cause is not a use.
+    /// cause is not a use, and if the API server reports it (`says` names it).
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Object>,
     /// The dependent of that owner that uses the object. Absent if the owner itself uses it.
@@ -176,7 +188,7 @@ impl Report for WhyReport {
     fn exit_code(&self) -> u8 {
         match (self.deletable, &self.terminating, self.verdict) {
             (true, ..) => 0,
-            (false, None, ReportedVerdict::Unknown) => 3,
+            (false, None, ReportedVerdict::Unknown) if self.refused_otherwise.is_none() => 3,
             (false, Some(terminating), _) if terminating.is_unsure() => 3,
             (false, ..) => 1,
         }
@@ -188,16 +200,16 @@ impl ObjectReport for WhyReport {
 }
 
 impl WhyReport {
-    pub async fn new(target: &TargetObject, snapshot: &Snapshot, verdict: &Verdict) -> Self {
+    pub async fn new(target: &TargetObject, snapshot: &Snapshot, answer: DeleteAnswer) -> Self {
+        let verdict = &answer.verdict;
         let session = &target.session;
         // A user who may not read the Lease does not see who is the leader.
         let leader = Leader::from_lease(&session.leader().await);
         let unled = leader.state == LeaderState::Nobody;
         let terminating = Terminating::of(target, snapshot, unled).await;
-        let passes = matches!(verdict.decision, Decision::Allow | Decision::Audit | Decision::Warn);
         let deletable = match &terminating {
             Some(terminating) => terminating.is_unblocked(),
-            None => passes,
+            None => answer.deletes(),
         };
         let hold = terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
         let held = hold.is_some_and(|hold| !hold.free);
@@ -216,6 +228,7 @@ impl WhyReport {
         let events = events.or_else(|| snapshot.not_held("", "events").map(Into::into));
         let mut not_read: Vec<NotRead> = snapshot.unread().into_iter().map(Into::into).collect();
         not_read.extend(approvers.iter().flat_map(|approvers| approvers.unread.clone()));
+        not_read.extend(answer.unanswered);
         let evidence = terminating.iter().flat_map(|terminating| terminating.unread.clone());
         let mut evidence_not_read: Vec<NotRead> = evidence.chain(events).collect();
         evidence_not_read.sort_by(|one, other| one.resource.cmp(&other.resource));
@@ -225,18 +238,20 @@ impl WhyReport {
         let world = snapshot.context.world.read();
         let blockers =
             verdict.blockers.iter().map(|b| ExplainedBlocker::of(&world, verdict, b, known));
+        let mut blockers: Vec<ExplainedBlocker> = blockers.collect();
+        for (blocker, told) in blockers.iter_mut().zip(answer.told) {
+            blocker.retell(told);
+        }
         Self {
             object: target.document(),
             subject: session.me.name.clone(),
             deletable,
-            verdict: if verdict.is_unknown() {
-                ReportedVerdict::Unknown
-            } else {
-                verdict.decision.into()
-            },
-            blockers: blockers.collect(),
+            verdict: answer.reported,
+            refused_otherwise: answer.refused,
+            warnings: answer.warnings,
+            blockers,
             more: verdict.more,
-            next_step: steps_without_approval(verdict),
+            next_step: answer.next_step.or_else(|| steps_without_approval(verdict)),
             approval: approval_of_hold(target, &world, known).filter(|_| held),
             may_approve: approvers.as_ref().and_then(Approvers::names),
             may_approve_if_creating: approvers.iter().flat_map(|all| all.unsure.clone()).collect(),
@@ -260,6 +275,7 @@ impl WhyReport {
             approvers,
             named: target.object_ref.quoted(),
             of_files: session.asks_files(),
+            knows_policies: world.loaded,
         }
     }
 }
@@ -285,6 +301,20 @@ impl ExplainedBlocker {
                 known,
             },
         }
+    }
+}
+
+impl ExplainedBlocker {
+    /// The texts of the API server instead of those of this program.
+    fn retell(&mut self, told: ToldBlocker) {
+        self.blocker.says = told.says;
+        let report = |(says, field): (String, String)| CauseReport {
+            says,
+            user: None,
+            through: None,
+            field_path: Some(field).filter(|field| !field.is_empty()),
+        };
+        self.causes = told.causes.into_iter().map(report).collect();
     }
 }
 

@@ -12,6 +12,8 @@ fn report() -> WhyReport {
         subject: "alice".to_owned(),
         deletable: true,
         verdict: ReportedVerdict::Allow,
+        refused_otherwise: None,
+        warnings: Vec::new(),
         blockers: Vec::new(),
         more: 0,
         next_step: None,
@@ -35,6 +37,7 @@ fn report() -> WhyReport {
         approvers: None,
         named: "configmap \"settings\"".to_owned(),
         of_files: false,
+        knows_policies: true,
     }
 }
 

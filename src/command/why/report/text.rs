@@ -20,6 +20,9 @@ pub fn text(report: &WhyReport, all: bool) -> String {
     let mut text = String::new();
     let _ = match (&report.terminating, report.verdict) {
         (Some(terminating), _) => write!(text, "{}", terminating.text(named)),
+        (None, _) if report.refused_otherwise.is_some() => {
+            writeln!(text, "{named} cannot be deleted now{by}:")
+        }
         (None, ReportedVerdict::Deny) => writeln!(text, "{named} cannot be deleted now{by}:"),
         (None, ReportedVerdict::Unknown) => {
             writeln!(text, "it is unknown whether {named} can be deleted{by}:")
@@ -30,6 +33,9 @@ pub fn text(report: &WhyReport, all: bool) -> String {
         (None, ReportedVerdict::Allow) => writeln!(text, "{named} can be deleted now{by}"),
         (None, _) => writeln!(text, "{named} can be deleted now{by}; notes:"),
     };
+    for says in report.refused_otherwise.iter().chain(&report.warnings) {
+        let _ = writeln!(text, "- {says}");
+    }
     let mut told = BTreeSet::new();
     for why in &report.blockers {
         let BlockerReport { says, by, reason, .. } = &why.blocker;
@@ -60,9 +66,9 @@ pub fn text(report: &WhyReport, all: bool) -> String {
     if !report.exempted.is_empty() {
         let _ = writeln!(text, "{subject} is exempt by {}", report.exempted.join(", "));
     }
-    if report.policies.is_empty() {
+    if report.policies.is_empty() && report.knows_policies {
         let _ = writeln!(text, "no policy protects it");
-    } else {
+    } else if !report.policies.is_empty() {
         let said: Vec<String> = report.policies.iter().map(ProtectingPolicy::said).collect();
         let _ = writeln!(text, "protected by: {}", said.join("; "));
     }

@@ -1,0 +1,148 @@
+//! A DELETE as a dry run: admission answers as to a real one, and nothing is deleted.
+
+use http::Response;
+use http::header::{self, HeaderValue};
+use kube::api::{DeleteParams, Preconditions};
+use kube::client::Body;
+use kube::core::Status;
+use serde_json::Value;
+
+use super::api::{escaped, requests};
+use super::caller::Caller;
+use crate::objects::{ApiError, KindInfo};
+
+/// The answer of the API server.
+#[derive(Debug)]
+pub enum DryRunAnswer {
+    /// It accepts the DELETE, with these warnings.
+    Accepted(Vec<String>),
+    /// It refuses the DELETE.
+    Refused(Box<Status>),
+    /// It was not asked, because the server of the kind may ignore that this is a dry run.
+    Unsupported,
+}
+
+impl Caller {
+    /// Asks what a DELETE of the object with this uid would do. belay stores nothing in a
+    /// dry run, and the API server refuses it if another webhook would have side effects.
+    pub async fn dry_run_delete(
+        &self,
+        info: &KindInfo,
+        (namespace, name): (&str, &str),
+        uid: &str,
+    ) -> Result<DryRunAnswer, ApiError> {
+        if !supports_dry_run(&self.client, info).await? {
+            return Ok(DryRunAnswer::Unsupported);
+        }
+        let same = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
+        let params =
+            DeleteParams { dry_run: true, preconditions: Some(same), ..DeleteParams::default() };
+        let request = requests(info, namespace).delete(&escaped(name), &params)?;
+        let response = self.client.send(request.map(Body::from)).await?;
+        let (code, warnings) = (response.status(), warnings(&response));
+        if code.is_success() {
+            return Ok(DryRunAnswer::Accepted(warnings));
+        }
+        let body = response.into_body().collect_bytes().await?;
+        match serde_json::from_slice::<Status>(&body) {
+            Ok(status) => Ok(DryRunAnswer::Refused(Box::new(status))),
+            Err(_) => Err(ApiError::of_status(code.as_u16(), &String::from_utf8_lossy(&body))),
+        }
+    }
+}
+
+/// The texts of the headers `Warning: 299 - "text"`.
+fn warnings(response: &Response<Body>) -> Vec<String> {
+    let headers = response.headers().get_all(header::WARNING).iter();
+    let text = |header: &HeaderValue| {
+        let header = String::from_utf8_lossy(header.as_bytes());
+        let quoted = header.split_once('"')?.1.strip_suffix('"')?;
+        Some(quoted.replace("\\\"", "\"").replace("\\\\", "\\"))
+    };
+    headers.filter_map(text).collect()
+}
+
+/// The groups that only the API server itself serves, and whose documents are large.
+const BUILT_IN: [&str; 5] = ["", "apps", "autoscaling", "batch", "policy"];
+
+/// Whether the server of a kind documents dry runs of a DELETE. An aggregated API may ignore
+/// the option and delete the object.
+async fn supports_dry_run(client: &kube::Client, info: &KindInfo) -> Result<bool, ApiError> {
+    if BUILT_IN.contains(&info.group.as_str()) {
+        return Ok(true);
+    }
+    let version = info.versions.first().map_or("", String::as_str);
+    let prefix = format!("/apis/{}/{version}", info.group);
+    let request = http::Request::get(format!("/openapi/v3{prefix}")).body(Vec::new());
+    let request = request.map_err(|error| ApiError::Other(error.to_string()))?;
+    let document: Value = client.request(request).await?;
+    let place = if info.namespaced { "/namespaces/{namespace}" } else { "" };
+    let path = format!("{prefix}{place}/{}/{{name}}", info.resource);
+    let parameters = document["paths"][&path]["delete"]["parameters"].as_array();
+    Ok(parameters.is_some_and(|all| all.iter().any(|one| one["name"] == "dryRun")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::{failure, local_client};
+    use crate::objects::DefaultPropagation;
+
+    fn gizmos() -> KindInfo {
+        KindInfo {
+            group: "example.com".to_owned(),
+            kind: "Gizmo".to_owned(),
+            resource: "gizmos".to_owned(),
+            versions: vec!["v1".to_owned()],
+            namespaced: true,
+            default_propagation: DefaultPropagation::Background,
+        }
+    }
+
+    /// The answer about an object of a kind, where its server documents these parameters.
+    async fn ask(info: KindInfo, parameters: Value) -> DryRunAnswer {
+        let client = local_client(move |request| {
+            if request.method() == http::Method::GET {
+                assert_eq!(request.uri(), "/openapi/v3/apis/example.com/v1");
+                let path = "/apis/example.com/v1/namespaces/{namespace}/gizmos/{name}";
+                return Some((
+                    200,
+                    json!({"paths": {path: {"delete": {
+                    "parameters": parameters}}}}),
+                ));
+            }
+            // Without one of these, the API server would delete the object.
+            assert_eq!(request.body()["dryRun"], json!(["All"]));
+            assert_eq!(request.body()["preconditions"], json!({"uid": "u"}));
+            Some(failure(403, "refused", ("gizmos", "one")))
+        });
+        let caller = Caller::with_client(client);
+        caller.dry_run_delete(&info, ("shop", "one"), "u").await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_kind_whose_server_does_not_document_dry_runs_is_not_asked() {
+        for parameters in [Value::Null, json!([{"name": "pretty"}])] {
+            let answer = ask(gizmos(), parameters).await;
+            assert!(matches!(answer, DryRunAnswer::Unsupported), "{answer:?}");
+        }
+        let dry = json!([{"name": "pretty"}, {"name": "dryRun"}]);
+        let own = KindInfo { group: String::new(), ..gizmos() };
+        for (info, parameters) in [(gizmos(), dry), (own, Value::Null)] {
+            let answer = ask(info, parameters).await;
+            let DryRunAnswer::Refused(status) = answer else { panic!("{answer:?}") };
+            assert_eq!(status.message, "refused");
+        }
+    }
+
+    #[test]
+    fn warnings_are_read_as_they_were_sent() {
+        let response = Response::builder()
+            .header(header::WARNING, r#"299 - "pod \"web\" stays…""#)
+            .header(header::WARNING, "299 - \"second\"");
+        let response = response.body(Body::empty()).unwrap();
+        assert_eq!(warnings(&response), ["pod \"web\" stays…", "second"]);
+    }
+}

@@ -1,0 +1,157 @@
+//! What is known about a DELETE by the user: the verdict that the command computed from what
+//! the user may read, and the answer of the API server.
+
+use super::server::{ServerAnswer, ToldBlocker};
+use crate::command::document::{NotRead, ReportedVerdict};
+use crate::decide::{HOLD_WARNING, Verdict};
+use crate::objects::{ObjectRef, without_controls};
+
+/// What is known about a DELETE.
+#[derive(Debug)]
+pub struct DeleteAnswer {
+    /// The verdict of belay. It has no blockers if it is unknown.
+    pub verdict: Verdict,
+    /// The same for users.
+    pub reported: ReportedVerdict,
+    /// The texts of the blockers if the API server sent them, in the order of the blockers.
+    pub told: Vec<ToldBlocker>,
+    /// What to do instead of an approval, if the API server sent it.
+    pub next_step: Option<String>,
+    /// Why the API server refuses the DELETE for another reason.
+    pub refused: Option<String>,
+    /// The warnings of the API server, if belay's verdict is unknown otherwise.
+    pub warnings: Vec<String>,
+    /// Why the answer of the API server is unknown.
+    pub unanswered: Option<NotRead>,
+}
+
+impl DeleteAnswer {
+    /// Merges both. `local` is absent if the policies could not be read; `complete`: the
+    /// user could read everything. If not, the API server's answer replaces a verdict that
+    /// differs, because belay reads more.
+    pub fn merge(
+        target: &ObjectRef,
+        local: Option<Verdict>,
+        complete: bool,
+        server: Option<ServerAnswer>,
+    ) -> Self {
+        let known = local.as_ref().filter(|verdict| !verdict.is_unknown());
+        let passes = known.map(|verdict| verdict.decision.passes());
+        let mut answer = Self::from_verdict(target, local);
+        match server {
+            None => {}
+            Some(ServerAnswer::Accepts(_)) if passes == Some(true) => {}
+            Some(ServerAnswer::Accepts(_)) if passes == Some(false) && complete => {}
+            Some(ServerAnswer::Accepts(warnings)) => {
+                let is_held = warnings.iter().any(|warning| warning.contains(HOLD_WARNING));
+                answer = Self::from_verdict(target, Some(Verdict::allow(target.clone())));
+                answer.reported = match warnings.is_empty() {
+                    true => ReportedVerdict::Allow,
+                    false if is_held => ReportedVerdict::Hold,
+                    false => ReportedVerdict::Warn,
+                };
+                answer.warnings = warnings.iter().map(|text| without_controls(text)).collect();
+            }
+            Some(ServerAnswer::Denies(_)) if passes == Some(false) => {}
+            Some(ServerAnswer::Denies(denial)) => {
+                answer = Self::from_verdict(target, Some(denial.verdict));
+                (answer.told, answer.next_step) = (denial.told, denial.next_step);
+            }
+            Some(ServerAnswer::Refuses(why)) => answer.refused = Some(why),
+            Some(ServerAnswer::Unknown(why)) => {
+                let resource = "the answer to a dry run of the DELETE".to_owned();
+                answer.unanswered = Some(NotRead { resource, why });
+            }
+        }
+        answer
+    }
+
+    fn from_verdict(target: &ObjectRef, verdict: Option<Verdict>) -> Self {
+        let reported = match &verdict {
+            Some(verdict) if !verdict.is_unknown() => verdict.decision.into(),
+            _ => ReportedVerdict::Unknown,
+        };
+        Self {
+            verdict: verdict.unwrap_or_else(|| Verdict::allow(target.clone())),
+            reported,
+            told: Vec::new(),
+            next_step: None,
+            refused: None,
+            warnings: Vec::new(),
+            unanswered: None,
+        }
+    }
+
+    /// Whether the API server accepts the DELETE and no hold keeps the object.
+    pub fn deletes(&self) -> bool {
+        use ReportedVerdict::{Allow, Audit, Warn};
+        self.refused.is_none() && matches!(self.reported, Allow | Audit | Warn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::server::ServerDenial;
+    use super::*;
+    use crate::decide::{Blocker, Decision, Reason};
+
+    fn verdict(outcome: Decision, reason: Reason) -> Verdict {
+        let target = ObjectRef::default();
+        let blocker = Blocker {
+            outcome,
+            reason,
+            policies: Vec::new(),
+            object: target.clone(),
+            causes: Vec::new(),
+            more: 0,
+            people: 1,
+            is_content: false,
+        };
+        Verdict::from_blockers(target, vec![blocker])
+    }
+
+    #[test]
+    fn the_api_server_decides_where_the_user_may_not_read_all() {
+        use ReportedVerdict::{Allow, Deny, Hold, Unknown, Warn};
+        let deny = || Some(verdict(Decision::Deny, Reason::InUse));
+        let unknown = || Some(verdict(Decision::Deny, Reason::Unknown));
+        let warn = || Some(verdict(Decision::Warn, Reason::InUse));
+        let accepts = |warnings: &[&str]| {
+            ServerAnswer::Accepts(warnings.iter().map(ToString::to_string).collect())
+        };
+        let held = ["configmap \"a\" stays Terminating until it is unused"];
+        let denies = || {
+            let verdict = verdict(Decision::Deny, Reason::Protected);
+            let denial = ServerDenial { verdict, told: Vec::new(), next_step: None };
+            ServerAnswer::Denies(Box::new(denial))
+        };
+        let refuses = || ServerAnswer::Refuses("no".to_owned());
+        let silent = || ServerAnswer::Unknown("late".to_owned());
+        let rows = [
+            // What was read, whether that is all, the answer, and the result.
+            (None, false, Some(accepts(&[])), Allow, None, true),
+            (None, false, Some(accepts(&["careful"])), Warn, None, true),
+            (None, false, Some(accepts(&held)), Hold, None, false),
+            (None, false, Some(denies()), Deny, Some(Reason::Protected), false),
+            (None, false, Some(refuses()), Unknown, None, false),
+            (None, false, Some(silent()), Unknown, None, false),
+            (deny(), true, None, Deny, Some(Reason::InUse), false),
+            (deny(), true, Some(accepts(&[])), Deny, Some(Reason::InUse), false),
+            (deny(), false, Some(accepts(&[])), Allow, None, true),
+            (deny(), false, Some(denies()), Deny, Some(Reason::InUse), false),
+            (unknown(), true, Some(accepts(&[])), Allow, None, true),
+            (unknown(), false, Some(denies()), Deny, Some(Reason::Protected), false),
+            (unknown(), false, Some(silent()), Unknown, Some(Reason::Unknown), false),
+            (warn(), false, Some(accepts(&[])), Warn, Some(Reason::InUse), true),
+            (warn(), true, Some(denies()), Deny, Some(Reason::Protected), false),
+            (warn(), true, Some(refuses()), Warn, Some(Reason::InUse), false),
+        ];
+        for (number, (local, complete, server, reported, reason, deletes)) in
+            rows.into_iter().enumerate()
+        {
+            let answer = DeleteAnswer::merge(&ObjectRef::default(), local, complete, server);
+            let found = (answer.reported, answer.verdict.reason, answer.deletes());
+            assert_eq!(found, (reported, reason, deletes), "row {number}");
+        }
+    }
+}

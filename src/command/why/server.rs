@@ -1,0 +1,271 @@
+//! The answer of the API server to a DELETE by the user, as a dry run. It is belay's own
+//! verdict, also for a user who may not read what belay reads, and it tells that user no more
+//! than a refusal does.
+
+use kube::core::Status;
+use kube::core::response::StatusCause;
+use serde::Deserialize as _;
+use serde::de::IntoDeserializer as _;
+use serde::de::value::Error;
+
+use crate::cluster::{DryRunAnswer, shortened};
+use crate::command::diagnosis::is_refusal;
+use crate::command::target::TargetObject;
+use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command};
+use crate::objects::{LABEL_VALUES, ObjectRef, full_name, without_controls};
+use crate::policy::Source;
+
+/// The answer of the API server.
+#[derive(Debug)]
+pub enum ServerAnswer {
+    /// It accepts the DELETE, with these warnings.
+    Accepts(Vec<String>),
+    /// belay denies it.
+    Denies(Box<ServerDenial>),
+    /// It refuses the DELETE for this other reason.
+    Refuses(String),
+    /// The answer is unknown for this reason.
+    Unknown(String),
+}
+
+/// A denial by belay, read from the causes of the answer.
+#[derive(Debug)]
+pub struct ServerDenial {
+    /// The verdict, without the causes of its blockers: these are only texts.
+    pub verdict: Verdict,
+    /// The texts of the blockers, in the same order.
+    pub told: Vec<ToldBlocker>,
+    /// What to do instead of an approval.
+    pub next_step: Option<String>,
+}
+
+/// The texts of a blocker.
+#[derive(Debug)]
+pub struct ToldBlocker {
+    /// Its sentence.
+    pub says: String,
+    /// Its causes, each with the field.
+    pub causes: Vec<(String, String)>,
+}
+
+impl ServerAnswer {
+    /// Asks the API server. Nothing is deleted.
+    pub async fn ask(target: &TargetObject) -> Self {
+        let TargetObject { session, info, object_ref, .. } = target;
+        let place = (object_ref.namespace.as_str(), object_ref.name.as_str());
+        let answer = session.caller.dry_run_delete(info, place, target.uid()).await;
+        let status = match answer {
+            Ok(DryRunAnswer::Accepted(warnings)) => return Self::Accepts(warnings),
+            Ok(DryRunAnswer::Unsupported) => {
+                let why = "the server of this kind does not document dry runs";
+                return Self::Unknown(why.to_owned());
+            }
+            Ok(DryRunAnswer::Refused(status)) => status,
+            Err(error) => return Self::Unknown(error.to_string()),
+        };
+        let kind = (object_ref.group.as_str(), object_ref.resource.as_str());
+        let may = match status.code {
+            403 if !is_refusal(&status.message) => session.caller.may("delete", kind, place).await,
+            _ => None,
+        };
+        Self::from_status(object_ref, &session.me.name, &status, may)
+    }
+
+    /// Reads a refusal; `may`: whether the user has the right to delete the object.
+    fn from_status(target: &ObjectRef, user: &str, status: &Status, may: Option<bool>) -> Self {
+        if let Some(denial) = ServerDenial::read(target, status) {
+            return Self::Denies(Box::new(denial));
+        }
+        let says = shortened(&without_controls(&status.message));
+        match status.code {
+            403 if may == Some(false) => Self::Refuses(no_right(target, user)),
+            403 => Self::Refuses(says),
+            _ if is_refusal(&status.message) => Self::Refuses(says),
+            // The object was re-created, or a webhook does not support dry runs.
+            _ => Self::Unknown(says),
+        }
+    }
+}
+
+/// The sentence for a user without the right to delete the object.
+fn no_right(object: &ObjectRef, user: &str) -> String {
+    let kind = full_name(&object.group, &object.resource);
+    let place = match object.namespace.as_str() {
+        "" => String::new(),
+        namespace => format!(" in namespace {namespace}"),
+    };
+    format!(
+        "you may not delete it; next: have an administrator bind the RBAC verb delete on \
+         {kind}{place} to {user}"
+    )
+}
+
+/// Whether a webhook of belay refused.
+fn is_of_belay(message: &str) -> bool {
+    let name = message.strip_prefix("admission webhook \"").and_then(|rest| rest.split_once('"'));
+    name.is_some_and(|(name, rest)| {
+        name.ends_with(".belay.dev") && rest.starts_with(" denied the request")
+    })
+}
+
+impl ServerDenial {
+    /// Reads the causes of a refusal by belay. `None`: it is not belay's, or has no causes.
+    fn read(target: &ObjectRef, status: &Status) -> Option<Self> {
+        let causes = &status.details.as_ref().filter(|_| is_of_belay(&status.message))?.causes;
+        let (mut blockers, mut told) = (Vec::<Blocker>::new(), Vec::<ToldBlocker>::new());
+        let (mut more, mut next_step, mut commands) = (0, None, Vec::<(&str, usize)>::new());
+        for StatusCause { reason, message, field } in causes {
+            if let Some(reason) = reason_of(reason) {
+                blockers.push(blocker(target, reason));
+                told.push(ToldBlocker { says: without_controls(message), causes: Vec::new() });
+                continue;
+            }
+            let text = || without_controls(message);
+            let number = message.parse().unwrap_or(0);
+            match (reason.as_str(), blockers.last_mut(), told.last_mut()) {
+                ("MoreReasons", ..) => more = number,
+                ("NextStep", ..) => next_step = Some(text()),
+                ("Approve", ..) => commands.push((message, 1)),
+                ("Approvers", ..) => {
+                    commands.last_mut().into_iter().for_each(|(_, people)| *people = number);
+                }
+                ("Object", Some(blocker), _) => blocker.object = object_of(message, target),
+                ("MoreCauses", Some(blocker), _) => blocker.more = number,
+                ("Policy", Some(blocker), _) => blocker.policies.push(Source::Policy(text())),
+                ("Label", Some(blocker), _) => blocker.policies.extend(label_of(message)),
+                ("Cause", _, Some(told)) => told.causes.push((text(), without_controls(field))),
+                _ => {}
+            }
+        }
+        // An approval of the target with its content covers the blockers without a command.
+        let with_content = approve_command(target, true);
+        for blocker in &mut blockers {
+            let own = approve_command(&blocker.object, false);
+            let found = commands.iter().find(|(command, _)| *command == own);
+            let content = commands.iter().find(|(command, _)| *command == with_content);
+            blocker.is_content = found.is_none() && content.is_some();
+            blocker.people = found.or(content).map_or(1, |(_, people)| *people);
+        }
+        let verdict = Verdict { more, ..Verdict::from_blockers(target.clone(), blockers) };
+        (!told.is_empty()).then_some(Self { verdict, told, next_step })
+    }
+}
+
+fn blocker(target: &ObjectRef, reason: Reason) -> Blocker {
+    Blocker {
+        outcome: Decision::Deny,
+        reason,
+        policies: Vec::new(),
+        object: target.clone(),
+        causes: Vec::new(),
+        more: 0,
+        people: 1,
+        is_content: false,
+    }
+}
+
+fn reason_of(word: &str) -> Option<Reason> {
+    let word: serde::de::value::StrDeserializer<'_, Error> = word.into_deserializer();
+    Reason::deserialize(word).ok()
+}
+
+/// The object of `deployments.apps/web -n shop`. The target has a kind as well.
+fn object_of(arguments: &str, target: &ObjectRef) -> ObjectRef {
+    if arguments == target.arguments() {
+        return target.clone();
+    }
+    let (object, namespace) = arguments.split_once(" -n ").unwrap_or((arguments, ""));
+    let (kind, name) = object.split_once('/').unwrap_or((object, ""));
+    let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
+    ObjectRef::new((group, resource), namespace, name)
+}
+
+/// The label of `label belay.dev/protect=Always`.
+fn label_of(text: &str) -> Option<Source> {
+    LABEL_VALUES.map(Source::Label).into_iter().find(|label| label.to_string() == text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decide::{Cause, ObjectName, message, status_causes};
+
+    fn claim() -> ObjectRef {
+        ObjectRef::new(("", "persistentvolumeclaims"), "db", "data")
+            .with_kind("PersistentVolumeClaim")
+    }
+
+    /// The Status that the API server makes of the answer of a webhook.
+    fn status(webhook: &str, verdict: &Verdict) -> Status {
+        let message = message(verdict).unwrap();
+        let status = json!({
+            "code": 403,
+            "message": format!("admission webhook \"{webhook}\" denied the request: {message}"),
+            "details": {"causes": status_causes(verdict)},
+        });
+        serde_json::from_value(status).unwrap()
+    }
+
+    fn verdict() -> Verdict {
+        let user = ObjectName {
+            kind: "StatefulSet".to_owned(),
+            object: ObjectRef::new(("apps", "statefulsets"), "db", "postgres"),
+        };
+        let user = Cause::User { root: user, through: None, path: "spec.a".to_owned() };
+        let policies = vec![Source::Policy("claims".to_owned()), Source::Label("Always")];
+        let of_target = Blocker {
+            policies,
+            causes: vec![user],
+            more: 3,
+            people: 2,
+            ..blocker(&claim(), Reason::InUse)
+        };
+        let other = ObjectRef::new(("apps", "deployments"), "db", "web");
+        let policies = vec![Source::Policy("apps".to_owned())];
+        let of_other = Blocker { object: other, policies, ..blocker(&claim(), Reason::Protected) };
+        let blockers = vec![of_target, of_other];
+        Verdict { more: 4, ..Verdict::from_blockers(claim(), blockers) }
+    }
+
+    #[test]
+    fn the_verdict_is_read_back_from_its_causes() {
+        let mut sent = verdict();
+        let denial = ServerDenial::read(&claim(), &status("delete.belay.dev", &sent)).unwrap();
+        assert_eq!(
+            denial.told[0].causes,
+            [("StatefulSet db/postgres".to_owned(), "spec.a".to_owned())]
+        );
+        assert!(denial.told[1].says.ends_with("deployments.apps \"web\", which is protected"));
+        assert!(denial.next_step.unwrap().starts_with("first delete StatefulSet db/postgres"));
+        sent.blockers[0].causes.clear();
+        assert_eq!(denial.verdict, sent);
+
+        // An approval with the content covers the other object.
+        sent.blockers[1].is_content = true;
+        let denial = ServerDenial::read(&claim(), &status("delete.belay.dev", &sent)).unwrap();
+        assert!(denial.verdict.blockers[1].is_content, "{denial:?}");
+    }
+
+    #[test]
+    fn other_answers_are_told_apart() {
+        let read = |code: u16, message: &str, may| {
+            let status = json!({"code": code, "message": message});
+            let status = serde_json::from_value(status).unwrap();
+            format!("{:?}", ServerAnswer::from_status(&claim(), "eve", &status, may))
+        };
+        let unsupported = "admission webhook \"a.example.com\" does not support dry run";
+        assert!(read(400, unsupported, None).starts_with("Unknown(\"admission webhook"));
+        assert!(read(409, "Precondition failed: UID", None).starts_with("Unknown"));
+        assert!(read(403, "may not be deleted", Some(true)).contains("Refuses(\"may not be del"));
+        let no_right = read(403, "User cannot delete", Some(false));
+        assert!(no_right.contains("persistentvolumeclaims in namespace db to eve"), "{no_right}");
+        let dead = "Internal error occurred: failed calling webhook \"a.example.com\"";
+        assert!(read(500, dead, None).starts_with("Refuses"));
+        // Causes of another webhook are not belay's.
+        let foreign = status("a.example.com", &verdict());
+        let answer = ServerAnswer::from_status(&claim(), "eve", &foreign, None);
+        assert!(matches!(answer, ServerAnswer::Refuses(_)), "{answer:?}");
+    }
+}
