@@ -95,6 +95,16 @@ fn belay_is_bound_to_the_sum_that_users_extend_by_a_label() {
 }
 
 #[test]
+fn users_of_the_role_view_read_no_approvals() {
+    let name = "belay-aggregate-to-view";
+    let role = of_role(&Render::default().objects(), "ClusterRole", name);
+    let kinds: BTreeSet<_> = role.into_iter().map(|(_, resource, ..)| resource).collect();
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["deletionpolicies", "pauses", "relations"]);
+    let without = Render::default().set("rbac.aggregateToView=false").objects();
+    assert_eq!(without.find("ClusterRole", name), None);
+}
+
+#[test]
 fn secrets_are_readable_only_if_the_values_protect_them() {
     let may = |render: Render| {
         let rights = cluster(&render.objects());

@@ -181,3 +181,21 @@ fn why_explains_other_refusals_of_a_delete() {
     let said = why(&dev, &ns, "settings", "failed calling webhook");
     assert!(said.stdout.contains("cannot be deleted now") && said.code == 1, "{said:?}");
 }
+
+#[test]
+fn the_role_view_reads_policies_and_no_approvals() {
+    let plane = &world().plane;
+    let (ns, _) = developer(plane, "dev-view");
+    let name = format!("viewer-{ns}");
+    plane.user(&name, None).unwrap();
+    plane.bind(&name, None, ("ClusterRole", "view"), &[user(&name)]).unwrap();
+    let may =
+        |who: &str, kind: &str| plane.api().may(who, "list", &format!("{kind}.belay.dev"), "");
+    // A controller adds the rules of the chart's role to the role view.
+    for kind in ["deletionpolicies", "relations", "pauses"] {
+        eventually(kind, LIMIT, || may(&name, kind)).unwrap();
+        // A RoleBinding grants nothing cluster-scoped.
+        may(&format!("dev-{ns}"), kind).unwrap_err();
+    }
+    may(&name, "deletionapprovals").unwrap_err();
+}

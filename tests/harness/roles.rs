@@ -1,4 +1,4 @@
-//! The roles that the chart gives belay's account.
+//! The roles of the chart, for belay's account and for people.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -64,13 +64,14 @@ fn template(plane: &ControlPlane, values: &[String]) -> Result<String> {
         return Ok(printed.clone());
     }
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/belay").display().to_string();
-    let mut args = vec!["template", NAME, &chart, "--namespace", NAME];
-    for file in ["templates/rbac/own.yaml", "templates/rbac/reading.yaml"] {
-        args.extend(["--show-only", file]);
+    let mut args = ["template", NAME, &chart, "--namespace", NAME].map(str::to_owned).to_vec();
+    for file in ["own", "people", "reading"].map(|name| format!("templates/rbac/{name}.yaml")) {
+        args.extend(["--show-only".to_owned(), file]);
     }
     for value in values {
-        args.extend(["--set-json", value]);
+        args.extend(["--set-json".to_owned(), value.clone()]);
     }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let printed = plane.helm(&args)?.success()?;
     known.insert(values.to_owned(), printed.clone());
     Ok(printed)
