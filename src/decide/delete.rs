@@ -339,9 +339,10 @@ fn judge_protection<'a>(
             if !found.blocking.is_empty() {
                 let causes = (found.blocking, found.more);
                 let hold = keeps && in_use.on_delete == OnDelete::Hold;
-                match hold && item.may_wait(&situation) {
-                    true => judgement.wait(applied, item, causes),
-                    false => judgement.refuse(applied, item, Reason::InUse, causes),
+                match item.may_wait_in(&situation).filter(|_| hold) {
+                    _ if hold && item.may_wait(&situation) => judgement.wait(applied, item, causes),
+                    Some(seconds) => judgement.refuse_until(applied, item, causes, seconds),
+                    None => judgement.refuse(applied, item, Reason::InUse, causes),
                 }
             } else if let Some(unknown) = found.unknown {
                 judgement.refuse(applied, item, Reason::Unknown, (vec![unknown], 0));

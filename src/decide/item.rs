@@ -154,6 +154,12 @@ impl<'a> Item<'a> {
         self.is_held(situation) && self.finalizers().into_iter().all(is_waiting_finalizer)
     }
 
+    /// In how many seconds the object may wait, if only the age of its hold prevents that.
+    pub(super) fn may_wait_in(&self, situation: &Situation<'_>) -> Option<i64> {
+        let seconds = self.hold().effective_in(situation.now)?;
+        self.finalizers().into_iter().all(is_waiting_finalizer).then_some(seconds)
+    }
+
     /// Its owner references.
     pub(super) fn owners(&self, situation: &Situation<'a>) -> Vec<OwnerClaim<'a>> {
         let kinds = &situation.graph.kinds;

@@ -28,6 +28,8 @@ struct Finding<'a> {
     more: usize,
     /// Whether an approval of the target with scope Content covers the object.
     is_content: bool,
+    /// In how many seconds the same request waits instead.
+    retry: Option<i64>,
 }
 
 /// The limit of blockers in a verdict. The verdict has the number of the others.
@@ -161,6 +163,22 @@ impl<'a> Judgement<'a> {
         self.add(applied, item, reason, applied.action.into(), (causes, more));
     }
 
+    /// The same, because of users while the hold is not effective yet. After so many seconds,
+    /// the object waits instead.
+    pub(super) fn refuse_until(
+        &mut self,
+        applied: &AppliedPolicy<'a>,
+        item: &Item<'a>,
+        causes: (Vec<Cause>, usize),
+        seconds: i64,
+    ) {
+        let before = self.findings.len();
+        self.refuse(applied, item, Reason::InUse, causes);
+        if let Some(finding) = self.findings.get_mut(before).filter(|_| self.may_wait) {
+            finding.retry = Some(seconds);
+        }
+    }
+
     /// The same, also for users whom the policy exempts.
     pub(super) fn refuse_exempt_too(
         &mut self,
@@ -237,6 +255,7 @@ impl<'a> Judgement<'a> {
             causes,
             more,
             is_content,
+            retry: None,
         });
     }
 
@@ -305,6 +324,10 @@ impl<'a> Judgement<'a> {
         });
         self.confirm.sort_unstable();
         self.confirm.dedup();
+        let denying = self.findings.iter().filter(|finding| finding.outcome == Decision::Deny);
+        // The longest wait, if no denial remains after it.
+        let retry_seconds = denying.map(|finding| finding.retry).collect::<Option<Vec<_>>>();
+        let retry_seconds = retry_seconds.and_then(|seconds| seconds.into_iter().max());
         let (blockers, more) = blockers(self.findings, targets);
         let target = targets.first().map(Item::target).unwrap_or_default();
         let revoked =
@@ -323,6 +346,7 @@ impl<'a> Judgement<'a> {
             exemption,
             revoked,
             ineffective_approvals,
+            retry_seconds,
             ..verdict
         }
     }
@@ -447,7 +471,8 @@ fn blockers(mut findings: Vec<Finding<'_>>, targets: &[Item<'_>]) -> (Vec<Blocke
     let mut places: KeyedMap<(Decision, Reason, Uid), Vec<usize>> = KeyedMap::default();
     let mut more = 0;
     for finding in findings {
-        let Finding { policy, outcome, item, reason, causes, more: others, is_content } = finding;
+        let Finding { policy, outcome, item, reason, causes, more: others, is_content, .. } =
+            finding;
         let same = places.entry((outcome, reason, item.uid())).or_default();
         let known = same.iter().copied().find(|at| blockers[*at].causes == causes);
         if let Some(at) = known {

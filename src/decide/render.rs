@@ -393,6 +393,9 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         objects_to_delete(verdict, blocker, &causes, blocker.more)
     };
     match (blocker.reason, blocker.causes.first()?) {
+        _ if let Some(seconds) = verdict.retry_seconds => {
+            to_delete(format!("retry in {seconds} s, when belay's hold is effective"))
+        }
         // To delete these would lose data.
         (Reason::InUse | Reason::StillNeeded, _) if is_needed_by_volumes(blocker) => {
             alone(format!("keep {} while these volumes or claims exist", it()))

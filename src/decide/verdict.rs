@@ -410,6 +410,9 @@ pub struct Verdict {
     /// The objects that keep the object of the first blocker and that can't be deleted
     /// first.
     pub refused_steps: Vec<RefusedStep>,
+    /// In how many seconds belay accepts the same DELETE and holds the objects in use.
+    /// `None` if only other changes help.
+    pub retry_seconds: Option<i64>,
     /// Whether Events, statuses, logs and metrics may describe the verdict.
     pub recorded: Recordable,
 }
@@ -453,6 +456,7 @@ impl Verdict {
             passing_propagation: None,
             is_update: false,
             refused_steps: Vec::new(),
+            retry_seconds: None,
             recorded: Recordable::Proved,
         }
     }

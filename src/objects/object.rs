@@ -103,6 +103,14 @@ impl HoldAge {
             Self::Since(time) => time <= now.saturating_sub(Self::SETTLED_SECONDS),
         }
     }
+
+    /// In how many seconds the hold becomes effective. `None`: it is effective, there is none,
+    /// or its age is unknown.
+    pub fn effective_in(self, now: i64) -> Option<i64> {
+        let Self::Since(time) = self else { return None };
+        let left = time.saturating_add(Self::SETTLED_SECONDS).saturating_sub(now);
+        (1..=Self::SETTLED_SECONDS).contains(&left).then_some(left)
+    }
 }
 
 /// One owner reference.
@@ -292,6 +300,19 @@ mod tests {
             assert_eq!(before.updated_by(claimed), expected, "{before:?}, then {claimed:?}");
         }
         assert!(!HoldAge::Since(i64::MAX).is_effective(i64::MAX - 1));
+        assert_eq!(HoldAge::Since(i64::MAX).effective_in(1000), None);
+    }
+
+    #[test]
+    fn a_hold_is_effective_after_the_seconds_that_are_left() {
+        let recent = HoldAge::Since(200);
+        for (now, left) in [(200, Some(45)), (230, Some(15)), (244, Some(1)), (245, None)] {
+            assert_eq!(recent.effective_in(now), left, "{now}");
+            assert_eq!(recent.is_effective(now), left.is_none(), "{now}");
+        }
+        // The clock that wrote this time is wrong.
+        assert_eq!(recent.effective_in(199), None);
+        assert_eq!(HoldAge::FromCreate.effective_in(200), None);
     }
 
     #[test]

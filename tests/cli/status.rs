@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::harness::eventually;
-use crate::{LIMIT, belay, kubectl, policy, world};
+use crate::harness::{eventually, manifest};
+use crate::{LIMIT, belay, json, kubectl, policy, world};
 
 #[test]
 fn the_status_contains_the_policies_and_the_leader() {
@@ -36,4 +36,44 @@ fn the_status_contains_the_policies_and_the_leader() {
     assert!(table.contains("\ncertificates: the serving certificate expires 2"), "{table}");
     let row = table.lines().find(|line| line.starts_with(&ns)).unwrap();
     assert!(row.contains("   Deny     yes     1   ") && row.ends_with("whileUsed"), "{table}");
+}
+
+#[test]
+fn a_new_hold_is_effective_when_the_status_and_the_refusal_say() {
+    let plane = &world().plane;
+    let ns = plane.namespace("effective").unwrap();
+    // The API server keeps no managedFields of an object without fields, and so no age of
+    // the hold.
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns, "--from-literal=a=b"]);
+    let mut pod = manifest::reader("web", "configMapRef", "settings");
+    pod["metadata"]["namespace"] = json!(ns);
+    plane.apply(&pod).unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
+    let mine = || {
+        let all = json(&belay(plane, &["status", "-o", "json"]));
+        let mut all = all["policies"].as_array().unwrap().iter();
+        all.find(|policy| policy["name"] == ns.as_str()).unwrap().clone()
+    };
+    let seconds = eventually("the seconds until the hold is effective", LIMIT, || {
+        let policy = mine();
+        let seconds = policy["holdsEffectiveInSeconds"].as_i64();
+        seconds.filter(|_| policy["held"] == 1).ok_or_else(|| policy.to_string().into())
+    })
+    .unwrap();
+    assert!((1..=45).contains(&seconds), "{seconds}");
+    let table = belay(plane, &["status"]).stdout;
+    assert!(table.contains("\n  holds: effective in "), "{table}");
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
+    let refused = plane.kubectl(&delete).unwrap().failure().unwrap();
+    assert!(refused.contains("To delete it, retry in "), "{refused}");
+    // A retry passes after that.
+    eventually("a DELETE that passes", LIMIT, || plane.kubectl(&delete)?.success()).unwrap();
+    eventually("a status without young holds", LIMIT, || {
+        let policy = mine();
+        match policy["holdsEffectiveInSeconds"].is_null() {
+            true => Ok(()),
+            false => Err(policy.to_string().into()),
+        }
+    })
+    .unwrap();
 }

@@ -7,6 +7,7 @@ use crate::cluster::{Context, World};
 use crate::decide::{Live, Situation};
 use crate::graph::NodeId;
 use crate::objects::{HoldAge, KindId};
+use crate::policy::api::OnDelete;
 use crate::policy::{ObjectFacts, Source};
 
 /// How long the lock is held.
@@ -20,16 +21,18 @@ const STEP: usize = 64;
 pub(super) struct Count {
     pub(super) protected: i64,
     pub(super) held: i64,
+    /// When all holds on which the policy relies for its answers are effective, if later than
+    /// now, in seconds since 1970.
+    pub(super) effective_at: Option<i64>,
 }
 
 /// The counts of each policy, by its name.
 pub(super) type Counts = HashMap<String, Count>;
 
 /// Adds these objects to the counts: those that are of this kind now.
-fn counts(world: &World, kind: KindId, objects: &[NodeId], into: &mut Counts) {
+fn counts(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: &mut Counts) {
     let World { graph, policies, .. } = world;
-    // A pause releases nothing, so the time does not matter.
-    let situation = Situation::new(graph, policies, Live::Graph, 0);
+    let situation = Situation::new(graph, policies, Live::Graph, now);
     // A number that was free for a moment may be another object's by now.
     let nodes = objects.iter().filter_map(|id| graph.get(*id)).filter(|n| n.kind() == kind);
     for node in nodes {
@@ -41,6 +44,11 @@ fn counts(world: &World, kind: KindId, objects: &[NodeId], into: &mut Counts) {
             if let Some(count) = into.get_mut(name) {
                 count.protected += 1;
                 count.held += i64::from(node.hold() != HoldAge::NotHeld);
+                let in_use = applied.policy.modes.while_used.as_ref();
+                if in_use.is_some_and(|in_use| in_use.on_delete == OnDelete::Hold) {
+                    let effective = node.hold().effective_in(now).map(|seconds| now + seconds);
+                    count.effective_at = count.effective_at.max(effective);
+                }
             }
         }
     }
@@ -65,7 +73,7 @@ pub(super) async fn count(context: &Context) -> Counts {
                 let began = Instant::now();
                 while !left.is_empty() && began.elapsed() < SLICE {
                     let (step, rest) = left.split_at(left.len().min(STEP));
-                    counts(&world, kind, step, &mut all);
+                    counts(&world, kind, step, world.clock.now().as_second(), &mut all);
                     left = rest;
                 }
             }
@@ -79,11 +87,13 @@ pub(super) async fn count(context: &Context) -> Counts {
 mod tests {
     use super::*;
     use crate::cluster::world::take;
-    use crate::policy::api::{DeletionPolicySpec, Protect, Target};
+    use crate::policy::api::{DeletionPolicySpec, Protect, Target, WhileUsed};
     use crate::policy::{Policy, PolicySet};
     use crate::relations::Catalogue;
 
-    fn policy(name: &str, names: &[&str]) -> Policy {
+    const NOW: i64 = 1_767_225_670;
+
+    fn policy(name: &str, names: &[&str], protect: Protect) -> Policy {
         let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         let target = Target {
             api_groups: strings(&[""]),
@@ -91,7 +101,6 @@ mod tests {
             names: strings(names),
             ..Target::default()
         };
-        let protect = Protect { always: Some(Default::default()), ..Protect::default() };
         let spec =
             DeletionPolicySpec { targets: vec![target], protect, ..DeletionPolicySpec::default() };
         Policy::compile(name, &spec).unwrap()
@@ -100,33 +109,49 @@ mod tests {
     #[test]
     fn each_object_counts_for_each_policy_that_protects_it() {
         let catalogue = Catalogue::default();
-        let set = PolicySet::new(vec![policy("all", &[]), policy("one", &["a"])], &catalogue);
+        let always = || Protect { always: Some(Default::default()), ..Protect::default() };
+        let in_use = WhileUsed { on_delete: OnDelete::Hold, ..WhileUsed::default() };
+        let in_use = Protect { while_used: Some(in_use), ..Protect::default() };
+        let policies = vec![
+            policy("all", &[], always()),
+            policy("one", &["a"], always()),
+            policy("used", &[], in_use),
+        ];
+        let set = PolicySet::new(policies, &catalogue);
         let mut world = World { policies: set, ..World::default() };
         let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
         let secrets = world.graph.kinds.find("", "Secret").unwrap();
-        for (name, finalizers) in [
-            ("a", r#"["belay.dev/hold"]"#),
-            ("b", "[]"),
-            ("c", r#"["belay.dev/hold"]"#),
+        let managed = |time: &str| {
+            format!(
+                r#", "managedFields": [{{"time": "{time}", "fieldsV1": {{"f:metadata":
+                    {{"f:finalizers": {{"v:\"belay.dev/hold\"": {{}}}}}}}}}}]"#
+            )
+        };
+        for (name, finalizers, more) in [
+            ("a", r#"["belay.dev/hold"]"#, managed("2026-01-01T00:00:05Z")),
+            ("b", "[]", String::new()),
+            // Ten seconds before NOW.
+            ("c", r#"["belay.dev/hold"]"#, managed("2026-01-01T00:01:00Z")),
             // Every Namespace has it, so it is not counted.
-            ("kube-root-ca.crt", "[]"),
+            ("kube-root-ca.crt", "[]", String::new()),
         ] {
             let json = format!(
                 r#"{{"metadata": {{"name": "{name}", "namespace": "shop", "uid": "{name}",
-                    "finalizers": {finalizers}}}}}"#
+                    "finalizers": {finalizers}{more}}}}}"#
             );
             take(&mut world.graph, &catalogue, kind, &json, None).unwrap();
         }
         let objects: Vec<_> = world.graph.of_kind(kind).collect();
         let mut all = Counts::new();
-        counts(&world, kind, &objects, &mut all);
+        counts(&world, kind, &objects, NOW, &mut all);
         let expected = [
-            ("all".to_owned(), Count { protected: 3, held: 2 }),
-            ("one".to_owned(), Count { protected: 1, held: 1 }),
+            ("all".to_owned(), Count { protected: 3, held: 2, effective_at: None }),
+            ("one".to_owned(), Count { protected: 1, held: 1, effective_at: None }),
+            ("used".to_owned(), Count { protected: 3, held: 2, effective_at: Some(NOW + 35) }),
         ];
         assert_eq!(all, expected.into());
         // Numbers of objects that are another kind's by now do not count.
-        counts(&world, secrets, &objects, &mut all);
+        counts(&world, secrets, &objects, NOW, &mut all);
         assert_eq!(all["all"].protected, 3);
     }
 }

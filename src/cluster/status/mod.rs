@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::Patch;
 use parking_lot::Mutex;
@@ -212,6 +213,9 @@ fn wanted<'w>(
         if let Some(counts) = &*counts {
             let count = counts.get(name).copied().unwrap_or_default();
             (status.protected_objects, status.held_objects) = (count.protected, count.held);
+            let effective = count.effective_at.filter(|at| *at > now.as_second());
+            let effective = effective.and_then(|at| Timestamp::from_second(at).ok());
+            status.holds_effective_time = effective.map(Time);
         }
         all.push((name, status));
     }

@@ -109,7 +109,14 @@ pub(super) enum Urgency {
 /// The merge patch of a status. A field that is left out where it is empty is
 /// named all the same, or what stood in it would stay.
 pub(super) fn patch(status: &DeletionPolicyStatus) -> Result<Value, serde_json::Error> {
-    let empty = ["conditions", "observedGeneration", "notHeld", "unknownKinds", "recent"];
+    let empty = [
+        "conditions",
+        "observedGeneration",
+        "holdsEffectiveTime",
+        "notHeld",
+        "unknownKinds",
+        "recent",
+    ];
     let mut fields: Map<String, Value> =
         empty.into_iter().map(|field| (field.to_owned(), Value::Null)).collect();
     if let Value::Object(given) = serde_json::to_value(status)? {
@@ -172,7 +179,7 @@ mod tests {
     #[test]
     fn what_is_empty_is_taken_out_by_name() {
         let status = patch(&DeletionPolicyStatus::default()).unwrap()["status"].clone();
-        for field in ["conditions", "observedGeneration", "notHeld", "unknownKinds", "recent"] {
+        for field in ["conditions", "holdsEffectiveTime", "notHeld", "unknownKinds", "recent"] {
             assert!(status.get(field).is_some_and(Value::is_null), "{field}");
         }
         assert_eq!(status["last24h"], json!({"denied": 0, "wouldDeny": 0, "held": 0}));

@@ -79,7 +79,7 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     let outage = Outage::new(&leader, &configurations);
     let policies = policies?;
     let report = StatusReport {
-        policies: policies.iter().map(|policy| PolicyStatus::new(policy, outage)).collect(),
+        policies: policies.iter().map(|policy| PolicyStatus::new(policy, outage, now)).collect(),
         leader,
         pauses: pauses.into_iter().filter_map(|pause| PauseReport::in_force(pause, now)).collect(),
         configurations,

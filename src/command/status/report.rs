@@ -46,6 +46,10 @@ pub struct PolicyStatus {
     protected: i64,
     /// The number of these objects with the hold.
     held: i64,
+    /// In how many seconds all holds are effective. Until then, a policy with `onDelete: Hold`
+    /// refuses the DELETE of an object in use with a newer hold. Absent if all of them are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holds_effective_in_seconds: Option<i64>,
     /// The number of refused requests in the last 24 hours.
     denied_last_24h: i64,
     /// The number of accepted requests that action Deny would have refused.
@@ -85,7 +89,7 @@ impl Outage {
 }
 
 impl PolicyStatus {
-    pub fn new(policy: &DeletionPolicy, outage: Option<Outage>) -> Self {
+    pub fn new(policy: &DeletionPolicy, outage: Option<Outage>, now: Timestamp) -> Self {
         let status = policy.status.clone().unwrap_or_default();
         let stale = status.observed_generation != policy.metadata.generation;
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
@@ -115,6 +119,10 @@ impl PolicyStatus {
             },
             protected: status.protected_objects,
             held: status.held_objects,
+            holds_effective_in_seconds: status
+                .holds_effective_time
+                .map(|time| time.0.as_second() - now.as_second())
+                .filter(|seconds| *seconds > 0),
             denied_last_24h: status.last_24h.denied,
             would_deny_last_24h: status.last_24h.would_deny,
             not_held: never_held(&policy.spec, status.protected_objects)
@@ -410,6 +418,14 @@ impl PolicyStatus {
         let none = self.not_held.iter().filter(|none| none.resource == "*" && self.held == 0);
         for NotHeld { why, .. } in none {
             table.below(&screen.paragraph(2, &format!("no hold: {why}")));
+        }
+        if let Some(seconds) = self.holds_effective_in_seconds {
+            let line = format!(
+                "holds: effective in {}; until then belay denies the deletion of objects in use \
+                 with newer holds",
+                format_age(seconds)
+            );
+            table.below(&screen.paragraph(2, &line));
         }
         for note in &self.notes {
             table.below(&screen.paragraph(2, note));

@@ -302,6 +302,10 @@ pub struct DeletionPolicyStatus {
     /// The number of protected objects with the hold.
     #[serde(default)]
     pub held_objects: i64,
+    /// When all holds are effective. Until then, a policy with `onDelete: Hold` refuses the
+    /// DELETE of an object in use with a newer hold. Absent if all of them are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holds_effective_time: Option<Time>,
     /// Kinds of which some protected objects get no hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_held: Vec<NotHeld>,

@@ -4,18 +4,21 @@ use super::*;
 use crate::command::report::Format;
 use serde_json::{Value, json};
 
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
 fn policy(conditions: &Value, observed: i64) -> PolicyStatus {
     let policy: DeletionPolicy = serde_json::from_value(json!({
         "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
         "metadata": {"name": "kept", "generation": 2},
         "spec": {"targets": [], "protect": {"always": {}, "whileUsed": {}}, "action": "Warn"},
         "status": {"observedGeneration": observed, "protectedObjects": 40, "heldObjects": 38,
+            "holdsEffectiveTime": "1970-01-01T00:00:31Z",
             "notHeld": [{"resource": "pods", "why": "harm"}],
             "unknownKinds": ["gadgets.test"], "last24h": {"denied": 3, "wouldDeny": 2, "held": 0},
             "conditions": conditions}
     }))
     .unwrap();
-    PolicyStatus::new(&policy, None)
+    PolicyStatus::new(&policy, None, NOW)
 }
 
 fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
@@ -65,9 +68,17 @@ fn policies_are_reported_with_their_objects() {
          certificates: the serving certificate expires 1970-01-01T00:00:00Z (60d left)\n\
          POLICY   ACTION   READY   PROTECTED   HELD   DENIED         PROTECTS\n\
          kept     Warn     yes     40          38     3 (+2 would)   always, whileUsed\n  \
+         holds: effective in 31s; until then belay denies the deletion of objects in use with newer \
+         holds\n  \
          unknown kinds: gadgets.test\n"
     );
     assert_eq!(code(&report), 0);
+    let policy: DeletionPolicy = serde_json::from_value(json!({
+        "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy", "metadata": {"name": "kept"},
+        "spec": {"targets": [], "protect": {}}, "status": {"holdsEffectiveTime": NOW.to_string()},
+    }))
+    .unwrap();
+    assert_eq!(PolicyStatus::new(&policy, None, NOW).holds_effective_in_seconds, None);
 }
 
 #[test]
@@ -82,7 +93,7 @@ fn objects_without_a_hold_are_reported_with_the_reason() {
         let spec = policy["spec"].as_object_mut().unwrap();
         spec.extend(change.as_object().unwrap().clone());
         let policy: DeletionPolicy = serde_json::from_value(policy).unwrap();
-        serde_json::to_value(PolicyStatus::new(&policy, None)).unwrap()["notHeld"].clone()
+        serde_json::to_value(PolicyStatus::new(&policy, None, NOW)).unwrap()["notHeld"].clone()
     };
     let all = |why: &str| json!([{"resource": "*", "why": why, "objects": 4}]);
     assert_eq!(told(json!({})), json!([{"resource": "pods", "why": "harm"}]));
@@ -127,7 +138,7 @@ fn without_webhooks_or_a_leader_no_policy_is_ready() {
     .unwrap();
     let ready = |report: &StatusReport| {
         let outage = Outage::new(&report.leader, &report.configurations);
-        PolicyStatus::new(&policy, outage).ready
+        PolicyStatus::new(&policy, outage, NOW).ready
     };
     assert_eq!(ready(&report), Some(true));
     report.leader = Leader::from_lease(&Err(()));
@@ -136,7 +147,7 @@ fn without_webhooks_or_a_leader_no_policy_is_ready() {
     assert_eq!(ready(&report), None);
     report.configurations[0].present = false;
     assert_eq!(ready(&report), Some(false));
-    assert_eq!(PolicyStatus::new(&policy, None).effects, "Hold");
+    assert_eq!(PolicyStatus::new(&policy, None, NOW).effects, "Hold");
 }
 
 #[test]
