@@ -128,6 +128,17 @@ impl Screen {
         format!("{heading}{}", self.paragraph(indent, text).get(indent..).unwrap_or_default())
     }
 
+    /// A text of several lines, broken at spaces on a terminal. Further lines are indented by
+    /// two more columns than their first one.
+    pub fn wrap(self, text: &str) -> String {
+        let lines = text.lines().map(|line| {
+            let indent = line.len() - line.trim_start_matches(' ').len();
+            let (margin, line) = line.split_at(indent);
+            self.behind(margin, indent + BELOW, line)
+        });
+        lines.collect()
+    }
+
     /// The lines of a text behind so many columns.
     pub fn lines(self, indent: usize, text: &str) -> Vec<String> {
         wrapped(&without_controls(text), self.width.map(|width| width.saturating_sub(indent)))
@@ -150,12 +161,12 @@ fn painted(text: &str) -> usize {
 /// The end of a colour.
 const END: &str = "\x1b[0m";
 
-/// Lines of at most this many columns, broken at spaces. A longer word stays whole, because
-/// half a name or half a command is useless. A very narrow text is not broken.
+/// Lines of at most this many columns, broken at spaces. A longer word or command stays whole,
+/// because half a name or half a command is useless. A very narrow text is not broken.
 fn wrapped(text: &str, width: Option<usize>) -> Vec<String> {
     let Some(width) = width.filter(|width| *width >= 20) else { return vec![text.to_owned()] };
     let mut lines = vec![String::new()];
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
+    for word in parts(text) {
         if let Some(line) = lines.last_mut() {
             if line.is_empty() {
                 line.push_str(word);
@@ -170,6 +181,60 @@ fn wrapped(text: &str, width: Option<usize>) -> Vec<String> {
         lines.push(word.to_owned());
     }
     lines
+}
+
+/// The parts of a text between which a line may be broken: its words and its commands.
+fn parts(text: &str) -> Vec<&str> {
+    let (mut parts, mut rest) = (Vec::new(), text.trim_start_matches(' '));
+    while !rest.is_empty() {
+        let end = command_end(rest).or_else(|| rest.find(' ')).unwrap_or(rest.len());
+        let (part, after) = rest.split_at(end);
+        parts.push(part);
+        rest = after.trim_start_matches(' ');
+    }
+    parts
+}
+
+/// The verbs of kubectl in messages. Elsewhere the word is a part of a sentence.
+const VERBS: &[&str] = &[
+    "annotate", "apply", "auth", "belay", "delete", "describe", "get", "label", "logs", "patch",
+    "wait",
+];
+
+/// Words of a sentence after a command.
+const AFTER: &[&str] = &["and", "or", "says", "shows", "to"];
+
+/// The end of the command at the start of a text, with the punctuation after it.
+fn command_end(text: &str) -> Option<usize> {
+    let bare = text.trim_start_matches('(');
+    let verb = |after: &str| after.split(' ').next().unwrap_or_default().to_owned();
+    let of_kubectl = bare.strip_prefix("kubectl ").map(verb);
+    let is_command = of_kubectl
+        .is_some_and(|verb| VERBS.contains(&verb.trim_end_matches(['.', ',', ')'])))
+        || bare.starts_with("belay admin ");
+    if !is_command {
+        return None;
+    }
+    let (mut quote, mut before) = (None, ' ');
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(open), _) if open == c => quote = None,
+            (None, '"' | '\'') if matches!(before, ' ' | '=') => {
+                quote = Some(c).filter(|_| text[at + 1..].contains(c));
+            }
+            (None, ' ') => {
+                let next = text[at..].trim_start_matches(' ');
+                let word = next.split(' ').next().unwrap_or_default();
+                let ends = matches!(before, '.' | ',' | ';' | ':' | ')');
+                if ends || next.starts_with('(') || AFTER.contains(&word) {
+                    return Some(at);
+                }
+            }
+            _ => {}
+        }
+        before = c;
+    }
+    Some(text.len())
 }
 
 /// One field of a table.
@@ -225,7 +290,8 @@ impl Table {
         }
     }
 
-    /// The whole table. Its last column is wrapped below itself on a terminal.
+    /// The whole table. Its last column is wrapped below itself on a terminal, or below the row
+    /// if there is little space for it.
     pub fn text(&self, screen: Screen) -> String {
         let heading: Vec<Field> =
             self.heading.iter().map(|name| Field::toned(Tone::Quiet, *name)).collect();
@@ -240,9 +306,10 @@ impl Table {
                 }
             }
         }
-        let mut text = line(&heading, &widths, screen);
+        let layout = Layout::of(&widths, screen);
+        let mut text = line(&heading, &widths, layout, screen);
         for (fields, below) in &self.rows {
-            text.push_str(&line(fields, &widths, screen));
+            text.push_str(&line(fields, &widths, layout, screen));
             text.push_str(below);
         }
         text
@@ -252,16 +319,67 @@ impl Table {
 /// Between two columns, as kubectl has it.
 const GAP: usize = 3;
 
-fn line(fields: &[Field], widths: &[usize], screen: Screen) -> String {
+/// The smallest width of the last column beside the others.
+const NARROWEST: usize = 40;
+
+/// The indent of the lines below a row.
+const BELOW: usize = 2;
+
+/// The place of the fields of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// All beside each other. The last one has so many columns; `None`: any number.
+    Beside(Option<usize>),
+    /// The last field is below the others, unless it fits into so many columns.
+    Below(usize),
+    /// Even the others need several lines of so many columns.
+    Lines(usize),
+}
+
+impl Layout {
+    fn of(widths: &[usize], screen: Screen) -> Self {
+        let Some(columns) = screen.width else { return Self::Beside(None) };
+        let Some((last, before)) = widths.split_last() else { return Self::Beside(None) };
+        match columns.checked_sub(before.iter().map(|width| width + GAP).sum()) {
+            None => Self::Lines(columns),
+            Some(left) if left < NARROWEST.min(*last) => Self::Below(left),
+            Some(left) => Self::Beside(Some(left)),
+        }
+    }
+}
+
+fn line(fields: &[Field], widths: &[usize], layout: Layout, screen: Screen) -> String {
     let Some((last, before)) = fields.split_last() else { return "\n".to_owned() };
     let (mut text, mut at) = (String::new(), 0);
     for (field, width) in before.iter().zip(widths) {
-        let pad = (width + GAP).saturating_sub(without_controls(&field.text).width());
+        let shown = without_controls(&field.text).width();
+        match layout {
+            Layout::Lines(columns) if at > 0 && at + shown > columns => {
+                text.truncate(text.trim_end_matches(' ').len());
+                text.push_str(&format!("\n{:BELOW$}", ""));
+                at = BELOW;
+            }
+            _ => {}
+        }
+        let width = if matches!(layout, Layout::Lines(_)) { shown } else { *width };
         text.push_str(&screen.paint(field.tone, &field.text));
-        text.push_str(&" ".repeat(pad));
+        text.push_str(&" ".repeat(width + GAP - shown));
         at += width + GAP;
     }
-    let left = screen.width.map(|width| width.saturating_sub(at));
+    let length = without_controls(&last.text).width();
+    let (left, is_below) = match layout {
+        Layout::Beside(left) => (left, false),
+        Layout::Below(left) => (screen.width, length > left),
+        Layout::Lines(columns) => (screen.width, at + length > columns),
+    };
+    let (left, at) = match is_below {
+        true => {
+            text.truncate(text.trim_end_matches(' ').len());
+            text.push_str(&format!("\n{:BELOW$}", ""));
+            (left.map(|left| left.saturating_sub(BELOW)), BELOW)
+        }
+        false => (left, at),
+    };
     for (index, part) in wrapped(&without_controls(&last.text), left).iter().enumerate() {
         if index > 0 {
             text.push_str(&" ".repeat(at));

@@ -11,7 +11,7 @@ use super::{
     RefusedStep, Verdict,
 };
 use crate::graph::Propagation;
-use crate::objects::{HOLD, ObjectRef, one_line, one_line_name};
+use crate::objects::{HOLD, ObjectRef, and_more, more, one_line, one_line_name};
 use crate::policy::Source;
 
 /// How many blockers a message describes.
@@ -297,11 +297,8 @@ fn dependents(target: &ObjectRef, blocker: &Blocker) -> String {
 /// The causes that a blocker lists, and the number of the others.
 fn list(blocker: &Blocker) -> String {
     let causes: Vec<String> = blocker.causes.iter().map(describe_cause).collect();
-    let mut text = causes.join(", ");
-    if blocker.more > 0 {
-        let _ = write!(text, " and {} more", blocker.more);
-    }
-    text
+    let noun = if blocker.reason == Reason::FinalizerGuarded { "finalizer" } else { "object" };
+    causes.join(", ") + &and_more(blocker.more, noun)
 }
 
 pub(crate) fn describe_cause(cause: &Cause) -> String {
@@ -502,7 +499,7 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
 }
 
 /// The objects that these causes of a blocker name.
-fn names(verdict: &Verdict, blocker: &Blocker, causes: &[&Cause], more: usize) -> Vec<String> {
+fn names(verdict: &Verdict, blocker: &Blocker, causes: &[&Cause], others: usize) -> Vec<String> {
     let name = |cause: &&Cause| match (cause.object_to_delete(&verdict.target), cause) {
         (Some(object), _) => Some(object.to_string()),
         (None, Cause::Elsewhere { .. }) if blocker.reason == Reason::InUse => {
@@ -512,8 +509,8 @@ fn names(verdict: &Verdict, blocker: &Blocker, causes: &[&Cause], more: usize) -
         (None, _) => None,
     };
     let mut names: Vec<String> = causes.iter().filter_map(name).collect();
-    if more > 0 && !names.is_empty() {
-        names.push(format!("{more} more"));
+    if others > 0 && !names.is_empty() {
+        names.push(more(others, "object"));
     }
     names
 }
@@ -608,7 +605,7 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
             let others = (blocker.causes.len() + blocker.more).saturating_sub(1);
             let until = match user {
                 Some(user) if others == 0 => format!("{user} no longer uses it"),
-                Some(user) => format!("{user} and {others} more no longer use it"),
+                Some(user) => format!("{user}{} no longer use it", and_more(others, "object")),
                 _ => "belay confirms that nothing uses it".to_owned(),
             };
             warnings.push(format!("{object}{HOLD_WARNING}{until}; {policies}"));

@@ -5,7 +5,7 @@ use super::causes::is_elsewhere;
 use super::{
     AdmissionPhase, Answer, Blocker, Cause, Decision, LiveRead, NextStep, Reason, Review, Verdict,
 };
-use crate::objects::{ObjectRef, full_name};
+use crate::objects::{ObjectRef, and_more, full_name};
 
 /// The decision for unreadable reviews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -69,11 +69,7 @@ pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
         return Verdict { confirm: Vec::new(), ..verdict };
     }
     let Some(first) = verdict.confirm.first() else { return verdict };
-    let others = match verdict.confirm.len() - 1 {
-        0 => String::new(),
-        1 => " and one more read".to_owned(),
-        more => format!(" and {more} more reads"),
-    };
+    let others = and_more(verdict.confirm.len() - 1, "read");
     let what = format!(
         "there was no time left to confirm {}{others}",
         describe_read(first, &verdict.target)

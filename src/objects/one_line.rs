@@ -25,6 +25,17 @@ pub fn one_line_name(name: &str) -> Cow<'_, str> {
     one_line(name, LONGEST_NAME)
 }
 
+/// The number of things that a list leaves out: `4 more users`.
+pub fn more(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} more {noun}{plural}")
+}
+
+/// The same at the end of a list; empty if it leaves out nothing.
+pub fn and_more(count: usize, noun: &str) -> String {
+    if count == 0 { String::new() } else { format!(" and {}", more(count, noun)) }
+}
+
 /// A text with a space for each control character.
 pub fn without_controls(text: &str) -> String {
     printable_chars(text).collect()

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::json;
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::harness::manifest::{self, Manifest as _, config_map};
 use crate::harness::{ControlPlane, eventually};
 use crate::offline::{self, folder};
-use crate::{LIMIT, belay, belay_as, kubectl, world};
+use crate::{LIMIT, belay, belay_as, kubectl, policy, world};
 
 /// A terminal of so many columns.
 struct Terminal {
@@ -250,4 +252,66 @@ fn long_work_shows_progress_on_a_terminal_and_not_in_a_pipe() {
     let piped = belay_as(&kubeconfig, &["impact", &format!("ns/{ns}")]);
     assert_eq!(piped.stderr, "", "{piped:?}");
     assert!(!piped.stdout.contains('\x1b') && !piped.stdout.contains('\r'), "{piped:?}");
+}
+
+/// The commands of a text in a pipe, where no line is broken.
+fn commands(piped: &str) -> Vec<&str> {
+    let found = piped.match_indices("kubectl ").map(|(at, _)| &piped[at..]);
+    let ends = |text: &str| [". ", " (", "; ", "\n"].iter().filter_map(|end| text.find(end)).min();
+    found.map(|text| &text[..ends(text).unwrap_or(text.len())]).collect()
+}
+
+#[test]
+fn why_denials_and_stuck_are_readable_at_every_width() {
+    let plane = &world().plane;
+    let ns = plane.namespace("wide").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {}}));
+    kubectl(plane, &["create", "configmap", "settings-of-the-shop", "-n", &ns]);
+    let pod = manifest::reader("web", "configMapRef", "settings-of-the-shop").with_namespace(&ns);
+    plane.apply(&pod).unwrap();
+    let delete = ["delete", "configmap", "settings-of-the-shop", "-n", &ns];
+    plane.kubectl(&delete).unwrap().failure().unwrap();
+    for name in ["a", "b", "c", "d", "e"] {
+        let object = config_map(name).with_namespace(&ns).with_finalizers(&["x.example.test/y"]);
+        plane.apply(&object).unwrap();
+        kubectl(plane, &["delete", "configmap", name, "-n", &ns, "--wait=false"]);
+    }
+    let listed = format!("denials -n {ns}");
+    eventually("the denial", LIMIT, || {
+        let output = belay(plane, &["denials", "-n", &ns]);
+        if output.code == 1 { Ok(()) } else { Err(output.stdout.into()) }
+    })
+    .unwrap();
+    let stuck = format!("stuck -n {ns} --longer-than 1s");
+    eventually("late objects", LIMIT, || {
+        let output = belay(plane, &stuck.split(' ').collect::<Vec<_>>());
+        if output.stdout.lines().count() > 10 { Ok(()) } else { Err(output.stdout.into()) }
+    })
+    .unwrap();
+    let why = format!("why configmap/settings-of-the-shop -n {ns}");
+    for line in [why, listed, stuck] {
+        let piped = belay(plane, &line.split(' ').collect::<Vec<_>>()).stdout;
+        let found = commands(&piped);
+        assert!(!found.is_empty(), "{line}: {piped}");
+        for columns in [50, 80, 160] {
+            let kubeconfig = plane.kubeconfig().display().to_string();
+            let terminal = Terminal::of(columns).with("KUBECONFIG", kubeconfig);
+            let shown = plain(&terminal.shows(&line).0);
+            let lines = || shown.lines().map(|line| line.rsplit('\r').next().unwrap());
+            for long in lines().filter(|line| line.width() > usize::from(columns)) {
+                // A command or a single word.
+                let text = long.trim_start().trim_start_matches("\x1b[K");
+                let whole = text.starts_with("kubectl ") || !text.contains(' ');
+                assert!(whole, "{columns}: {long:?} in\n{shown}");
+            }
+            if line.starts_with("stuck") {
+                assert!(shown.contains("5 objects: a finalizer without a controller"), "{shown}");
+                assert!(shown.contains("… and 2 more objects with this cause; --all"), "{shown}");
+                continue;
+            }
+            for command in &found {
+                assert!(shown.contains(command), "{columns}: {command} in\n{shown}");
+            }
+        }
+    }
 }

@@ -19,8 +19,9 @@ These rules apply to the commands for people:
   describes each field, which changes are compatible, and which commands have no `-o`.
 - `-n` names a namespace, and `-A` means all namespaces. Without them a command uses the namespace of the context, like
   kubectl. `approvals` and `denials` then report all objects, because approvals and policies are cluster-scoped.
-- Tables are for people. On a terminal belay wraps the last column and cuts long lists, with their count. Colour never
-  carries information alone; `NO_COLOR` and `TERM=dumb` disable it. In a pipe belay wraps nothing.
+- Tables are for people. On a terminal belay wraps text between words and commands, never inside a command to copy. It
+  cuts long lists, with their count, and `stuck` groups objects by cause; `--all` shows everything. In a pipe belay wraps
+  and cuts nothing. Colour never carries information alone; `NO_COLOR` and `TERM=dumb` disable it.
 - belay reports failed reads. An answer with missing permissions never looks complete.
 - Exit codes: 0 for success, 1 for a negative answer or a finding, 2 for wrong arguments, 3 for an unknown result.
 ";

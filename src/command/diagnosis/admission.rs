@@ -4,7 +4,7 @@ use super::finalizers::{finalizers_of, removal};
 use super::finding::{Cause, Finding};
 use super::refusal::is_refusal;
 use crate::cluster::terminating::{At, Evidence, ObjectEvent, Survey, TerminatingObject, Webhook};
-use crate::objects::{FOREGROUND, ObjectRef};
+use crate::objects::{FOREGROUND, ObjectRef, more as count_more};
 
 /// The number of named webhooks that may refuse.
 const NAMED: usize = 5;
@@ -125,7 +125,7 @@ pub fn webhooks_that_may_refuse(
         }
     };
     let shown = asked.into_iter().take(NAMED).map(describe_location);
-    let more = (more > 0).then(|| format!("and {more} more"));
+    let more = (more > 0).then(|| format!("and {}", count_more(more, "webhook")));
     Some(Finding::new(Cause::Unknown, says, next).with(shown.chain(more)))
 }
 

@@ -9,7 +9,7 @@ use super::finding::{Cause, Finding};
 use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
 use crate::cluster::terminating::{Dependent, Evidence, Survey, TerminatingObject};
-use crate::objects::{FOREGROUND, is_hold};
+use crate::objects::{FOREGROUND, and_more, is_hold};
 
 /// Every reason why an object stays, the likeliest first.
 pub fn find_causes(
@@ -78,7 +78,11 @@ fn foreground(found: &TerminatingObject, survey: &Survey) -> Finding {
     let finding = |says: String, next: String| Finding::new(Cause::Foreground, says, next);
     let Some(first) = dependents.first() else {
         let unread = survey.unread.first().map(|unread| {
-            format!("{} could not be read{}", unread.resource, others(survey.unread.len()))
+            format!(
+                "{} could not be read{}",
+                unread.resource,
+                and_more(survey.unread.len() - 1, "kind")
+            )
         });
         return finding(
             "the garbage collector waits for dependents, of which none was found".to_owned(),
@@ -86,10 +90,7 @@ fn foreground(found: &TerminatingObject, survey: &Survey) -> Finding {
         )
         .with(unread);
     };
-    let more = match dependents.len() {
-        1 => String::new(),
-        all => format!(" and {} more", all - 1),
-    };
+    let more = and_more(dependents.len() - 1, "dependent");
     let state = |dependent: &Dependent| match dependent.terminating {
         true => format!("{} is Terminating as well", dependent.object_ref.short()),
         false => format!("{} has not been deleted", dependent.object_ref.short()),
@@ -145,7 +146,11 @@ fn claimed(found: &TerminatingObject, evidence: &Evidence) -> Finding {
     let Some(first) = pods.first() else {
         return waits(found, "kubernetes.io/pvc-protection", "the PVC protection controller");
     };
-    let says = format!("Pod {first} uses it{}", others(pods.len()));
+    let says = format!(
+        "Pod {first}{} use{} it",
+        and_more(pods.len() - 1, "Pod"),
+        if pods.len() == 1 { "s" } else { "" }
+    );
     let next = format!("kubectl describe pods/{first} -n {}", claim.namespace);
     let shown = pods.iter().take(5).map(|pod| format!("spec.volumes of Pod {pod} name it"));
     Finding::new(Cause::InUse, says, next).with(shown)
@@ -163,10 +168,6 @@ fn bound(found: &TerminatingObject) -> Finding {
         .with(["spec.claimRef names it, and status.phase is Bound".to_owned()]),
         None => waits(found, "kubernetes.io/pv-protection", "the PV protection controller"),
     }
-}
-
-fn others(count: usize) -> String {
-    if count > 1 { format!(", and {} more", count - 1) } else { String::new() }
 }
 
 /// A finalizer that a component of Kubernetes removes.

@@ -3,6 +3,7 @@
 use super::finalizers::{is_tool, removal, writer};
 use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{Evidence, Silence, TerminatingObject, Workload};
+use crate::objects::and_more;
 
 /// Components that run outside of workloads.
 const SYSTEM: &[&str] = &[
@@ -155,11 +156,7 @@ fn one_per_namespace<'w>(workloads: &[&'w Workload]) -> Vec<&'w Workload> {
 /// The named ones of so many workloads as text.
 fn named_text(named: &[&Workload], count: usize) -> String {
     let names = named.iter().map(|one| format!("{}/{}", one.namespace, one.name));
-    let names = names.collect::<Vec<_>>().join(", ");
-    match count - named.len() {
-        0 => names,
-        more => format!("{names} and {more} more"),
-    }
+    names.collect::<Vec<_>>().join(", ") + &and_more(count - named.len(), "workload")
 }
 
 /// The workloads that a field manager may be: by name or by image.

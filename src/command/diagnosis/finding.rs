@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// The kinds of causes. Of several the one that stands first here is told
 /// first: it is the likeliest to be what the others wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 pub enum Cause {
     /// An admission webhook or policy refuses a request that the deletion needs.
     Refused,

@@ -47,7 +47,8 @@ pub fn why_namespace_stays(
     let inside = || survey.objects.iter().filter(|other| other.object_ref.namespace == *name);
     if !left.is_empty() || inside().next().is_some() {
         let more = inside().count().saturating_sub(3);
-        let more = (more > 0).then(|| format!("and {more} more are Terminating"));
+        let more =
+            (more > 0).then(|| format!("and {}", crate::objects::more(more, "Terminating object")));
         let inside: Vec<String> =
             inside().take(3).map(|other| other.object_ref.arguments()).collect();
         let says = "the namespace controller waits for the objects in it";

@@ -413,7 +413,11 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
     let all = find_causes(&stuck, &survey, &evidence(&[]), &Hold::default());
     let [waits] = &all[..] else { panic!("{all:?}") };
     assert_eq!(waits.cause, Cause::Foreground);
-    assert!(waits.says.ends_with("waits for pods/web-0 and 1 more to be gone"), "{}", waits.says);
+    assert!(
+        waits.says.ends_with("waits for pods/web-0 and 1 more dependent to be gone"),
+        "{}",
+        waits.says
+    );
     assert_eq!(
         waits.evidence,
         ["pods/web-0 is Terminating as well", "pods/web-1 has not been deleted"]
@@ -545,7 +549,7 @@ fn a_volume_in_use_names_its_users() {
     let pods = ["web-0", "web-1"].map(str::to_owned).to_vec();
     evidence.users.insert(("shop".to_owned(), "data".to_owned()), pods);
     let used = of(&claim, &evidence);
-    assert_eq!((used.cause, &used.says[..]), (Cause::InUse, "Pod web-0 uses it, and 1 more"));
+    assert_eq!((used.cause, &used.says[..]), (Cause::InUse, "Pod web-0 and 1 more Pod use it"));
     let volume = |phase: &str| {
         let volume = json!({"metadata": {"name": "pv", "uid": "u-v",
             "finalizers": ["kubernetes.io/pv-protection"]}, "status": {"phase": phase},

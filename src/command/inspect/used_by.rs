@@ -17,6 +17,7 @@ use crate::command::{CommandError, block_on};
 use crate::graph::{
     DeletionRequest, Excuse, Graph, NodeId, Progress, Propagation, Strength, fates,
 };
+use crate::objects::and_more;
 
 #[derive(Debug, Args)]
 #[command(
@@ -217,11 +218,7 @@ fn branch(uses: &[Use], below: Vec<Branch>, home: &str) -> Branch {
         true => String::new(),
         false => format!("{}, ", first.object.label(&first.root.namespace)),
     };
-    let more = match uses.len() - 1 {
-        0 => String::new(),
-        1 => " and 1 more reference".to_owned(),
-        more => format!(" and {more} more references"),
-    };
+    let more = and_more(uses.len() - 1, "reference");
     let absent = if first.present { "" } else { "   not there" };
     Branch {
         label: first.root.label(home),

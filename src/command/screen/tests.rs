@@ -50,14 +50,84 @@ fn the_last_column_is_wrapped_below_itself_on_a_terminal_alone() {
     let mut table = Table::new(&["NAME", "WHY"]);
     table.row(["data".into(), "the garbage collector waits for its dependents".into()]);
     assert_eq!(
-        table.text(screen(Some(32), false)),
-        "NAME   WHY\ndata   the garbage collector\n       waits for its dependents\n"
+        table.text(screen(Some(52), false)),
+        "NAME   WHY\ndata   the garbage collector waits for its\n       dependents\n"
     );
     // In a very narrow terminal, the terminal breaks the lines.
-    assert_eq!(table.text(screen(Some(20), false)).lines().count(), 2);
+    assert_eq!(table.text(screen(Some(20), false)).lines().count(), 3);
     assert_eq!(table.text(screen(None, false)).lines().count(), 2);
     let paragraph = screen(Some(30), false).paragraph(4, "so long that it takes two lines");
     assert_eq!(paragraph, "    so long that it takes two\n    lines\n");
+}
+
+#[test]
+fn no_line_is_broken_inside_a_command() {
+    let lines = |text: &str| screen(Some(30), false).lines(0, text);
+    let refusal = "It is in use. To override: kubectl belay approve pvc/data -n db --reason \"a  b\". \
+                   Details: kubectl belay why pvc/data -n db";
+    assert_eq!(
+        lines(refusal),
+        [
+            "It is in use. To override:",
+            "kubectl belay approve pvc/data -n db --reason \"a  b\".",
+            "Details:",
+            "kubectl belay why pvc/data -n db",
+        ]
+    );
+    for (text, command) in [
+        ("run kubectl get pods -n a -o wide (as admin)", "kubectl get pods -n a -o wide"),
+        (
+            "kubectl patch cm/a -p '[{\"op\": \"x\"}]', and more",
+            "kubectl patch cm/a -p '[{\"op\": \"x\"}]',",
+        ),
+        ("(kubectl belay why pvc/data -n db) and so on", "(kubectl belay why pvc/data -n db)"),
+        ("kubectl logs deploy/a -n prod, or kubectl logs x", "kubectl logs deploy/a -n prod,"),
+        (
+            "next: belay admin crds | kubectl apply -f -, and",
+            "belay admin crds | kubectl apply -f -,",
+        ),
+    ] {
+        assert!(lines(text).iter().any(|line| line == command), "{:?}", lines(text));
+    }
+    // In a sentence, kubectl is a word, and a quote may be an apostrophe.
+    let sentence = "kubectl deletes the objects in the given order, which can't work";
+    assert_eq!(lines(sentence).len(), 3);
+    let open = lines("run kubectl get pods 'as it is, and so on in another place");
+    assert_eq!(open[1], "kubectl get pods 'as it is,");
+}
+
+#[test]
+fn each_line_of_a_text_is_indented_as_it_began() {
+    let text = "a heading that is too long for a line\n  - one that is too long for a line\n\n";
+    let wrapped =
+        "a heading that is too long\n  for a line\n  - one that is too long for\n    a line\n\n";
+    assert_eq!(screen(Some(30), false).wrap(text), wrapped);
+    assert_eq!(screen(None, false).wrap(text), text);
+}
+
+#[test]
+fn a_narrow_table_puts_its_last_column_and_then_others_below() {
+    let mut table = Table::new(&["NAME", "NAMESPACE", "WHY"]);
+    table.row(["configmaps/data".into(), "shop".into(), "so long that it takes two lines".into()]);
+    table.row(["b".into(), "shop".into(), "-".into()]);
+    let at = |columns| table.text(screen(Some(columns), false));
+    assert_eq!(
+        at(62),
+        "NAME              NAMESPACE   WHY\n\
+         configmaps/data   shop        so long that it takes two lines\n\
+         b                 shop        -\n"
+    );
+    assert_eq!(
+        at(40),
+        "NAME              NAMESPACE   WHY\n\
+         configmaps/data   shop\n  so long that it takes two lines\n\
+         b                 shop        -\n"
+    );
+    assert_eq!(
+        at(20),
+        "NAME   NAMESPACE\n  WHY\nconfigmaps/data\n  shop\n  so long that it takes two lines\n\
+         b   shop   -\n"
+    );
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The report of `belay stuck`, as data and as a table.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,11 +13,14 @@ use crate::command::document::{NotRead, Object};
 use crate::command::duration::format_age;
 use crate::command::place::OF_FILES;
 use crate::command::report::{Report, View};
-use crate::command::screen::{Field, Table, Tone, cut, without_controls};
+use crate::command::screen::{Field, Table, Tone, cut};
 use crate::objects::{ObjectRef, full_name};
 
-/// The number of objects in the table, unless the user requests all.
+/// The number of groups on a terminal, unless the user requests all objects.
 const SHOWN: usize = 20;
+
+/// The number of objects of a group.
+const SAMPLES: usize = 3;
 
 /// The number of reasons for an object.
 const REASONS: usize = 3;
@@ -44,42 +50,96 @@ impl StuckObject {
         }
     }
 
-    fn row(&self, table: &mut Table, view: View) {
+    /// The likeliest cause, and the finalizer that it is about.
+    fn cause(&self) -> (Cause, Option<&str>) {
+        let first = self.causes.first();
+        first.map_or((Cause::Unknown, None), |first| (first.cause, first.finalizer.as_deref()))
+    }
+
+    fn fields(&self) -> [Field; 3] {
         let Object { group, resource, namespace, name, .. } = &self.object;
-        let resource = full_name(group, resource);
-        let cause = self.causes.first().map_or(Cause::Unknown, |finding| finding.cause);
-        let tone = match cause {
-            Cause::HeldByBelay | Cause::InUse | Cause::Owner => Tone::Plain,
-            Cause::Foreground | Cause::Content | Cause::Unknown => Tone::Doubtful,
-            _ => Tone::Bad,
-        };
-        table.row([
-            Field::from(format!("{resource}/{name}")),
+        [
+            format!("{}/{name}", full_name(group, resource)).into(),
             namespace.as_str().into(),
             format_age(self.seconds).into(),
-            Field::toned(tone, cause.as_str()),
-        ]);
+        ]
+    }
+
+    fn row(&self, table: &mut Table, view: View) {
+        let (cause, _) = self.cause();
+        table.row(self.fields().into_iter().chain([Field::toned(tone(cause), cause.as_str())]));
+        table.below(&self.causes_text(view));
+    }
+
+    /// The causes with their evidence and the next step.
+    fn causes_text(&self, view: View) -> String {
         let (causes, more) = cut(&self.causes, REASONS, view.is_complete(), "causes");
+        let mut text = String::new();
         // The first cause is the likeliest one, and its step comes first.
         let mut told: Vec<&str> = Vec::new();
         for Finding { says, evidence, next, .. } in causes {
-            table.below(&view.screen.paragraph(2, says));
+            text.push_str(&view.screen.paragraph(2, says));
             for evidence in evidence {
-                table.below(&view.screen.paragraph(4, evidence));
+                text.push_str(&view.screen.paragraph(4, evidence));
             }
             if told.contains(&next.as_str()) {
                 continue;
             }
-            let heading = if told.is_empty() { "next" } else { "also" };
+            let heading = if told.is_empty() { "  next: " } else { "  also: " };
             told.push(next);
-            // Commands are to be copied: no line of them is broken.
-            table.below(&format!("  {heading}: {}\n", without_controls(next)));
+            text.push_str(&view.screen.behind(heading, 8, next));
         }
-        if let Some(more) = more {
-            table.below(&view.screen.paragraph(2, &more));
-        }
+        text + &more.map_or(String::new(), |more| view.screen.paragraph(2, &more))
     }
 }
+
+fn tone(cause: Cause) -> Tone {
+    match cause {
+        Cause::HeldByBelay | Cause::InUse | Cause::Owner => Tone::Plain,
+        Cause::Foreground | Cause::Content | Cause::Unknown => Tone::Doubtful,
+        _ => Tone::Bad,
+    }
+}
+
+/// The objects that have the same likeliest cause, the largest group first.
+fn groups(items: &[StuckObject]) -> Vec<Vec<&StuckObject>> {
+    let mut groups: Vec<Vec<&StuckObject>> = Vec::new();
+    let mut places = HashMap::new();
+    for item in items {
+        let place = *places.entry(item.cause()).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push(item),
+            None => groups.push(vec![item]),
+        }
+    }
+    groups.sort_by_key(|group| Reverse(group.len()));
+    groups
+}
+
+/// A group with some of its objects. Other objects of the group usually have the evidence of
+/// the first one.
+fn group_text(group: &[&StuckObject], view: View) -> String {
+    let Some(first) = group.first() else { return String::new() };
+    let (cause, finalizer) = first.cause();
+    let count = match group.len() {
+        1 => "1 object".to_owned(),
+        count => format!("{count} objects"),
+    };
+    let finalizer = finalizer.map_or(String::new(), |name| format!(" ({name})"));
+    let heading = format!("{count}: {}{finalizer}", cause.as_str());
+    let lines = view.screen.lines(0, &heading);
+    let lines = lines.iter().map(|line| view.screen.paint(tone(cause), line) + "\n");
+    let mut text: String = lines.collect();
+    let more = "objects with this cause";
+    let list = (group, SAMPLES, more);
+    text += &view.table(&HEADING[..3], list, |table, stuck| table.row(stuck.fields()));
+    if group.len() > 1 {
+        text += &view.screen.paragraph(0, &format!("for example {}:", first.object.typed));
+    }
+    text + &first.causes_text(view)
+}
+
+const HEADING: [&str; 4] = ["OBJECT", "NAMESPACE", "FOR", "CAUSE"];
 
 /// Everything that is said.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -115,9 +175,17 @@ impl Report for StuckReport {
             let longer_than = &self.longer_than;
             text = format!("{found} {place} has been Terminating for longer than {longer_than}\n");
         } else {
-            let heading = ["OBJECT", "NAMESPACE", "FOR", "CAUSE"];
             let row = |table: &mut Table, stuck: &StuckObject| stuck.row(table, view);
-            text.push_str(&view.table(&heading, (&self.items, SHOWN, "objects"), row));
+            let of_group = |group: &Vec<&StuckObject>| group_text(group, view);
+            text.push_str(&match view.is_complete() {
+                true => view.table(&HEADING, (&self.items, usize::MAX, ""), row),
+                false => {
+                    let groups = groups(&self.items);
+                    let (shown, more) = cut(&groups, SHOWN, false, "causes");
+                    let texts: Vec<String> = shown.iter().map(of_group).collect();
+                    texts.join("\n") + &more.map_or(String::new(), |more| format!("\n{more}\n"))
+                }
+            });
         }
         text.push_str(&view.not_read(&self.not_read));
         // A user who may read one namespace has many failed reads with the same message.

@@ -11,7 +11,7 @@ use crate::command::document::NotRead;
 use crate::command::screen::without_controls;
 use crate::command::session::UserSession;
 use crate::decide::{Decision, Verdict};
-use crate::objects::ObjectRef;
+use crate::objects::{ObjectRef, and_more};
 use crate::policy::api::GROUP;
 
 /// The number of named approvers, unless the user requests all.
@@ -131,7 +131,7 @@ impl Approvers {
 fn listed(names: &[String], all: bool) -> String {
     match names.split_at_checked(NAMED) {
         Some((shown, rest)) if !all && rest.len() > 1 => {
-            format!("{}, and {} more (--all)", shown.join(", "), rest.len())
+            format!("{}{} (--all)", shown.join(", "), and_more(rest.len(), "subject"))
         }
         _ => names.join(", "),
     }
@@ -324,7 +324,7 @@ mod tests {
         of.unsure.clear();
         of.named = (10..20).map(|n| format!("u{n}")).collect();
         let cut = said(&of, false);
-        assert!(cut.ends_with("u17, and 2 more (--all)\n"), "{cut}");
+        assert!(cut.ends_with("u17 and 2 more subjects (--all)\n"), "{cut}");
         assert!(said(&of, true).ends_with("u18, u19\n"));
     }
 }

@@ -226,7 +226,7 @@ fn rest(UninstallReport { tally, left, unread }: &UninstallReport, me: &str) -> 
         text.push_str(&format!("\n- {}: {}", target.arguments(), because(reason)));
     }
     if let Some(more) = waits.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        text.push_str(&format!("\n- and {more} more"));
+        text.push_str(&format!("\n- and {more} more objects"));
     }
     let fails = count_by_kind(fails);
     for (kind, count, why) in &fails {
@@ -293,7 +293,7 @@ mod tests {
         let many = (0..NAMED + 3).map(|n| left(&n.to_string(), in_use())).collect();
         let report = UninstallReport { left: many, ..UninstallReport::default() };
         let text = rest(&report, "bob");
-        assert!(text.contains("\n- and 3 more\n"), "{text}");
+        assert!(text.contains("\n- and 3 more objects\n"), "{text}");
         assert!(!text.contains("RBAC"), "{text}");
     }
 

@@ -28,7 +28,7 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     assert_eq!(crowd.cause, Cause::Unknown);
     for part in [
         "a workload of that name or image does not run: prod/db-operator; workloads of",
-        " run: eve/db-operator-0, ops/db-operator and 9 more",
+        " run: eve/db-operator-0, ops/db-operator and 9 more workloads",
     ] {
         assert!(crowd.says.contains(part), "{crowd:?}");
     }
@@ -42,7 +42,7 @@ fn h125_a_workload_of_the_same_name_hides_no_controller_that_is_down() {
     let spread = of(&stuck, &evidence(&spread));
     assert_eq!(spread.cause, Cause::Owner);
     let says = "; workloads of that name or image run: a/db-operator, b/db-operator, \
-                c/db-operator and 1 more";
+                c/db-operator and 1 more workload";
     assert!(spread.says.ends_with(says), "{spread:?}");
     assert_eq!(spread.next.matches("kubectl logs").count(), 3, "{spread:?}");
 

@@ -10,7 +10,7 @@ use crate::command::inspect::inspection::{Inspection, Rules};
 use crate::decide::{Live, Situation, WAITING_FINALIZERS};
 use crate::graph::{Certainty, Fate, Graph, Node, NodeId, Outcome, Propagation};
 use crate::hold::{HoldForecast, forecast};
-use crate::objects::{NumberMap, is_hold};
+use crate::objects::{NumberMap, and_more, is_hold};
 
 /// The maximum number of objects that a note names.
 const NAMED: usize = 2;
@@ -179,8 +179,7 @@ impl<'s> Outcomes<'s> {
         let named: Vec<String> = named.collect();
         match users.len().saturating_sub(NAMED) {
             0 => named.join(" and "),
-            1 => format!("{} and 1 more user", named.join(", ")),
-            more => format!("{} and {more} more users", named.join(", ")),
+            others => named.join(", ") + &and_more(others, "user"),
         }
     }
 

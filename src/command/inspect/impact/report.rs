@@ -16,7 +16,7 @@ use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
 use crate::decide::{Blocker, Decision, Verdict, remedies, sentence};
 use crate::graph::{Certainty, NodeId, Outcome, Propagation};
-use crate::objects::{KindInfo, PROTECT_LABEL, label_warning};
+use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
 
 /// The report.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -200,11 +200,7 @@ impl Impact {
             let through = (user != root).then(|| Object::at(graph, user));
             let place = node.namespace();
             let through = through.map(|object| format!("{}, ", object.label(place)));
-            let others = match more {
-                0 => String::new(),
-                1 => " and 1 more reference".to_owned(),
-                more => format!(" and {more} more references"),
-            };
+            let others = and_more(more, "reference");
             objects.push(Affected {
                 object: Object::at(graph, root),
                 outcome: "Broken",
