@@ -10,7 +10,7 @@ use crate::cluster::Access;
 /// options that follow it.
 pub const CONNECTION: &str = "Connection options";
 
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct AccessArguments {
     /// Path to the kubeconfig [default: KUBECONFIG, ~/.kube/config or the ServiceAccount
     /// of the Pod]

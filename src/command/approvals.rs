@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::document::{List, Object};
 use super::duration::format_age;
 use super::place::{NearArguments, PlaceArguments};
-use super::report::{OutputArguments, Report, View};
+use super::report::{ListArguments, Report, View};
 use super::screen::{Field, Tone};
 use super::session::UserSession;
 use super::target::situation;
@@ -29,7 +29,7 @@ pub struct ApprovalsArguments {
     near: NearArguments,
 
     #[command(flatten)]
-    output: OutputArguments,
+    output: ListArguments,
 
     #[command(flatten)]
     place: PlaceArguments,
@@ -136,7 +136,7 @@ impl ApprovalReport {
         }
     }
 
-    fn row(&self) -> [Field; 5] {
+    fn row(&self, view: View) -> Vec<Field> {
         let reason = match self.exempts.is_empty() {
             true => self.reason.clone(),
             false => format!("{} (exempt by {})", self.reason, self.exempts.join(", ")),
@@ -145,13 +145,10 @@ impl ApprovalReport {
             Scope::Object => "object",
             Scope::Content => "content",
         };
-        [
-            self.object.typed.as_str().into(),
-            self.approver.as_str().into(),
-            self.state(),
-            scope.into(),
-            reason.into(),
-        ]
+        let typed = self.object.typed.as_str().into();
+        let first = [typed, self.approver.as_str().into(), self.state(), scope.into()];
+        let wide = [&self.name, &self.until, &self.object.uid].map(|text| text.as_str().into());
+        view.columns(first, wide, reason.into())
     }
 
     /// The expiry in a word or two, and whether it is in the future.
@@ -198,10 +195,17 @@ impl Report for List<ApprovalReport> {
             };
             return format!("approvals: {none}\n");
         }
-        let heading = ["OBJECT", "APPROVED BY", "IN FORCE", "SCOPE", "REASON"];
+        let heading = ["OBJECT", "APPROVED BY", "IN FORCE", "SCOPE"];
+        let heading = view.columns(heading, ["NAME", "UNTIL", "UID"], "REASON");
         view.table(&heading, (&self.items, SHOWN, "approvals"), |table, given| {
-            table.row(given.row())
+            table.row(given.row(view))
         })
+    }
+
+    fn names(&self) -> Option<String> {
+        let names =
+            self.items.iter().map(|given| format!("deletionapprovals.belay.dev/{}\n", given.name));
+        Some(names.collect())
     }
 }
 
@@ -213,7 +217,7 @@ mod tests {
 
     fn rendered(items: Vec<ApprovalReport>, output: Format, all: bool) -> String {
         let list = List { items, not_read: Vec::new() };
-        list.render(output, View { screen: Screen::pipe(), all }).unwrap()
+        list.render(output, View { screen: Screen::pipe(), all, wide: false }).unwrap()
     }
 
     fn approval(name: &str, namespace: &str, expires: i64) -> DeletionApproval {

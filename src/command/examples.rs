@@ -46,7 +46,7 @@ const EXAMPLES: &[(&[&str], &[&str])] = &[
         &["stuck"],
         &[
             "kubectl belay stuck -A",
-            "kubectl belay stuck -n shop --longer-than 10m",
+            "kubectl belay stuck -n shop --longer-than 10m --watch",
             "kubectl belay stuck --from dump/",
         ],
     ),
@@ -88,7 +88,7 @@ const EXAMPLES: &[(&[&str], &[&str])] = &[
         &[
             "kubectl belay denials",
             "kubectl belay denials -n shop --since 2h",
-            "kubectl belay denials --would",
+            "kubectl belay denials --would -o wide",
         ],
     ),
     (

@@ -307,10 +307,14 @@ fn block_on<F: Future>(command: F) -> Result<F::Output, CommandError> {
 
 /// Writes a command's result to standard output, which may be a terminal.
 fn print(text: &str) -> Result<(), CommandError> {
+    printed(write_output(text))
+}
+
+fn write_output(text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     let text = Screen::stdout().clean(text);
     let mut out = std::io::stdout().lock();
-    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
 /// Whether a failed write ends the command. `kubectl belay … | head` closes the pipe

@@ -239,8 +239,9 @@ mod tests {
     #[test]
     fn a_pause_reports_what_it_does_and_how_it_ends() {
         let begun = begun(pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
-        let render =
-            |format| begun.render(format, View { screen: Screen::pipe(), all: false }).unwrap();
+        let render = |format| {
+            begun.render(format, View { screen: Screen::pipe(), all: false, wide: false }).unwrap()
+        };
         let text = render(Format::Table);
         let first =
             "PAUSED: belay denies nothing in the whole cluster until 2027-01-15T08:00:00Z (30m)";

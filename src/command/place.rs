@@ -10,7 +10,7 @@ use super::files::Archive;
 use crate::cluster::{Access, Caller};
 
 /// Where to go, and as whom.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct PlaceArguments {
     #[command(flatten)]
     access: AccessArguments,

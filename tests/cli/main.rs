@@ -27,6 +27,7 @@ mod stuck;
 mod terminal;
 mod tour;
 mod unled;
+mod watch;
 mod why;
 
 use std::collections::BTreeMap;

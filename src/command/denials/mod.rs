@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::document::{NotRead, Object};
 use super::duration::{format_age, parse_duration};
 use super::place::{NearArguments, PlaceArguments};
-use super::report::{OutputArguments, Report, View};
+use super::report::{ListArguments, Report, View, WatchArguments, name_lines};
 use super::screen::{Field, Progress, Tone};
 use super::session::UserSession;
 use super::{CommandError, block_on};
@@ -40,7 +40,7 @@ const CLOCK_SKEW: i64 = 60;
 /// An Event and a status entry about the same denial differ by less than this.
 const SAME: i64 = 700;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Exit codes: 0 no denials, 1 denials, 2 wrong arguments, 3 unknown (failed reads)"
 )]
@@ -57,18 +57,22 @@ pub struct DenialsArguments {
     since: Duration,
 
     #[command(flatten)]
-    output: OutputArguments,
+    output: ListArguments,
+
+    #[command(flatten)]
+    watch: WatchArguments,
 
     #[command(flatten)]
     place: PlaceArguments,
 }
 
 pub fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
-    block_on(denials(arguments))?
+    let DenialsArguments { output, watch, .. } = arguments;
+    block_on(watch.print(output, false, async || denials(arguments.clone()).await))?
 }
 
-async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
-    let DenialsArguments { near, would, since, output, place } = arguments;
+async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
+    let DenialsArguments { near, would, since, place, .. } = arguments;
     let session = UserSession::open(place).await?;
     let progress = Progress::begin();
     progress.say(|| "reading policies and Events".to_owned());
@@ -85,9 +89,7 @@ async fn denials(arguments: DenialsArguments) -> Result<ExitCode, CommandError> 
     if let Some(namespace) = &near.namespace {
         items.retain(|item| item.is_in(namespace));
     }
-    let denials = Denials { items, policies: policy_counts(&policies), not_read, would };
-    drop(progress);
-    denials.print(output)
+    Ok(Denials { items, policies: policy_counts(&policies), not_read, would })
 }
 
 fn not_read(error: &ApiError) -> NotRead {
@@ -385,6 +387,14 @@ impl Report for Denials {
         }
     }
 
+    fn names(&self) -> Option<String> {
+        Some(name_lines(self.items.iter().map(|item| item.object.typed.as_str())))
+    }
+
+    fn unread(&self) -> &[NotRead] {
+        &self.not_read
+    }
+
     fn text(&self, view: View) -> String {
         let mut text = String::new();
         if self.items.is_empty() {
@@ -394,9 +404,10 @@ impl Report for Denials {
                 (false, false) => "no denials found, but some reads failed\n",
             });
         } else {
-            let heading = ["AGE", "VERDICT", "OBJECT", "USER", "MESSAGE"];
+            let heading = ["AGE", "VERDICT", "OBJECT", "USER"];
+            let heading = view.columns(heading, ["TIME", "POLICIES"], "MESSAGE");
             let list = (&*self.items, SHOWN, "denials");
-            text.push_str(&view.table(&heading, list, |table, item| table.row(item.row())));
+            text.push_str(&view.table(&heading, list, |table, item| table.row(item.row(view))));
         }
         for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in
             &self.policies
@@ -433,19 +444,25 @@ impl Denial {
         format!("{ago} ago{by}: {}", self.message)
     }
 
-    fn row(&self) -> [Field; 5] {
+    fn row(&self, view: View) -> Vec<Field> {
         let (tone, verdict) = match self.verdict.as_str() {
             "Deny" => (Tone::Bad, "denied".to_owned()),
             other => (Tone::Doubtful, other.to_lowercase()),
         };
         let times = self.count.filter(|count| *count > 1);
         let times = times.map_or(String::new(), |count| format!(" ({count} times)"));
-        [
+        let first = [
             format_age(self.ago).into(),
             Field::toned(tone, verdict),
             self.target.as_str().into(),
             self.subject.as_deref().unwrap_or("-").into(),
-            format!("{}{times}", self.message).into(),
-        ]
+        ];
+        // Only the message of an Event names the policies.
+        let policies = match self.policies.as_slice() {
+            [] => "-".to_owned(),
+            names => names.join(","),
+        };
+        let wide = [self.time.to_string().into(), policies.into()];
+        view.columns(first, wide, format!("{}{times}", self.message).into())
     }
 }

@@ -16,7 +16,7 @@ use crate::graph::{Graph, NodeId, Requirement};
 use crate::objects::{KindInfo, KindNames, is_namespace};
 
 /// Where to search for objects.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct WhereArguments {
     /// The namespace of the objects [default: that of the context; with --from: default]
     #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
@@ -30,7 +30,7 @@ pub struct WhereArguments {
 }
 
 /// A set of objects.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct SetArguments {
     /// The objects: TYPE/NAME ..., TYPE NAME ..., or TYPE with -l or --all. TYPE is a
     /// plural, singular or short name of a kind, with its group if the name is ambiguous
@@ -89,6 +89,11 @@ pub struct ResolvedTarget {
 }
 
 impl SetArguments {
+    /// Whether any of the options names files.
+    pub fn reads_files(&self) -> bool {
+        self.place.from.is_given() || !self.filename.is_empty() || !self.removed.is_empty()
+    }
+
     /// Parses the arguments and reads the manifests.
     pub fn query(&self) -> Result<Query, CommandError> {
         let usage = |text: String| CommandError::Usage(text);

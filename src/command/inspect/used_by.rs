@@ -11,8 +11,8 @@ use super::inspection::{self, Inspection};
 use super::targets::{Query, WhereArguments};
 use super::tree::{Branch, draw};
 use crate::command::document::{NotRead, Object};
-use crate::command::report::{OutputArguments, Report, View};
-use crate::command::screen::{Screen, Tone};
+use crate::command::report::{ListArguments, Report, View, name_lines};
+use crate::command::screen::{Field, Screen, Tone};
 use crate::command::{CommandError, block_on};
 use crate::graph::{
     DeletionRequest, Excuse, Graph, NodeId, Progress, Propagation, Strength, fates,
@@ -45,7 +45,7 @@ pub struct UsedByArguments {
     depth: u8,
 
     #[command(flatten)]
-    output: OutputArguments,
+    output: ListArguments,
 }
 
 /// The report.
@@ -97,6 +97,20 @@ struct Use {
     id: NodeId,
     #[serde(skip)]
     at: NodeId,
+}
+
+impl Use {
+    /// The row of `-o wide`, which has a line for each reference.
+    fn row(&self) -> [Field; 5] {
+        let owner = if self.root == self.object { "-" } else { &self.root.typed };
+        [
+            self.object.typed.as_str().into(),
+            owner.into(),
+            self.means.into(),
+            self.depth.to_string().into(),
+            self.field_path.as_str().into(),
+        ]
+    }
 }
 
 pub fn run(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
@@ -314,6 +328,14 @@ impl Report for UsedBy {
         self.exit_code
     }
 
+    fn names(&self) -> Option<String> {
+        Some(name_lines(self.uses.iter().map(|one| one.object.typed.as_str())))
+    }
+
+    fn unread(&self) -> &[NotRead] {
+        &self.not_read
+    }
+
     fn text(&self, view: View) -> String {
         let screen = view.screen;
         let mut root = self.tree.clone();
@@ -328,7 +350,15 @@ impl Report for UsedBy {
         if self.present == Some(false) {
             root.note = "not there".to_owned();
         }
-        let mut text = draw(&[root], screen, view.is_complete());
+        let mut text = match view.wide && !self.uses.is_empty() {
+            true => {
+                let heading = ["OBJECT", "OWNER", "STRENGTH", "DEPTH", "FIELD"];
+                view.table(&heading, (&self.uses, usize::MAX, ""), |table, one| {
+                    table.row(one.row())
+                })
+            }
+            false => draw(&[root], screen, view.is_complete()),
+        };
         if self.weaker > 0 {
             let ones = if self.weaker == 1 { "one" } else { "ones" };
             let more = format!("{} weaker {ones} (mentions, optional, ended)", self.weaker);

@@ -9,6 +9,8 @@ pub enum Format {
     /// For people
     #[value(alias = "text")]
     Table,
+    /// The table with more columns
+    Wide,
     /// One JSON document, versioned
     Json,
     /// The document as YAML
@@ -49,6 +51,31 @@ pub struct OutputArguments {
     /// Print long lists completely
     #[arg(long)]
     pub all: bool,
+}
+
+/// The same for a list of objects.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ListArguments {
+    /// The output format
+    #[arg(
+        short,
+        long,
+        value_name = "table|wide|name|json|yaml",
+        default_value = "table",
+        ignore_case = true,
+        value_parser = Format::usual_or(&[Format::Wide, Format::Name])
+    )]
+    pub output: Format,
+
+    /// Print long lists completely
+    #[arg(long)]
+    pub all: bool,
+}
+
+impl From<ListArguments> for OutputArguments {
+    fn from(ListArguments { output, all }: ListArguments) -> Self {
+        Self { output, all }
+    }
 }
 
 /// The same for an answer that has no long lists.

@@ -4,21 +4,31 @@
 mod format;
 mod object_report;
 mod schema;
+mod watch;
 
+use std::collections::HashSet;
 use std::process::ExitCode;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub use self::format::{Format, FormatArguments, OutputArguments};
+pub use self::format::{Format, FormatArguments, ListArguments, OutputArguments};
 pub use self::object_report::{ObjectReport, print_each};
 pub use self::schema::{Kind, kind};
+pub use self::watch::WatchArguments;
 use super::document::NotRead;
 use super::screen::{Screen, Table, cut};
 use super::{CommandError, print};
 
 /// The version of all documents. Within a version, no field changes its meaning or is removed.
 const VERSION: &str = "belay.dev/v1alpha1";
+
+/// Objects as arguments for kubectl, one a line, each once.
+pub fn name_lines<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let mut known = HashSet::new();
+    let names = names.into_iter().filter(|name| known.insert(*name));
+    names.map(|name| format!("{name}\n")).collect()
+}
 
 /// The output of a command.
 pub trait Report: Serialize + JsonSchema {
@@ -31,6 +41,11 @@ pub trait Report: Serialize + JsonSchema {
     /// The objects, one a line; none: its command does not offer it.
     fn names(&self) -> Option<String> {
         None
+    }
+
+    /// The failed reads, which a list of names does not contain.
+    fn unread(&self) -> &[NotRead] {
+        &[]
     }
 
     /// As Markdown; none: its command does not offer it.
@@ -66,15 +81,25 @@ pub trait Report: Serialize + JsonSchema {
             Format::Name => self.names(),
             Format::Markdown => self.markdown(view.all),
             Format::Junit => self.junit(),
-            Format::Table => None,
+            Format::Table | Format::Wide => None,
         };
         Ok(special.unwrap_or_else(|| self.text(view)))
     }
 
+    /// The report for standard output.
+    fn shown(&self, arguments: OutputArguments) -> Result<String, CommandError> {
+        let OutputArguments { output, all } = arguments;
+        if output == Format::Name {
+            let lines = self.unread().iter().map(|unread| unread.line() + "\n");
+            eprint!("{}", Screen::pipe().clean(&lines.collect::<String>()));
+        }
+        let wide = output == Format::Wide;
+        self.render(output, View { screen: Screen::stdout(), all, wide })
+    }
+
     /// Prints the report on standard output.
     fn print(&self, output: impl Into<OutputArguments>) -> Result<ExitCode, CommandError> {
-        let OutputArguments { output, all } = output.into();
-        print(&self.render(output, View { screen: Screen::stdout(), all })?)?;
+        print(&self.shown(output.into())?)?;
         Ok(ExitCode::from(self.exit_code()))
     }
 }
@@ -109,12 +134,25 @@ pub struct View {
     pub screen: Screen,
     /// Whether long lists are complete on a terminal as well (`--all`).
     pub all: bool,
+    /// Whether tables have all their columns (`-o wide`).
+    pub wide: bool,
 }
 
 impl View {
     /// Whether long lists are complete. They are cut only on a terminal.
     pub fn is_complete(self) -> bool {
         self.all || self.screen.width.is_none()
+    }
+
+    /// The columns of a table: these, those of `-o wide`, and the last one.
+    pub fn columns<T>(
+        self,
+        first: impl IntoIterator<Item = T>,
+        wide: impl IntoIterator<Item = T>,
+        last: T,
+    ) -> Vec<T> {
+        let wide = wide.into_iter().filter(|_| self.wide);
+        first.into_iter().chain(wide).chain([last]).collect()
     }
 
     /// A table of a list, with the number of omitted rows at the end. `what`: the plural of
@@ -143,7 +181,7 @@ mod tests {
     use crate::command::document::List;
     use serde_json::json;
 
-    const PIPE: View = View { screen: Screen::pipe(), all: false };
+    const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false };
 
     #[test]
     fn programs_get_a_versioned_document() {

@@ -17,14 +17,14 @@ use self::report::{Expiry, Outage, PolicyStatus, VALIDATING, WebhookConfiguratio
 pub use self::report::{Leader, LeaderState, PauseReport, StatusReport};
 use super::document::{NotRead, Object};
 use super::place::PlaceArguments;
-use super::report::{OutputArguments, Report};
+use super::report::{ListArguments, WatchArguments};
 use super::session::UserSession;
 use super::{CommandError, block_on};
 use crate::certs;
 use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 use crate::policy::api::{DeletionPolicy, Pause};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Exit codes: 0 healthy, 1 problems, 2 wrong arguments, 3 unknown (failed reads)"
 )]
@@ -33,21 +33,26 @@ pub struct StatusArguments {
     plan: plan::PlanArguments,
 
     #[command(flatten)]
-    output: OutputArguments,
+    output: ListArguments,
+
+    #[command(flatten)]
+    watch: WatchArguments,
 
     #[command(flatten)]
     place: PlaceArguments,
 }
 
 pub fn run(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
-    block_on(status(arguments))?
+    let StatusArguments { output, watch, .. } = arguments;
+    if arguments.plan.plan {
+        let StatusArguments { plan, place, .. } = arguments;
+        let plan = async || plan::read(plan.clone(), place.clone()).await;
+        return block_on(watch.print(output, true, plan))?;
+    }
+    block_on(watch.print(output, false, async || status(arguments.place.clone()).await))?
 }
 
-async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
-    let StatusArguments { plan, output, place } = arguments;
-    if plan.plan {
-        return plan::run(plan, place, output).await;
-    }
+async fn status(place: PlaceArguments) -> Result<StatusReport, CommandError> {
     let session = UserSession::open(place).await?;
     let (policies, pauses, leader, (configurations, authorities)) = tokio::join!(
         session.list_all::<DeletionPolicy>(),
@@ -78,7 +83,7 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     let leader = Leader::from_lease(&leader);
     let outage = Outage::new(&leader, &configurations);
     let policies = policies?;
-    let report = StatusReport {
+    Ok(StatusReport {
         policies: policies.iter().map(|policy| PolicyStatus::new(policy, outage, now)).collect(),
         leader,
         pauses: pauses.into_iter().filter_map(|pause| PauseReport::in_force(pause, now)).collect(),
@@ -86,8 +91,7 @@ async fn status(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
         certificate: served.map(|until| Expiry::new(until, now)),
         authority: Expiry::soonest(authorities, now),
         not_read,
-    };
-    report.print(output)
+    })
 }
 
 /// Reads the webhook configurations and the expiry of their CA certificates.

@@ -8,7 +8,7 @@ use crate::cluster::election::LeaderInfo;
 use crate::command::document::{NotRead, Object};
 use crate::command::duration::format_age;
 use crate::command::report::{Report, View};
-use crate::command::screen::{Field, Screen, Table, Tone};
+use crate::command::screen::{Field, Table, Tone};
 use crate::policy::api::{
     Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, OnDelete, Pause, Protect,
 };
@@ -46,10 +46,13 @@ pub struct PolicyStatus {
     protected: i64,
     /// The number of these objects with the hold.
     held: i64,
-    /// In how many seconds all holds are effective. Until then, a policy with `onDelete: Hold`
-    /// refuses the DELETE of an object in use with a newer hold. Absent if all of them are.
+    /// When all holds are effective. Until then, a policy with `onDelete: Hold` refuses the
+    /// DELETE of an object in use with a newer hold. Absent if all of them are.
     #[serde(skip_serializing_if = "Option::is_none")]
-    holds_effective_in_seconds: Option<i64>,
+    holds_effective_time: Option<String>,
+    /// In how many seconds that is.
+    #[serde(skip)]
+    effective_in: i64,
     /// The number of refused requests in the last 24 hours.
     denied_last_24h: i64,
     /// The number of accepted requests that action Deny would have refused.
@@ -106,6 +109,7 @@ impl PolicyStatus {
         });
         let stale = stale.then(|| "belay has not processed the latest version yet".to_owned());
         let notes: Vec<String> = stale.iter().cloned().chain(notes).collect();
+        let effective = status.holds_effective_time.map(|time| time.0).filter(|time| *time > now);
         Self {
             wrong: ready.is_none_or(|ready| ready.status != "True") || stale.is_some() || amiss,
             name: policy.metadata.name.clone().unwrap_or_default(),
@@ -119,10 +123,8 @@ impl PolicyStatus {
             },
             protected: status.protected_objects,
             held: status.held_objects,
-            holds_effective_in_seconds: status
-                .holds_effective_time
-                .map(|time| time.0.as_second() - now.as_second())
-                .filter(|seconds| *seconds > 0),
+            holds_effective_time: effective.map(|time| time.to_string()),
+            effective_in: effective.map_or(0, |time| time.as_second() - now.as_second()),
             denied_last_24h: status.last_24h.denied,
             would_deny_last_24h: status.last_24h.would_deny,
             not_held: never_held(&policy.spec, status.protected_objects)
@@ -131,6 +133,11 @@ impl PolicyStatus {
             notes,
         }
     }
+}
+
+/// The line of a policy for `-o name`.
+pub(super) fn full_policy_name(name: &str) -> String {
+    format!("deletionpolicies.belay.dev/{name}\n")
 }
 
 /// Why no object of a policy gets a hold, whatever its kind. `None`: some objects may.
@@ -332,11 +339,21 @@ impl Report for StatusReport {
                 "no policies: only objects with the label belay.dev/protect are protected\n",
             );
         } else {
-            let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED", "PROTECTS"];
-            let row = |table: &mut Table, policy: &PolicyStatus| policy.row(table, screen);
+            let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED"];
+            let heading = view.columns(heading, ["NOT HELD"], "PROTECTS");
+            let row = |table: &mut Table, policy: &PolicyStatus| policy.row(table, view);
             text.push_str(&view.table(&heading, (&self.policies, SHOWN, "policies"), row));
         }
         text + &view.not_read(&self.not_read)
+    }
+
+    fn names(&self) -> Option<String> {
+        let names = self.policies.iter().map(|policy| full_policy_name(&policy.name));
+        Some(names.collect())
+    }
+
+    fn unread(&self) -> &[NotRead] {
+        &self.not_read
     }
 
     /// 1 if something is not as it should be, 3 if that could not be read.
@@ -395,7 +412,8 @@ impl StatusReport {
 }
 
 impl PolicyStatus {
-    fn row(&self, table: &mut Table, screen: Screen) {
+    fn row(&self, table: &mut Table, view: View) {
+        let screen = view.screen;
         let ready = match self.ready {
             Some(true) => Field::toned(Tone::Good, "yes"),
             Some(false) => Field::toned(Tone::Bad, "NO"),
@@ -405,25 +423,27 @@ impl PolicyStatus {
             0 => self.denied_last_24h.to_string(),
             would => format!("{} (+{would} would)", self.denied_last_24h),
         };
-        table.row([
+        let first = [
             Field::toned(Tone::Strong, self.name.as_str()),
             self.effects.as_str().into(),
             ready,
             self.protected.to_string().into(),
             self.held.to_string().into(),
             denied.into(),
-            self.protects.join(", ").into(),
-        ]);
+        ];
+        let not_held: Vec<&str> = self.not_held.iter().map(|none| &*none.resource).collect();
+        let not_held = if not_held.is_empty() { "-".to_owned() } else { not_held.join(",") };
+        table.row(view.columns(first, [not_held.into()], self.protects.join(", ").into()));
         // Objects that were held before a change of the policy stay held.
         let none = self.not_held.iter().filter(|none| none.resource == "*" && self.held == 0);
         for NotHeld { why, .. } in none {
             table.below(&screen.paragraph(2, &format!("no hold: {why}")));
         }
-        if let Some(seconds) = self.holds_effective_in_seconds {
+        if self.effective_in > 0 {
             let line = format!(
                 "holds: effective in {}; until then belay denies the deletion of objects in use \
                  with newer holds",
-                format_age(seconds)
+                format_age(self.effective_in)
             );
             table.below(&screen.paragraph(2, &line));
         }

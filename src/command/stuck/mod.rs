@@ -18,7 +18,7 @@ pub use self::report::StuckReport;
 use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes, guarded_finalizers};
 use super::duration::{format_duration, parse_duration};
 use super::place::{FromArguments, PlaceArguments, ScopeArguments};
-use super::report::{Format, OutputArguments, Report};
+use super::report::{Format, ListArguments, WatchArguments};
 use super::screen::Progress;
 use super::session::UserSession;
 use super::target::add_object;
@@ -38,7 +38,7 @@ const COUNTED: usize = 30;
 /// objects usually have the same reason.
 const ASKED: usize = 60;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct StuckArguments {
     #[command(flatten)]
     scope: ScopeArguments,
@@ -51,18 +51,23 @@ pub struct StuckArguments {
     longer_than: Duration,
 
     #[command(flatten)]
-    output: OutputArguments,
+    output: ListArguments,
+
+    #[command(flatten)]
+    watch: WatchArguments,
 
     #[command(flatten)]
     place: PlaceArguments,
 }
 
 pub fn run(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
-    block_on(stuck(arguments))?
+    let StuckArguments { output, watch, .. } = arguments;
+    let files = arguments.from.is_given();
+    block_on(watch.print(output, files, async || stuck(arguments.clone()).await))?
 }
 
-async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
-    let StuckArguments { scope, from, longer_than, output, place } = arguments;
+async fn stuck(arguments: StuckArguments) -> Result<StuckReport, CommandError> {
+    let StuckArguments { scope, from, longer_than, output, place, .. } = arguments;
     let session = match from.archive(&place)? {
         Some(archive) => UserSession::of_files(archive, &place).await?,
         None => UserSession::open(place).await?,
@@ -89,7 +94,7 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
         futures_util::stream::iter(read).buffered(AT_ONCE).collect().await;
     progress.say(|| format!("finding out why {} objects stay Terminating", late.len()));
     // Output for programs is complete.
-    let all = output.all || output.output != Format::Table;
+    let all = output.all || !matches!(output.output, Format::Table | Format::Wide);
     let most = |few: usize| if all { usize::MAX } else { few };
     let all_late: Vec<&TerminatingObject> = late.iter().collect();
     let (mut evidence, holds) = tokio::join!(
@@ -104,16 +109,14 @@ async fn stuck(arguments: StuckArguments) -> Result<ExitCode, CommandError> {
         let hold = holds.get(&object.uid).cloned().unwrap_or_default();
         StuckObject::new(object, find_causes(object, &survey, &evidence, &hold), now)
     });
-    let report = StuckReport {
+    Ok(StuckReport {
         items: items.collect(),
         not_read: survey.unread.iter().cloned().map(Into::into).collect(),
         evidence_not_read: evidence.unread.iter().cloned().map(Into::into).collect(),
         of_files: session.asks_files(),
         place: namespace,
         longer_than: format_duration(longer_than),
-    };
-    drop(progress);
-    report.print(output)
+    })
 }
 
 /// Whether the metadata of an object does not explain why it stays.

@@ -12,7 +12,7 @@ use crate::command::diagnosis::{Cause, Finding};
 use crate::command::document::{NotRead, Object};
 use crate::command::duration::format_age;
 use crate::command::place::OF_FILES;
-use crate::command::report::{Report, View};
+use crate::command::report::{Report, View, name_lines};
 use crate::command::screen::{Field, Table, Tone, cut};
 use crate::objects::{ObjectRef, full_name};
 
@@ -67,7 +67,8 @@ impl StuckObject {
 
     fn row(&self, table: &mut Table, view: View) {
         let (cause, _) = self.cause();
-        table.row(self.fields().into_iter().chain([Field::toned(tone(cause), cause.as_str())]));
+        let wide = [self.since.as_str().into(), self.object.uid.as_str().into()];
+        table.row(view.columns(self.fields(), wide, Field::toned(tone(cause), cause.as_str())));
         table.below(&self.causes_text(view));
     }
 
@@ -132,14 +133,14 @@ fn group_text(group: &[&StuckObject], view: View) -> String {
     let mut text: String = lines.collect();
     let more = "objects with this cause";
     let list = (group, SAMPLES, more);
-    text += &view.table(&HEADING[..3], list, |table, stuck| table.row(stuck.fields()));
+    text += &view.table(&HEADING, list, |table, stuck| table.row(stuck.fields()));
     if group.len() > 1 {
         text += &view.screen.paragraph(0, &format!("for example {}:", first.object.typed));
     }
     text + &first.causes_text(view)
 }
 
-const HEADING: [&str; 4] = ["OBJECT", "NAMESPACE", "FOR", "CAUSE"];
+const HEADING: [&str; 3] = ["OBJECT", "NAMESPACE", "FOR"];
 
 /// Everything that is said.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -177,8 +178,11 @@ impl Report for StuckReport {
         } else {
             let row = |table: &mut Table, stuck: &StuckObject| stuck.row(table, view);
             let of_group = |group: &Vec<&StuckObject>| group_text(group, view);
-            text.push_str(&match view.is_complete() {
-                true => view.table(&HEADING, (&self.items, usize::MAX, ""), row),
+            text.push_str(&match view.is_complete() || view.wide {
+                true => {
+                    let heading = view.columns(HEADING, ["SINCE", "UID"], "CAUSE");
+                    view.table(&heading, (&self.items, usize::MAX, ""), row)
+                }
                 false => {
                     let groups = groups(&self.items);
                     let (shown, more) = cut(&groups, SHOWN, false, "causes");
@@ -200,6 +204,14 @@ impl Report for StuckReport {
             text.push_str(&view.screen.paragraph(0, OF_FILES));
         }
         text
+    }
+
+    fn names(&self) -> Option<String> {
+        Some(name_lines(self.items.iter().map(|item| item.object.typed.as_str())))
+    }
+
+    fn unread(&self) -> &[NotRead] {
+        &self.not_read
     }
 
     /// 1 if an object is stuck, 3 if that is unknown, 0 if none is.

@@ -18,13 +18,13 @@ use super::change::Change;
 use super::inspection::{self, Inspection};
 use super::targets::SetArguments;
 use super::verdict::verdict;
-use crate::command::document::ReportedVerdict;
-use crate::command::report::{Format, OutputArguments, Report, View};
+use crate::command::document::{NotRead, ReportedVerdict};
+use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
 use crate::command::{CommandError, block_on};
 use crate::decide::{Decision, Verdict};
 use crate::graph::Propagation;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Exit codes: 0 the deletion is allowed, 1 it is denied, 2 wrong arguments, \
                   3 unknown (failed reads)"
@@ -48,6 +48,9 @@ pub struct ImpactArguments {
         value_parser = Format::usual_or(&[Format::Name, Format::Markdown])
     )]
     output: Format,
+
+    #[command(flatten)]
+    watch: WatchArguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,12 +75,14 @@ impl From<Cascade> for Propagation {
 
 /// Computes it and prints it.
 pub fn run(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
-    block_on(impact(arguments))?
+    let ImpactArguments { output, watch, .. } = arguments;
+    let output = OutputArguments { output, all: arguments.set.all };
+    let files = arguments.set.reads_files();
+    block_on(watch.print(output, files, async || impact(arguments.clone()).await))?
 }
 
-async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
-    let ImpactArguments { set, cascade, output } = arguments;
-    let all = set.all;
+async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
+    let ImpactArguments { set, cascade, .. } = arguments;
     let query = set.query()?;
     let nothing = query.change().and_then(Change::nothing);
     let inspection = match nothing {
@@ -98,7 +103,7 @@ async fn impact(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
     if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {
         impact.order = order::find(&inspection, cascade.into()).await;
     }
-    impact.print(OutputArguments { output, all })
+    Ok(impact)
 }
 
 impl Report for Impact {
@@ -110,7 +115,11 @@ impl Report for Impact {
 
     fn names(&self) -> Option<String> {
         let deleted = self.objects.iter().filter(|one| matches!(one.outcome, "Deleted" | "Held"));
-        Some(deleted.map(|one| format!("{}\n", one.object.typed)).collect())
+        Some(name_lines(deleted.map(|one| one.object.typed.as_str())))
+    }
+
+    fn unread(&self) -> &[NotRead] {
+        &self.not_read
     }
 
     fn markdown(&self, all: bool) -> Option<String> {

@@ -11,7 +11,6 @@ mod tally;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use serde::Deserialize as _;
@@ -25,7 +24,6 @@ use crate::command::CommandError;
 use crate::command::document::NotRead;
 use crate::command::files::{self, read_nonempty, stdin_once};
 use crate::command::place::PlaceArguments;
-use crate::command::report::{OutputArguments, Report};
 use crate::command::screen::Progress;
 use crate::command::session::UserSession;
 use crate::command::target::SILENT;
@@ -34,7 +32,7 @@ use crate::graph::Graph;
 use crate::objects::{KindId, KindInfo, Object};
 use crate::policy::{Identities, PolicySet};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct PlanArguments {
     /// Show what policies in files would cover. belay and its CRDs need not be installed
     #[arg(long, requires = "filename")]
@@ -50,12 +48,11 @@ pub struct PlanArguments {
     from: Vec<PathBuf>,
 }
 
-/// Reads both, counts, and prints it.
-pub async fn run(
+/// Reads both, and counts.
+pub async fn read(
     arguments: PlanArguments,
     place: PlaceArguments,
-    output: OutputArguments,
-) -> Result<ExitCode, CommandError> {
+) -> Result<PlanReport, CommandError> {
     let PlanArguments { filename, from, .. } = arguments;
     stdin_once(filename.iter().chain(&from))?;
     let files = read_nonempty(&filename)?;
@@ -64,14 +61,13 @@ pub async fn run(
         let text = "-f names no DeletionPolicy; name the files or folders that have one";
         return Err(CommandError::Usage(text.to_owned()));
     }
-    let report = match from.is_empty() {
-        true => of_cluster(rules, place).await?,
+    match from.is_empty() {
+        true => of_cluster(rules, place).await,
         false => {
             place.asks_no_cluster()?;
-            of_files(rules, &files, &from, &place.installation()?.0)?
+            of_files(rules, &files, &from, &place.installation()?.0)
         }
-    };
-    report.print(output)
+    }
 }
 
 /// The time of a plan: a pause releases nothing, and approvals are not part of a plan.

@@ -10,7 +10,7 @@ use crate::command::document::NotRead;
 use crate::command::report::{Report, View};
 use crate::command::screen::{Field, Table, Tone, cut};
 use crate::command::serve::DEFAULT_BACKFILL;
-use crate::command::status::report::{SHOWN, modes};
+use crate::command::status::report::{SHOWN, full_policy_name, modes};
 use crate::objects::Kinds;
 use crate::policy::api::{Action, DeletionPolicySpec};
 use crate::policy::{PolicySet, Source};
@@ -72,6 +72,15 @@ struct NotHeld {
 
 impl Report for PlanReport {
     const KIND: &'static str = "StatusPlan";
+
+    fn names(&self) -> Option<String> {
+        let names = self.policies.iter().map(|policy| full_policy_name(&policy.name));
+        Some(names.collect())
+    }
+
+    fn unread(&self) -> &[NotRead] {
+        &self.not_read
+    }
 
     fn text(&self, view: View) -> String {
         let heading = ["POLICY", "ACTION", "PROTECTED", "HELD", "PROTECTS"];

@@ -48,7 +48,7 @@ fn report(policies: Vec<PolicyStatus>) -> StatusReport {
     }
 }
 
-const PIPE: View = View { screen: Screen::pipe(), all: false };
+const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false };
 
 fn text(report: &StatusReport) -> String {
     report.render(Format::Table, PIPE).unwrap()
@@ -78,7 +78,7 @@ fn policies_are_reported_with_their_objects() {
         "spec": {"targets": [], "protect": {}}, "status": {"holdsEffectiveTime": NOW.to_string()},
     }))
     .unwrap();
-    assert_eq!(PolicyStatus::new(&policy, None, NOW).holds_effective_in_seconds, None);
+    assert_eq!(PolicyStatus::new(&policy, None, NOW).holds_effective_time, None);
 }
 
 #[test]

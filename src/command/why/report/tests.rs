@@ -2,7 +2,7 @@ use super::*;
 use crate::command::screen::Screen;
 
 fn text(report: &WhyReport) -> String {
-    report.text(View { screen: Screen::pipe(), all: false })
+    report.text(View { screen: Screen::pipe(), all: false, wide: false })
 }
 
 /// A short report.
