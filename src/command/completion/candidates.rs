@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(found("adm"), ["admin"]);
         assert_eq!(found("admin cr"), ["crds"]);
         assert_eq!(found("stuck --long"), ["--longer-than"]);
-        assert_eq!(found("stuck -o "), ["table", "json", "yaml"]);
+        assert_eq!(found("stuck -o "), ["table", "json", "yaml", "wide", "name"]);
         assert_eq!(found("stuck --output y"), ["yaml"]);
         assert_eq!(found("why --output=j"), ["--output=json"]);
         assert_eq!(found("completion "), ["bash", "zsh", "fish", "kubectl"]);

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::terminating::{Evidence, Survey};
 use crate::command::document::NotRead;
-use crate::command::report::View;
+use crate::command::report::{Report as _, View};
 use crate::command::screen::Screen;
 use crate::objects::{Kinds, ObjectRef};
 

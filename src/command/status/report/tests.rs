@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::command::report::Format;
+use crate::command::screen::Screen;
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
