@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -168,6 +168,8 @@ fn bash_completes_what_bash_itself_takes_for_several_words() {
         // With no cluster, the kinds that every cluster has.
         ("belay why --context=none secre", "belay why --context=none secrets"),
         ("belay impact secrets/a statef", "belay impact secrets/a statefulsets"),
+        // bash takes a colon for a break as well.
+        ("belay impact --filename=a:b -o js", "belay impact --filename=a:b -o json"),
     ] {
         assert_eq!(completed("", begun), line, "{begun}");
     }
@@ -193,6 +195,46 @@ fn completion_lists_kinds_and_namespaces_of_the_cluster() {
     };
     offered(&["why", "-n", "typ"], &ns);
     offered(&["why", "deletionpol"], "deletionpolicies");
+    kubectl(plane, &["create", "configmap", "settings-of-typed", "-n", &ns]);
+    offered(&["why", "-n", &ns, "cm", "settings-"], "settings-of-typed");
+    offered(&["impact", "--namespace", &ns, "cm/settings-"], "cm/settings-of-typed");
+    offered(&["why", "namespaces", "typ"], &ns);
+}
+
+/// kubectl completes a plugin through an executable in the PATH.
+#[test]
+fn kubectl_completes_the_names_of_objects() {
+    let plane = &world().plane;
+    let ns = plane.namespace("complete").unwrap();
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    let bin = tempfile::tempdir().unwrap();
+    let script = bin.path().join("kubectl_complete-belay");
+    std::fs::write(&script, belay(plane, &["completion", "kubectl"]).stdout).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+    std::os::unix::fs::symlink(program, bin.path().join("kubectl-belay")).unwrap();
+    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
+    let completed = |words: &[&str], expected: &str| {
+        eventually(expected, LIMIT, || {
+            let output = Command::new(plane.binaries().join("kubectl"))
+                .args(["__complete", "belay"])
+                .args(words)
+                .env("PATH", &path)
+                .env("KUBECONFIG", plane.kubeconfig())
+                .output()?;
+            let shown = String::from_utf8(output.stdout)?;
+            // The last line forbids names of files.
+            match shown == format!("{expected}\n:4\n") {
+                true => Ok(()),
+                false => Err(shown.into()),
+            }
+        })
+        .unwrap();
+    };
+    completed(&["sta"], "status");
+    completed(&["why", "-n", &ns, "configmaps", "set"], "settings");
+    completed(&["why", "-n", &ns, "cm/set"], "cm/settings");
+    completed(&["release", "-n", &ns, "cm", "settin"], "settings");
 }
 
 #[test]

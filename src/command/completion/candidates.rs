@@ -9,6 +9,8 @@ pub trait ClusterNames {
     fn kinds(&self) -> Vec<String>;
     /// The names of Namespaces.
     fn namespaces(&self) -> Vec<String>;
+    /// The names of the objects of a kind, in the namespace of the command line.
+    fn objects(&self, kind: &str) -> Vec<String>;
 }
 
 /// The completions of the last word.
@@ -44,8 +46,16 @@ pub fn candidates(mut program: Command, typed: &[String], known: &dyn ClusterNam
     let subcommands = command.get_subcommands().filter(|one| !one.is_hide_set());
     let subcommands: Vec<String> = subcommands.map(|one| one.get_name().to_owned()).collect();
     let positional = command.get_positionals().filter(|one| !one.is_hide_set()).flat_map(values);
-    let kinds = if takes_kind(command, behind) { known.kinds() } else { Vec::new() };
-    let plain: Vec<String> = subcommands.into_iter().chain(positional).chain(kinds).collect();
+    let objects = match (expected(command, behind), current.split_once('/')) {
+        (Expected::Nothing, _) => Vec::new(),
+        (Expected::Kind, None) => known.kinds(),
+        (Expected::Kind, Some((kind, _))) => {
+            let names = known.objects(kind).into_iter();
+            names.map(|name| format!("{kind}/{name}")).collect()
+        }
+        (Expected::NameOf(kind), _) => known.objects(kind),
+    };
+    let plain: Vec<String> = subcommands.into_iter().chain(positional).chain(objects).collect();
     if plain.is_empty() {
         return with_prefix(options(command), current);
     }
@@ -57,23 +67,38 @@ fn options(command: &Command) -> impl Iterator<Item = String> {
     shown.filter_map(|option| option.get_long()).map(|long| format!("--{long}"))
 }
 
-/// Whether the next word is a kind. An object's name follows a kind, and only some
-/// commands accept several objects.
-fn takes_kind(command: &Command, behind: &[String]) -> bool {
+/// What the next word names.
+enum Expected<'w> {
+    /// A kind, or a kind and a name with a slash between them.
+    Kind,
+    /// An object of this kind.
+    NameOf(&'w str),
+    Nothing,
+}
+
+/// What follows the words of a command: `TYPE/NAME` or `TYPE NAME`. Only some commands accept
+/// several objects.
+fn expected<'w>(command: &Command, behind: &'w [String]) -> Expected<'w> {
     let target = command.get_positionals().map(|one| one.get_id().as_str());
     let Some(target) = target.into_iter().find(|id| ["target", "targets"].contains(id)) else {
-        return false;
+        return Expected::Nothing;
     };
-    let mut last = None;
+    let mut plain = Vec::new();
     let mut words = behind.iter();
     while let Some(word) = words.next() {
         match find_option(command, word) {
             Some(option) if takes_value(option) => drop(words.next()),
             _ if word.starts_with('-') => {}
-            _ => last = Some(word),
+            _ => plain.push(word.as_str()),
         }
     }
-    last.is_none_or(|word| target == "targets" && word.contains('/'))
+    match plain[..] {
+        [] => Expected::Kind,
+        [kind] if !kind.contains('/') => Expected::NameOf(kind),
+        [kind, ..] if target == "targets" && !kind.contains('/') => Expected::NameOf(kind),
+        _ if target == "targets" => Expected::Kind,
+        _ => Expected::Nothing,
+    }
 }
 
 /// The option of this name.
@@ -116,6 +141,11 @@ mod tests {
         fn namespaces(&self) -> Vec<String> {
             ["shop", "default"].map(str::to_owned).to_vec()
         }
+
+        fn objects(&self, kind: &str) -> Vec<String> {
+            let names: &[&str] = if kind == "secrets" { &["key", "keep", "k$(id)"] } else { &[] };
+            names.iter().map(|name| (*name).to_owned()).collect()
+        }
     }
 
     fn found(line: &str) -> Vec<String> {
@@ -133,6 +163,12 @@ mod tests {
         // After a kind comes a name. After the only object come options.
         assert_eq!(found("why secrets se"), [""; 0]);
         assert_eq!(found("impact secrets se"), [""; 0]);
+        for line in ["why secrets ke", "release -n shop secrets ke", "impact secrets key ke"] {
+            assert_eq!(found(line), ["key", "keep"], "{line}");
+        }
+        assert_eq!(found("why secrets/ke"), ["secrets/key", "secrets/keep"]);
+        assert_eq!(found("why pvc/a secrets/key"), ["secrets/key"]);
+        assert_eq!(found("why pvc/a ke"), [""; 0]);
         assert!(found("release secrets/a ").iter().all(|word| word.starts_with("--")));
         assert_eq!(found("why secrets/a se"), ["secrets", "services"]);
     }

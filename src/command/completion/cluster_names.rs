@@ -2,10 +2,11 @@
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 
 use super::candidates::ClusterNames;
 use crate::cluster::{Access, Caller, read_names};
@@ -18,8 +19,16 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// The maximum number of Namespaces.
 const MOST: u32 = 500;
 
-/// The cluster of this command line; `None` if it reads files.
-pub struct Cluster(Option<Access>);
+/// How long pages of names are read.
+const PAGES: Duration = Duration::from_millis(600);
+
+/// The cluster of this command line.
+pub struct Cluster {
+    /// `None`: the command reads files.
+    access: Option<Access>,
+    /// The namespace of the command line.
+    namespace: Option<String>,
+}
 
 impl Cluster {
     pub fn from_words(typed: &[String]) -> Self {
@@ -29,14 +38,12 @@ impl Cluster {
                 rest => rest.strip_prefix('=').map(str::to_owned),
             })
         };
-        if given("--from").is_some() {
-            return Self(None);
-        }
-        Self(Some(Access {
+        let access = given("--from").is_none().then(|| Access {
             kubeconfig: given("--kubeconfig").map(Into::into),
             context: given("--context"),
             impersonate: given("--as"),
-        }))
+        });
+        Self { access, namespace: given("-n").or_else(|| given("--namespace")) }
     }
 
     /// Returns the answer if it arrives in time. A credential plugin of the kubeconfig
@@ -47,7 +54,7 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Option<T>>,
     {
-        let access = self.0.clone()?;
+        let access = self.access.clone()?;
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let answer = block_on(async { question(Caller::connect(&access).await.ok()?).await });
@@ -75,6 +82,32 @@ impl ClusterNames for Cluster {
         });
         listed.unwrap_or_default()
     }
+
+    fn objects(&self, kind: &str) -> Vec<String> {
+        let (kind, namespace) = (kind.to_owned(), self.namespace.clone());
+        let listed = self.ask(async move |caller| {
+            let began = Instant::now();
+            let names = read_names(&caller.client).await.ok()?;
+            let info = names.find(&kind)?;
+            let gvk = GroupVersionKind::gvk(&info.group, info.versions.first()?, &info.kind);
+            let resource = ApiResource::from_gvk_with_plural(&gvk, &info.resource);
+            let namespace = namespace.unwrap_or_else(|| caller.namespace.clone());
+            let api: Api<DynamicObject> = match info.namespaced {
+                true => Api::namespaced_with(caller.client.clone(), &namespace, &resource),
+                false => Api::all_with(caller.client.clone(), &resource),
+            };
+            let (mut found, mut page) = (Vec::new(), ListParams::default().limit(MOST));
+            loop {
+                let list = api.list_metadata(&page).await.ok()?;
+                found.extend(list.items.into_iter().filter_map(|one| one.metadata.name));
+                match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) if began.elapsed() < PAGES => page = page.continue_token(&token),
+                    _ => return Some(found),
+                }
+            }
+        });
+        listed.unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
@@ -85,7 +118,7 @@ mod tests {
     fn the_cluster_is_the_one_that_was_typed() {
         let of = |line: &str| {
             let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            Cluster::from_words(&typed).0
+            Cluster::from_words(&typed).access
         };
         let access = of("why --context=far --kubeconfig here --as eve s").unwrap();
         assert_eq!(access.context.as_deref(), Some("far"));
@@ -94,7 +127,8 @@ mod tests {
         assert!(of("why s").is_some_and(|access| access.context.is_none()));
         assert!(of("impact --from . s").is_none());
         // Kinds that every cluster has are known without one.
-        assert!(Cluster(None).kinds().contains(&"secrets".to_owned()));
-        assert!(Cluster(None).namespaces().is_empty());
+        let files = Cluster::from_words(&["--from".to_owned(), ".".to_owned()]);
+        assert!(files.kinds().contains(&"secrets".to_owned()));
+        assert!(files.namespaces().is_empty() && files.objects("secrets").is_empty());
     }
 }

@@ -74,9 +74,12 @@ _belay() {
     while IFS= read -r word; do
         COMPREPLY+=("$word")
     done < <(belay completion words -- "${words[@]}" 2>/dev/null)
+    local breaks=
+    [[ $COMP_WORDBREAKS == *=* ]] && breaks+='='
+    [[ $COMP_WORDBREAKS == *:* ]] && breaks+=':'
     word=${words[last]}
-    if [[ $COMP_WORDBREAKS == *=* && $word == *=* ]]; then
-        COMPREPLY=("${COMPREPLY[@]#"${word%=*}="}")
+    if [[ -n $breaks && $word == *["$breaks"]* ]]; then
+        COMPREPLY=("${COMPREPLY[@]#"${word%["$breaks"]*}"?}")
     fi
 }
 complete -o default -F _belay belay
