@@ -49,7 +49,7 @@ fn impact_predicts_the_refusal() {
     let text = belay(plane, &["impact", "cm/settings", "-n", &ns]).stdout;
     assert!(text.starts_with(&format!("DELETE configmap/settings -n {ns}   DENIED")), "{text}");
     assert!(text.contains("deployment/web") && text.contains("BROKEN"), "{text}");
-    assert!(text.contains("you may approve it: yes"), "{text}");
+    assert!(text.contains("you can approve it"), "{text}");
 
     let users = belay(plane, &["used-by", "cm/settings", "-n", &ns]);
     assert_eq!(users.code, 1, "{users:?}");

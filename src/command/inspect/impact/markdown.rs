@@ -7,7 +7,8 @@
 use super::destroyed::Destroyed;
 use super::report::Impact;
 use super::text::{
-    Line, cascade, order_text, reason, reasons, summary, tree, unread, what, you_may,
+    Line, answer, cascade, condition, order_text, reason, reasons, summary, tree, unread, what,
+    you_may,
 };
 use crate::command::document::BlockerReport;
 use crate::command::screen::{Screen, cut};
@@ -30,7 +31,7 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     let mut text = match &impact.says {
         Some(says) => format!("### {}\n", plain(says)),
         None => {
-            let word = impact.verdict.shown();
+            let word = answer(impact);
             format!("### {word}: delete {}\n", plain(&(what(impact) + &cascade(impact))))
         }
     };
@@ -40,6 +41,8 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
             text.push_str(&part);
         }
     };
+    let condition = condition(impact);
+    part(condition.map_or_else(String::new, |condition| format!("**{condition}**\n")));
     part(table(&summary(impact, all)));
     let deciding: Vec<&BlockerReport> = impact.deciding().collect();
     let reasons = reasons(impact.verdict);
@@ -56,18 +59,16 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
         let says = std::iter::once(plain(&order_text(order)));
         part(list("order", "commands", says.chain(commands).collect(), 0, all));
     }
-    part(list(
-        "destroyed for good",
-        "resources",
-        impact.destroyed.iter().map(lost_text).collect(),
-        0,
-        all,
-    ));
+    let destroyed = match condition {
+        Some(condition) => format!("destroyed for good, {condition}"),
+        None => "destroyed for good".to_owned(),
+    };
+    part(list(&destroyed, "resources", impact.destroyed.iter().map(lost_text).collect(), 0, all));
     let missing = impact.missing.iter().map(|missing| code(missing));
     part(list("not there", "objects", missing.collect(), 0, all));
     let not_read = impact.not_read.iter().map(|not_read| plain(&unread(not_read)));
     part(list("not read", "kinds", not_read.collect(), 0, all));
-    part(tree_block(impact, all));
+    part(tree_block(impact, condition, all));
     text
 }
 
@@ -112,18 +113,18 @@ fn lost_text(destroyed: &Destroyed) -> String {
 }
 
 /// The tree, folded away where it is long.
-fn tree_block(impact: &Impact, all: bool) -> String {
+fn tree_block(impact: &Impact, condition: Option<&str>, all: bool) -> String {
     let tree = tree(impact, Screen::pipe(), all);
     let count = tree.lines().count();
     if count == 0 {
         return String::new();
     }
     let block = block(&tree, all);
+    let what = format!("effects on {} objects", impact.objects.len());
+    let what = condition.map_or_else(|| what.clone(), |condition| format!("{what}, {condition}"));
     match count > FOLDED {
-        true => format!(
-            "<details><summary>effects on {} objects</summary>\n\n{block}\n</details>\n",
-            impact.objects.len()
-        ),
+        true => format!("<details><summary>{what}</summary>\n\n{block}\n</details>\n"),
+        false if condition.is_some() => format!("**{what}**\n\n{block}"),
         false => block,
     }
 }

@@ -37,7 +37,7 @@ pub struct ImpactArguments {
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
     cascade: Cascade,
 
-    /// The output format; name lists the objects that the deletion deletes or holds;
+    /// The output format; name lists the objects that the deletion deletes or keeps Terminating;
     /// markdown is for a comment on a pull request
     #[arg(
         short,

@@ -133,7 +133,18 @@ impl<'s> Outcomes<'s> {
         }
     }
 
-    /// Why a held object stays.
+    /// Whether belay's hold keeps an object that stays. Otherwise Kubernetes or another
+    /// controller keeps it.
+    pub fn is_held_by_belay(&self, id: NodeId) -> bool {
+        !self.possible.waits.contains_key(&id)
+            && match self.holds.get(&id) {
+                Some(HoldForecast::Users(_)) => !self.after(id).is_empty(),
+                Some(HoldForecast::Approval | HoldForecast::Unknown(_)) => true,
+                Some(HoldForecast::Unprotected) | None => false,
+            }
+    }
+
+    /// Why an object stays Terminating.
     pub fn why_held(&self, id: NodeId) -> String {
         let Some(node) = self.inspection.graph.get(id) else { return String::new() };
         if let Some(other) = self.possible.waits.get(&id) {

@@ -71,6 +71,12 @@ pub struct Summary {
     pub orphaned: Count,
     /// Objects that stay Terminating.
     pub held: Count,
+    /// Those of them that belay holds.
+    #[serde(skip)]
+    pub held_by_belay: Count,
+    /// The others.
+    #[serde(skip)]
+    pub waiting: Count,
     /// Objects that lose an object they use, counted by topmost owner.
     pub broken: Count,
     /// Volumes that no remaining Node can use.
@@ -116,6 +122,9 @@ pub struct Affected {
     /// A remark. Absent if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// Whether belay's hold keeps it Terminating.
+    #[serde(skip)]
+    pub held_by_belay: bool,
     #[serde(skip)]
     pub id: Option<NodeId>,
     /// Its parent in the tree.
@@ -153,6 +162,14 @@ impl Impact {
                 Outcome::Orphaned => (&mut summary.orphaned, "Orphaned"),
             };
             count.add(label::kind_label(node), certain);
+            let held_by_belay = fate.outcome == Outcome::Held && outcomes.is_held_by_belay(id);
+            if fate.outcome == Outcome::Held {
+                let part = match held_by_belay {
+                    true => &mut summary.held_by_belay,
+                    false => &mut summary.waiting,
+                };
+                part.add(label::kind_label(node), certain);
+            }
             let above = above(inspection, &outcomes, id);
             let mut notes = match fate.outcome {
                 Outcome::Held => vec![outcomes.why_held(id)],
@@ -187,6 +204,7 @@ impl Impact {
                 via,
                 after,
                 note,
+                held_by_belay,
                 id: Some(id),
                 above,
             });
@@ -208,6 +226,7 @@ impl Impact {
                 via: Some(Via { edge: "use", of: Object::at(graph, of), field_path: path.clone() }),
                 after: Vec::new(),
                 note: format!("{}{path}{others}", through.unwrap_or_default()),
+                held_by_belay: false,
                 id: None,
                 above: Some(of),
             });
@@ -233,6 +252,7 @@ impl Impact {
                 }),
                 after: Vec::new(),
                 note: format!("its nodeAffinity allows no other node{bound}"),
+                held_by_belay: false,
                 id: None,
                 above: Some(node),
             });

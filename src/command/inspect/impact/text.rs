@@ -54,6 +54,9 @@ pub fn text(impact: &Impact, screen: Screen, all: bool) -> String {
         Some(says) => screen.paragraph(0, says),
         None => head(impact, screen),
     };
+    if let Some(condition) = condition(impact) {
+        text.push_str(&format!("{condition}:\n"));
+    }
     for Line { name, tone, count, said } in summary(impact, all) {
         let name = screen.paint(tone, &format!("{name:<9}"));
         let heading = format!("  {name} {count:>5}   ");
@@ -79,7 +82,8 @@ pub(super) struct Line {
 
 /// The effects that occur, with their counts.
 pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
-    let Summary { deleted, orphaned, held, broken, stranded } = &impact.summary;
+    let Summary { deleted, orphaned, held_by_belay, waiting, broken, stranded, .. } =
+        &impact.summary;
     let line = |name, tone, count, said| Line { name, tone, count, said };
     let counted = |name, tone, count: &Count| line(name, tone, count.total, kinds(count, all));
     let volumes = impact.destroyed.iter().filter(|d| d.what == "Volume").count();
@@ -90,8 +94,8 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
     let held_volumes = impact.destroyed.iter().filter(|d| d.what == "Volume" && d.held).count();
     let later = match held_volumes {
         0 => String::new(),
-        held if held == volumes => "; held for now".to_owned(),
-        held => format!("; {held} of them held for now"),
+        held if held == volumes => "; not yet".to_owned(),
+        held => format!("; {held} of them not yet"),
     };
     let lost = format!("{}{size} (reclaimPolicy Delete){later}", plural(volumes, "volume"));
     let addresses: Vec<&str> = impact
@@ -108,7 +112,8 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
     let lines = [
         counted("deleted", Tone::Plain, deleted),
         counted("orphaned", Tone::Doubtful, orphaned),
-        counted("held", Tone::Doubtful, held),
+        counted("held", Tone::Doubtful, held_by_belay),
+        counted("waits", Tone::Doubtful, waiting),
         counted("broken", Tone::Bad, broken),
         counted("stranded", Tone::Bad, stranded),
         line("destroyed", Tone::Bad, volumes, lost),
@@ -132,6 +137,7 @@ pub(super) fn tree(impact: &Impact, screen: Screen, all: bool) -> String {
 fn head(impact: &Impact, screen: Screen) -> String {
     let what = what(impact);
     let tone = match impact.verdict {
+        _ if impact.order.is_some() => Tone::Doubtful,
         ReportedVerdict::Allow | ReportedVerdict::NoPolicies => Tone::Good,
         ReportedVerdict::Deny => Tone::Bad,
         _ => Tone::Doubtful,
@@ -153,9 +159,32 @@ fn head(impact: &Impact, screen: Screen) -> String {
         (_, false) => format!("   {}", by.join("; ")),
     };
     let cascade = cascade(impact);
-    let word = screen.paint(tone, impact.verdict.shown());
+    let word = screen.paint(tone, &answer(impact));
     let head = screen.paint(Tone::Strong, &format!("DELETE {what}{cascade}"));
     format!("{head}   {word}{by}\n")
+}
+
+/// The verdict as text. The given order may not work although the set may be deleted.
+pub(super) fn answer(impact: &Impact) -> String {
+    let word = impact.verdict.shown();
+    match &impact.order {
+        None => word.to_owned(),
+        Some(order) if order.commands.is_empty() => {
+            word.replace("ALLOWED", "ALLOWED in no known order")
+        }
+        Some(_) => word.replace("ALLOWED", "ALLOWED in another order"),
+    }
+}
+
+/// The condition of the effects of a DELETE that is denied.
+pub(super) fn condition(impact: &Impact) -> Option<&'static str> {
+    let by_server = impact.deciding().any(|why| why.reason == FORBIDDEN);
+    match impact.verdict {
+        _ if impact.objects.is_empty() => None,
+        ReportedVerdict::Deny if by_server => Some("if the API server allowed it"),
+        ReportedVerdict::Deny => Some("if approved"),
+        _ => None,
+    }
 }
 
 /// A short text about the targets.
@@ -247,8 +276,10 @@ fn branch(
         ("Broken", false) => ("BROKEN?", Tone::Bad, 0),
         ("Stranded", true) => ("stranded", Tone::Bad, 0),
         ("Stranded", false) => ("stranded?", Tone::Bad, 0),
-        ("Held", true) => ("held", Tone::Doubtful, 2),
-        ("Held", false) => ("held?", Tone::Doubtful, 2),
+        ("Held", true) if object.held_by_belay => ("held", Tone::Doubtful, 2),
+        ("Held", false) if object.held_by_belay => ("held?", Tone::Doubtful, 2),
+        ("Held", true) => ("waits", Tone::Doubtful, 2),
+        ("Held", false) => ("waits?", Tone::Doubtful, 2),
         ("Orphaned", true) => ("orphaned", Tone::Doubtful, 3),
         ("Orphaned", false) => ("orphaned?", Tone::Doubtful, 3),
         (_, true) => ("deleted", Tone::Plain, 5),
@@ -381,7 +412,7 @@ pub(super) fn unread(not_read: &NotRead) -> String {
 /// Whether the caller may approve it, if known.
 pub(super) fn you_may(impact: &Impact) -> Option<&'static str> {
     impact.you_may.map(|may| match may {
-        true => "you may approve it: yes",
-        false => "you may approve it: no",
+        true => "you can approve it",
+        false => "you can't approve it",
     })
 }
