@@ -30,7 +30,7 @@ fn s49_a_finalizer_without_a_controller_hangs_and_a_guard_names_who_may_remove_i
     assert_eq!(why.code, 1, "{why:?}");
     // A user who added it with kubectl is not named as its controller.
     let says =
-        "- example.com/uncontrolled: removed by its own controller, which belay does not know\n";
+        "- example.com/uncontrolled: its own controller, which belay does not know, removes it\n";
     assert!(why.stdout.contains(says), "{why:?}");
     // The output contains the command that removes it.
     let (_, typed) = why.stdout.split_once("and its work is done: kubectl ").unwrap();

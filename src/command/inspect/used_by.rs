@@ -360,8 +360,13 @@ impl Report for UsedBy {
             false => draw(&[root], screen, view.is_complete()),
         };
         if self.weaker > 0 {
-            let ones = if self.weaker == 1 { "one" } else { "ones" };
-            let more = format!("{} weaker {ones} (mentions, optional, ended)", self.weaker);
+            let what = match (self.reverse, self.weaker) {
+                (false, 1) => "more user that blocks nothing",
+                (false, _) => "more users that block nothing",
+                (true, 1) => "more use that blocks nothing",
+                (true, _) => "more uses that block nothing",
+            };
+            let more = format!("{} {what} (mentions, optional, ended)", self.weaker);
             text.push_str(&format!("{}   --all\n", screen.paint(Tone::Quiet, &more)));
         }
         text.push_str(&self.cascaded_text(screen));

@@ -69,6 +69,9 @@ pub struct PolicyStatus {
     /// Whether it is not as it should be.
     #[serde(skip)]
     wrong: bool,
+    /// Whether a pause suspends it.
+    #[serde(skip)]
+    paused: bool,
 }
 
 /// Why no policy is in effect, or no status of a policy is up to date.
@@ -99,9 +102,7 @@ impl PolicyStatus {
         let holds_not_all = status.not_held.iter().any(|none| none.resource != "*");
         let notes = status.conditions.iter().filter(|condition| {
             // True conditions have no message, except for holds that are incomplete.
-            condition.status != "True"
-                || condition.reason == "Paused"
-                || (condition.type_ == "Holding" && holds_not_all)
+            condition.status != "True" || (condition.type_ == "Holding" && holds_not_all)
         });
         let notes = notes.map(|c| format!("{}: {}: {}", c.type_, c.reason, c.message));
         let amiss = status.conditions.iter().any(|condition| {
@@ -111,6 +112,7 @@ impl PolicyStatus {
         let notes: Vec<String> = stale.iter().cloned().chain(notes).collect();
         let effective = status.holds_effective_time.map(|time| time.0).filter(|time| *time > now);
         Self {
+            paused: ready.is_some_and(|ready| ready.reason == "Paused"),
             wrong: ready.is_none_or(|ready| ready.status != "True") || stale.is_some() || amiss,
             name: policy.metadata.name.clone().unwrap_or_default(),
             action: policy.spec.action,
@@ -415,13 +417,14 @@ impl PolicyStatus {
     fn row(&self, table: &mut Table, view: View) {
         let screen = view.screen;
         let ready = match self.ready {
+            Some(true) if self.paused => Field::toned(Tone::Bad, "paused"),
             Some(true) => Field::toned(Tone::Good, "yes"),
             Some(false) => Field::toned(Tone::Bad, "NO"),
             None => Field::toned(Tone::Doubtful, "unknown"),
         };
         let denied = match self.would_deny_last_24h {
             0 => self.denied_last_24h.to_string(),
-            would => format!("{} (+{would} would)", self.denied_last_24h),
+            would => format!("{}, {would} not enforced", self.denied_last_24h),
         };
         let first = [
             Field::toned(Tone::Strong, self.name.as_str()),

@@ -113,13 +113,17 @@ impl Approvers {
             parts.push(format!("{unsure}, if they may create approvals as well"));
         }
         match (parts.last_mut(), self.unread.is_empty()) {
-            (None, true) => parts.push(format!("only group {MASTERS}")),
-            (None, false) => parts.push("not known".to_owned()),
+            (None, true) => parts.push(format!("group {MASTERS}")),
+            (None, false) => parts.push("unknown".to_owned()),
             (Some(last), false) => last.push_str(", as far as could be read"),
             (Some(_), true) => {}
         }
-        parts.extend(self.you.map(|you| format!("you: {}", if you { "yes" } else { "no" })));
-        format!("may approve: {}\n", without_controls(&parts.join("; ")))
+        let you = match self.you {
+            Some(true) => " (includes you)",
+            Some(false) => " (not you)",
+            None => "",
+        };
+        format!("who can approve: {}{you}\n", without_controls(&parts.join("; ")))
     }
 
     /// The names, for JSON. `None`: unknown whether there are any.
@@ -309,17 +313,17 @@ mod tests {
     fn unread_approvers_are_unknown() {
         let said = |approvers: &Approvers, all| approvers.text(all);
         let mut of = Approvers { you: Some(false), ..Approvers::default() };
-        assert_eq!(said(&of, false), "may approve: only group system:masters; you: no\n");
+        assert_eq!(said(&of, false), "who can approve: group system:masters (not you)\n");
         assert_eq!(of.names(), Some(Vec::new()));
         of.unread = vec![NotRead { resource: "clusterroles".into(), why: "x".into() }];
-        assert_eq!(said(&of, false), "may approve: not known; you: no\n");
+        assert_eq!(said(&of, false), "who can approve: unknown (not you)\n");
         assert_eq!(of.names(), None);
         of.named = vec!["alice".to_owned()];
         of.you = None;
-        assert_eq!(said(&of, false), "may approve: alice, as far as could be read\n");
+        assert_eq!(said(&of, false), "who can approve: alice, as far as could be read\n");
         of.unread.clear();
         of.unsure = vec!["bob".to_owned()];
-        let says = "may approve: alice; bob, if they may create approvals as well\n";
+        let says = "who can approve: alice; bob, if they may create approvals as well\n";
         assert_eq!(said(&of, false), says);
         of.unsure.clear();
         of.named = (10..20).map(|n| format!("u{n}")).collect();

@@ -85,17 +85,17 @@ impl Terminating {
     }
 
     pub fn text(&self, named: &str) -> String {
-        let mut text = format!("{named} is Terminating since {}", self.since);
+        let mut text = format!("{named} has been Terminating since {}", self.since);
         text.push_str(match self.finalizers.is_empty() {
             true => "; no finalizer keeps it\n",
-            false => "; it is kept by:\n",
+            false => ", and waits for the removal of these finalizers:\n",
         });
         for BlockingFinalizer { name, removed_by, .. } in &self.finalizers {
             let _ = writeln!(
                 text,
-                "- {}: removed by {}",
+                "- {}: {}",
                 without_controls(name),
-                without_controls(removed_by)
+                without_controls(&removal_text(removed_by))
             );
             let of_it = |finding: &&Finding| finding.finalizer.as_ref() == Some(name);
             for finding in self.causes.iter().filter(of_it).filter(|one| !self.tells(one)) {
@@ -141,6 +141,15 @@ impl Terminating {
             }
             _ => false,
         }
+    }
+}
+
+/// The controller that removes a finalizer and the condition as a sentence.
+fn removal_text(removed_by: &str) -> String {
+    match removed_by.split_once(", when ") {
+        Some((who, condition)) => format!("{who} removes it when {condition}"),
+        None if removed_by.contains(", which ") => format!("{removed_by}, removes it"),
+        None => format!("{removed_by} removes it"),
     }
 }
 

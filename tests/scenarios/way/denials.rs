@@ -180,7 +180,7 @@ fn a_hold_that_is_stripped_by_hand_is_released() {
     assert!(waits.stderr.contains(&says), "{waits:?}");
     let why = alice.belay(&["why", "configmap", "settings", "-n", &ns]);
     assert_eq!(why.code, 1, "{why:?}");
-    assert!(why.stdout.contains("is Terminating since "), "{why:?}");
+    assert!(why.stdout.contains("has been Terminating since "), "{why:?}");
     assert!(why.stdout.contains(&says), "{why:?}");
 
     // The other way that the refusal names.

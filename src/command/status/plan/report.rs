@@ -182,13 +182,13 @@ impl PolicyPlan {
         if self.kinds.len() > 1 {
             let (shown, more) = cut(&self.kinds, KINDS, view.is_complete(), "kinds");
             let told =
-                shown.iter().map(|kind| format!("{} {}", kind.counts.protected, kind.resource));
+                shown.iter().map(|kind| format!("{} ({})", kind.resource, kind.counts.protected));
             let told: Vec<String> = told.chain(more).collect();
             below(format!("protected: {}", told.join(", ")));
         }
         let (shown, more) = cut(&self.not_held, KINDS, view.is_complete(), "kinds");
         for NotHeld { resource, why, objects } in shown {
-            below(format!("not held: {objects} {resource}: {why}"));
+            below(format!("not held: {resource} ({objects}): {why}"));
         }
         more.into_iter().for_each(&mut below);
         self.notes.iter().cloned().for_each(&mut below);

@@ -67,8 +67,8 @@ fn policies_are_reported_with_their_objects() {
         "leader: belay-0\n\
          webhooks: validatingwebhookconfiguration/belay exists\n\
          certificates: the serving certificate expires 1970-01-01T00:00:00Z (60d left)\n\
-         POLICY   ACTION   READY   PROTECTED   HELD   DENIED         PROTECTS\n\
-         kept     Warn     yes     40          38     3 (+2 would)   always, whileUsed\n  \
+         POLICY   ACTION   READY   PROTECTED   HELD   DENIED              PROTECTS\n\
+         kept     Warn     yes     40          38     3, 2 not enforced   always, whileUsed\n  \
          holds: effective in 31s; until then belay denies the deletion of objects in use with newer \
          holds\n  \
          unknown kinds: gadgets.test\n"
@@ -80,6 +80,23 @@ fn policies_are_reported_with_their_objects() {
     }))
     .unwrap();
     assert_eq!(PolicyStatus::new(&policy, None, NOW).holds_effective_time, None);
+}
+
+#[test]
+fn a_pause_is_reported_once_and_no_policy_is_ready_under_it() {
+    let condition = json!({"type": "Ready", "status": "True", "reason": "Paused",
+        "message": "pause p by admin: policies are not enforced until T",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let policy = json!({
+        "apiVersion": "belay.dev/v1alpha1", "kind": "DeletionPolicy",
+        "metadata": {"name": "kept"},
+        "spec": {"targets": [], "protect": {"always": {}}},
+        "status": {"conditions": [condition]}
+    });
+    let policy: DeletionPolicy = serde_json::from_value(policy).unwrap();
+    let text = text(&report(vec![PolicyStatus::new(&policy, None, NOW)]));
+    assert!(text.contains("kept     Deny     paused   0"), "{text}");
+    assert!(!text.contains("not enforced until"), "{text}");
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn the_commands_to_delete_it_are_printed_once() {
          - b; policy p (InUse)\n\
          to delete it: delete it first\n\
          automatically: once Job shop/a has ended\n\
-         may approve: alice, group sre; you: yes\n\
+         who can approve: alice, group sre (includes you)\n\
          no policy protects it\n\
          managed by: Helm release web [2J\n\
          not read: a: x\n\
