@@ -82,18 +82,19 @@ fn denial(verdict: &Verdict) -> String {
     }
     let mut text = String::new();
     // The policies of an owner and of its dependent may give the same reason.
-    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+    let mut reasons: Vec<(String, Blocker)> = Vec::new();
     for blocker in deciding.iter().take(MOST_DESCRIBED) {
         let reason = sentence_about(verdict, blocker);
-        let policies = policy_names(blocker);
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, known)) if known.contains(&policies) => {}
-            Some((_, known)) => known.push(policies),
-            None => reasons.push((reason, vec![policies])),
-        }
+        let Some((_, known)) = reasons.iter_mut().find(|(known, _)| *known == reason) else {
+            reasons.push((reason, (*blocker).clone()));
+            continue;
+        };
+        let new = blocker.policies.iter().filter(|source| !known.policies.contains(source));
+        let new: Vec<Source> = new.cloned().collect();
+        known.policies.extend(new);
     }
-    for (reason, policies) in reasons {
-        let _ = write!(text, "{reason}; {}. ", policies.join(", "));
+    for (reason, blocker) in &reasons {
+        let _ = write!(text, "{reason}; {}. ", policy_names(blocker));
     }
     match undescribed(verdict, &deciding) {
         0 => {}

@@ -183,7 +183,7 @@ pub(super) mod tests {
         assert_eq!(denied.policies, ["a", "b"].map(|name| Source::Policy(name.to_owned())));
         assert_eq!((denied.uid.as_str(), denied.user.as_str()), ("u-1", "alice"));
         assert_eq!(denied.time, Timestamp::from_second(1_700_000_000).unwrap());
-        assert!(denied.message.starts_with("configmaps \"settings\" is protected; policy b."));
+        assert!(denied.message.starts_with("configmaps \"settings\" is protected; policies b, a."));
         assert_eq!(warned.decision, Decision::Warn);
         assert!(warned.message.contains("in use by Pod shop/web"), "{}", warned.message);
 

@@ -94,8 +94,8 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
     let held_volumes = impact.destroyed.iter().filter(|d| d.what == "Volume" && d.held).count();
     let later = match held_volumes {
         0 => String::new(),
-        held if held == volumes => "; not yet".to_owned(),
-        held => format!("; {held} of them not yet"),
+        held if held == volumes => "; later".to_owned(),
+        held => format!("; {held} of them later"),
     };
     let lost = format!("{}{size} (reclaimPolicy Delete){later}", plural(volumes, "volume"));
     let addresses: Vec<&str> = impact
