@@ -81,20 +81,8 @@ fn denial(verdict: &Verdict) -> String {
         return unreadable(&verdict.target, first);
     }
     let mut text = String::new();
-    // The policies of an owner and of its dependent may give the same reason.
-    let mut reasons: Vec<(String, Blocker)> = Vec::new();
-    for blocker in deciding.iter().take(MOST_DESCRIBED) {
-        let reason = sentence_about(verdict, blocker);
-        let Some((_, known)) = reasons.iter_mut().find(|(known, _)| *known == reason) else {
-            reasons.push((reason, (*blocker).clone()));
-            continue;
-        };
-        let new = blocker.policies.iter().filter(|source| !known.policies.contains(source));
-        let new: Vec<Source> = new.cloned().collect();
-        known.policies.extend(new);
-    }
-    for (reason, blocker) in &reasons {
-        let _ = write!(text, "{reason}; {}. ", policy_names(blocker));
+    for (reason, blocker) in reasons(verdict, &deciding) {
+        let _ = write!(text, "{reason}; {}. ", policy_names(&blocker));
     }
     match undescribed(verdict, &deciding) {
         0 => {}
@@ -118,6 +106,23 @@ fn denial(verdict: &Verdict) -> String {
     let target = verdict.target.arguments();
     let _ = write!(text, "To override: {commands}. Details: kubectl belay why {target}");
     text
+}
+
+/// The described reasons of a denial, each with its blocker. The policies of an owner and of
+/// its dependent may give the same reason.
+pub(super) fn reasons(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<(String, Blocker)> {
+    let mut reasons: Vec<(String, Blocker)> = Vec::new();
+    for blocker in deciding.iter().take(MOST_DESCRIBED) {
+        let reason = sentence_about(verdict, blocker);
+        let Some((_, known)) = reasons.iter_mut().find(|(known, _)| *known == reason) else {
+            reasons.push((reason, (*blocker).clone()));
+            continue;
+        };
+        let new = blocker.policies.iter().filter(|source| !known.policies.contains(source));
+        let new: Vec<Source> = new.cloned().collect();
+        known.policies.extend(new);
+    }
+    reasons
 }
 
 fn capitalize(text: &str) -> String {

@@ -4,8 +4,7 @@
 use serde::Serialize;
 
 use super::render::{
-    ApprovalCommand, MOST_DESCRIBED, approval_commands, deciding, describe_cause, remedy, sentence,
-    undescribed,
+    ApprovalCommand, approval_commands, deciding, describe_cause, reasons, remedy, undescribed,
 };
 use super::{Blocker, Cause, Decision, ObjectName, Verdict};
 use crate::objects::{one_line, one_line_name};
@@ -58,8 +57,8 @@ pub fn status_causes(verdict: &Verdict) -> Vec<StatusCause> {
         return Vec::new();
     };
     let mut all = Vec::new();
-    for blocker in deciding.iter().take(MOST_DESCRIBED) {
-        add_blocker(verdict, blocker, &mut all);
+    for (reason, blocker) in reasons(verdict, &deciding) {
+        add_blocker(&reason, &blocker, &mut all);
     }
     add_number("MoreReasons", undescribed(verdict, &deciding), &mut all);
     all.extend(remedy(verdict, first).map(|remedy| StatusCause::new("NextStep", &remedy.action)));
@@ -75,8 +74,8 @@ pub fn status_causes(verdict: &Verdict) -> Vec<StatusCause> {
     all
 }
 
-fn add_blocker(verdict: &Verdict, blocker: &Blocker, all: &mut Vec<StatusCause>) {
-    all.push(StatusCause::new(blocker.reason.as_str(), &sentence(&verdict.target, blocker)));
+fn add_blocker(reason: &str, blocker: &Blocker, all: &mut Vec<StatusCause>) {
+    all.push(StatusCause::new(blocker.reason.as_str(), reason));
     all.push(StatusCause::new("Object", &blocker.object.arguments()));
     let causes = blocker.causes.iter().map(StatusCause::of);
     all.extend(causes.filter(|cause| !cause.message.is_empty()));

@@ -606,7 +606,12 @@ fn untold(verdict: &Verdict) -> Vec<String> {
             "Cause" => text.trim_end_matches(')').split(" (").chain([field.as_str()]).collect(),
             _ => vec![&text],
         };
-        let parts = parts.into_iter().filter(|part| !message.contains(part));
+        // A dependent has its name in quotes there.
+        let is_told = |part: &str| {
+            let name = part.rsplit('/').next().unwrap_or(part);
+            message.contains(part) || reason == "Cause" && message.contains(&format!("{name:?}"))
+        };
+        let parts = parts.into_iter().filter(|part| !is_told(part));
         untold.extend(parts.map(|part| format!("{reason}: {part}")));
     }
     untold

@@ -52,12 +52,17 @@ impl<'g> Node<'g> {
         at
     }
 
-    /// Its first living owner, within a budget.
+    /// Its first living owner, within a budget. Namespaces and Nodes manage no objects: an
+    /// owner reference to them comes from the kubelet or from an editor.
     pub fn first_owner_within(self, work: StepLimit<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + self.owners().len()) {
             return None;
         }
-        self.owners().iter().find_map(|owner| self.graph.owner(self, owner))
+        let manages = |owner: &Self| {
+            let KindInfo { group, resource, .. } = owner.info();
+            !(group.is_empty() && ["namespaces", "nodes"].contains(&resource.as_str()))
+        };
+        self.owners().iter().filter_map(|owner| self.graph.owner(self, owner)).find(manages)
     }
 
     /// Its name.

@@ -1,5 +1,7 @@
 //! Writes Events about objects that were not deleted. `kubectl describe` shows them.
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Event;
@@ -15,7 +17,7 @@ use crate::cluster::api::patch_params;
 use crate::cluster::event::{Created, EventReport, InvolvedObject, create};
 use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
-use crate::objects::{ApiError, EVENT_REPORTER, short_digest};
+use crate::objects::{ApiError, EVENT_REPORTER};
 
 /// The object of an entry, as Events reference it. `None` if its kind or uid is unknown:
 /// `kubectl describe` would not find such an Event.
@@ -95,13 +97,17 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
     }
 }
 
+/// The secret of the names of this process. If users could predict a name, they would create
+/// the Event first, and hide the denial.
+static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
 /// Each replica has its own Event: replicas could not share a count without a read before
 /// each write.
 fn event(instance: &str, key: &Key, notice: &QueuedEvent) -> Event {
     let involved = &notice.involved;
-    let mark = short_digest(&(instance, key, notice.first.as_second()));
+    let mark = NAMES.hash_one((instance, key, notice.first.as_second()));
     let report = EventReport {
-        name: format!("{}.{mark}", name_prefix(&involved.name)),
+        name: format!("{}.{mark:016x}", name_prefix(&involved.name)),
         involved,
         is_warning: notice.denied,
         reason: key.reason,

@@ -16,6 +16,7 @@ use super::services::DeadConversion;
 use super::webhooks::{Places, Webhook};
 use super::{AT_ONCE, Dependent, Survey, TerminatingObject, deleted_at};
 use crate::cluster::feed::{Snapshot, Unread};
+use crate::cluster::list::{Listed, list_all};
 use crate::objects::ApiError;
 
 /// What there is of evidence why objects do not go.
@@ -198,14 +199,16 @@ impl ListReader<'_> {
         }
         let api: Api<Event> = Api::namespaced(self.snapshot.context.client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-        let mut events = match api.list(&params).await {
-            Ok(list) => list.items,
-            Err(error) => {
-                let why = ApiError::from(error);
-                self.unread.lock().push(Unread { resource: "events".to_owned(), why });
-                return Vec::new();
-            }
-        };
+        let unread = |why| Unread { resource: "events".to_owned(), why };
+        let Listed { objects: mut events, unreadable } =
+            list_all(api, params).await.unwrap_or_else(|why| {
+                self.unread.lock().push(unread(why));
+                Listed::default()
+            });
+        if let Some(name) = unreadable.first() {
+            let why = ApiError::Unreadable(format!("Event {name} has an unexpected form"));
+            self.unread.lock().push(unread(why));
+        }
         // Times of Events are whole seconds, as the time of a DELETE is.
         events.retain(|event| last_time(event).is_none_or(|time| time >= since));
         events.sort_by_key(|event| std::cmp::Reverse(last_time(event)));

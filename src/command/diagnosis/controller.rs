@@ -49,13 +49,14 @@ pub fn foreign_finalizer(
         return Finding::new(Cause::Owner, says, next);
     }
     let workloads = &evidence.workloads;
-    let (candidates, likeness) = match (owner, api.word()) {
-        (Some(who), _) => (matching(workloads, who), "of that name or image".to_owned()),
-        (None, Some(word)) => {
-            (mentioning(workloads, word), format!("with {word} in its name or image"))
-        }
-        (None, None) => (Vec::new(), String::new()),
+    // Editors of the object write its managedFields, so the domain counts as well.
+    let named = owner.map(|who| (matching(workloads, who), "of that name or image".to_owned()));
+    let of_domain = || {
+        let word = api.word()?;
+        Some((mentioning(workloads, word), format!("with {word} in its name or image")))
     };
+    let (candidates, likeness) =
+        named.filter(|(found, _)| !found.is_empty()).or_else(of_domain).unwrap_or_default();
     if !candidates.is_empty() {
         let unread = evidence.more_workloads.then(unread);
         return Candidates::new(&candidates, likeness)
@@ -70,15 +71,14 @@ pub fn foreign_finalizer(
     }
     let none = match owner {
         Some(who) => Some(format!(
-            "no Deployment, StatefulSet or DaemonSet is called {who} or runs an image of that name"
+            "no Deployment, StatefulSet or DaemonSet is called {who} or runs an image of that \
+             name; editors of the object can change who added the finalizer"
         )),
         None => api
             .word()
             .map(|word| format!("no Deployment, StatefulSet or DaemonSet has {word} in its name")),
     };
-    // Without a name to search for, the CRDs of the domain decide.
-    let gone_by = owner.is_some() || api.is_gone() || api.is_abandoned();
-    let (cause, seems) = match gone_by {
+    let (cause, seems) = match api.is_gone() || api.is_abandoned() {
         true => (Cause::OwnerGone, "the controller that removes it seems to be gone"),
         false => (Cause::Unknown, "the controller that removes it is not known"),
     };

@@ -45,7 +45,7 @@ pub fn admission_policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissi
             approvals(),
         ),
         bound("pauses.belay.dev", (GROUP, "pauses", all.clone()), &["CREATE"], pauses()),
-        bound("events.belay.dev", ("", "events", all), &changes, events()),
+        bound("events.belay.dev", ("", "events", all), &["CREATE", "UPDATE", "DELETE"], events()),
         bound("labels.belay.dev", ("*", "*", labelled), &changes, labels()),
     ]
 }
@@ -198,16 +198,26 @@ fn or_from_belay(condition: &str) -> String {
     )
 }
 
-/// `denials` and `why` show what Events of belay report.
+/// `denials` and `why` show what Events of belay report. Others may neither write nor change
+/// nor delete them, except for the controllers that delete a Namespace.
 fn events() -> (Vec<Variable>, Vec<Validation>) {
-    let is_other = format!(
-        "(!has(object.reportingComponent) || object.reportingComponent != '{EVENT_REPORTER}') && \
-         (!has(object.source) || !has(object.source.component) || \
-         object.source.component != '{EVENT_REPORTER}')"
+    let is_of_others = |object: &str| {
+        format!(
+            "({object} == null || (!has({object}.reportingComponent) || \
+             {object}.reportingComponent != '{EVENT_REPORTER}') && (!has({object}.source) || \
+             !has({object}.source.component) || {object}.source.component != '{EVENT_REPORTER}'))"
+        )
+    };
+    let is_allowed = format!(
+        "{} && {} || request.operation == 'DELETE' && \
+         (request.userInfo.username == 'system:kube-controller-manager' || \
+         request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))",
+        is_of_others("object"),
+        is_of_others("oldObject"),
     );
     let check = forbidden(
-        &or_from_belay(&is_other),
-        &format!("'only belay may report Events as {EVENT_REPORTER}: name another reporter'"),
+        &or_from_belay(&is_allowed),
+        &format!("'only belay may write, change or delete Events of {EVENT_REPORTER}'"),
     );
     (Vec::new(), vec![check])
 }

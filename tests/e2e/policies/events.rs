@@ -12,7 +12,7 @@ use crate::harness::kubectl::Output;
 use crate::harness::manifest::{Manifest as _, object};
 use crate::harness::rbac::{rule, user};
 
-const REFUSAL: &str = "only belay may report Events as belay: name another reporter";
+const REFUSAL: &str = "only belay may write, change or delete Events of belay";
 
 /// An Event about an object of a namespace.
 fn event(ns: &str, name: &str, fields: Value) -> Value {
@@ -31,7 +31,7 @@ fn h122_only_belay_reports_events_as_belay() {
     let ns = plane.namespace("events").unwrap();
     let (editor, belay) = (format!("editor-{ns}"), format!("belay-{ns}"));
     let [config, own] = [&editor, &belay].map(|name| plane.user(name, None).unwrap());
-    let verbs = "create, get, patch, update";
+    let verbs = "create, get, patch, update, delete";
     let events = [rule(", events.k8s.io", "events", verbs)];
     plane.grant("events", Some(&ns), &events, &[user(&editor), user(&belay)]).unwrap();
     let status = [rule("belay.dev", "deletionpolicies/status", "patch")];
@@ -69,10 +69,23 @@ fn h122_only_belay_reports_events_as_belay() {
     let by_belay = event(&ns, "own", json!({"reportingComponent": "belay"}));
     eventually("belay's right", Duration::from_secs(30), || create(&own, &ns, &by_belay).success())
         .unwrap();
-    let become_belay = json!({"reportingComponent": "belay"}).to_string();
-    for (name, patch) in [("own", "{\"count\": 99999}"), ("mine", become_belay.as_str())] {
+    for (name, patch) in [
+        ("own", r#"{"count": 99999}"#),
+        ("own", r#"{"reportingComponent": "kubelet"}"#),
+        ("mine", r#"{"reportingComponent": "belay"}"#),
+    ] {
         let args = ["patch", "event", name, "-n", &ns, "--type=merge", "-p", patch];
         let refusal = plane.kubectl_as(&config, &args).unwrap().failure().unwrap();
         assert!(refusal.contains(REFUSAL), "{refusal}");
     }
+    let delete = |config: &Path, name: &str| {
+        plane.kubectl_as(config, &["delete", "event", name, "-n", &ns]).unwrap()
+    };
+    let refusal = delete(&config, "own").failure().unwrap();
+    assert!(refusal.contains(REFUSAL), "{refusal}");
+    delete(&config, "mine").success().unwrap();
+    // The end of a Namespace deletes them.
+    let controller = "system:serviceaccount:kube-system:namespace-controller";
+    let args = ["delete", "event", "own", "-n", &ns, "--as", controller];
+    plane.kubectl(&args).unwrap().success().unwrap();
 }

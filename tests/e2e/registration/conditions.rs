@@ -48,6 +48,26 @@ fn many<T>(count: usize, make: impl Fn(usize) -> T) -> Vec<T> {
     (0..count).map(make).collect()
 }
 
+/// The most annotations with names of this total length.
+fn shortest_annotations(total: usize) -> BTreeMap<String, &'static str> {
+    let letters: Vec<String> =
+        ('a'..='z').chain('A'..='Z').chain('0'..='9').map(String::from).collect();
+    let longer = |shorter: &[String]| -> Vec<String> {
+        shorter
+            .iter()
+            .flat_map(|first| letters.iter().map(move |last| format!("{first}{last}")))
+            .collect()
+    };
+    let two = longer(&letters);
+    let three = longer(&two);
+    let mut left = total;
+    let fits = move |name: &String| {
+        left = left.saturating_sub(name.len());
+        left > 0
+    };
+    letters.into_iter().chain(two).chain(three).take_while(fits).map(|name| (name, "")).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_asks_only_about_what_matters() {
     let client = plane().client().await.unwrap();
@@ -94,6 +114,10 @@ async fn the_api_server_asks_only_about_what_matters() {
         create(&config_maps, json!({"metadata": metadata})).await;
     }
 
+    // As many annotations as an object can have.
+    let metadata = json!({"name": "full", "annotations": shortest_annotations(256 << 10)});
+    create(&secrets, json!({"metadata": metadata})).await;
+
     // Everything is protected, and the annotations of ConfigMaps count.
     let mut annotated = policy(&[""], &["configmaps"]);
     annotated["targets"][0]["matchAnnotations"] = json!({"example.com/a": "b"});
@@ -138,10 +162,12 @@ async fn the_api_server_asks_only_about_what_matters() {
             assert_eq!(patched(api, name, label).await, update, "{name}");
         }
     }
+    // Annotations are not looped over if there are many.
     let changed = json!({"metadata": {"annotations": {"x.dev/5999": "w"}}});
-    assert_eq!(patched(&secrets, "annotations", changed.clone()).await, None);
+    assert_eq!(patched(&secrets, "annotations", changed.clone()).await, update);
     let asked_of = patched(&config_maps, "annotations", changed).await;
     assert_eq!(asked_of, some("annotate.belay.dev"));
+    assert_eq!(patched(&secrets, "full", json!({"data": {"a": "Yg=="}})).await, None);
     let fewer = json!({"metadata": {"ownerReferences": many(2_999, owner)}});
     assert_eq!(patched(&secrets, "owners", fewer).await, update);
     let fewer = json!({"metadata": {"finalizers": many(3_999, |n| format!("x.dev/{n}"))}});

@@ -3,7 +3,7 @@ CEL conditions that exclude requests which belay does not judge. With failurePol
 request, so the conditions test each field with has() or `.?`. src/cluster/registration/conditions.rs has the reasons.
 */}}
 
-{{/* UPDATE: finalizers, owner references, labels or belay's annotations change. */}}
+{{/* UPDATE: finalizers, owner references, labels, belay's annotations or any of many annotations change. */}}
 {{- define "belay.condition.changes" -}}
 - name: changes
   expression: >-
@@ -12,10 +12,13 @@ request, so the conditions test each field with has() or `.?`. src/cluster/regis
     (oldObject.metadata.?finalizers.orValue([]) != object.metadata.?finalizers.orValue([]) ||
     oldObject.metadata.?ownerReferences.orValue([]) != object.metadata.?ownerReferences.orValue([]) ||
     oldObject.metadata.?labels.orValue({}) != object.metadata.?labels.orValue({}) ||
+    oldObject.metadata.?annotations.orValue({}) != object.metadata.?annotations.orValue({}) &&
+    (oldObject.metadata.?annotations.orValue({}).size() > 256 ||
+    object.metadata.?annotations.orValue({}).size() > 256 ||
     !oldObject.metadata.?annotations.orValue({}).all(a, !a.startsWith('belay.dev/') ||
     oldObject.metadata.?annotations[?a] == object.metadata.?annotations[?a]) ||
     !object.metadata.?annotations.orValue({}).all(a, !a.startsWith('belay.dev/') ||
-    a in oldObject.metadata.?annotations.orValue({}))))
+    a in oldObject.metadata.?annotations.orValue({})))))
 {{- end }}
 
 {{/* UPDATE: any annotation changes. */}}
