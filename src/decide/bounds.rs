@@ -390,6 +390,33 @@ fn uses_config_map() -> Edges {
 }
 
 #[test]
+fn h06_what_a_message_advises_is_checked_within_bounds() {
+    let advice = |dependents: usize| {
+        let mut graph = Graph::default();
+        let find = |graph: &Graph, kind: &str| graph.kinds.find("", kind).unwrap();
+        let (maps, secrets) = (find(&graph, "ConfigMap"), find(&graph, "Secret"));
+        let target = config_map("WhileUsed", 0, 0);
+        graph.apply(maps, &target, Progress::Ordinary, Edges::default());
+        let user = named("user", 0);
+        let user = Object::deserialize(&user).unwrap();
+        graph.apply(secrets, &user, Progress::Ordinary, uses_config_map());
+        for n in 0..dependents {
+            let mut dependent = named(&format!("d{n}"), 0);
+            dependent["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "Secret", "name": "user", "uid": "user"}]);
+            let dependent = Object::deserialize(&dependent).unwrap();
+            graph.apply(maps, &dependent, Progress::Ordinary, Edges::default());
+        }
+        graph.set_complete(maps, true);
+        graph.set_complete(secrets, true);
+        message(&counted(&graph, &review(Operation::Delete, target, None), STEPS).0).unwrap()
+    };
+    let (few, many) = (advice(1), advice(30_000));
+    assert!(few.contains("from Secret shop/user, or delete the Secret."), "{few}");
+    assert!(many.contains("from Secret shop/user. To override"), "{many}");
+}
+
+#[test]
 fn h06_the_work_of_users_grows_with_their_number_and_with_their_selectors() {
     let config_map = Graph::default().kinds.find("", "ConfigMap").unwrap();
     let relation = crate::graph::RelationId(0);

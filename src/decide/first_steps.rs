@@ -12,7 +12,7 @@ use crate::objects::ObjectRef;
 
 /// The limit of steps for the DELETEs of these objects, apart from the limit of the review.
 /// Beyond the limit, a message gives no advice.
-const STEPS: usize = 100_000;
+const STEPS: usize = 500_000;
 
 /// The objects that keep the object of a blocker.
 fn objects_of<'c>(
@@ -46,15 +46,14 @@ impl Verdict {
             waits.then_some(verdict)
         };
         let namespace = self.target.own_namespace();
-        let full = self.clone().in_full();
-        for object in objects_of(&self.target, full.blockers.first()) {
+        let mut refused_steps = Vec::new();
+        for object in objects_of(&self.target, self.blockers.first()) {
             let Some(verdict) = delete(object) else { continue };
             let first: Vec<ObjectName> =
                 objects_of(&verdict.target, verdict.blockers.first()).cloned().collect();
             let is_denied = |object: &ObjectName| {
                 let denies = |verdict: Verdict| verdict.decision == Decision::Deny;
-                object.object == self.target
-                    || object.object.is_volume()
+                object.object.is_volume()
                     // The message shows no names of other namespaces.
                     || is_elsewhere(namespace, &object.object.namespace)
                     || delete(object).is_some_and(denies)
@@ -63,9 +62,10 @@ impl Verdict {
             // belay removes an object whose hold waits for no known user.
             if verdict.decision == Decision::Deny || (helps && !first.is_empty()) {
                 let first = if helps { first } else { Vec::new() };
-                self.refused_steps.push(RefusedStep { object: object.clone(), first });
+                refused_steps.push(RefusedStep { object: object.clone(), first });
             }
         }
+        self.refused_steps = refused_steps;
         let finalizes = review.resource.subresource == "finalize";
         self.is_update = review.operation == Operation::Update && !finalizes;
         self

@@ -415,9 +415,10 @@ fn prepare(row: &Row) -> Prepared {
 }
 
 fn api_error(why: &str) -> ApiError {
-    match why.contains("forbidden") {
-        true => ApiError::Forbidden(why.to_owned()),
-        false => ApiError::Other(why.to_owned()),
+    match why {
+        "not served" => ApiError::NotFound,
+        _ if why.contains("forbidden") => ApiError::Forbidden(why.to_owned()),
+        _ => ApiError::Other(why.to_owned()),
     }
 }
 
