@@ -1,5 +1,7 @@
 //! Whether the absence of an object is a fact.
 
+use std::collections::BTreeSet;
+
 use super::Graph;
 use super::coverage::Incomplete;
 use crate::objects::{Flaw, KindId, Unreadable};
@@ -26,6 +28,11 @@ impl Graph {
     /// Why the objects of a kind are not all here.
     pub fn why_incomplete(&self, kind: KindId) -> &Incomplete {
         self.coverage.incomplete.get(&kind).unwrap_or(&Incomplete::Unread)
+    }
+
+    /// The kinds of which all objects are here.
+    pub fn complete_kinds(&self) -> BTreeSet<KindId> {
+        self.coverage.complete.iter().copied().collect()
     }
 
     /// Whether all objects of a kind are here, so that absence is a fact.

@@ -121,6 +121,17 @@ impl KindNames {
         words
     }
 
+    /// The built-in kinds and the served ones.
+    pub fn kinds(&self) -> Kinds {
+        let mut kinds = Kinds::default();
+        for ServedKind { info, .. } in &self.served {
+            if kinds.find(&info.group, &info.kind).is_none() {
+                kinds.learn(info.clone());
+            }
+        }
+        kinds
+    }
+
     /// Suggestions for a mistyped name, the nearest first; may be empty.
     pub fn nearest(&self, word: &str) -> Vec<String> {
         let word = word.to_lowercase();

@@ -125,7 +125,7 @@ timing! {
         /// How long it waits between two writes.
         between: Duration::from_millis(200),
         /// How often it reads the journals of all replicas.
-        journals: Duration::from_secs(5),
+        journals: Duration::from_secs(1),
         /// How often it counts objects, if they have changed.
         counts: Duration::from_secs(10),
         /// How often it writes sums and counts of one policy. Conditions don't

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::harness::eventually;
+use crate::harness::manifest::{self, Manifest as _};
 use crate::{LIMIT, belay, json, kubectl, policy, world};
 
 #[test]
@@ -50,6 +51,8 @@ fn denials_and_audited_denials_are_distinguished() {
         (0, false),
         "{of_other:?}"
     );
+    let would = belay(plane, &["denials", "--would"]).stdout;
+    assert!(would.contains("\nunder load, policies report a request after up to "), "{would}");
     let all = belay(plane, &["denials"]);
     assert_eq!(all.code, 1, "{all:?}");
     let table = all.stdout;
@@ -81,4 +84,30 @@ fn what_was_refused_before_a_time_is_left_out() {
     assert_eq!(all.code, 1, "{all:?}");
     assert!(all.stdout.contains(&format!("   denied    configmaps {ns}/settings")), "{all:?}");
     assert_eq!(of("soon").code, 2);
+}
+
+#[test]
+fn objects_of_other_kinds_have_their_kind_and_plural() {
+    let plane = &world().plane;
+    let ns = plane.namespace("denied-lamps").unwrap();
+    plane.define_kind("s01.example.com", "Lamp", "lamps").unwrap();
+    let target = policy::target("s01.example.com", "lamps", &ns);
+    policy::apply(plane, &ns, json!({"targets": [target], "protect": {"always": {}}}));
+    let lamp = manifest::object("s01.example.com/v1", "Lamp", "one").with_namespace(&ns);
+    plane.apply(&lamp).unwrap();
+    plane.kubectl(&["delete", "lamp", "one", "-n", &ns]).unwrap().failure().unwrap();
+    eventually("the denial", LIMIT, || {
+        let said = json(&belay(plane, &["denials", "-n", &ns, "-o", "json"]));
+        let items = said["items"].as_array().cloned().unwrap_or_default();
+        let object = items.first().map(|item| item["object"].clone()).ok_or("no item")?;
+        let named = ["group", "kind", "resource"].map(|field| object[field].clone());
+        assert_eq!(named, ["s01.example.com", "Lamp", "lamps"], "{items:?}");
+        assert_eq!(items.len(), 1, "{items:?}");
+        // The status and the Event are both here.
+        match items[0]["count"].is_number() && items[0]["subject"].is_string() {
+            true => Ok(()),
+            false => Err(said.to_string().into()),
+        }
+    })
+    .unwrap();
 }

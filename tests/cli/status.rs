@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::harness::{eventually, manifest};
+use crate::harness::eventually;
+use crate::harness::manifest::{self, Manifest as _};
 use crate::{LIMIT, belay, json, kubectl, policy, world};
 
 #[test]
@@ -45,8 +46,7 @@ fn a_new_hold_is_effective_when_the_status_and_the_refusal_say() {
     // The API server keeps no managedFields of an object without fields, and so no age of
     // the hold.
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns, "--from-literal=a=b"]);
-    let mut pod = manifest::reader("web", "configMapRef", "settings");
-    pod["metadata"]["namespace"] = json!(ns);
+    let pod = manifest::reader("web", "configMapRef", "settings").with_namespace(&ns);
     plane.apply(&pod).unwrap();
     policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
     let mine = || {
@@ -77,4 +77,32 @@ fn a_new_hold_is_effective_when_the_status_and_the_refusal_say() {
         }
     })
     .unwrap();
+}
+
+#[test]
+fn the_counts_are_complete_when_a_policy_becomes_ready() {
+    let plane = &world().plane;
+    let ns = plane.namespace("counted").unwrap();
+    let objects: Vec<_> = (0..40)
+        .map(|n| {
+            let object =
+                manifest::object("networking.k8s.io/v1", "NetworkPolicy", &format!("n{n}"));
+            object.with(json!({"spec": {"podSelector": {}}})).with_namespace(&ns)
+        })
+        .collect();
+    plane.apply(&manifest::documents(&objects)).unwrap();
+    let target = policy::target("networking.k8s.io", "networkpolicies", &ns);
+    let spec = json!({"targets": [target], "protect": {"always": {}}});
+    plane.apply(&manifest::deletion_policy(&ns, spec)).unwrap();
+    let status = eventually("Ready", LIMIT, || {
+        let stored = plane.api().get(&format!("deletionpolicy/{ns}"), "")?.unwrap_or_default();
+        let conditions = stored["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is_ready = |c: &serde_json::Value| c["type"] == "Ready" && c["status"] == "True";
+        match conditions.iter().any(is_ready) {
+            true => Ok(stored["status"].clone()),
+            false => Err(stored.to_string().into()),
+        }
+    })
+    .unwrap();
+    assert_eq!(status["protectedObjects"], 40, "{status}");
 }

@@ -206,12 +206,12 @@ fn a_denial_repeated_a_thousand_times_is_one_event_with_a_count() {
 }
 
 /// The policy as the leader's feed would load it.
-fn loaded_policy(policy: &DeletionPolicy, loaded_at: u64) -> Arc<Written> {
+fn loaded_policy(policy: &DeletionPolicy) -> Arc<Written> {
     let read = WrittenPolicy {
         generation: policy.metadata.generation.unwrap(),
         status: policy.status.clone().unwrap_or_default(),
         problems: Vec::new(),
-        loaded_at,
+        loaded_at: 0,
     };
     Arc::new(Written { policies: [(policy.metadata.name.clone().unwrap(), read)].into() })
 }
@@ -262,7 +262,7 @@ fn the_status_sums_the_counts_of_two_replicas_and_kubectl_shows_it() {
     replicas[0].deletes(&object, 40, false);
     replicas[1].deletes(&object, 2, false);
     let leader = &replicas[0].context;
-    let (_feed, read) = watch::channel(loaded_policy(&policy, 1));
+    let (_feed, read) = watch::channel(loaded_policy(&policy));
     runtime.spawn(status::run(leader.clone(), read, needs));
 
     // There is no leader yet, so no replica writes.
@@ -338,7 +338,7 @@ fn an_invalid_policy_reports_its_error_and_becomes_valid_after_a_change() {
     context.signals.registered.send_replace(registered);
     context.signals.leading.send_replace(true);
 
-    let mut invalid = Written::clone(&loaded_policy(&policy, 1));
+    let mut invalid = Written::clone(&loaded_policy(&policy));
     let nothing = DeletionPolicySpec::default();
     let problems = Policy::compile("journal-invalid", &nothing).unwrap_err();
     invalid.policies.get_mut("journal-invalid").unwrap().problems = problems;
@@ -348,7 +348,7 @@ fn an_invalid_policy_reports_its_error_and_becomes_valid_after_a_change() {
     let text = stored["status"]["conditions"].to_string();
     assert!(text.contains("spec.targets: targets is empty"), "{text}");
     assert_eq!(condition(&stored, "Watching"), r#""Unknown" "Invalid""#);
-    feed.send_replace(loaded_policy(&policy, 1));
+    feed.send_replace(loaded_policy(&policy));
     ready(plane, "journal-invalid", r#""True" "Registered""#);
 
     // A warning counts as a denial that action Deny would cause.

@@ -105,6 +105,15 @@ fn config_maps(context: &Context) -> Api<ConfigMap> {
     Api::namespaced(context.client.clone(), &context.settings.namespace)
 }
 
+/// The version of each replica's journal, which is cheaper to read than the journals.
+pub(in crate::cluster) async fn versions(context: &Context) -> Result<Vec<String>, ApiError> {
+    let label = format!("{LABEL}={}", context.settings.name);
+    let (maps, params) = (config_maps(context), ListParams::default().labels(&label));
+    let list = within(maps.list_metadata(&params)).await?;
+    let versions = list.items.into_iter().filter_map(|map| map.metadata.resource_version);
+    Ok(versions.collect())
+}
+
 /// Returns the sum of all replicas' activity, and the names of the ConfigMaps of replicas
 /// that no longer run.
 pub(in crate::cluster) async fn read_all(

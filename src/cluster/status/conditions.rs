@@ -28,6 +28,21 @@ pub(super) struct Finding {
     message: String,
 }
 
+impl Finding {
+    /// The condition Ready while the numbers of the status are incomplete.
+    pub(super) fn while_counting(self) -> Self {
+        match self.status {
+            "True" => Self {
+                status: "False",
+                reason: "Counting",
+                message: "belay reads and counts the objects of this policy".to_owned(),
+                ..self
+            },
+            _ => self,
+        }
+    }
+}
+
 /// Whether the API server sends the requests that the policy needs.
 pub(super) fn ready(
     policy: &WrittenPolicy,

@@ -13,15 +13,16 @@ mod policies;
 mod watched;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Api;
 use kube::api::Patch;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use self::counts::Counts;
 pub use self::policies::{Needs, Written, WrittenPolicy};
@@ -31,18 +32,32 @@ use super::Context;
 use super::api::patch_params;
 use super::journal::{Activity, replica};
 use super::pace::{Backoff, within};
-use crate::objects::ApiError;
+use crate::objects::{ApiError, KindId};
 use crate::policy::api::{DeletionPolicy, DeletionPolicyStatus};
 use crate::timing::Timing;
 
 /// The number of writes between two reads of all policies.
 const AT_ONCE: usize = 20;
 
+/// The longest time between two reads of the journals, because their entries expire.
+const EXPIRY: Duration = Duration::from_secs(60);
+
 /// What the numbers of all statuses are made of.
 #[derive(Default)]
 struct Numbers {
     activity: Mutex<Option<Activity>>,
-    counts: Mutex<Option<Counts>>,
+    counted: Mutex<Option<Counted>>,
+    /// One of them is new.
+    changed: Notify,
+}
+
+/// The counts, and the policies and objects that they include.
+struct Counted {
+    counts: Counts,
+    /// The value of `Signals::changed` before the count.
+    changed: u64,
+    /// The kinds of which all objects were known.
+    complete: BTreeSet<KindId>,
 }
 
 /// Writes the status of all policies while this replica is the leader, until belay shuts
@@ -65,11 +80,29 @@ pub async fn run(context: Context, written: watch::Receiver<Arc<Written>>, needs
 async fn read_journals(context: &Context, numbers: &Numbers) {
     let timing = &context.settings.timing;
     let mut backoff = Backoff::from(timing.retry);
+    let mut last: Option<(Vec<String>, Instant)> = None;
     loop {
         let mut wait = timing.status.journals;
-        match replica::read_all(context, Timestamp::now()).await {
-            Ok((activity, old)) => {
+        let read = async {
+            let versions = replica::versions(context).await?;
+            let is_known =
+                |(known, at): &(Vec<String>, Instant)| *known == versions && at.elapsed() < EXPIRY;
+            if last.as_ref().is_some_and(is_known) {
+                return Ok::<_, ApiError>(None);
+            }
+            let read = replica::read_all(context, Timestamp::now()).await?;
+            last = Some((versions, Instant::now()));
+            Ok(Some(read))
+        };
+        match read.await {
+            Ok(None) => {
+                if backoff.succeeded() {
+                    tracing::info!("the journals of all replicas are read again");
+                }
+            }
+            Ok(Some((activity, old))) => {
                 *numbers.activity.lock() = Some(activity);
+                numbers.changed.notify_one();
                 replica::delete_stale(context, &old).await;
                 if backoff.succeeded() {
                     tracing::info!("the journals of all replicas are read again");
@@ -87,19 +120,34 @@ async fn read_journals(context: &Context, numbers: &Numbers) {
 }
 
 async fn count_objects(context: &Context, numbers: &Numbers) {
-    let mut counted = None;
+    let timing = &context.settings.timing.status;
+    let mut signal = context.signals.changed.subscribe();
+    let mut last = None;
     loop {
-        let changed = *context.signals.changed.borrow();
-        let state = (context.world.read().graph.revision(), changed);
-        let began = Instant::now();
-        if counted != Some(state) {
+        let changed = *signal.borrow_and_update();
+        let (revision, complete) = {
+            let graph = &context.world.read().graph;
+            (graph.revision(), graph.complete_kinds())
+        };
+        // New policies and kinds are counted at once, because Ready waits for it.
+        let is_due = last.as_ref().is_none_or(|(rules, before, at): &(_, u64, Instant)| {
+            *rules != (changed, complete.clone())
+                || (*before != revision && at.elapsed() >= timing.counts)
+        });
+        if is_due {
+            let began = Instant::now();
             let counts = counts::count(context).await;
-            *numbers.counts.lock() = Some(counts);
-            counted = Some(state);
+            last = Some(((changed, complete.clone()), revision, began));
+            *numbers.counted.lock() = Some(Counted { counts, changed, complete });
+            numbers.changed.notify_one();
+            // Where counting takes long it is done less often: it is never more
+            // than a twentieth of what one thread does.
+            tokio::time::sleep(began.elapsed() * 19).await;
         }
-        // Where counting takes long it is done less often: it is never more
-        // than a twentieth of what one thread does.
-        tokio::time::sleep(context.settings.timing.status.counts.max(began.elapsed() * 19)).await;
+        tokio::select! {
+            _ = signal.changed() => {}
+            () = tokio::time::sleep(timing.look) => {}
+        }
     }
 }
 
@@ -164,6 +212,7 @@ async fn write_statuses(
             _ = changed.changed() => {}
             _ = registered.changed() => {}
             _ = holding.changed() => {}
+            () = numbers.changed.notified() => {}
             () = tokio::time::sleep(timing.look) => continue,
         }
         tokio::time::sleep(timing.gather).await;
@@ -184,17 +233,30 @@ fn wanted<'w>(
     let holding = context.signals.holding.borrow().clone();
     let pause = context.world.read().policies.pause(now.as_second()).cloned();
     let mut watching = watched.findings(context);
-    let (activity, counts) = (numbers.activity.lock(), numbers.counts.lock());
+    let (activity, counted) = (numbers.activity.lock(), numbers.counted.lock());
     let mut all = Vec::new();
     for (name, policy) in &written.policies {
         let Some(known) = sheets.known(name) else { continue };
         let valid = policy.problems.is_empty();
-        let (finding, unknown_kinds) = match watching.remove(name.as_str()).filter(|_| valid) {
-            Some((finding, unknown)) => (finding, unknown.to_vec()),
+        let found = watching.remove(name.as_str()).filter(|_| valid);
+        let is_counted = match (&found, &*counted) {
+            (Some(found), Some(counted)) => {
+                counted.changed >= policy.loaded_at && found.is_read(&counted.complete)
+            }
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        let (finding, unknown_kinds) = match found {
+            Some(found) => (found.finding, found.unknown.to_vec()),
             None if valid => continue,
             None => (conditions::not_watching(), Vec::new()),
         };
-        let mut findings = vec![conditions::ready(policy, &registered, pause.as_ref()), finding];
+        let mut ready = conditions::ready(policy, &registered, pause.as_ref());
+        let is_ready = |before: &Condition| before.type_ == "Ready" && before.status == "True";
+        if !is_counted && !known.conditions.iter().any(is_ready) {
+            ready = ready.while_counting();
+        }
+        let mut findings = vec![ready, finding];
         let holding = holding.get(name).filter(|_| valid);
         findings.extend(holding.map(|holding| conditions::holding(name, holding)));
         let not_held = holding.map(conditions::not_held).unwrap_or_default();
@@ -210,7 +272,7 @@ fn wanted<'w>(
             status.last_24h = activity.last_day(name);
             status.recent = activity.recent(name).to_vec();
         }
-        if let Some(counts) = &*counts {
+        if let Some(Counted { counts, .. }) = &*counted {
             let count = counts.get(name).copied().unwrap_or_default();
             (status.protected_objects, status.held_objects) = (count.protected, count.held);
             let effective = count.effective_at.filter(|at| *at > now.as_second());

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::conditions::{Finding, watching};
 use super::policies::Needs;
 use crate::cluster::Context;
+use crate::graph::Incomplete;
 use crate::objects::KindId;
 use crate::policy::Source;
 
@@ -24,6 +25,25 @@ pub(super) struct Watched {
 struct ObjectName {
     needs: BTreeSet<KindId>,
     unknown: Vec<String>,
+}
+
+/// The kinds of one policy.
+pub(super) struct WatchedPolicy<'w> {
+    /// The condition Watching.
+    pub(super) finding: Finding,
+    /// The kinds that the API server does not serve.
+    pub(super) unknown: &'w [String],
+    /// Those of which all objects are known now.
+    complete: BTreeSet<KindId>,
+    /// Whether the first list of one is still being read.
+    unread: bool,
+}
+
+impl WatchedPolicy<'_> {
+    /// Whether a count with these complete kinds includes all objects that can be read.
+    pub(super) fn is_read(&self, counted: &BTreeSet<KindId>) -> bool {
+        !self.unread && self.complete.is_subset(counted)
+    }
 }
 
 impl Watched {
@@ -57,14 +77,22 @@ impl Watched {
         *self = Self { changed, policies };
     }
 
-    /// The condition of each policy, and its unknown kinds.
-    pub(super) fn findings(&self, context: &Context) -> HashMap<&str, (Finding, &[String])> {
+    /// The state of each policy, by its name.
+    pub(super) fn findings(&self, context: &Context) -> HashMap<&str, WatchedPolicy<'_>> {
         let world = context.world.read();
         let policies = self.policies.iter();
         policies
             .map(|(name, ObjectName { needs, unknown })| {
                 let finding = watching(&world.graph, needs, unknown);
-                (name.as_str(), (finding, unknown.as_slice()))
+                let is_unread = |kind: &&KindId| {
+                    !world.graph.is_complete(**kind)
+                        && world.graph.kinds.is_served(**kind)
+                        && matches!(world.graph.why_incomplete(**kind), Incomplete::Unread)
+                };
+                let unread = needs.iter().any(|kind| is_unread(&kind));
+                let complete = needs.iter().copied().filter(|kind| world.graph.is_complete(*kind));
+                let complete = complete.collect();
+                (name.as_str(), WatchedPolicy { finding, unknown, complete, unread })
             })
             .collect()
     }

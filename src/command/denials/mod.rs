@@ -21,9 +21,10 @@ use super::report::{ListArguments, Report, View, WatchArguments, name_lines};
 use super::screen::{Field, Progress, Tone};
 use super::session::UserSession;
 use super::{CommandError, block_on};
-use crate::cluster::list_all;
+use crate::cluster::{list_all, read_names};
 use crate::objects::{ApiError, EVENT_REPORTER, KindInfo, Kinds, ObjectRef, split_api_version};
 use crate::policy::api::DeletionPolicy;
+use crate::timing::Timing;
 
 /// The number of rows without --all.
 const SHOWN: usize = 30;
@@ -76,8 +77,9 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
     let session = UserSession::open(place).await?;
     let progress = Progress::begin();
     progress.say(|| "reading policies and Events".to_owned());
-    let (policies, events) =
-        tokio::join!(session.list_all::<DeletionPolicy>(), all_events(&session.caller.client));
+    let client = &session.caller.client;
+    let (policies, events, leader) =
+        tokio::join!(session.list_all::<DeletionPolicy>(), all_events(client), session.leader());
     let (policies, now) = (policies?, session.now());
     let (events, not_read) = match events {
         Ok(events) => (events, Vec::new()),
@@ -85,11 +87,38 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
     };
     let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
     let asked = DenialFilter::new(would, now, since);
-    let mut items = items(&policies, &events, &Kinds::default(), asked);
+    let mut kinds = Kinds::default();
+    if !knows_all(&kinds, &policies, &events) {
+        // Without discovery, objects of other kinds lack their plural or their kind.
+        kinds = read_names(client).await.map_or(kinds, |names| names.kinds());
+    }
+    let mut items = items(&policies, &events, &kinds, asked);
     if let Some(namespace) = &near.namespace {
         items.retain(|item| item.is_in(namespace));
     }
-    Ok(Denials { items, policies: policy_counts(&policies), not_read, would })
+    // A user who may not read the Lease does not see who is the leader.
+    let unled = matches!(leader, Ok(None));
+    Ok(Denials { items, policies: policy_counts(&policies), not_read, would, unled })
+}
+
+/// Whether these are the kinds of all denials.
+fn knows_all(kinds: &Kinds, policies: &[DeletionPolicy], events: &[Event]) -> bool {
+    let recent = policies.iter().flat_map(|policy| &policy.status).flat_map(|s| &s.recent);
+    let targets = recent.map(|recent| ObjectRef::parse_display(&recent.target));
+    let of_event = |event: &Event| {
+        let version = event.involved_object.api_version.as_deref().unwrap_or_default();
+        let kind = event.involved_object.kind.as_deref().unwrap_or_default();
+        kinds.find(split_api_version(version).0, kind).is_some()
+    };
+    let mut targets = targets.map(|of| kinds.find_resource(&of.group, &of.resource).is_some());
+    targets.all(|known| known) && events.iter().all(of_event)
+}
+
+/// How long a verdict takes at most until the status of its policy contains it, in seconds.
+fn delay() -> u64 {
+    let Timing { journal, status, .. } = Timing::default();
+    let all = [journal.gather, journal.write, status.journals, status.gather, status.write];
+    all.iter().sum::<Duration>().as_secs() + 1
 }
 
 fn not_read(error: &ApiError) -> NotRead {
@@ -219,6 +248,9 @@ pub struct Denials {
     /// Whether it is about what went through.
     #[serde(skip)]
     would: bool,
+    /// Whether belay has no leader, which writes the statuses.
+    #[serde(skip)]
+    unled: bool,
 }
 
 /// The matching denials, newest first.
@@ -342,9 +374,9 @@ fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Option<Denial>
         // The plural is unknown. kubectl and belay accept the kind in lower case as well.
         None => {
             let target = ObjectRef::new((group, &kind.to_lowercase()), &namespace, &name);
-            let (group, typed) = (group.to_owned(), target.arguments());
             let object = Object::of_unknown(&kind, &namespace, &name);
-            (target, Object { group, typed, ..object })
+            let typed = target.arguments();
+            (target, Object { typed, ..object })
         }
     };
     Some(Denial {
@@ -418,6 +450,20 @@ impl Report for Denials {
             );
             text.push_str(&view.screen.paragraph(0, &line));
         }
+        // A replica writes Events of denials at once.
+        let stale = match (self.unled, self.would) {
+            (true, _) => Some(
+                "belay has no leader, so no policy reports newer requests; check that the belay \
+                 Pods run"
+                    .to_owned(),
+            ),
+            (false, true) => Some(format!(
+                "under load, policies report a request after up to {} s; the newest may be missing",
+                delay()
+            )),
+            (false, false) => None,
+        };
+        text.extend(stale.map(|stale| view.screen.paragraph(0, &stale)));
         text + &view.not_read(&self.not_read)
     }
 }

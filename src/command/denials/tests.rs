@@ -112,6 +112,7 @@ fn the_table_has_the_sums_of_each_policy() {
         policies: policy_counts(&policies),
         not_read: vec![NotRead { resource: "events".to_owned(), why: "forbidden".to_owned() }],
         would: false,
+        unled: false,
     };
     assert_eq!(
         said.render(Format::Table, PIPE).unwrap(),
@@ -128,12 +129,26 @@ fn the_table_has_the_sums_of_each_policy() {
     let text = blind.text(PIPE);
     assert!(text.starts_with("no denials found, but some reads failed\n"), "{text}");
     let said = Denials { items: known(&policies, &[], asked(false, 0)), ..blind };
-    let nothing =
-        |would| Denials { items: Vec::new(), policies: Vec::new(), not_read: Vec::new(), would };
-    assert_eq!(nothing(false).exit_code(), 0);
-    let text = |would| nothing(would).text(PIPE);
-    assert_eq!(text(false), "no denials\n");
-    assert_eq!(text(true), "no allowed request would have been denied\n");
+    let nothing = |would, unled| Denials {
+        items: Vec::new(),
+        policies: Vec::new(),
+        not_read: Vec::new(),
+        would,
+        unled,
+    };
+    assert_eq!(nothing(false, false).exit_code(), 0);
+    let text = |would, unled| nothing(would, unled).text(PIPE);
+    assert_eq!(text(false, false), "no denials\n");
+    assert_eq!(
+        text(true, false),
+        "no allowed request would have been denied\n\
+         under load, policies report a request after up to 12 s; the newest may be missing\n"
+    );
+    let stale = text(true, true);
+    assert!(
+        stale.contains("\nbelay has no leader, so no policy reports newer requests"),
+        "{stale}"
+    );
     let json = said.render(Format::Json, PIPE).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["kind"], "DenialList");
@@ -170,8 +185,21 @@ fn an_object_has_the_form_that_it_has_in_all_documents() {
     };
     assert_eq!(
         of(&[], &gizmo("gizmo.example.com \"a\" is protected")),
-        json!({"group": "example.com", "kind": "Gizmo", "namespace": "shop", "name": "a",
+        json!({"kind": "Gizmo", "namespace": "shop", "name": "a",
             "typed": "gizmo.example.com/a -n shop"})
+    );
+    let mut kinds = Kinds::default();
+    kinds.learn(Kinds::custom("example.com", "v1", "Gizmo", "gizmos", true));
+    let mut event = event(5001, "a", "Warning", 1);
+    gizmo("gizmo.example.com \"a\" is protected")(&mut event);
+    let events = [event];
+    assert!(knows_all(&kinds, &policies, &events));
+    assert!(!knows_all(&Kinds::default(), &policies, &events));
+    let items = items(&[], &events, &kinds, asked(false, 0));
+    assert_eq!(
+        serde_json::to_value(&items[0]).unwrap()["object"],
+        json!({"group": "example.com", "kind": "Gizmo", "resource": "gizmos", "namespace": "shop",
+            "name": "a", "typed": "gizmos.example.com/a -n shop"})
     );
 }
 
