@@ -160,6 +160,10 @@ mod tests {
         assert_eq!(event_.involved_object.uid.as_deref(), Some("uid-of-settings"));
         assert!(event_.metadata.name.as_deref().unwrap().starts_with("settings."));
         assert_ne!(event("belay-1", &key, &notice).metadata.name, event_.metadata.name);
+        // h128: another process has other names for the same denial.
+        let hashed = RandomState::new().hash_one(("belay-0", &key, notice.first.as_second()));
+        assert_eq!(event("belay-0", &key, &notice).metadata.name, event_.metadata.name);
+        assert_ne!(event_.metadata.name.unwrap(), format!("settings.{hashed:016x}"));
 
         let held = entry(7200, "settings", Decision::Hold);
         let mut others = EventQueue::new(std::time::Duration::from_secs(10));

@@ -87,7 +87,7 @@ fn words(finding: &Finding) -> String {
 fn a_controller_is_missing_when_no_workload_has_its_name() {
     let stuck = settings("db.example.com/drop", "db-operator");
     let removed =
-        |workloads: &[Workload]| Evidence { groups: vec![String::new()], ..evidence(workloads) };
+        |workloads: &[Workload]| Evidence { groups: [String::new()].into(), ..evidence(workloads) };
     let gone = of(&stuck, &removed(&[workload("web", "nginx", 1)]));
     assert_eq!(gone.cause, Cause::OwnerGone);
     assert_eq!(gone.finalizer.as_deref(), Some("db.example.com/drop"));
