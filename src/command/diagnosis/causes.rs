@@ -78,11 +78,8 @@ fn foreground(found: &TerminatingObject, survey: &Survey) -> Finding {
     let finding = |says: String, next: String| Finding::new(Cause::Foreground, says, next);
     let Some(first) = dependents.first() else {
         let unread = survey.unread.first().map(|unread| {
-            format!(
-                "{} could not be read{}",
-                unread.resource,
-                and_more(survey.unread.len() - 1, "kind")
-            )
+            let more = and_more(survey.unread.len() - 1, "kind");
+            format!("{}{more} could not be read", unread.resource)
         });
         return finding(
             "the garbage collector waits for dependents, of which none was found".to_owned(),

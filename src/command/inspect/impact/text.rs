@@ -178,13 +178,10 @@ pub(super) fn answer(impact: &Impact) -> String {
 
 /// The condition of the effects of a DELETE that is denied.
 pub(super) fn condition(impact: &Impact) -> Option<&'static str> {
-    let by_server = impact.deciding().any(|why| why.reason == FORBIDDEN);
-    match impact.verdict {
-        _ if impact.objects.is_empty() => None,
-        ReportedVerdict::Deny if by_server => Some("if the API server allowed it"),
-        ReportedVerdict::Deny => Some("if approved"),
-        _ => None,
-    }
+    let is_denied = impact.verdict == ReportedVerdict::Deny && !impact.objects.is_empty();
+    // No approval changes what the API server forbids.
+    let by_belay = impact.deciding().any(|why| why.reason != FORBIDDEN);
+    (is_denied && by_belay).then_some("if approved")
 }
 
 /// A short text about the targets.
