@@ -1,11 +1,13 @@
 //! `belay why` and `belay approve`: their JSON output, and the facts of `why` in addition
 //! to the verdict.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
-use crate::harness::eventually;
 use crate::harness::manifest::{Manifest as _, config_map};
 use crate::harness::rbac::{rule, user};
+use crate::harness::{audit, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
 #[test]
@@ -141,4 +143,41 @@ fn failed_reads_of_evidence_are_reported() {
     // A user who may read everything sees no note.
     let all = belay(plane, &["why", "cm/other", "-n", &ns]).stdout;
     assert!(!all.contains("may contain more"), "{all}");
+}
+
+/// The reads of an account in belay's namespace are in the audit log.
+#[test]
+fn several_objects_are_explained_by_one_read_of_each_list() {
+    let plane = &world().plane;
+    let spaces = ["once", "once", "once"].map(|name| plane.namespace(name).unwrap());
+    for ns in &spaces {
+        let target = json!({"apiGroups": [""], "resources": ["namespaces"], "names": [ns]});
+        policy::apply(plane, ns, json!({"targets": [target], "protect": {"always": {}}}));
+    }
+    let target = policy::target("", "configmaps", &spaces[0]);
+    let used = json!({"targets": [target], "protect": {"whileUsed": {}}});
+    policy::apply(plane, &format!("{}-used", spaces[0]), used);
+    kubectl(plane, &["create", "serviceaccount", "once", "-n", "belay"]);
+    let account = "--serviceaccount=belay:once";
+    let role = "--clusterrole=cluster-admin";
+    kubectl(plane, &["create", "clusterrolebinding", "once", role, account]);
+    let kubeconfig = plane.account("belay", "once").unwrap();
+    let names = spaces.map(|ns| format!("ns/{ns}"));
+    let args: Vec<&str> = ["why"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let output = belay_as(&kubeconfig, &args);
+    assert_eq!(output.code, 1, "{output:?}");
+    let user = "system:serviceaccount:belay:once";
+    let mut reads: BTreeMap<String, usize> = BTreeMap::new();
+    for event in audit::events(plane).iter().filter(|event| event["user"]["username"] == user) {
+        let uri = audit::text(&event["requestURI"]).to_owned();
+        if event["verb"] == "list" || uri.contains("/leases/") {
+            *reads.entry(uri).or_default() += 1;
+        }
+    }
+    let has = |part: &str| reads.keys().any(|uri| uri.contains(part));
+    assert!(has("/leases/") && has("/clusterroles") && has("/pods"), "{reads:?}");
+    // The CRDs are read for their kinds, and once more as objects.
+    reads.retain(|uri, _| !uri.contains("/customresourcedefinitions"));
+    let repeated: Vec<_> = reads.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(repeated.is_empty(), "{repeated:?}");
 }

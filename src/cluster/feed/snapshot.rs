@@ -55,6 +55,8 @@ pub struct Snapshot {
     unread: Mutex<Vec<Unread>>,
     /// The namespaces near which objects were read.
     near: Mutex<HashSet<String>>,
+    /// The kinds that were read in the whole cluster.
+    whole: Mutex<HashMap<KindId, Want>>,
     identities: Identities,
 }
 
@@ -125,8 +127,8 @@ impl Snapshot {
         };
         let reader = Reader::new(context.clone());
         let (own_objects, unread, stale) = (Arc::default(), Mutex::default(), HashSet::new());
-        let near = Mutex::default();
-        Self { context, reader, stale, held: None, own_objects, unread, near, identities }
+        let (near, whole) = (Mutex::default(), Mutex::default());
+        Self { context, reader, stale, held: None, own_objects, unread, near, whole, identities }
     }
 
     /// Reads which kinds there are.
@@ -152,6 +154,7 @@ impl Snapshot {
                 plan(&self.context.world.read(), &self.context.settings)
                     .into_iter()
                     .filter(|(kind, _)| done.insert(*kind))
+                    .filter(|(kind, want)| self.whole.lock().get(kind) != Some(want))
                     .collect();
             if wanted.is_empty() {
                 return;
@@ -165,6 +168,7 @@ impl Snapshot {
     pub fn unread(&self) -> Vec<Unread> {
         let mut unread = self.unread.lock().clone();
         unread.sort();
+        unread.dedup();
         unread
     }
 
@@ -390,6 +394,9 @@ impl Snapshot {
         world.graph.end_listing(listing);
         if let Some(why) = unreadable_one {
             self.note(name, ApiError::Unreadable(why));
+        }
+        if unreadable_name.is_none() {
+            self.whole.lock().insert(kind, want);
         }
         match (want, unreadable_name) {
             (_, Some(why)) => world.graph.set_incomplete(kind, why),

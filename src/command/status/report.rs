@@ -196,7 +196,7 @@ pub(super) fn modes(protect: &Protect) -> Vec<&'static str> {
 }
 
 /// The leader.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Leader {
     /// Whether there is a leader.
     pub state: LeaderState,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 
-use super::rbac::{Grantee, MASTERS, Rbac, Right, both, read};
+use super::rbac::{Grantee, MASTERS, Rbac, RbacReader, Right, both};
 use crate::cluster::Caller;
 use crate::command::document::NotRead;
 use crate::command::screen::without_controls;
@@ -83,6 +83,7 @@ impl Approvers {
         session: &UserSession,
         needs: &[NeededApproval],
         accounts: &[String],
+        rbac: &mut RbacReader,
     ) -> Option<Self> {
         let UserSession { caller, me, .. } = session;
         // Files don't contain the current user, and rarely contain RBAC.
@@ -92,13 +93,13 @@ impl Approvers {
         let rights: Vec<Right<'_>> = needs.iter().flat_map(NeededApproval::rights).collect();
         let places: BTreeSet<&str> = rights.iter().map(|right| right.namespace).collect();
         let ((rbac, unread), you) =
-            tokio::join!(read(&caller.client, &places), may(caller, &rights));
+            tokio::join!(rbac.read(&caller.client, &places), may(caller, &rights));
         let counts = match Grantee::user(&me.name) {
             Grantee::Account(name) => accounts.contains(&name),
             Grantee::User(_) | Grantee::Group(_) => true,
         };
         let you = if counts { you } else { Some(false) };
-        let (named, unsure) = approvers(&rbac, &rights, accounts);
+        let (named, unsure) = approvers(rbac, &rights, accounts);
         Some(Self { named, unsure, you, unread })
     }
 

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use self::answer::DeleteAnswer;
+use self::report::SharedReads;
 pub use self::report::WhyReport;
 use self::server::ServerAnswer;
 use super::diagnosis::verdict_on_delete;
@@ -48,6 +49,7 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
     if !loaded && (session.asks_files() || !snapshot.is_installed()) {
         return Err(CommandError::Remote(unprotected(&session, &snapshot)));
     }
+    let mut shared = SharedReads::read(&session).await;
     let mut reports = Vec::new();
     for target in &objects {
         let (local, server) = tokio::join!(
@@ -65,7 +67,7 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
         );
         let complete = snapshot.unread().is_empty();
         let answer = DeleteAnswer::merge(&target.object_ref, local?, complete, server);
-        reports.push(WhyReport::new(target, &snapshot, answer).await);
+        reports.push(WhyReport::new(target, &snapshot, answer, &mut shared).await);
     }
     let not_read = unread
         .into_iter()

@@ -1,6 +1,6 @@
 //! The content of RBAC, as far as the current user may read it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use k8s_openapi::api::rbac::v1::{
@@ -148,29 +148,61 @@ pub fn both(one: &BTreeSet<Grantee>, other: &BTreeSet<Grantee>) -> BTreeSet<Gran
     here.chain(other.iter().filter(|who| within(who, one))).cloned().collect()
 }
 
-/// The RBAC objects of these namespaces and of the cluster, and what could not be read.
-pub async fn read(client: &kube::Client, places: &BTreeSet<&str>) -> (Rbac, Vec<NotRead>) {
-    let all = || client.clone();
-    let (cluster_bindings, cluster_roles) = tokio::join!(
-        list_all::<ClusterRoleBinding>(Api::all(all()), ListParams::default()),
-        list_all::<ClusterRole>(Api::all(all()), ListParams::default()),
-    );
-    let mut unread = Vec::new();
-    let mut rbac = Rbac {
-        cluster_bindings: read_or(cluster_bindings, "clusterrolebindings", &mut unread),
-        cluster_roles: read_or(cluster_roles, "clusterroles", &mut unread),
-        ..Rbac::default()
-    };
-    for place in places.iter().filter(|place| !place.is_empty()) {
+/// Reads RBAC for several objects, each list once.
+#[derive(Debug, Default)]
+pub struct RbacReader {
+    rbac: Rbac,
+    /// The failed reads of each namespace; an empty name stands for the cluster.
+    unread: BTreeMap<String, Vec<NotRead>>,
+}
+
+impl RbacReader {
+    /// The RBAC objects of at least these namespaces and of the cluster, and what of these
+    /// could not be read.
+    pub async fn read(
+        &mut self,
+        client: &kube::Client,
+        places: &BTreeSet<&str>,
+    ) -> (&Rbac, Vec<NotRead>) {
+        let mut unread = Vec::new();
+        for place in [""].into_iter().chain(places.iter().copied().filter(|p| !p.is_empty())) {
+            if !self.unread.contains_key(place) {
+                let failed = match place {
+                    "" => self.rbac.read_cluster(client).await,
+                    place => self.rbac.read_namespace(client, place).await,
+                };
+                self.unread.insert(place.to_owned(), failed);
+            }
+            unread.extend(self.unread.get(place).into_iter().flatten().cloned());
+        }
+        (&self.rbac, unread)
+    }
+}
+
+impl Rbac {
+    async fn read_cluster(&mut self, client: &kube::Client) -> Vec<NotRead> {
+        let (bindings, roles) = tokio::join!(
+            list_all::<ClusterRoleBinding>(Api::all(client.clone()), ListParams::default()),
+            list_all::<ClusterRole>(Api::all(client.clone()), ListParams::default()),
+        );
+        let mut unread = Vec::new();
+        self.cluster_bindings = read_or(bindings, "clusterrolebindings", &mut unread);
+        self.cluster_roles = read_or(roles, "clusterroles", &mut unread);
+        unread
+    }
+
+    async fn read_namespace(&mut self, client: &kube::Client, place: &str) -> Vec<NotRead> {
+        let all = || client.clone();
         let (bindings, roles) = tokio::join!(
             list_all::<RoleBinding>(Api::namespaced(all(), place), ListParams::default()),
             list_all::<Role>(Api::namespaced(all(), place), ListParams::default()),
         );
         let name = |plural: &str| format!("{plural} -n {place}");
-        rbac.bindings.extend(read_or(bindings, &name("rolebindings"), &mut unread));
-        rbac.roles.extend(read_or(roles, &name("roles"), &mut unread));
+        let mut unread = Vec::new();
+        self.bindings.extend(read_or(bindings, &name("rolebindings"), &mut unread));
+        self.roles.extend(read_or(roles, &name("roles"), &mut unread));
+        unread
     }
-    (rbac, unread)
 }
 
 /// The read objects, or none and a note about the failure.

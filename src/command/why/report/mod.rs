@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::answer::DeleteAnswer;
 use super::approvers::{Approvers, NeededApproval, needs};
 use super::manager::{last_writer, managers};
+use super::rbac::RbacReader;
 use super::resolves::automatic_changes;
 use super::server::ToldBlocker;
 use super::terminating::Terminating;
@@ -22,6 +23,7 @@ use crate::command::diagnosis::{
 };
 use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict, policy_name};
 use crate::command::report::{ObjectReport, Report, View};
+use crate::command::session::UserSession;
 use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{TargetObject, situation};
 use crate::decide::{
@@ -199,12 +201,30 @@ impl ObjectReport for WhyReport {
     const LIST: &'static str = "WhyList";
 }
 
-impl WhyReport {
-    pub async fn new(target: &TargetObject, snapshot: &Snapshot, answer: DeleteAnswer) -> Self {
-        let verdict = &answer.verdict;
-        let session = &target.session;
+/// What the reports on all objects of a command have in common.
+pub struct SharedReads {
+    leader: Leader,
+    rbac: RbacReader,
+}
+
+impl SharedReads {
+    pub async fn read(session: &UserSession) -> Self {
         // A user who may not read the Lease does not see who is the leader.
         let leader = Leader::from_lease(&session.leader().await);
+        Self { leader, rbac: RbacReader::default() }
+    }
+}
+
+impl WhyReport {
+    pub async fn new(
+        target: &TargetObject,
+        snapshot: &Snapshot,
+        answer: DeleteAnswer,
+        shared: &mut SharedReads,
+    ) -> Self {
+        let (verdict, session) = (&answer.verdict, &target.session);
+        let SharedReads { leader, rbac } = shared;
+        let leader = leader.clone();
         let unled = leader.state == LeaderState::Nobody;
         let terminating = Terminating::of(target, snapshot, unled).await;
         let deletable = match &terminating {
@@ -223,7 +243,7 @@ impl WhyReport {
         let (needs, accounts) = asked(target, &snapshot.context.world.read(), verdict, held);
         let ((refused, events), approvers) = tokio::join!(
             recent_denials(client, written, of, target.uid(), &kinds, (since, now)),
-            Approvers::of(session, &needs, &accounts),
+            Approvers::of(session, &needs, &accounts, rbac),
         );
         let events = events.or_else(|| snapshot.not_held("", "events").map(Into::into));
         let mut not_read: Vec<NotRead> = snapshot.unread().into_iter().map(Into::into).collect();
