@@ -217,7 +217,8 @@ mod tests {
 
     fn rendered(items: Vec<ApprovalReport>, output: Format, all: bool) -> String {
         let list = List { items, not_read: Vec::new() };
-        list.render(output, View { screen: Screen::pipe(), all, wide: false }).unwrap()
+        list.render(output, View { screen: Screen::pipe(), all, wide: false, verbose: false })
+            .unwrap()
     }
 
     fn approval(name: &str, namespace: &str, expires: i64) -> DeletionApproval {

@@ -240,7 +240,12 @@ mod tests {
     fn a_pause_reports_what_it_does_and_how_it_ends() {
         let begun = begun(pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
         let render = |format| {
-            begun.render(format, View { screen: Screen::pipe(), all: false, wide: false }).unwrap()
+            begun
+                .render(
+                    format,
+                    View { screen: Screen::pipe(), all: false, wide: false, verbose: false },
+                )
+                .unwrap()
         };
         let text = render(Format::Table);
         let first =

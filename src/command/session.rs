@@ -158,9 +158,16 @@ impl UserSession {
     where
         K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
+        self.try_list_all().await.map_err(|why| self.own_kind_error::<K>(why))
+    }
+
+    /// The same, with the error of the API server.
+    pub async fn try_list_all<K>(&self) -> Result<Vec<K>, ApiError>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
         let api: Api<K> = Api::all(self.caller.client.clone());
-        let listed = list_all(api, ListParams::default()).await;
-        let Listed { objects, unreadable } = listed.map_err(|why| self.own_kind_error::<K>(why))?;
+        let Listed { objects, unreadable } = list_all(api, ListParams::default()).await?;
         if !unreadable.is_empty() {
             let names = Screen::pipe().clean(&unreadable.join(", "));
             eprintln!("left out, because they can't be read: {} {names}", K::plural(&()));

@@ -45,4 +45,17 @@ impl ApiError {
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::NotFound | Self::Forbidden(_))
     }
+
+    /// The user may list only the objects in these namespaces.
+    pub fn forbidden_outside(namespaces: &str) -> Self {
+        Self::Other(format!("forbidden for you outside of namespace {namespaces}"))
+    }
+
+    /// A short reason for the user without the permission.
+    pub fn reason_for_user(&self) -> String {
+        match self {
+            Self::Forbidden(_) => "forbidden for you".to_owned(),
+            other => other.to_string(),
+        }
+    }
 }

@@ -77,7 +77,7 @@ fn forbidden_reads_are_reported_and_the_result_is_uncertain() {
     kubectl(plane, &role);
     let bind = ["create", "rolebinding", "little", "--role=little", "--user=look-eve", "-n", &ns];
     kubectl(plane, &bind);
-    let target = ["impact", "cm/settings", "-n", &ns];
+    let target = ["impact", "cm/settings", "-n", &ns, "--verbose"];
     let little = eventually("the role", LIMIT, || {
         let said = belay_as(&eve, &target);
         if said.stdout.is_empty() { Err(said.stderr.into()) } else { Ok(said) }

@@ -368,14 +368,18 @@ impl Snapshot {
         let objects = match self.read_list(&info, detail, "", want.labels()).await {
             Ok(objects) => objects,
             Err(error) => {
-                self.note(name.clone(), error.clone());
                 unreadable_name = Some(Incomplete::from(error.clone()));
                 let in_namespace = info.namespaced && !near.is_empty();
-                match matches!(error, ApiError::Forbidden(_)) && in_namespace {
+                let read_near = match matches!(error, ApiError::Forbidden(_)) && in_namespace {
                     true => self.read_list(&info, detail, near, want.labels()).await,
-                    false => Err(error),
+                    false => Err(error.clone()),
+                };
+                if read_near.is_err() {
+                    self.note(name.clone(), error);
+                } else if surroundings::reaches_out(&self.context.world.read(), kind, false) {
+                    self.note(name.clone(), ApiError::forbidden_outside(near));
                 }
-                .unwrap_or_default()
+                read_near.unwrap_or_default()
             }
         };
         let mut world = self.context.world.write();

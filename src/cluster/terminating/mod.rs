@@ -80,8 +80,13 @@ pub struct Survey {
 /// Receives the numbers of read kinds, all kinds and objects.
 pub type Progress<'t> = &'t dyn Fn(usize, usize, usize);
 
-/// Reads every object of every kind, in one namespace or in all.
-pub async fn survey(snapshot: &Snapshot, namespace: &str, report_progress: Progress<'_>) -> Survey {
+/// Reads every object of every kind, in one namespace or in all. Of a kind that the user may
+/// not list in the whole cluster, it reads the objects in the namespace `near`.
+pub async fn survey(
+    snapshot: &Snapshot,
+    (namespace, near): (&str, &str),
+    report_progress: Progress<'_>,
+) -> Survey {
     let kinds = kinds(snapshot, namespace);
     let (done, objects) = (Cell::new(0_usize), Cell::new(0_usize));
     let all = kinds.len();
@@ -93,20 +98,29 @@ pub async fn survey(snapshot: &Snapshot, namespace: &str, report_progress: Progr
     let reads = kinds.into_iter().map(|info| {
         let (count, done) = (&count, &done);
         async move {
-            let read = kind(client, &info, namespace, count).await;
+            let mut read = kind(client, &info, namespace, count).await;
+            let mut failed = read.as_ref().err().cloned();
+            let has_near = namespace.is_empty() && !near.is_empty();
+            if info.namespaced && has_near && is_forbidden(&failed) {
+                read = kind(client, &info, near, count).await;
+                if read.is_ok() {
+                    failed = Some(ApiError::forbidden_outside(near));
+                }
+            }
             done.set(done.get() + 1);
             count(0);
-            (info, read)
+            (info, read, failed)
         }
     });
     let mut reads = futures_util::stream::iter(reads).buffer_unordered(AT_ONCE);
     let mut survey = Survey::default();
-    while let Some((info, read)) = reads.next().await {
-        match read {
-            Ok(part) => survey.add(part),
-            Err(error) => survey
-                .unread
-                .push(Unread { resource: full_name(&info.group, &info.resource), why: error }),
+    let mut reads_near = false;
+    while let Some((info, read, failed)) = reads.next().await {
+        reads_near |= info.full_name() == "namespaces" && is_forbidden(&failed);
+        let resource = full_name(&info.group, &info.resource);
+        survey.unread.extend(failed.map(|why| Unread { resource, why }));
+        if let Ok(part) = read {
+            survey.add(part);
         }
     }
     for group in &snapshot.stale {
@@ -114,8 +128,9 @@ pub async fn survey(snapshot: &Snapshot, namespace: &str, report_progress: Progr
         let why = ApiError::Unreachable(why);
         survey.unread.push(Unread { resource: format!("*.{group}"), why });
     }
-    if !namespace.is_empty() {
-        survey.namespace(snapshot, namespace).await;
+    let itself = if namespace.is_empty() && reads_near { near } else { namespace };
+    if !itself.is_empty() {
+        survey.namespace(snapshot, itself).await;
     }
     survey.unread.sort();
     survey.unread.dedup();
@@ -130,6 +145,10 @@ pub async fn survey(snapshot: &Snapshot, namespace: &str, report_progress: Progr
     let mut seen = std::collections::HashSet::new();
     survey.objects.retain(|found| seen.insert(found.uid.clone()));
     survey
+}
+
+fn is_forbidden(failed: &Option<ApiError>) -> bool {
+    matches!(failed, Some(ApiError::Forbidden(_)))
 }
 
 /// The kinds to read. Events are left out: they expire, and there are more of them than

@@ -77,20 +77,40 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
     let session = UserSession::open(place).await?;
     let progress = Progress::begin();
     progress.say(|| "reading policies and Events".to_owned());
-    let client = &session.caller.client;
-    let (policies, events, leader) =
-        tokio::join!(session.list_all::<DeletionPolicy>(), all_events(client), session.leader());
-    let (policies, now) = (policies?, session.now());
-    let (events, not_read) = match events {
-        Ok(events) => (events, Vec::new()),
-        Err(error) => (Vec::new(), vec![not_read(&error)]),
+    let own = near.namespace.as_deref().unwrap_or(&session.caller.namespace);
+    let (policies, events, leader) = tokio::join!(
+        session.try_list_all::<DeletionPolicy>(),
+        all_events(&session.caller.client, own),
+        session.leader(),
+    );
+    let now = session.now();
+    let mut not_read = Vec::new();
+    let policies = match policies {
+        Ok(policies) => policies,
+        Err(error @ ApiError::Forbidden(_)) => {
+            not_read.push(NotRead::new("deletionpolicies.belay.dev", &error));
+            Vec::new()
+        }
+        Err(error) => return Err(session.own_kind_error::<DeletionPolicy>(error)),
+    };
+    let events = match events {
+        Ok((events, is_complete)) => {
+            if !is_complete && near.namespace.is_none() {
+                not_read.push(NotRead::new("events", &ApiError::forbidden_outside(own)));
+            }
+            events
+        }
+        Err(error) => {
+            not_read.push(NotRead::new("events", &error));
+            Vec::new()
+        }
     };
     let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
     let asked = DenialFilter::new(would, now, since);
     let mut kinds = Kinds::default();
     if !knows_all(&kinds, &policies, &events) {
         // Without discovery, objects of other kinds lack their plural or their kind.
-        kinds = read_names(client).await.map_or(kinds, |names| names.kinds());
+        kinds = read_names(&session.caller.client).await.map_or(kinds, |names| names.kinds());
     }
     let mut items = items(&policies, &events, &kinds, asked);
     if let Some(namespace) = &near.namespace {
@@ -121,17 +141,19 @@ fn delay() -> u64 {
     all.iter().sum::<Duration>().as_secs() + 1
 }
 
-fn not_read(error: &ApiError) -> NotRead {
-    let why = error.to_string();
-    NotRead { resource: "events".to_owned(), why }
-}
-
 /// The Events that belay has written.
 const OURS: &str = "reportingComponent=belay";
 
-async fn all_events(client: &kube::Client) -> Result<Vec<Event>, ApiError> {
-    let api: Api<Event> = Api::all(client.clone());
-    Ok(list_all(api, ListParams::default().fields(OURS)).await?.objects)
+/// All of them, or those in one namespace if the user may not list all, and whether they are
+/// all.
+async fn all_events(client: &kube::Client, near: &str) -> Result<(Vec<Event>, bool), ApiError> {
+    let params = ListParams::default().fields(OURS);
+    let (api, near) = (Api::all(client.clone()), Api::namespaced(client.clone(), near));
+    match list_all(api, params.clone()).await {
+        Ok(listed) => Ok((listed.objects, true)),
+        Err(ApiError::Forbidden(_)) => Ok((list_all(near, params).await?.objects, false)),
+        Err(error) => Err(error),
+    }
 }
 
 /// The Events of one object, which are in its namespace.
@@ -159,7 +181,7 @@ pub async fn recent_denials(
 ) -> (Vec<Denial>, Option<NotRead>) {
     let (events, unread) = match events(client, target, uid).await {
         Ok(events) => (events, None),
-        Err(error) => (Vec::new(), Some(not_read(&error))),
+        Err(error) => (Vec::new(), Some(NotRead::new("events", &error))),
     };
     let target = target.to_string();
     for status in policies.iter_mut().filter_map(|policy| policy.status.as_mut()) {

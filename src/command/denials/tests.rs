@@ -5,7 +5,7 @@ use super::*;
 use crate::command::report::Format;
 use crate::command::screen::Screen;
 
-const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false };
+const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false, verbose: false };
 
 fn at(second: i64) -> String {
     Timestamp::from_second(second).unwrap().to_string()

@@ -15,7 +15,9 @@ pub use self::blocker::BlockerReport;
 pub use self::object::Object;
 pub use self::verdict::ReportedVerdict;
 use crate::cluster::Unread;
+use crate::objects::ApiError;
 use crate::policy::Source;
+use crate::policy::api::GROUP;
 
 /// The content of a document that is a list.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -37,6 +39,38 @@ pub struct NotRead {
 }
 
 impl NotRead {
+    /// The failed read of a kind.
+    pub fn new(resource: &str, error: &ApiError) -> Self {
+        Self { resource: resource.to_owned(), why: error.reason_for_user() }
+    }
+
+    /// For people: the number of the kinds with the same reason in the place of each of them.
+    /// Verdicts need belay's own kinds, so these are apart.
+    pub fn grouped(all: &[Self], verbose: bool) -> Vec<Self> {
+        let is_own = |unread: &Self| unread.resource.ends_with(&format!(".{GROUP}"));
+        let mut groups: Vec<Vec<&Self>> = Vec::new();
+        for unread in all {
+            let same = |group: &&mut Vec<&Self>| {
+                !verbose && group[0].why == unread.why && is_own(group[0]) == is_own(unread)
+            };
+            match groups.iter_mut().find(same) {
+                Some(group) => group.push(unread),
+                None => groups.push(vec![unread]),
+            }
+        }
+        let merged = |group: Vec<&Self>| match group[..] {
+            [one] => one.clone(),
+            _ => Self {
+                resource: match is_own(group[0]) {
+                    true => format!("{} kinds of {GROUP}", group.len()),
+                    false => format!("{} kinds", group.len()),
+                },
+                why: format!("{}; --verbose lists them", group[0].why),
+            },
+        };
+        groups.into_iter().map(merged).collect()
+    }
+
     /// In a line, for people.
     pub fn line(&self) -> String {
         format!("not read: {}: {}", self.resource, self.why)
@@ -45,7 +79,7 @@ impl NotRead {
 
 impl From<Unread> for NotRead {
     fn from(Unread { resource, why }: Unread) -> Self {
-        Self { resource, why: why.to_string() }
+        Self::new(&resource, &why)
     }
 }
 
@@ -54,5 +88,37 @@ pub fn policy_name(source: &Source) -> String {
     match source {
         Source::Policy(name) => name.clone(),
         Source::Label(_) => source.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unread_kinds_with_the_same_reason_are_one_line() {
+        let forbidden = ApiError::Forbidden("User \"eve\" cannot list it".to_owned());
+        let late = ApiError::Other("late".to_owned());
+        let all: Vec<NotRead> = [
+            ("nodes", &forbidden),
+            ("pauses.belay.dev", &forbidden),
+            ("pods", &late),
+            ("relations.belay.dev", &forbidden),
+            ("secrets", &forbidden),
+        ]
+        .map(|(resource, why)| NotRead::new(resource, why))
+        .into();
+        let lines =
+            |verbose| NotRead::grouped(&all, verbose).iter().map(NotRead::line).collect::<Vec<_>>();
+        assert_eq!(
+            lines(false),
+            [
+                "not read: 2 kinds: forbidden for you; --verbose lists them",
+                "not read: 2 kinds of belay.dev: forbidden for you; --verbose lists them",
+                "not read: pods: late",
+            ]
+        );
+        assert_eq!(lines(true).len(), 5);
+        assert_eq!(lines(true)[4], "not read: secrets: forbidden for you");
     }
 }

@@ -370,7 +370,7 @@ impl Report for UsedBy {
             text.push_str(&format!("{}   --all\n", screen.paint(Tone::Quiet, &more)));
         }
         text.push_str(&self.cascaded_text(screen));
-        for NotRead { resource, why } in &self.not_read {
+        for NotRead { resource, why } in NotRead::grouped(&self.not_read, view.verbose) {
             let said = format!("not read    {resource} ({why}): there may be more");
             text.push_str(&screen.paragraph(0, &said));
         }

@@ -51,6 +51,10 @@ pub struct OutputArguments {
     /// Print long lists completely
     #[arg(long)]
     pub all: bool,
+
+    /// List each kind that could not be read
+    #[arg(long)]
+    pub verbose: bool,
 }
 
 /// The same for a list of objects.
@@ -70,11 +74,15 @@ pub struct ListArguments {
     /// Print long lists completely
     #[arg(long)]
     pub all: bool,
+
+    /// List each kind that could not be read
+    #[arg(long)]
+    pub verbose: bool,
 }
 
 impl From<ListArguments> for OutputArguments {
-    fn from(ListArguments { output, all }: ListArguments) -> Self {
-        Self { output, all }
+    fn from(ListArguments { output, all, verbose }: ListArguments) -> Self {
+        Self { output, all, verbose }
     }
 }
 
@@ -95,6 +103,6 @@ pub struct FormatArguments {
 
 impl From<Format> for OutputArguments {
     fn from(output: Format) -> Self {
-        Self { output, all: true }
+        Self { output, all: true, verbose: true }
     }
 }

@@ -88,13 +88,13 @@ pub trait Report: Serialize + JsonSchema {
 
     /// The report for standard output.
     fn shown(&self, arguments: OutputArguments) -> Result<String, CommandError> {
-        let OutputArguments { output, all } = arguments;
+        let OutputArguments { output, all, verbose } = arguments;
         if output == Format::Name {
             let lines = self.unread().iter().map(|unread| unread.line() + "\n");
             eprint!("{}", Screen::pipe().clean(&lines.collect::<String>()));
         }
         let wide = output == Format::Wide;
-        self.render(output, View { screen: Screen::stdout(), all, wide })
+        self.render(output, View { screen: Screen::stdout(), all, wide, verbose })
     }
 
     /// Prints the report on standard output.
@@ -136,6 +136,8 @@ pub struct View {
     pub all: bool,
     /// Whether tables have all their columns (`-o wide`).
     pub wide: bool,
+    /// Whether each kind that could not be read is listed (`--verbose`).
+    pub verbose: bool,
 }
 
 impl View {
@@ -169,9 +171,10 @@ impl View {
         table.text(self.screen) + &more.map_or(String::new(), |more| more + "\n")
     }
 
-    /// Adds a line for each failed read.
+    /// The failed reads, in lines.
     pub fn not_read(self, not_read: &[NotRead]) -> String {
-        not_read.iter().map(|unread| self.screen.paragraph(0, &unread.line())).collect()
+        let lines = NotRead::grouped(not_read, self.verbose);
+        lines.iter().map(|unread| self.screen.paragraph(0, &unread.line())).collect()
     }
 }
 
@@ -181,7 +184,7 @@ mod tests {
     use crate::command::document::List;
     use serde_json::json;
 
-    const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false };
+    const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false, verbose: false };
 
     #[test]
     fn programs_get_a_versioned_document() {

@@ -63,8 +63,7 @@ async fn status(place: PlaceArguments) -> Result<StatusReport, CommandError> {
     let now = session.now();
     let mut not_read = Vec::new();
     if let Err(error) = &leader {
-        let resource = "leases.coordination.k8s.io".to_owned();
-        not_read.push(NotRead { resource, why: error.to_string() });
+        not_read.push(NotRead::new("leases.coordination.k8s.io", error));
     }
     let pauses = pauses.unwrap_or_else(|error| {
         not_read.push(NotRead { resource: "pauses.belay.dev".to_owned(), why: error.to_string() });
@@ -120,10 +119,10 @@ async fn configurations(
                 let object = Object { kind: kind.to_owned(), ..Object::of(&target, &kinds) };
                 Ok(WebhookConfiguration { object, present })
             }
-            Err(error) => Err(NotRead {
-                resource: full_name(&target.group, &target.resource),
-                why: ApiError::from(error).to_string(),
-            }),
+            Err(error) => {
+                let resource = full_name(&target.group, &target.resource);
+                Err(NotRead::new(&resource, &ApiError::from(error)))
+            }
         }
     };
     let all = vec![

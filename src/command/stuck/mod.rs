@@ -75,7 +75,8 @@ async fn stuck(arguments: StuckArguments) -> Result<StuckReport, CommandError> {
     let namespace = scope.namespace(&session.caller, &from);
     let snapshot = session.read_rules().await?;
     let progress = Progress::begin();
-    let survey = survey(&snapshot, &namespace, &|done, all, objects| {
+    let near = session.caller.namespace.as_str();
+    let survey = survey(&snapshot, (&namespace, near), &|done, all, objects| {
         progress.say(|| format!("reading kind {done} of {all} … {objects} objects"));
     })
     .await;

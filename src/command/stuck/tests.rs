@@ -46,7 +46,9 @@ fn report(count: usize, not_read: &[&str]) -> StuckReport {
 }
 
 fn shown(report: &StuckReport, output: Format, all: bool) -> String {
-    report.render(output, View { screen: Screen::pipe(), all, wide: false }).unwrap()
+    report
+        .render(output, View { screen: Screen::pipe(), all, wide: false, verbose: false })
+        .unwrap()
 }
 
 #[test]
@@ -71,8 +73,14 @@ not read: secrets: forbidden
     let blind = shown(&blind, Format::Table, false);
     assert!(blind.ends_with("\nnot read, and may contain more: nodes, services\n"), "{blind}");
     // Only a terminal gets a part of a long list.
-    let on_terminal =
-        |all| report(25, &[]).text(View { screen: Screen::terminal(200), all, wide: false });
+    let on_terminal = |all| {
+        report(25, &[]).text(View {
+            screen: Screen::terminal(200),
+            all,
+            wide: false,
+            verbose: false,
+        })
+    };
     let many = on_terminal(false);
     let expected = "\
 25 objects: a finalizer without a controller (db.example.com/drop)

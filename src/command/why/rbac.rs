@@ -216,10 +216,6 @@ fn read_or<K>(read: Result<Listed<K>, ApiError>, name: &str, unread: &mut Vec<No
         }
         Err(error) => error,
     };
-    let why = match error {
-        ApiError::Forbidden(_) => "forbidden for you".to_owned(),
-        other => other.to_string(),
-    };
-    unread.push(NotRead { resource: name.to_owned(), why });
+    unread.push(NotRead::new(name, &error));
     Vec::new()
 }

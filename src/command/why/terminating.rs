@@ -196,7 +196,7 @@ async fn survey_around(snapshot: &Snapshot, object: &TerminatingObject) -> Surve
         _ => return Survey { objects: vec![object.clone()], ..Survey::default() },
     };
     let progress = Progress::begin();
-    survey(snapshot, place, &|done, all, objects| {
+    survey(snapshot, (place, place), &|done, all, objects| {
         progress.say(|| format!("reading kind {done} of {all} … {objects} objects"));
     })
     .await

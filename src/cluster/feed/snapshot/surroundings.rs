@@ -13,7 +13,7 @@ use super::Snapshot;
 use crate::cluster::api::Detail;
 use crate::cluster::world::{self, World};
 use crate::graph::{Incomplete, Listing};
-use crate::objects::{ApiError, KindId, full_name};
+use crate::objects::{ApiError, KindId, KindInfo, full_name};
 use crate::relations::Reads;
 
 /// The number of lists that are read at the same time.
@@ -85,7 +85,7 @@ impl Snapshot {
             let lists = wanted.into_iter().map(|(kind, place)| {
                 let (report_progress, kinds, objects) = (&report_progress, &kinds, &objects);
                 async move {
-                    let read = self.list(kind, place, near, bodies).await;
+                    let read = self.list(kind, place, (near, reach.mentions), bodies).await;
                     let kinds = kinds.fetch_add(1, Ordering::Relaxed) + 1;
                     let count = read.objects;
                     report_progress(kinds, objects.fetch_add(count, Ordering::Relaxed) + count);
@@ -102,12 +102,13 @@ impl Snapshot {
     }
 
     /// One kind: everywhere where that is wanted and allowed, and `near` where
-    /// it is not allowed everywhere.
+    /// it is not allowed everywhere. Then the kind counts as read unless its objects elsewhere
+    /// can matter.
     async fn list(
         &self,
         kind: KindId,
         place: Place,
-        near: &BTreeSet<String>,
+        (near, mentions): (&BTreeSet<String>, bool),
         bodies: &[(&str, &str)],
     ) -> Read {
         let (info, detail) = {
@@ -129,7 +130,7 @@ impl Snapshot {
                     BTreeSet::new()
                 }
                 Err(error) => {
-                    why = short_reason(&error);
+                    why = error.reason_for_user();
                     read.unread = Some((name.clone(), why.clone()));
                     let smaller = matches!(error, ApiError::Forbidden(_)) && info.namespaced;
                     if smaller { near.clone() } else { BTreeSet::new() }
@@ -143,7 +144,7 @@ impl Snapshot {
                     objects.extend(some);
                     read.in_namespace.push((kind, namespace.clone()));
                 }
-                Err(error) => missed = Some(short_reason(&error)),
+                Err(error) => missed = Some(error.reason_for_user()),
             }
         }
         match (missed, &mut read.unread) {
@@ -151,9 +152,14 @@ impl Snapshot {
                 why.clone_from(&missed);
                 read.unread = Some((name.clone(), missed));
             }
-            (None, Some((_, why))) if !read.in_namespace.is_empty() => {
+            (None, Some(_)) if read.in_namespace.is_empty() => {}
+            (None, Some(_)) if !reaches_out(&self.context.world.read(), kind, mentions) => {
+                read.unread = None;
+                why.clear();
+            }
+            (None, Some((_, why))) => {
                 let places: Vec<&str> = places.iter().map(String::as_str).collect();
-                why.push_str(&format!(" outside of namespace {}", places.join(", ")));
+                *why = ApiError::forbidden_outside(&places.join(", ")).to_string();
             }
             (None, _) => {}
         }
@@ -204,32 +210,37 @@ struct Read {
     objects: usize,
 }
 
-/// A short reason: the reader is the user without the permission.
-fn short_reason(error: &ApiError) -> String {
-    match error {
-        ApiError::Forbidden(_) => "forbidden for you".to_owned(),
-        other => other.to_string(),
-    }
-}
-
 fn is_listed(world: &World, kind: KindId) -> bool {
     world.served.get(&kind).is_some_and(|served| served.list && served.watch)
         && world.graph.kinds.info(kind).resource != "events"
 }
 
+/// The kinds whose objects can need objects of other namespaces.
+pub(super) fn crossing(world: &World) -> HashSet<KindId> {
+    let World { graph, policies, .. } = world;
+    let needers = graph.kinds.iter().flat_map(|(kind, _)| policies.needers(&graph.kinds, kind));
+    needers.filter(|(_, crosses)| *crosses).map(|(kind, _)| kind).collect()
+}
+
+/// Whether objects of a kind in other namespaces can matter to those in one namespace.
+pub(super) fn reaches_out(world: &World, kind: KindId, mentions: bool) -> bool {
+    let KindInfo { group, resource, .. } = world.graph.kinds.info(kind);
+    let named = |(of, plural): &(String, String)| of == group && plural == resource;
+    let exists = world.policies.iter().flat_map(|policy| &policy.modes.while_exists);
+    crossing(world).contains(&kind)
+        || mentions && world.catalogue.reads(kind) != Reads::Nothing
+        || exists.flat_map(|exists| &exists.kinds).any(named)
+}
+
 /// The scope to read for each kind. R11: Events and kinds that can't be listed and
 /// watched are ignored.
 fn wanted(world: &World, reach: &SearchScope) -> BTreeMap<KindId, Place> {
-    let World { graph, catalogue, policies, .. } = world;
+    let World { graph, catalogue, .. } = world;
     let listed = || graph.kinds.iter().filter(|(kind, _)| is_listed(world, *kind));
     let Some(places) = &reach.namespaces else {
         return listed().map(|(kind, _)| (kind, Place::Everywhere)).collect();
     };
-    let mut crossing: HashSet<KindId> = HashSet::new();
-    for (kind, _) in listed() {
-        let needers = policies.needers(&graph.kinds, kind);
-        crossing.extend(needers.filter(|(_, crosses)| *crosses).map(|(kind, _)| kind));
-    }
+    let crossing = crossing(world);
     let namespaces = graph.kinds.find("", "Namespace");
     let mut wanted = BTreeMap::new();
     for (kind, info) in listed() {

@@ -202,7 +202,7 @@ mod tests {
         let (steps, warnings) = (vec!["deleted: x".to_owned()], vec!["y remains".to_owned()]);
         let messages = Messages { steps, warnings };
         let said = Uninstalled::new(&report, false, messages, "a\n- b", 1);
-        let view = View { screen: Screen::pipe(), all: false, wide: false };
+        let view = View { screen: Screen::pipe(), all: false, wide: false, verbose: false };
         let json = said.render(Format::Json, view).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&json["kind"], &json["released"]), (&"Uninstalled".into(), &3.into()));

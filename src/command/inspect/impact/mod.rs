@@ -51,6 +51,10 @@ pub struct ImpactArguments {
 
     #[command(flatten)]
     watch: WatchArguments,
+
+    /// List each kind that could not be read
+    #[arg(long)]
+    verbose: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -75,8 +79,8 @@ impl From<Cascade> for Propagation {
 
 /// Computes it and prints it.
 pub fn run(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
-    let ImpactArguments { output, watch, .. } = arguments;
-    let output = OutputArguments { output, all: arguments.set.all };
+    let ImpactArguments { output, watch, verbose, .. } = arguments;
+    let output = OutputArguments { output, all: arguments.set.all, verbose };
     let files = arguments.set.reads_files();
     block_on(watch.print(output, files, async || impact(arguments.clone()).await))?
 }
@@ -110,7 +114,7 @@ impl Report for Impact {
     const KIND: &'static str = "Impact";
 
     fn text(&self, view: View) -> String {
-        text::text(self, view.screen, view.is_complete())
+        text::text(self, view)
     }
 
     fn names(&self) -> Option<String> {

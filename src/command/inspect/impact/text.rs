@@ -6,6 +6,7 @@ use super::order::DeletionOrder;
 use super::report::{Affected, Count, FORBIDDEN, Impact, Summary};
 use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict};
 use crate::command::inspect::tree::{Branch, draw};
+use crate::command::report::View;
 use crate::command::screen::{Screen, Tone, cut};
 use crate::graph::NodeId;
 use crate::policy::api::GROUP;
@@ -49,7 +50,8 @@ const DRAWN_FIRST: &[(&str, &str)] = &[
 const RANKS: u8 = 10;
 
 /// Everything, in lines.
-pub fn text(impact: &Impact, screen: Screen, all: bool) -> String {
+pub fn text(impact: &Impact, view: View) -> String {
+    let (screen, all) = (view.screen, view.is_complete());
     let mut text = match &impact.says {
         Some(says) => screen.paragraph(0, says),
         None => head(impact, screen),
@@ -64,7 +66,7 @@ pub fn text(impact: &Impact, screen: Screen, all: bool) -> String {
         text.push('\n');
     }
     text.push_str(&tree(impact, screen, all));
-    text.push_str(&tail(impact, screen, all));
+    text.push_str(&tail(impact, view));
     text
 }
 
@@ -316,7 +318,8 @@ fn branch(
 }
 
 /// The blockers, the failed reads, and the next steps.
-fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
+fn tail(impact: &Impact, view: View) -> String {
+    let (screen, all) = (view.screen, view.is_complete());
     let mut text = String::new();
     let heading = |name: &str| screen.paint(Tone::Strong, &format!("{name:<TAIL$}"));
     let mut line = |name: &str, said: &str| {
@@ -339,8 +342,8 @@ fn tail(impact: &Impact, screen: Screen, all: bool) -> String {
     if let Some(more) = more {
         line("", &more);
     }
-    for not_read in &impact.not_read {
-        line("not read", &unread(not_read));
+    for not_read in NotRead::grouped(&impact.not_read, view.verbose) {
+        line("not read", &unread(&not_read));
     }
     if let Some(next_step) = &impact.next_step {
         line("next step", next_step);

@@ -86,7 +86,7 @@ impl Report for PlanReport {
         let heading = ["POLICY", "ACTION", "PROTECTED", "HELD", "PROTECTS"];
         let row = |table: &mut Table, policy: &PolicyPlan| policy.row(table, view);
         let mut text = view.table(&heading, (&self.policies, SHOWN, "policies"), row);
-        for unread in &self.not_read {
+        for unread in NotRead::grouped(&self.not_read, view.verbose) {
             let says = format!("{}: the counts are lower bounds", unread.line());
             text.push_str(&view.screen.paragraph(0, &says));
         }

@@ -49,7 +49,7 @@ fn report(policies: Vec<PolicyStatus>) -> StatusReport {
     }
 }
 
-const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false };
+const PIPE: View = View { screen: Screen::pipe(), all: false, wide: false, verbose: false };
 
 fn text(report: &StatusReport) -> String {
     report.render(Format::Table, PIPE).unwrap()

@@ -183,7 +183,7 @@ impl Report for WhyReport {
     const KIND: &'static str = "Why";
 
     fn text(&self, view: View) -> String {
-        view.screen.wrap(&text::text(self, view.is_complete()))
+        view.screen.wrap(&text::text(self, view.is_complete(), view.verbose))
     }
 
     /// 0 if it can be deleted, 1 if not, 3 if that is unknown.

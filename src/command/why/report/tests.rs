@@ -2,7 +2,7 @@ use super::*;
 use crate::command::screen::Screen;
 
 fn text(report: &WhyReport) -> String {
-    report.text(View { screen: Screen::pipe(), all: false, wide: false })
+    report.text(View { screen: Screen::pipe(), all: false, wide: false, verbose: false })
 }
 
 /// A short report.
@@ -112,7 +112,7 @@ fn the_commands_to_delete_it_are_printed_once() {
          no policy protects it\n\
          managed by: Helm release web [2J\n\
          not read: a: x\n\
-         not read: b, c: forbidden for you\n\
+         not read: 2 kinds: forbidden for you; --verbose lists them\n\
          not read, and may contain more: events, nodes\n"
     );
     assert_eq!(report.exit_code(), 1);

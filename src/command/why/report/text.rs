@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{Approval, ProtectingPolicy, WhyReport};
-use crate::command::document::{BlockerReport, ReportedVerdict};
+use crate::command::document::{BlockerReport, NotRead, ReportedVerdict};
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
@@ -12,8 +12,8 @@ use crate::command::status::LeaderState;
 /// The number of refusals in the text.
 const REFUSALS: usize = 3;
 
-/// The text. `all`: nothing is left out.
-pub fn text(report: &WhyReport, all: bool) -> String {
+/// The text. `all`: nothing is left out; `verbose`: with each kind that could not be read.
+pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     let WhyReport { named, subject, .. } = report;
     let by = if subject.is_empty() { String::new() } else { format!(" by {subject}") };
     // Writing into a String cannot fail.
@@ -87,11 +87,8 @@ pub fn text(report: &WhyReport, all: bool) -> String {
         let _ = writeln!(text, "refused {}", without_controls(&denial.line()));
     }
     text.extend(more.map(|more| format!("refused before that: {more}\n")));
-    // Failed reads with the same reason take one line.
-    for alike in report.not_read.chunk_by(|one, next| one.why == next.why) {
-        let names: Vec<&str> = alike.iter().map(|unread| unread.resource.as_str()).collect();
-        let why = alike.first().map_or("", |unread| unread.why.as_str());
-        let _ = writeln!(text, "not read: {}: {why}", names.join(", "));
+    for unread in NotRead::grouped(&report.not_read, verbose) {
+        let _ = writeln!(text, "{}", unread.line());
     }
     if !report.evidence_not_read.is_empty() {
         let names = report.evidence_not_read.iter().map(|unread| unread.resource.as_str());
