@@ -41,14 +41,8 @@ fn a_kind_that_a_dump_leaves_out_proves_nothing() {
     // A dump without CRDs does not contain the list of kinds, and a dump without policies
     // does not contain the users that belay waits for.
     assert_eq!((&whole["tenant"], &whole["settings"]), (&"Unknown".into(), &"HeldByBelay".into()));
-    let gone = dump.replace("name: bucket-operator", "name: other");
-    assert_eq!(objects(&gone)["bucket"], "OwnerGone");
-    let part = gone.replace("kind: StatefulSet", "kind: Deployment");
-    assert_eq!(objects(&part)["bucket"], "Unknown");
-    // A controller that is in the dump exists, even if other kinds are missing.
-    let seen = dump.replace("kind: StatefulSet", "kind: Deployment");
-    assert_eq!(objects(&seen)["bucket"], "OwnerDown");
-    // A dump with a CRD shows that no CRD of this domain exists.
+    // A dump with a CRD shows that no CRD of this domain exists, and one with webhooks that
+    // no webhook of it does.
     let definition = "
 - apiVersion: apiextensions.k8s.io/v1
   kind: CustomResourceDefinition
@@ -59,9 +53,6 @@ fn a_kind_that_a_dump_leaves_out_proves_nothing() {
     scope: Namespaced
     versions: [{name: v1, served: true, storage: true}]
 ";
-    // A dump without webhooks does not contain the list of webhooks.
-    let known = objects(&format!("{}{definition}", dump.trim_end()));
-    assert_eq!(known["tenant"], "Unknown");
     let webhooks = "
 - apiVersion: admissionregistration.k8s.io/v1
   kind: ValidatingWebhookConfiguration
@@ -70,8 +61,18 @@ fn a_kind_that_a_dump_leaves_out_proves_nothing() {
   kind: MutatingWebhookConfiguration
   metadata: {name: other, uid: 00000000-0000-4000-8000-0000000000fd}
 ";
-    let known = objects(&format!("{}{definition}{}", dump.trim_end(), webhooks.trim_start()));
-    assert_eq!(known["tenant"], "OwnerGone");
+    let with_apis =
+        |dump: &str| format!("{}{definition}{}", dump.trim_end(), webhooks.trim_start());
+    let known = objects(&format!("{}{definition}", dump.trim_end()));
+    assert_eq!(known["tenant"], "Unknown");
+    assert_eq!(objects(&with_apis(&dump))["tenant"], "OwnerGone");
+    let gone = with_apis(&dump.replace("name: bucket-operator", "name: other"));
+    assert_eq!(objects(&gone)["bucket"], "OwnerGone");
+    let part = gone.replace("kind: StatefulSet", "kind: Deployment");
+    assert_eq!(objects(&part)["bucket"], "Unknown");
+    // A controller that is in the dump exists, even if other kinds are missing.
+    let seen = dump.replace("kind: StatefulSet", "kind: Deployment");
+    assert_eq!(objects(&seen)["bucket"], "OwnerDown");
     // A dump of one namespace does not contain the others.
     let shop = gone.replace("namespace: buckets", "namespace: shop");
     let shop = objects(&shop.replace("namespace: kube-system", "namespace: shop"));
