@@ -28,6 +28,7 @@ mod inputs;
 mod item;
 mod judgement;
 mod list_limits;
+mod next_step;
 mod orphaning;
 mod owners;
 mod protection_changes;
@@ -55,6 +56,7 @@ pub(crate) use cascade::{CollectorRefusal, refusal_in_cascade};
 pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
 pub use existence::{Existence, target_existence};
 pub(crate) use item::{Item, WAITING_FINALIZERS, is_waiting_finalizer, object_name};
+pub use next_step::NextStep;
 pub(crate) use render::{
     HOLD_WARNING, approve_command, describe_cause, policy_names, remedies, sentence,
 };
@@ -69,8 +71,8 @@ pub use unreadable::{
 pub(crate) use users::counting_users;
 pub use verdict::{
     Answer, Blocker, Cause, ContentReason, Decision, Exemption, HoldChange, HoldPlace,
-    IneffectiveApproval, NextStep, ObjectName, Overrides, Reason, Recordable, RefusedStep,
-    RevokedRecord, Verdict,
+    IneffectiveApproval, ObjectName, Overrides, Reason, Recordable, RefusedStep, RevokedRecord,
+    Verdict,
 };
 
 use crate::graph::{Node, StepBudget, StepLimit};
