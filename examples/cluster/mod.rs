@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, dead_code)]
 
-use belay::graph::{Edges, Excuse, Graph, NewUse, NodeId, Progress, RelationId, Strength};
+use belay::graph::{
+    EdgeQualifier, Edges, Graph, NewUse, NodeId, ObjectPhase, RelationId, Strength,
+};
 use belay::objects::{KindId, Object};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -148,7 +150,7 @@ impl Cluster {
                     name: (*name).to_owned(),
                     uid: None,
                     strength: Strength::Needs,
-                    excuse: Excuse::None,
+                    excuse: EdgeQualifier::None,
                     relation: RelationId(0),
                     path: format!("spec.containers[0].envFrom[{index}].secretRef.name"),
                 })
@@ -157,7 +159,7 @@ impl Cluster {
         };
         let value = json!({ "metadata": metadata });
         let object = Object::deserialize(&value).unwrap();
-        self.graph.apply(kind, &object, Progress::Ordinary, edges);
+        self.graph.apply(kind, &object, ObjectPhase::Active, edges);
     }
 }
 

@@ -158,7 +158,7 @@ impl PendingReview<'_> {
                 let (group, resource) = (&review.resource.group, &review.resource.resource);
                 let kind = world.graph.kinds.find_resource(group, resource);
                 if !kind.is_some_and(|kind| world.graph.is_complete(kind)) {
-                    return Recordable::Unproved;
+                    return Recordable::Unconfirmed;
                 }
                 if self.gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
                     continue;
@@ -167,7 +167,7 @@ impl PendingReview<'_> {
                 target_existence(&Situation::new(&world.graph, &world.policies, live, 0), review)
             };
             match existence {
-                Existence::Exists => return Recordable::Proved,
+                Existence::Exists => return Recordable::Confirmed,
                 Existence::Unread(read) => self.read(vec![read]).await,
                 Existence::Absent | Existence::Unknown(..) => return Recordable::No,
             }

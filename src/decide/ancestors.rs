@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::item::Item;
+use super::item::JudgedObject;
 use super::owners::{MOST_OWNERS, MOST_OWNERS_READ, OwnerState, owner_state};
 use super::{LiveRead, Situation};
-use crate::graph::{DeletedObject, MOST_OWNER_LEVELS, Node, OwnerClaim, RememberedOwner};
+use crate::graph::{DeletedObject, MOST_OWNER_LEVELS, Node, OwnerRef, RememberedOwner};
 use crate::objects::{KeyedSet, Uid};
 use crate::policy::{Approval, Identity};
 
@@ -35,7 +35,7 @@ pub(super) enum DeletionState {
 }
 
 impl DeletionState {
-    pub(super) fn of_item(item: &Item<'_>) -> Self {
+    pub(super) fn of_item(item: &JudgedObject<'_>) -> Self {
         item.deleted().map_or(Self::Lives, |deleted| Self::Ends(Some(deleted)))
     }
 
@@ -78,7 +78,7 @@ pub(super) fn counts(
 /// must be approved with its content, or be content of an approved object, since before
 /// the approval. Any other owner would keep the object (R5). The approvals on each path
 /// of owners must be sufficient.
-pub(super) struct Ancestors<'s, 'a> {
+pub(super) struct ApprovalSearch<'s, 'a> {
     situation: &'s Situation<'a>,
     records: ExemptionRecords,
     /// The namespace of the object at the bottom.
@@ -86,24 +86,24 @@ pub(super) struct Ancestors<'s, 'a> {
     /// When the object at the bottom was created.
     created: i64,
     /// Whether these approvals are sufficient.
-    are_enough: &'s dyn Fn(&ByName<'a>) -> bool,
+    are_enough: &'s dyn Fn(&ApprovalsByName<'a>) -> bool,
     /// The approvals on paths with sufficient approvals.
-    pub(super) found: ByName<'a>,
+    pub(super) found: ApprovalsByName<'a>,
     /// The approvals on a path without sufficient approvals.
-    pub(super) lacking: ByName<'a>,
+    pub(super) lacking: ApprovalsByName<'a>,
     /// Approvals that are older than a change of owners on their path.
-    pub(super) late: ByName<'a>,
+    pub(super) late: ApprovalsByName<'a>,
     /// How many owners were checked.
     looked_at: usize,
 }
 
 /// Approvals by name, because several paths may lead to the same one.
-pub(super) type ByName<'a> = BTreeMap<&'a str, &'a Approval>;
+pub(super) type ApprovalsByName<'a> = BTreeMap<&'a str, &'a Approval>;
 
-impl<'s, 'a> Ancestors<'s, 'a> {
+impl<'s, 'a> ApprovalSearch<'s, 'a> {
     pub(super) fn new(
         situation: &'s Situation<'a>,
-        (records, are_enough): (ExemptionRecords, &'s dyn Fn(&ByName<'a>) -> bool),
+        (records, are_enough): (ExemptionRecords, &'s dyn Fn(&ApprovalsByName<'a>) -> bool),
         (namespace, created): (&'s str, i64),
     ) -> Self {
         let (found, lacking, late) = Default::default();
@@ -118,7 +118,7 @@ impl<'s, 'a> Ancestors<'s, 'a> {
         &mut self,
         namespace: &str,
         owners: &Owners<'_>,
-        below: &ByName<'a>,
+        below: &ApprovalsByName<'a>,
         (mut version, depth): (u64, usize),
     ) -> bool {
         version = version.max(owners.version);
@@ -139,8 +139,8 @@ impl<'s, 'a> Ancestors<'s, 'a> {
     fn check_owner(
         &mut self,
         namespace: &str,
-        claim: &OwnerClaim<'_>,
-        below: &ByName<'a>,
+        claim: &OwnerRef<'_>,
+        below: &ApprovalsByName<'a>,
         (version, depth): (u64, usize),
     ) -> bool {
         let situation = self.situation;
@@ -175,9 +175,9 @@ impl<'s, 'a> Ancestors<'s, 'a> {
     /// the owner after the approval is not part of its content.
     fn find_approvals(
         &mut self,
-        (claim, version): (&OwnerClaim<'_>, u64),
+        (claim, version): (&OwnerRef<'_>, u64),
         state: DeletionState,
-        with: &mut Cow<'_, ByName<'a>>,
+        with: &mut Cow<'_, ApprovalsByName<'a>>,
     ) {
         let Self { situation, records, namespace, created, .. } = *self;
         let counting = content_approvals(situation, claim).filter(|approval| {
@@ -201,14 +201,14 @@ pub(super) fn approvals_of<'a>(situation: &Situation<'a>, uid: Uid) -> &'a [Appr
 /// The approvals of an owner with scope Content, in force or not.
 fn content_approvals<'a>(
     situation: &Situation<'a>,
-    claim: &OwnerClaim<'_>,
+    claim: &OwnerRef<'_>,
 ) -> impl Iterator<Item = &'a Approval> + use<'a> {
     let info = claim.kind.map(|kind| situation.graph.kinds.info(kind));
     let of = approvals_of(situation, claim.uid);
     let named = |approval: &&Approval| {
         info.is_some_and(|info| {
             let (group, resource) = (info.group.as_str(), info.resource.as_str());
-            let OwnerClaim { namespace, name, uid, .. } = *claim;
+            let OwnerRef { namespace, name, uid, .. } = *claim;
             approval.content && approval.names(&Identity { group, resource, namespace, name, uid })
         })
     };
@@ -218,18 +218,18 @@ fn content_approvals<'a>(
 /// The owners of an object, and their known changes.
 #[derive(Default)]
 pub(super) struct Owners<'c> {
-    pub(super) now: Vec<OwnerClaim<'c>>,
+    pub(super) now: Vec<OwnerRef<'c>>,
     /// The latest resourceVersion at which one of these owners may have been added.
     version: u64,
     /// The owners that were removed since then, with the resourceVersion of the removal.
-    past: Vec<(OwnerClaim<'c>, u64)>,
+    past: Vec<(OwnerRef<'c>, u64)>,
     /// Whether there are or were more owners.
     are_more: bool,
 }
 
 impl<'c> Owners<'c> {
     /// The owners of an object as it is now.
-    pub(super) fn of_item(situation: &Situation<'c>, item: &Item<'c>) -> Self {
+    pub(super) fn of_item(situation: &Situation<'c>, item: &JudgedObject<'c>) -> Self {
         Self::new(situation, (item.node, item.version()), item.owners(situation))
     }
 
@@ -238,7 +238,7 @@ impl<'c> Owners<'c> {
     fn new(
         situation: &Situation<'c>,
         (node, version): (Option<Node<'c>>, u64),
-        now: Vec<OwnerClaim<'c>>,
+        now: Vec<OwnerRef<'c>>,
     ) -> Self {
         let graph = situation.graph;
         if !graph.dates_owners() || now.is_empty() {
@@ -247,7 +247,7 @@ impl<'c> Owners<'c> {
         let Some(known) = node.and_then(|node| graph.same(node)) else {
             return Self { now, version, ..Self::default() };
         };
-        let same = |claim: &OwnerClaim<'_>| (claim.kind, claim.uid);
+        let same = |claim: &OwnerRef<'_>| (claim.kind, claim.uid);
         situation.work.charge(now.len() + known.owners().len());
         let has: KeyedSet<_> = now.iter().map(same).collect();
         let seen: KeyedSet<_> = known.claims().map(|claim| same(&claim)).collect();
@@ -274,10 +274,7 @@ impl<'c> Owners<'c> {
 }
 
 /// The known state and owners of an owner that does not exist.
-fn find_absent<'a>(
-    situation: &Situation<'a>,
-    claim: &OwnerClaim<'_>,
-) -> (DeletionState, Owners<'a>) {
+fn find_absent<'a>(situation: &Situation<'a>, claim: &OwnerRef<'_>) -> (DeletionState, Owners<'a>) {
     if let Some(gone) = situation.graph.deleted_object(claim.uid) {
         return (DeletionState::Ends(gone.deleted), Owners::of_gone(gone));
     }
@@ -292,7 +289,7 @@ fn find_absent<'a>(
 }
 
 /// The owner from a live read or from the graph.
-fn node<'a>(situation: &Situation<'a>, claim: &OwnerClaim<'_>) -> Option<Node<'a>> {
+fn node<'a>(situation: &Situation<'a>, claim: &OwnerRef<'_>) -> Option<Node<'a>> {
     let kind = claim.kind?;
     let live = situation.read_object(kind, claim.namespace, claim.name).flatten();
     let live = live.filter(|node| node.uid() == claim.uid);
@@ -301,14 +298,14 @@ fn node<'a>(situation: &Situation<'a>, claim: &OwnerClaim<'_>) -> Option<Node<'a
 }
 
 /// Whether a live read shows that the owner does not exist.
-fn is_absent(situation: &Situation<'_>, claim: &OwnerClaim<'_>) -> bool {
+fn is_absent(situation: &Situation<'_>, claim: &OwnerRef<'_>) -> bool {
     let read = claim.kind.and_then(|kind| situation.read_object(kind, claim.namespace, claim.name));
     read.is_some_and(|found| found.is_none_or(|node| node.uid() != claim.uid))
 }
 
 /// The approvals and records of all direct and indirect owners.
 #[derive(Debug, Default)]
-pub(super) struct AncestorApprovals {
+pub(super) struct AncestorApprovalSummary {
     /// Whether an approval in force with scope Content names one of them.
     pub(super) approved: bool,
     /// Whether an exemption record names one of them.
@@ -319,10 +316,10 @@ pub(super) struct AncestorApprovals {
     pub(super) unread: Vec<LiveRead>,
 }
 
-impl AncestorApprovals {
-    pub(super) fn find(situation: &Situation<'_>, owners: &[OwnerClaim<'_>]) -> Self {
+impl AncestorApprovalSummary {
+    pub(super) fn find(situation: &Situation<'_>, owners: &[OwnerRef<'_>]) -> Self {
         let mut above = Self::default();
-        let mut next: Vec<OwnerClaim<'_>> = owners.to_vec();
+        let mut next: Vec<OwnerRef<'_>> = owners.to_vec();
         let mut seen: KeyedSet<Uid> = KeyedSet::default();
         while let Some(claim) = next.pop() {
             if !seen.insert(claim.uid) {
@@ -358,7 +355,7 @@ impl AncestorApprovals {
         above
     }
 
-    fn read(&mut self, situation: &Situation<'_>, claim: &OwnerClaim<'_>) {
+    fn read(&mut self, situation: &Situation<'_>, claim: &OwnerRef<'_>) {
         let Some(kind) = claim.kind else { return };
         let read = situation.object_read(kind, claim.namespace, claim.name);
         if self.unread.len() < MOST_OWNERS_READ

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::ancestors::{
-    Ancestors, ByName, DeletionState, ExemptionRecords, Owners, approvals_of, counts,
+    ApprovalSearch, ApprovalsByName, DeletionState, ExemptionRecords, Owners, approvals_of, counts,
 };
-use super::item::Item;
+use super::item::JudgedObject;
 use super::owners::is_cascade;
 use super::{IneffectiveApproval, Situation};
 use crate::policy::{Approval, ApprovalTerms, DiscountReason, Policy};
@@ -16,10 +16,10 @@ use crate::policy::{Approval, ApprovalTerms, DiscountReason, Policy};
 /// owner references of the object.
 fn in_force<'a>(
     situation: &Situation<'a>,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
     records: ExemptionRecords,
-    are_enough: &dyn Fn(&ByName<'a>) -> bool,
-) -> (ByName<'a>, ByName<'a>) {
+    are_enough: &dyn Fn(&ApprovalsByName<'a>) -> bool,
+) -> (ApprovalsByName<'a>, ApprovalsByName<'a>) {
     let (identity, state) = (item.identity(), DeletionState::of_item(item));
     let above =
         if records == ExemptionRecords::Cascade { records } else { ExemptionRecords::Ignored };
@@ -27,7 +27,7 @@ fn in_force<'a>(
     let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
         approval.names(&identity) && counts(situation, records, approval, (state, i64::MIN))
     });
-    let mut found: ByName<'a> = named.map(by_name).collect();
+    let mut found: ApprovalsByName<'a> = named.map(by_name).collect();
     let (namespace, created) = (item.facts.namespace, item.created());
     for container in containers(situation, item) {
         let (identity, state) = (container.identity(), DeletionState::of_item(&container));
@@ -40,10 +40,10 @@ fn in_force<'a>(
         found.extend(content.map(by_name));
     }
     if are_enough(&found) || situation.policies.approvals.is_empty() {
-        return (found, ByName::new());
+        return (found, ApprovalsByName::new());
     }
     let owners = Owners::of_item(situation, item);
-    let mut ancestors = Ancestors::new(situation, (above, are_enough), (namespace, created));
+    let mut ancestors = ApprovalSearch::new(situation, (above, are_enough), (namespace, created));
     let mut more = match ancestors.check_owners(namespace, &owners, &found, (0, 0)) {
         true => ancestors.found,
         false => ancestors.lacking,
@@ -54,8 +54,8 @@ fn in_force<'a>(
 
 /// Whether the DELETE of this object follows from the deletion of its owner or container.
 /// Exemption records allow no other request.
-pub(super) fn is_in_cascade(situation: &Situation<'_>, item: &Item<'_>) -> bool {
-    let dies = || containers(situation, item).iter().any(Item::is_terminating);
+pub(super) fn is_in_cascade(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
+    let dies = || containers(situation, item).iter().any(JudgedObject::is_terminating);
     !item.is_terminating() && (is_cascade(situation, item) || dies())
 }
 
@@ -64,7 +64,7 @@ pub(super) fn is_in_cascade(situation: &Situation<'_>, item: &Item<'_>) -> bool 
 /// user.
 pub(crate) fn sufficient_approvals<'a>(
     situation: &Situation<'a>,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
     policies: &[&Policy],
     records: ExemptionRecords,
 ) -> Option<Vec<&'a Approval>> {
@@ -90,7 +90,7 @@ pub(crate) struct RequiredApprovals {
 /// no approval is required.
 pub(crate) fn required_approvals(
     situation: &Situation<'_>,
-    item: &Item<'_>,
+    item: &JudgedObject<'_>,
     policies: &[&Policy],
 ) -> Option<RequiredApprovals> {
     let ApprovalStatus { people, terms, .. } =
@@ -107,7 +107,7 @@ pub(super) const MOST_INEFFECTIVE: usize = 3;
 /// policies, up to the limit.
 pub(crate) fn ineffective_approvals(
     situation: &Situation<'_>,
-    item: &Item<'_>,
+    item: &JudgedObject<'_>,
     policies: &[&Policy],
 ) -> Vec<IneffectiveApproval> {
     let ApprovalStatus { people, late, .. } =
@@ -141,7 +141,7 @@ struct ApprovalStatus<'a> {
 
 fn approval_status<'a>(
     situation: &Situation<'a>,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
     policies: &[&Policy],
     records: ExemptionRecords,
 ) -> ApprovalStatus<'a> {
@@ -151,10 +151,10 @@ fn approval_status<'a>(
         let left = policies.iter().filter(|policy| !exempted(policy));
         ApprovalTerms::all(left.map(|policy| &policy.approval))
     };
-    let apart = |found: &ByName<'a>| -> (Vec<&'a Approval>, Vec<&'a Approval>) {
+    let apart = |found: &ApprovalsByName<'a>| -> (Vec<&'a Approval>, Vec<&'a Approval>) {
         found.values().copied().partition(|yes| identities.is_own(&yes.approver))
     };
-    let are_enough = |found: &ByName<'a>| {
+    let are_enough = |found: &ApprovalsByName<'a>| {
         let (own, people) = apart(found);
         terms(&own).is_none_or(|terms| terms.are_met(&people))
     };
@@ -166,7 +166,7 @@ fn approval_status<'a>(
 }
 
 /// The containers of an object: its Namespace, and the CRD of a custom resource.
-fn containers<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<Item<'a>> {
+fn containers<'a>(situation: &Situation<'a>, item: &JudgedObject<'a>) -> Vec<JudgedObject<'a>> {
     let graph = situation.graph;
     let facts = item.facts;
     let definition = format!("{}.{}", facts.resource, facts.group);
@@ -178,5 +178,5 @@ fn containers<'a>(situation: &Situation<'a>, item: &Item<'a>) -> Vec<Item<'a>> {
         let kind = graph.kinds.find(g, k)?;
         graph.object(kind, "", name)
     });
-    nodes.map(|node| Item::of_node(situation, node)).collect()
+    nodes.map(|node| JudgedObject::of_node(situation, node)).collect()
 }

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::*;
 use crate::graph::{
-    Certainty, DeletionRequest, Edges, Excuse, Graph, NewUse, OpenEdge, Outcome, Progress,
-    Propagation, Requirement, Selector, Strength, fates,
+    Certainty, DeletionRequest, EdgeQualifier, Edges, Graph, NewUse, ObjectPhase, Outcome,
+    Propagation, Requirement, Selector, SelectorEdge, Strength, fates,
 };
 use crate::objects::{ApiError, Object, ObjectRef, Text};
 use crate::policy::{Approval, Approvals, Policy, PolicySet};
@@ -93,7 +93,7 @@ fn families(dependents: usize, owners: usize) -> Graph {
     });
     for value in std::iter::once(target).chain(dependents) {
         let object = Object::deserialize(&value).unwrap();
-        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
     }
     graph.set_complete(kind, true);
     graph
@@ -127,7 +127,7 @@ fn h06_too_many_finalizers_or_owners_are_refused_where_a_policy_protects() {
 fn h68_removed_owner_references_are_compared_and_read_within_bounds() {
     let (mut graph, policies, reads): (Graph, _, _) = Default::default();
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
-    graph.apply(kind, &config_map("no", 0, 0), Progress::Ordinary, Edges::default());
+    graph.apply(kind, &config_map("no", 0, 0), ObjectPhase::Active, Edges::default());
     let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
     let update = |owners: usize| {
         let (old, new) = (config_map("no", 0, owners), config_map("no", 0, 0));
@@ -225,7 +225,7 @@ fn steps_above(owners: &[Vec<usize>]) -> (Verdict, usize) {
         let value = json!({"metadata": {"name": format!("o{n}"), "namespace": "shop",
             "uid": reference(n)["uid"], "ownerReferences": references}});
         let object = Object::deserialize(&value).unwrap();
-        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
     }
     graph.set_complete(kind, true);
     let (old, new) = (config_map("Always", 0, 0), config_map("Always", 0, 1));
@@ -302,7 +302,7 @@ fn hidden_owner(owners: usize) -> Graph {
         of("precious", "precious", "Always", &[owner("middle", "middle")]),
     ] {
         let object = Object::deserialize(&value).unwrap();
-        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
     }
     graph.set_complete(kind, true);
     graph
@@ -358,10 +358,10 @@ fn steps_beside(label: &str, others: Vec<(&str, serde_json::Value, Edges)>) -> u
         "labels":{{"belay.dev/protect":"{label}"}}}}}}"#
     ));
     let kind = find(&graph, "ConfigMap");
-    graph.apply(kind, &target, Progress::Ordinary, Edges::default());
+    graph.apply(kind, &target, ObjectPhase::Active, Edges::default());
     for (kind, value, edges) in others {
         let (kind, object) = (find(&graph, kind), Object::deserialize(&value).unwrap());
-        graph.apply(kind, &object, Progress::Ordinary, edges);
+        graph.apply(kind, &object, ObjectPhase::Active, edges);
     }
     let (verdict, steps) = counted(&graph, &review(Operation::Delete, target, None), STEPS);
     assert_ne!(verdict.decision, Decision::Allow, "{verdict:?}");
@@ -382,7 +382,7 @@ fn uses_config_map() -> Edges {
         name: "x".to_owned(),
         uid: None,
         strength: Strength::Needs,
-        excuse: Excuse::None,
+        excuse: EdgeQualifier::None,
         relation: crate::graph::RelationId(0),
         path: "p".to_owned(),
     };
@@ -396,16 +396,16 @@ fn h06_what_a_message_advises_is_checked_within_bounds() {
         let find = |graph: &Graph, kind: &str| graph.kinds.find("", kind).unwrap();
         let (maps, secrets) = (find(&graph, "ConfigMap"), find(&graph, "Secret"));
         let target = config_map("WhileUsed", 0, 0);
-        graph.apply(maps, &target, Progress::Ordinary, Edges::default());
+        graph.apply(maps, &target, ObjectPhase::Active, Edges::default());
         let user = named("user", 0);
         let user = Object::deserialize(&user).unwrap();
-        graph.apply(secrets, &user, Progress::Ordinary, uses_config_map());
+        graph.apply(secrets, &user, ObjectPhase::Active, uses_config_map());
         for n in 0..dependents {
             let mut dependent = named(&format!("d{n}"), 0);
             dependent["metadata"]["ownerReferences"] =
                 json!([{"apiVersion": "v1", "kind": "Secret", "name": "user", "uid": "user"}]);
             let dependent = Object::deserialize(&dependent).unwrap();
-            graph.apply(maps, &dependent, Progress::Ordinary, Edges::default());
+            graph.apply(maps, &dependent, ObjectPhase::Active, Edges::default());
         }
         graph.set_complete(maps, true);
         graph.set_complete(secrets, true);
@@ -422,7 +422,7 @@ fn h06_the_work_of_users_grows_with_their_number_and_with_their_selectors() {
     let relation = crate::graph::RelationId(0);
     let by_labels = |requirements: usize, edges: usize| {
         let requirement = |n| Requirement::Absent(format!("label-{n}"));
-        let edge = OpenEdge {
+        let edge = SelectorEdge {
             kind: config_map,
             namespace: "shop".to_owned(),
             selector: Selector::Labels((0..requirements).map(requirement).collect()),
@@ -448,8 +448,8 @@ fn h06_a_look_at_many_labels_costs_the_steps_that_it_takes() {
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
     let object = named("x", 20_000);
     let object = Object::deserialize(&object).unwrap();
-    graph.apply(kind, &object, Progress::Ordinary, Edges::default());
-    let edge = OpenEdge {
+    graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
+    let edge = SelectorEdge {
         kind,
         namespace: "shop".to_owned(),
         selector: Selector::Labels(vec![Requirement::Absent("none".to_owned()); 1_000]),
@@ -460,7 +460,7 @@ fn h06_a_look_at_many_labels_costs_the_steps_that_it_takes() {
     let pod = named("pod", 0);
     let pod = Object::deserialize(&pod).unwrap();
     let pods = graph.kinds.find("", "Pod").unwrap();
-    graph.apply(pods, &pod, Progress::Ordinary, Edges { open: vec![edge], ..Edges::default() });
+    graph.apply(pods, &pod, ObjectPhase::Active, Edges { open: vec![edge], ..Edges::default() });
     let budget = StepBudget::new(STEPS);
     let target = graph.find(kind, "shop", "x").unwrap();
     let users = graph.users_within(target, StepLimit::new(&budget)).count();
@@ -476,11 +476,11 @@ fn with_content(namespace: &Object<'_>, objects: usize, labels: usize) -> Graph 
     let mut graph = Graph::default();
     let find = |graph: &Graph, kind: &str| graph.kinds.find("", kind).unwrap();
     let (kind, namespaces) = (find(&graph, "ConfigMap"), find(&graph, "Namespace"));
-    graph.apply(namespaces, namespace, Progress::Ordinary, Edges::default());
+    graph.apply(namespaces, namespace, ObjectPhase::Active, Edges::default());
     for n in 0..objects {
         let value = named(&format!("{n}"), labels);
         let member = Object::deserialize(&value).unwrap();
-        graph.apply(kind, &member, Progress::Ordinary, Edges::default());
+        graph.apply(kind, &member, ObjectPhase::Active, Edges::default());
     }
     graph
 }
@@ -569,7 +569,7 @@ fn h06_the_work_of_a_foreground_deletion_grows_with_dependents_and_owners() {
             let value = json!({"metadata": {"name": name, "namespace": "shop", "uid": uid(n),
                 "finalizers": ["a.b/c"], "ownerReferences": owners}});
             let object = Object::deserialize(&value).unwrap();
-            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
         }
         let options = DeleteOptions {
             propagation_policy: Some("Foreground".into()),
@@ -638,7 +638,7 @@ fn h40_owners_that_users_have_in_common_are_looked_at_once() {
         let mut graph = Graph::default();
         let mut apply = |kind: &str, value: serde_json::Value, edges| {
             let kind = graph.kinds.find("", kind).unwrap();
-            graph.apply(kind, &Object::deserialize(&value).unwrap(), Progress::Ordinary, edges);
+            graph.apply(kind, &Object::deserialize(&value).unwrap(), ObjectPhase::Active, edges);
             graph.set_complete(kind, true);
         };
         let target = json!({"metadata": {"name": "x", "namespace": "shop", "uid": "u",
@@ -689,7 +689,7 @@ fn h43_an_owner_with_more_approvals_than_are_looked_at_may_be_approved_with_its_
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
         let owner = json!({"metadata": {"name": "o0", "namespace": "shop", "uid": uid}});
         let owner = Object::deserialize(&owner).unwrap();
-        graph.apply(kind, &owner, Progress::Ordinary, Edges::default());
+        graph.apply(kind, &owner, ObjectPhase::Active, Edges::default());
         graph.set_complete(kind, true);
         let mut policies = PolicySet::default();
         let others = (0..others).map(|n| approval(n, "o0", uid, false));
@@ -706,7 +706,7 @@ fn h43_an_owner_with_more_approvals_than_are_looked_at_may_be_approved_with_its_
 fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_once() {
     let (owners, approvals) = (50, 1_500);
     let mut graph = Graph::default();
-    graph.date_owners();
+    graph.track_owner_versions();
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
     let owner =
         |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name});
@@ -721,7 +721,7 @@ fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_onc
     let all = between.iter().map(|name| map(name, vec![owner("top")]));
     for value in [top, target.clone()].into_iter().chain(all) {
         let object = Object::deserialize(&value).unwrap();
-        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
     }
     graph.set_complete(kind, true);
     for name in between.iter().map(String::as_str).chain(["top"]) {
@@ -732,7 +732,7 @@ fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_onc
     let budget = StepBudget::new(STEPS);
     let situation = Situation::new(&graph, &policies, Live::Graph, 0);
     let situation = Situation { work: StepLimit::new(&budget), ..situation };
-    let item = Item::of_node(&situation, graph.object(kind, "shop", "x").unwrap());
+    let item = JudgedObject::of_node(&situation, graph.object(kind, "shop", "x").unwrap());
     let applied = situation.policies_of(item.facts);
     let protecting: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
     let reported = approved::ineffective_approvals(&situation, &item, &protecting);

@@ -3,7 +3,7 @@
 
 use super::ancestors::ExemptionRecords;
 use super::approved::sufficient_approvals;
-use super::item::Item;
+use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::users::{UsedObject, users};
 use super::{Cause, Reason, Situation};
@@ -17,7 +17,10 @@ use crate::policy::{AppliedPolicy, InUse};
 /// protects the object in another way, because the deletionTimestamp alone starts the
 /// clean-up of other controllers. Returns whether the release checks the users. The
 /// release does not check dependents and content.
-pub(super) fn defer_to_release<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) -> bool {
+pub(super) fn defer_to_release<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &JudgedObject<'a>,
+) -> bool {
     let applied = judgement.binding_policies(target);
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let released =
@@ -27,7 +30,7 @@ pub(super) fn defer_to_release<'a>(judgement: &mut Judgement<'a>, target: &Item<
     }
     let mut waits = false;
     for applied in enforcing.filter(|applied| applied.policy.holds()) {
-        judgement.wait(applied, target, (vec![Cause::Unproved], 0));
+        judgement.wait(applied, target, (vec![Cause::CheckedAtRelease], 0));
         waits = true;
     }
     waits
@@ -57,7 +60,7 @@ fn is_left_to_release(applied: &AppliedPolicy<'_>) -> bool {
 pub(super) fn refuse_for_remaining_users<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
 ) {
     let situation = judgement.situation;
     for applied in judgement.binding_policies(target) {
@@ -88,7 +91,7 @@ pub(crate) enum CollectorRefusal<'p> {
 /// Whether policies that protect an object may deny its DELETE by the garbage collector.
 pub(crate) fn refusal_in_cascade<'p>(
     situation: &Situation<'p>,
-    item: &Item<'p>,
+    item: &JudgedObject<'p>,
 ) -> CollectorRefusal<'p> {
     // Policies deny again after a Pause.
     let mut applied = situation.policies_despite_pause(item.facts);
@@ -110,7 +113,7 @@ pub(crate) fn refusal_in_cascade<'p>(
         return CollectorRefusal::Perhaps;
     }
     // A live read has no earlier age of the hold.
-    let known = item.node.map(|node| Item::of_node(situation, node));
+    let known = item.node.map(|node| JudgedObject::of_node(situation, node));
     let waits = item.may_wait(situation) && known.is_none_or(|known| known.may_wait(situation));
     let waits = waits && !applied.iter().any(protects_beyond_use);
     let counting = applied.iter().filter(|applied| !waits || !is_left_to_release(applied));

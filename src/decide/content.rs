@@ -2,7 +2,7 @@
 //! keeps another one.
 
 use super::causes::{CauseList, cause_of_object};
-use super::item::Item;
+use super::item::JudgedObject;
 use super::owners::{OwnerState, owner_state};
 use super::situation::{Absence, is_default_object};
 use super::users::is_used;
@@ -86,7 +86,7 @@ pub(super) enum Container<'a> {
 impl<'a> Container<'a> {
     /// The container that an object is, if it is one. The name of a CRD is its resource
     /// and group.
-    pub(super) fn from_item(item: &Item<'a>) -> Option<Self> {
+    pub(super) fn from_item(item: &JudgedObject<'a>) -> Option<Self> {
         let facts = item.facts;
         if facts.is_namespace() {
             return Some(Self::Namespace(facts.name));
@@ -114,18 +114,19 @@ impl<'a> Container<'a> {
     }
 
     /// Its content in the graph and in the live reads.
-    pub(super) fn items(self, situation: Situation<'a>) -> impl Iterator<Item = Item<'a>> {
-        let known = self.members(situation.graph).map(move |n| Item::of_node(&situation, n));
+    pub(super) fn items(self, situation: Situation<'a>) -> impl Iterator<Item = JudgedObject<'a>> {
+        let known =
+            self.members(situation.graph).map(move |n| JudgedObject::of_node(&situation, n));
         let live = situation.reads().into_iter().flat_map(move |reads| {
             let new =
                 self.members(&reads.graph).filter(move |n| situation.graph.same(*n).is_none());
-            new.map(move |node| Item::of_node(&situation, node))
+            new.map(move |node| JudgedObject::of_node(&situation, node))
         });
         known.chain(live).filter(move |item| !self.has_by_default(item))
     }
 
     /// Whether this is a Namespace, and the control plane creates the object in it.
-    pub(super) fn has_by_default(self, item: &Item<'_>) -> bool {
+    pub(super) fn has_by_default(self, item: &JudgedObject<'_>) -> bool {
         let ObjectFacts { group, resource, namespace, name, .. } = item.facts;
         matches!(self, Self::Namespace(own) if own == namespace)
             && is_default_object(group, resource, name)
@@ -133,7 +134,7 @@ impl<'a> Container<'a> {
 
     /// Requires live lists of its content of these kinds. No later check exists for an
     /// empty container, because a hold would keep only the empty object.
-    fn prove(
+    fn require_lists(
         self,
         situation: &Situation<'_>,
         first: bool,
@@ -149,7 +150,7 @@ impl<'a> Container<'a> {
                 }
             }
             Self::Definition(group, resource) => {
-                prove_kind_absent(situation, (group, resource), first, kept);
+                require_absent_kind(situation, (group, resource), first, kept);
             }
         }
     }
@@ -157,7 +158,7 @@ impl<'a> Container<'a> {
 
 /// Requires proof that no object of a kind exists, which may be a kind that belay doesn't
 /// know.
-fn prove_kind_absent(
+fn require_absent_kind(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),
     first: bool,
@@ -188,7 +189,7 @@ fn prove_kind_absent(
 /// The content of a Namespace or CRD that counts. Other objects have no content.
 pub(super) fn content<'a>(
     situation: &Situation<'a>,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
     not_empty: &'a NotEmpty,
 ) -> BlockingObjects {
     let mut kept = BlockingObjects::default();
@@ -211,13 +212,16 @@ pub(super) fn content<'a>(
         let first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
         let definition = matches!(container, Container::Definition(..));
         let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::Protected };
-        container.prove(situation, first && definition, kinds, &mut kept);
+        container.require_lists(situation, first && definition, kinds, &mut kept);
     }
     kept
 }
 
 /// Requires that belay knows all content that policies could protect.
-pub(super) fn prove_content(situation: &Situation<'_>, item: &Item<'_>) -> BlockingObjects {
+pub(super) fn require_content_lists(
+    situation: &Situation<'_>,
+    item: &JudgedObject<'_>,
+) -> BlockingObjects {
     let mut kept = BlockingObjects::default();
     let Some(container) = Container::from_item(item) else { return kept };
     if let Container::Definition(group, resource) = container
@@ -225,7 +229,7 @@ pub(super) fn prove_content(situation: &Situation<'_>, item: &Item<'_>) -> Block
     {
         return kept;
     }
-    container.prove(situation, false, ContentKinds::Named, &mut kept);
+    container.require_lists(situation, false, ContentKinds::Named, &mut kept);
     kept
 }
 
@@ -233,7 +237,7 @@ pub(super) fn prove_content(situation: &Situation<'_>, item: &Item<'_>) -> Block
 pub(super) fn existing<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
     exists: &Exists,
 ) -> BlockingObjects {
     let mut kept = BlockingObjects::new(item.facts.own_namespace());
@@ -256,7 +260,7 @@ pub(super) fn existing<'a>(
             let itself = (item.facts.group, item.facts.resource) == (group, resource);
             let first = exists.place.is_empty() && !itself;
             // The release does not check it again.
-            prove_kind_absent(situation, (group, resource), first, &mut kept);
+            require_absent_kind(situation, (group, resource), first, &mut kept);
         }
     }
     kept
@@ -265,7 +269,7 @@ pub(super) fn existing<'a>(
 /// Why an object counts as content; `None` if it does not count.
 fn content_reason<'a>(
     situation: &Situation<'a>,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
     container: Container<'_>,
     not_empty: &NotEmpty,
 ) -> Option<ContentReason> {
@@ -287,7 +291,7 @@ fn content_reason<'a>(
     protected(situation, item).map(ContentReason::Protected)
 }
 
-fn has_owner(situation: &Situation<'_>, item: &Item<'_>) -> bool {
+fn has_owner(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
     item.owners(situation).iter().any(|claim| {
         let standing = owner_state(situation, item.facts.namespace, claim);
         matches!(standing, OwnerState::Solid(_) | OwnerState::Waiting(_))
@@ -295,14 +299,14 @@ fn has_owner(situation: &Situation<'_>, item: &Item<'_>) -> bool {
 }
 
 /// A bound claim names its volume, which is an edge.
-fn is_bound_claim(kinds: &Kinds, item: &Item<'_>) -> bool {
+fn is_bound_claim(kinds: &Kinds, item: &JudgedObject<'_>) -> bool {
     let volume = kinds.find("", "PersistentVolume");
     item.kind == kinds.find("", "PersistentVolumeClaim")
         && item.used_kinds().any(|kind| Some(kind) == volume)
 }
 
 /// The policy with action Deny that protects an object now.
-fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
+fn protected(situation: &Situation<'_>, item: &JudgedObject<'_>) -> Option<Source> {
     let applied = situation.policies_of(item.facts);
     let mut enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let protects = enforcing.find(|applied| protects_now(situation, applied, item));
@@ -313,7 +317,7 @@ fn protected(situation: &Situation<'_>, item: &Item<'_>) -> Option<Source> {
 pub(super) fn protects_now<'a>(
     situation: &Situation<'a>,
     applied: &AppliedPolicy<'a>,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
 ) -> bool {
     let modes = &applied.policy.modes;
     modes.always || modes.while_used.as_ref().is_some_and(|mode| is_used(situation, item, mode))

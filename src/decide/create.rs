@@ -1,6 +1,6 @@
 //! CREATE: belay adds the hold where it helps.
 
-use super::item::Item;
+use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::list_limits::refuse_long_lists;
 use super::situation::is_default_object;
@@ -11,7 +11,7 @@ use crate::policy::api::Action;
 
 pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(object) = &review.object else { return Verdict::allow(review.target()) };
-    let target = Item::of_review(situation, review, object);
+    let target = JudgedObject::of_review(situation, review, object);
     let mut verdict = Verdict::allow(target.target());
     let wants =
         |applied: &AppliedPolicy<'_>| applied.action == Action::Deny && applied.policy.holds();

@@ -3,8 +3,10 @@
 //! question 1 removes the blockers that are approved.
 
 use super::cascade::{defer_to_release, refuse_for_remaining_users};
-use super::content::{BlockingObjects, Container, content, existing, protects_now, prove_content};
-use super::item::Item;
+use super::content::{
+    BlockingObjects, Container, content, existing, protects_now, require_content_lists,
+};
+use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::list_limits::refuse_long_lists;
 use super::orphaning::refuse_orphaning;
@@ -24,14 +26,14 @@ pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let Some(object) = &review.old_object else {
         return Verdict::allow(review.target());
     };
-    delete_item(situation, review, &Item::of_review(situation, review, object))
+    delete_item(situation, review, &JudgedObject::of_review(situation, review, object))
 }
 
 /// The verdict on the deletion of this object with the options of the review.
 pub(super) fn delete_item<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
 ) -> Verdict {
     let propagation = effective_propagation(situation, review, target);
     let verdict = delete_by(situation, review, target, propagation);
@@ -56,7 +58,7 @@ pub(super) fn delete_item<'a>(
 pub(super) fn delete_by<'a>(
     situation: &Situation<'a>,
     review: &'a Review<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
     propagation: Propagation,
 ) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
@@ -75,7 +77,7 @@ pub(super) fn delete_together<'a>(
     nodes: &[Node<'a>],
 ) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
-    let items: Vec<_> = nodes.iter().map(|node| Item::of_node(situation, *node)).collect();
+    let items: Vec<_> = nodes.iter().map(|node| JudgedObject::of_node(situation, *node)).collect();
     let mut taken = Vec::new();
     for target in &items {
         let propagation = effective_propagation(situation, review, target);
@@ -88,7 +90,7 @@ pub(super) fn delete_together<'a>(
 /// An object that a request deletes, or leads to the deletion of.
 #[derive(Clone, Copy)]
 pub(super) struct DeletionTarget<'a> {
-    item: Item<'a>,
+    item: JudgedObject<'a>,
     propagation: Propagation,
     /// Whether the release checks the users of the object, so that questions 4 to 6 do
     /// not apply to the object itself.
@@ -97,7 +99,7 @@ pub(super) struct DeletionTarget<'a> {
 
 impl<'a> DeletionTarget<'a> {
     /// A target to which every question applies.
-    pub(super) fn new(item: Item<'a>, propagation: Propagation) -> Self {
+    pub(super) fn new(item: JudgedObject<'a>, propagation: Propagation) -> Self {
         Self { item, propagation, waits: false }
     }
 }
@@ -107,7 +109,7 @@ impl<'a> DeletionTarget<'a> {
 fn deletion_target<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
     propagation: Propagation,
 ) -> Option<DeletionTarget<'a>> {
     let situation = judgement.situation;
@@ -132,14 +134,14 @@ fn deletion_target<'a>(
 }
 
 /// The objects that a deletion affects.
-pub(super) struct Closure {
+pub(super) struct AffectedObjects {
     fates: Fates,
     /// The objects that may be lost, in a stable order.
     lost: Vec<NodeId>,
     whole: bool,
 }
 
-impl Closure {
+impl AffectedObjects {
     fn follow(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> Self {
         let of = |member: &DeletionTarget<'_>| targets(situation, &member.item, member.propagation);
         let targets: Vec<_> = members.iter().flat_map(of).collect();
@@ -198,7 +200,7 @@ impl Closure {
 /// Questions 4 to 7 for everything that the deletion of these targets may delete.
 pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, members: &[DeletionTarget<'a>]) {
     if !members.is_empty() {
-        let closure = Closure::follow(&judgement.situation, members);
+        let closure = AffectedObjects::follow(&judgement.situation, members);
         judge_closure(judgement, members, &closure);
     }
 }
@@ -207,7 +209,7 @@ pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, members: &[Delet
 pub(super) fn judge_closure<'a>(
     judgement: &mut Judgement<'a>,
     members: &[DeletionTarget<'a>],
-    closure: &Closure,
+    closure: &AffectedObjects,
 ) {
     let (situation, fates) = (judgement.situation, &closure.fates);
     judgement.set_deletes();
@@ -237,7 +239,7 @@ pub(super) fn judge_closure<'a>(
         if situation.work.is_used_up() {
             break;
         }
-        let item = Item::of_node(&situation, node);
+        let item = JudgedObject::of_node(&situation, node);
         if containers.iter().any(|(_, container)| container.has_by_default(&item)) {
             continue;
         }
@@ -263,17 +265,17 @@ pub(super) fn judge_closure<'a>(
 /// could protect.
 pub(super) fn require_known_content<'a>(
     judgement: &mut Judgement<'a>,
-    target: &Item<'a>,
-    minds: impl Fn(&Policy) -> bool,
+    target: &JudgedObject<'a>,
+    applies: impl Fn(&Policy) -> bool,
 ) {
-    let kept = prove_content(&judgement.situation, target);
+    let kept = require_content_lists(&judgement.situation, target);
     judgement.confirm_all(kept.confirm);
     let Some(unknown) = kept.unknown else { return };
     let (group, resource) = &kept.unknown_kind;
     judgement.refuse_unknown_objects(target, &unknown, |policy| {
         // belay watches objects with the label of any kind.
         let labelled = matches!(policy.source, Source::Label(_));
-        !labelled && policy.names_kind(group, resource) && minds(policy)
+        !labelled && policy.names_kind(group, resource) && applies(policy)
     });
 }
 
@@ -281,7 +283,7 @@ pub(super) fn require_known_content<'a>(
 /// its known dependents and content.
 fn targets(
     situation: &Situation<'_>,
-    target: &Item<'_>,
+    target: &JudgedObject<'_>,
     propagation: Propagation,
 ) -> Vec<(NodeId, Propagation)> {
     let graph = situation.graph;
@@ -320,7 +322,7 @@ struct Cascade {
 fn judge_protection<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
     Cascade { live, follows }: Cascade,
 ) {
     let situation = judgement.situation;
@@ -364,7 +366,7 @@ fn judge_protection<'a>(
 fn refuse_for_objects<'a>(
     judgement: &mut Judgement<'a>,
     applied: &AppliedPolicy<'a>,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
     reason: Reason,
     kept: BlockingObjects,
 ) {
@@ -379,7 +381,10 @@ fn refuse_for_objects<'a>(
 /// Denies the removal of a Namespace from storage, or of its last finalizer, while it has
 /// protected content. This applies to all users, and also if no policy selects the
 /// Namespace, because policies select its content.
-pub(super) fn refuse_remaining_content<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+pub(super) fn refuse_remaining_content<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &JudgedObject<'a>,
+) {
     let situation = judgement.situation;
     for applied in situation.policies_of(target.facts) {
         if let Some(not_empty) = &applied.policy.modes.while_not_empty {
@@ -415,7 +420,7 @@ pub(super) fn refuse_remaining_content<'a>(judgement: &mut Judgement<'a>, target
 fn effective_propagation(
     situation: &Situation<'_>,
     review: &Review<'_>,
-    target: &Item<'_>,
+    target: &JudgedObject<'_>,
 ) -> Propagation {
     let kinds = &situation.graph.kinds;
     let default = target

@@ -1,9 +1,9 @@
 //! CREATE of pods/eviction: the API server deletes the Pod without a DELETE review.
 
 use super::delete::delete_item;
-use super::item::Item;
+use super::item::JudgedObject;
 use super::judgement::Judgement;
-use super::{Answer, Cause, Review, Situation, Verdict};
+use super::{Cause, DenialStatus, Review, Situation, Verdict};
 
 pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     // The object in the review is an Eviction, which names the Pod.
@@ -17,7 +17,7 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         // The absence of the Pod must be known, because an unwatched Pod may have the
         // label. The Eviction has the name and namespace of the Pod.
         let Some(object) = &review.object else { return Verdict::allow(review.target()) };
-        let target = Item::of_review(situation, review, object);
+        let target = JudgedObject::of_review(situation, review, object);
         let mut judgement = Judgement::new(situation, review);
         let read = situation.object_read(kind, namespace, name);
         if situation.is_unread(&read) {
@@ -30,8 +30,8 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
             judgement
                 .refuse_unknown_objects(&target, &unknown, |policy| policy.names_kind("", "pods"));
         }
-        return Verdict { answer: Answer::TooManyRequests, ..judgement.verdict(&[target]) };
+        return Verdict { answer: DenialStatus::TooManyRequests, ..judgement.verdict(&[target]) };
     };
-    let verdict = delete_item(situation, review, &Item::of_node(situation, pod));
-    Verdict { answer: Answer::TooManyRequests, ..verdict }
+    let verdict = delete_item(situation, review, &JudgedObject::of_node(situation, pod));
+    Verdict { answer: DenialStatus::TooManyRequests, ..verdict }
 }

@@ -6,7 +6,7 @@
 //! its name.
 
 use super::content::Container;
-use super::item::Item;
+use super::item::JudgedObject;
 use super::unreadable::decide_unproven;
 use super::{
     AdmissionPhase, Cause, Decision, LiveRead, NextStep, Review, Situation, Verdict, decide_unknown,
@@ -27,12 +27,12 @@ pub enum Existence {
 
 impl Existence {
     /// The result of a live read of an object.
-    pub(super) fn of_item(situation: &Situation<'_>, item: &Item<'_>) -> Self {
+    pub(super) fn of_item(situation: &Situation<'_>, item: &JudgedObject<'_>) -> Self {
         Self::find(situation, item, true)
     }
 
     /// An eviction names a Pod without its uid.
-    fn find(situation: &Situation<'_>, item: &Item<'_>, has_uid: bool) -> Self {
+    fn find(situation: &Situation<'_>, item: &JudgedObject<'_>, has_uid: bool) -> Self {
         let Some(kind) = item.kind else {
             let why = "belay doesn't know its kind".to_owned();
             return Self::Unknown(why, Some(NextStep::ServeKind));
@@ -66,7 +66,7 @@ pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Exist
     let has_uid = review.resource.subresource != "eviction";
     let object = if has_uid { &review.old_object } else { &review.object };
     let Some(object) = object else { return Existence::Absent };
-    let item = Item::of_review(situation, review, object);
+    let item = JudgedObject::of_review(situation, review, object);
     let named = || {
         let (namespace, name) = (item.facts.namespace, item.facts.name);
         item.kind.is_some_and(|kind| situation.graph.object(kind, namespace, name).is_some())
@@ -86,7 +86,7 @@ pub(super) fn decide_unknown_container(
 ) -> Option<Verdict> {
     let object = review.old_object.as_ref()?;
     situation.reads()?;
-    let item = Item::of_review(situation, review, object);
+    let item = JudgedObject::of_review(situation, review, object);
     let watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
     if review.phase == AdmissionPhase::Mutate || item.node.is_some() || !watched {
         return None;
@@ -115,7 +115,7 @@ pub(super) fn decide_existing(
     let Some(object) = review.old_object.as_ref().filter(|_| situation.reads().is_some()) else {
         return verdict;
     };
-    let item = Item::of_review(situation, review, object);
+    let item = JudgedObject::of_review(situation, review, object);
     let nothing = Verdict::allow(verdict.target.clone());
     // Labels also protect objects of kinds that belay can't read.
     let watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));

@@ -1,7 +1,7 @@
 //! UPDATE of namespaces/finalize, which removes a Namespace from storage.
 
 use super::delete::refuse_remaining_content;
-use super::item::Item;
+use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::update::judge_changes;
 use super::{Review, Situation, Verdict};
@@ -11,7 +11,7 @@ use crate::objects::KeyedSet;
 /// it finds no content.
 pub(super) fn finalize(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(old) = &review.old_object else { return Verdict::allow(review.target()) };
-    let target = Item::of_review(situation, review, old);
+    let target = JudgedObject::of_review(situation, review, old);
     let mut judgement = Judgement::new(situation, review);
     let left: KeyedSet<&String> = review.details.new_spec_finalizers.iter().collect();
     if review.details.old_spec_finalizers.iter().any(|finalizer| !left.contains(finalizer)) {

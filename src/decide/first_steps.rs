@@ -3,7 +3,7 @@
 
 use super::causes::is_elsewhere;
 use super::delete::delete_by;
-use super::item::Item;
+use super::item::JudgedObject;
 use super::{
     Blocker, Decision, ObjectName, Operation, Reason, RefusedStep, Review, Situation, Verdict,
 };
@@ -40,7 +40,7 @@ impl Verdict {
         let situation = &Situation { work: StepLimit::new(&budget), ..*situation };
         let delete = |object: &ObjectName| {
             let node = situation.graph.object_of(&object.object)?;
-            let item = Item::of_node(situation, node);
+            let item = JudgedObject::of_node(situation, node);
             let verdict = delete_by(situation, review, &item, Propagation::Background);
             let waits = matches!(verdict.decision, Decision::Deny | Decision::Hold);
             waits.then_some(verdict)

@@ -1,7 +1,7 @@
 //! An object of a review, of the graph or of live reads.
 
 use super::{ObjectName, Review, Situation};
-use crate::graph::{Node, OwnerClaim};
+use crate::graph::{Node, OwnerRef};
 use crate::objects::{
     FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid, is_hold,
     is_namespace, split_api_version,
@@ -23,7 +23,7 @@ pub(crate) const WAITING_FINALIZERS: &[&str] = &[
 
 /// The target from a review, an object from the graph, or an object that was read live.
 #[derive(Clone, Copy)]
-pub(crate) struct Item<'a> {
+pub(crate) struct JudgedObject<'a> {
     pub(super) facts: ObjectFacts<'a>,
     /// Its kind, if it is served.
     pub(super) kind: Option<KindId>,
@@ -31,17 +31,17 @@ pub(crate) struct Item<'a> {
     kind_name: &'a str,
     /// Its node, if the graph has the object with this uid.
     pub(super) node: Option<Node<'a>>,
-    body: Body<'a>,
+    body: ObjectData<'a>,
 }
 
 /// The newest source of its data.
 #[derive(Clone, Copy)]
-enum Body<'a> {
+enum ObjectData<'a> {
     Review(&'a Object<'a>),
     Node(Node<'a>),
 }
 
-impl<'a> Item<'a> {
+impl<'a> JudgedObject<'a> {
     /// The target of a review, with the data of one of its objects.
     pub(super) fn of_review(
         situation: &Situation<'a>,
@@ -68,7 +68,7 @@ impl<'a> Item<'a> {
             Some(kind) => situation.graph.kinds.info(kind).kind.as_str(),
             None => review.kind_name(object),
         };
-        Self { facts, kind, kind_name, node, body: Body::Review(object) }
+        Self { facts, kind, kind_name, node, body: ObjectData::Review(object) }
     }
 
     /// An object of the situation's graph, or one that was read live.
@@ -78,45 +78,47 @@ impl<'a> Item<'a> {
             kind: Some(node.kind()),
             kind_name: &node.info().kind,
             node: situation.graph.same(node),
-            body: Body::Node(node),
+            body: ObjectData::Node(node),
         }
     }
 
     pub(super) fn uid(&self) -> Uid {
         match self.body {
-            Body::Review(object) => Uid::new(&object.metadata.uid),
-            Body::Node(node) => node.uid(),
+            ObjectData::Review(object) => Uid::new(&object.metadata.uid),
+            ObjectData::Node(node) => node.uid(),
         }
     }
 
     /// The uid as the API server writes it.
     pub(super) fn uid_text(&self) -> String {
         match self.body {
-            Body::Review(object) => object.metadata.uid.to_string(),
-            Body::Node(node) => node.uid().to_string(),
+            ObjectData::Review(object) => object.metadata.uid.to_string(),
+            ObjectData::Node(node) => node.uid().to_string(),
         }
     }
 
     /// When it was created, in seconds since 1970.
     pub(super) fn created(&self) -> i64 {
         match self.body {
-            Body::Review(object) => object.created().unwrap_or(i64::MIN),
-            Body::Node(node) => node.created(),
+            ObjectData::Review(object) => object.created().unwrap_or(i64::MIN),
+            ObjectData::Node(node) => node.created(),
         }
     }
 
     /// The resourceVersion at which it is stored, where that is known.
     pub(super) fn version(&self) -> u64 {
         match self.body {
-            Body::Review(object) => object.metadata.resource_version.parse().unwrap_or(u64::MAX),
-            Body::Node(_) => u64::MAX,
+            ObjectData::Review(object) => {
+                object.metadata.resource_version.parse().unwrap_or(u64::MAX)
+            }
+            ObjectData::Node(_) => u64::MAX,
         }
     }
 
     pub(super) fn deleted(&self) -> Option<i64> {
         match self.body {
-            Body::Review(object) => object.deleted(),
-            Body::Node(node) => node.deleted(),
+            ObjectData::Review(object) => object.deleted(),
+            ObjectData::Node(node) => node.deleted(),
         }
     }
 
@@ -126,11 +128,11 @@ impl<'a> Item<'a> {
 
     pub(super) fn hold(&self) -> HoldAge {
         match self.body {
-            Body::Review(object) => {
+            ObjectData::Review(object) => {
                 let age = object.hold_age();
                 self.node.map_or(age, |node| node.hold().updated_by(age))
             }
-            Body::Node(node) => node.hold(),
+            ObjectData::Node(node) => node.hold(),
         }
     }
 
@@ -141,10 +143,10 @@ impl<'a> Item<'a> {
 
     pub(super) fn finalizers(&self) -> Vec<&'a str> {
         match self.body {
-            Body::Review(object) => {
+            ObjectData::Review(object) => {
                 object.metadata.finalizers.iter().flatten().map(|f| f.as_str()).collect()
             }
-            Body::Node(node) => node.finalizers().iter().collect(),
+            ObjectData::Node(node) => node.finalizers().iter().collect(),
         }
     }
 
@@ -161,11 +163,11 @@ impl<'a> Item<'a> {
     }
 
     /// Its owner references.
-    pub(super) fn owners(&self, situation: &Situation<'a>) -> Vec<OwnerClaim<'a>> {
+    pub(super) fn owners(&self, situation: &Situation<'a>) -> Vec<OwnerRef<'a>> {
         let kinds = &situation.graph.kinds;
         let object = match self.body {
-            Body::Review(object) => object,
-            Body::Node(node) => return node.claims().collect(),
+            ObjectData::Review(object) => object,
+            ObjectData::Node(node) => return node.claims().collect(),
         };
         let claims = object.metadata.owner_references.iter().map(|reference| {
             let (group, version) = split_api_version(&reference.api_version);
@@ -176,7 +178,7 @@ impl<'a> Item<'a> {
             let namespaced = kind.is_none_or(|kind| kinds.info(kind).namespaced);
             let namespace = if namespaced { self.facts.namespace } else { "" };
             let (name, uid) = (reference.name.as_str(), Uid::new(&reference.uid));
-            OwnerClaim { kind, version: Some(version), namespace, name, uid }
+            OwnerRef { kind, version: Some(version), namespace, name, uid }
         });
         claims.collect()
     }
@@ -184,8 +186,8 @@ impl<'a> Item<'a> {
     /// The kinds of the objects that it uses by name; none if its edges are unknown.
     pub(super) fn used_kinds(&self) -> impl Iterator<Item = KindId> + use<'a> {
         let node = match self.body {
-            Body::Review(_) => self.node,
-            Body::Node(node) => Some(node),
+            ObjectData::Review(_) => self.node,
+            ObjectData::Node(node) => Some(node),
         };
         node.into_iter().flat_map(Node::used_kinds)
     }
@@ -201,7 +203,7 @@ impl<'a> Item<'a> {
     }
 }
 
-impl Item<'_> {
+impl JudgedObject<'_> {
     /// The object by kind and name; by its resource if the kind is unknown.
     pub(super) fn object_name(&self) -> ObjectName {
         let kind = if self.kind_name.is_empty() { self.facts.resource } else { self.kind_name };

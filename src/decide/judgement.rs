@@ -3,12 +3,12 @@
 
 use std::cmp::Reverse;
 
-use super::ancestors::{AncestorApprovals, ExemptionRecords};
+use super::ancestors::{AncestorApprovalSummary, ExemptionRecords};
 use super::approved::{
     MOST_INEFFECTIVE, ineffective_approvals, is_in_cascade, sufficient_approvals,
 };
 use super::existence::Existence;
-use super::item::Item;
+use super::item::JudgedObject;
 use super::owners::UserOwners;
 use super::{
     Blocker, Cause, Decision, Exemption, IneffectiveApproval, LiveRead, NextStep, Operation,
@@ -22,7 +22,7 @@ use crate::policy::{AppliedPolicy, ApprovalTerms, Policy, Source};
 struct Finding<'a> {
     policy: &'a Policy,
     outcome: Decision,
-    item: Item<'a>,
+    item: JudgedObject<'a>,
     reason: Reason,
     causes: Vec<Cause>,
     more: usize,
@@ -72,7 +72,7 @@ impl<'a> Judgement<'a> {
 
     /// Denies the request even where a hold would keep the object, because an approval
     /// would release the hold after this request.
-    pub(super) fn allow_no_hold(&mut self) {
+    pub(super) fn deny_instead_of_hold(&mut self) {
         self.may_wait = false;
     }
 
@@ -83,7 +83,7 @@ impl<'a> Judgement<'a> {
     }
 
     /// The policies of an object that bind the user.
-    pub(super) fn binding_policies(&self, item: &Item<'a>) -> Vec<AppliedPolicy<'a>> {
+    pub(super) fn binding_policies(&self, item: &JudgedObject<'a>) -> Vec<AppliedPolicy<'a>> {
         // The search for policies takes as long as several steps.
         self.situation.work.charge(8 + item.facts.labels.size());
         let mut applied = self.situation.policies_of(item.facts);
@@ -100,7 +100,7 @@ impl<'a> Judgement<'a> {
     /// Pod, or on an object that is deleted with a Pod, does not stop the control plane
     /// from evicting the Pod. Kubernetes copies the label of a Service to its Endpoints and
     /// EndpointSlices, which the control plane writes.
-    fn ignores_labels(&self, item: &Item<'a>) -> bool {
+    fn ignores_labels(&self, item: &JudgedObject<'a>) -> bool {
         let identities = &self.situation.policies.identities;
         match (item.facts.group, item.facts.resource) {
             ("", "pods") => identities.evicts_pods(&self.review.user.name),
@@ -122,12 +122,12 @@ impl<'a> Judgement<'a> {
     /// could protect. Each policy uses its strictest action.
     pub(super) fn refuse_unknown_objects(
         &mut self,
-        target: &Item<'a>,
+        target: &JudgedObject<'a>,
         what: &Cause,
-        minds: impl Fn(&Policy) -> bool,
+        applies: impl Fn(&Policy) -> bool,
     ) {
         self.refuse_unknown(target, what, |policy| {
-            (policy.modes.always || policy.modes.while_used.is_some()) && minds(policy)
+            (policy.modes.always || policy.modes.while_used.is_some()) && applies(policy)
         });
     }
 
@@ -135,7 +135,7 @@ impl<'a> Judgement<'a> {
     /// action.
     pub(super) fn refuse_unknown(
         &mut self,
-        target: &Item<'a>,
+        target: &JudgedObject<'a>,
         what: &Cause,
         which: impl Fn(&Policy) -> bool,
     ) {
@@ -156,7 +156,7 @@ impl<'a> Judgement<'a> {
     pub(super) fn refuse(
         &mut self,
         applied: &AppliedPolicy<'a>,
-        item: &Item<'a>,
+        item: &JudgedObject<'a>,
         reason: Reason,
         (causes, more): (Vec<Cause>, usize),
     ) {
@@ -168,7 +168,7 @@ impl<'a> Judgement<'a> {
     pub(super) fn refuse_until(
         &mut self,
         applied: &AppliedPolicy<'a>,
-        item: &Item<'a>,
+        item: &JudgedObject<'a>,
         causes: (Vec<Cause>, usize),
         seconds: i64,
     ) {
@@ -183,7 +183,7 @@ impl<'a> Judgement<'a> {
     pub(super) fn refuse_exempt_too(
         &mut self,
         applied: &AppliedPolicy<'a>,
-        item: &Item<'a>,
+        item: &JudgedObject<'a>,
         reason: Reason,
         causes: Vec<Cause>,
     ) {
@@ -194,7 +194,7 @@ impl<'a> Judgement<'a> {
     pub(super) fn wait(
         &mut self,
         applied: &AppliedPolicy<'a>,
-        item: &Item<'a>,
+        item: &JudgedObject<'a>,
         (causes, more): (Vec<Cause>, usize),
     ) {
         if applied.action == Action::Deny && self.may_wait {
@@ -207,7 +207,7 @@ impl<'a> Judgement<'a> {
     fn add(
         &mut self,
         applied: &AppliedPolicy<'a>,
-        item: &Item<'a>,
+        item: &JudgedObject<'a>,
         reason: Reason,
         mut outcome: Decision,
         causes: (Vec<Cause>, usize),
@@ -230,7 +230,7 @@ impl<'a> Judgement<'a> {
     fn push(
         &mut self,
         applied: &AppliedPolicy<'a>,
-        item: &Item<'a>,
+        item: &JudgedObject<'a>,
         reason: Reason,
         outcome: Decision,
         (mut causes, more): (Vec<Cause>, usize),
@@ -277,7 +277,7 @@ impl<'a> Judgement<'a> {
     }
 
     /// Whether the findings deny this object and no approvals are sufficient.
-    pub(super) fn is_refused(&self, item: &Item<'a>) -> bool {
+    pub(super) fn is_refused(&self, item: &JudgedObject<'a>) -> bool {
         let denies = |finding: &&Finding<'_>| {
             finding.outcome == Decision::Deny && finding.item.uid() == item.uid()
         };
@@ -289,7 +289,7 @@ impl<'a> Judgement<'a> {
 
     /// Denies the request by every policy that binds the user, because the limit of work
     /// is reached and the other findings are unknown.
-    fn refuse_over_budget(&mut self, target: &Item<'a>) {
+    fn refuse_over_budget(&mut self, target: &JudgedObject<'a>) {
         let says = "reaches more objects and references than belay follows for one request";
         self.refuse_unknown(target, &Cause::TooLarge(says.to_owned()), |_| true);
     }
@@ -300,7 +300,7 @@ impl<'a> Judgement<'a> {
     }
 
     /// The verdict on these targets. It names the first one.
-    pub(super) fn verdict(mut self, targets: &[Item<'a>]) -> Verdict {
+    pub(super) fn verdict(mut self, targets: &[JudgedObject<'a>]) -> Verdict {
         if let Some(target) = targets.first().filter(|_| self.situation.work.is_used_up()) {
             self.refuse_over_budget(target);
         }
@@ -316,7 +316,7 @@ impl<'a> Judgement<'a> {
         let records = self.deletes && !self.exempted.is_empty();
         let exempt = records && ends.is_some_and(|target| self.is_there(target));
         let exemption = exempt.then(|| Exemption {
-            uid: targets.first().map(Item::uid_text).unwrap_or_default(),
+            uid: targets.first().map(JudgedObject::uid_text).unwrap_or_default(),
             user: self.review.user.name.to_string(),
             policies: overrides.exempted.clone(),
             seconds: ApprovalTerms::all(self.exempted.iter().map(|policy| &policy.approval))
@@ -329,7 +329,7 @@ impl<'a> Judgement<'a> {
         let retry_seconds = denying.map(|finding| finding.retry).collect::<Option<Vec<_>>>();
         let retry_seconds = retry_seconds.and_then(|seconds| seconds.into_iter().max());
         let (blockers, more) = blockers(self.findings, targets);
-        let target = targets.first().map(Item::target).unwrap_or_default();
+        let target = targets.first().map(JudgedObject::target).unwrap_or_default();
         let revoked =
             ends.map_or_else(Vec::new, |target| exemption_records(&self.situation, target));
         let ineffective_approvals = if passes { Vec::new() } else { self.ineffective_approvals };
@@ -359,7 +359,7 @@ impl<'a> Judgement<'a> {
 
     /// Whether a live read finds the target. belay records no exemption for an object
     /// that doesn't exist, because only a forger would gain from it.
-    fn is_there(&mut self, target: &Item<'a>) -> bool {
+    fn is_there(&mut self, target: &JudgedObject<'a>) -> bool {
         match Existence::of_item(&self.situation, target) {
             Existence::Exists => true,
             Existence::Absent => false,
@@ -373,14 +373,15 @@ impl<'a> Judgement<'a> {
 
     /// Reads the owners live before a denial, if an exemption record exists for one of
     /// them: the graph may lag behind the deletion of that owner.
-    fn confirm_records(&mut self, targets: &[Item<'a>]) {
+    fn confirm_records(&mut self, targets: &[JudgedObject<'a>]) {
         let refused = self.findings.iter().any(|finding| finding.outcome == Decision::Deny);
         let approvals = &self.situation.policies.approvals;
         if self.review.operation != Operation::Delete || !refused || approvals.is_empty() {
             return;
         }
         for target in targets.iter().filter(|target| !target.is_terminating()) {
-            let above = AncestorApprovals::find(&self.situation, &target.owners(&self.situation));
+            let above =
+                AncestorApprovalSummary::find(&self.situation, &target.owners(&self.situation));
             if above.recorded {
                 self.confirm.extend(above.unread);
             }
@@ -389,7 +390,7 @@ impl<'a> Judgement<'a> {
 
     /// Removes the findings that are approved, object by object. An approval of a
     /// Namespace covers a claim in it only with scope Content.
-    fn remove_approved(&mut self, overrides: &mut Overrides, targets: &[Item<'a>]) {
+    fn remove_approved(&mut self, overrides: &mut Overrides, targets: &[JudgedObject<'a>]) {
         if self.situation.policies.approvals.is_empty() {
             return;
         }
@@ -446,7 +447,7 @@ impl<'a> Judgement<'a> {
 }
 
 /// The exemption records that name an object.
-fn exemption_records(situation: &Situation<'_>, target: &Item<'_>) -> Vec<RevokedRecord> {
+fn exemption_records(situation: &Situation<'_>, target: &JudgedObject<'_>) -> Vec<RevokedRecord> {
     let policies = situation.policies;
     let identity = target.identity();
     let of = policies.approvals.of_uid(identity.uid).iter();
@@ -462,8 +463,8 @@ fn exemption_records(situation: &Situation<'_>, target: &Item<'_>) -> Vec<Revoke
 
 /// Merges findings with the same cause for the same object into one blocker with all
 /// their policies. Returns the strictest blockers and the number of the others.
-fn blockers(mut findings: Vec<Finding<'_>>, targets: &[Item<'_>]) -> (Vec<Blocker>, usize) {
-    let own: KeyedSet<Uid> = targets.iter().map(Item::uid).collect();
+fn blockers(mut findings: Vec<Finding<'_>>, targets: &[JudgedObject<'_>]) -> (Vec<Blocker>, usize) {
+    let own: KeyedSet<Uid> = targets.iter().map(JudgedObject::uid).collect();
     findings.sort_by_key(|finding| {
         (Reverse(finding.outcome), !own.contains(&finding.item.uid()), finding.reason)
     });

@@ -3,7 +3,7 @@
 //! belay does not follow such lists. It denies the request if a policy protects the
 //! object.
 
-use super::item::Item;
+use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::{Cause, Reason, Review};
 use crate::graph::MOST_LIST_ENTRIES;
@@ -14,7 +14,7 @@ use crate::objects::Object;
 pub(super) fn refuse_long_lists<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
 ) -> bool {
     let objects = || [&review.object, &review.old_object].into_iter().flatten();
     let finalizers = |object: &Object<'_>| object.metadata.finalizers.as_ref().map_or(0, Vec::len);

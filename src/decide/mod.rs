@@ -55,7 +55,7 @@ pub(crate) use approved::{
 pub(crate) use cascade::{CollectorRefusal, refusal_in_cascade};
 pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
 pub use existence::{Existence, target_existence};
-pub(crate) use item::{Item, WAITING_FINALIZERS, is_waiting_finalizer, object_name};
+pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, is_waiting_finalizer, object_name};
 pub use next_step::NextStep;
 pub(crate) use render::{
     HOLD_WARNING, approve_command, describe_cause, policy_names, remedies, sentence,
@@ -70,7 +70,7 @@ pub use unreadable::{
 };
 pub(crate) use users::counting_users;
 pub use verdict::{
-    Answer, Blocker, Cause, ContentReason, Decision, Exemption, HoldChange, HoldPlace,
+    Blocker, Cause, ContentReason, Decision, DenialStatus, Exemption, HoldChange, HoldPlace,
     IneffectiveApproval, ObjectName, Overrides, Reason, Recordable, RefusedStep, RevokedRecord,
     Verdict,
 };

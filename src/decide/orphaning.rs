@@ -1,11 +1,11 @@
 //! Question 7 of a DELETE: the objects that would lose an owner.
 
 use super::causes::LISTED;
-use super::item::{Item, object_name};
+use super::item::{JudgedObject, object_name};
 use super::judgement::Judgement;
 use super::owners::{OwnerState, owner_state};
 use super::{Cause, ObjectName, Reason, Situation};
-use crate::graph::{Fates, Node, OwnerClaim, Propagation};
+use crate::graph::{Fates, Node, OwnerRef, Propagation};
 use crate::objects::ORPHAN;
 
 /// Denies a deletion that orphans protected dependents, or that orphans the dependents of
@@ -13,7 +13,7 @@ use crate::objects::ORPHAN;
 pub(super) fn refuse_orphaning<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
     propagation: Propagation,
 ) {
     let situation = judgement.situation;
@@ -33,7 +33,7 @@ pub(super) fn refuse_orphaning<'a>(
     });
     dependents.sort_by_key(|node| (node.kind(), node.namespace(), node.name()));
     for node in &dependents {
-        let item = Item::of_node(&situation, *node);
+        let item = JudgedObject::of_node(&situation, *node);
         let applied = judgement.binding_policies(&item);
         if keeps_an_owner(&situation, *node, target, fates) {
             // An approval of one owner does not cover a dependent that another owner
@@ -64,11 +64,11 @@ pub(super) fn refuse_orphaning<'a>(
 fn loses_a_living_owner(
     situation: &Situation<'_>,
     node: Node<'_>,
-    (target, propagation): (&Item<'_>, Propagation),
+    (target, propagation): (&JudgedObject<'_>, Propagation),
     fates: &Fates,
 ) -> bool {
     let graph = situation.graph;
-    let of_target = |claim: &OwnerClaim<'_>| claim.uid == target.uid();
+    let of_target = |claim: &OwnerRef<'_>| claim.uid == target.uid();
     let orphans = |owner: Node<'_>| {
         owner.uid() != target.uid()
             && fates.may_be_lost(owner.id())
@@ -82,7 +82,7 @@ fn loses_a_living_owner(
 fn keeps_an_owner(
     situation: &Situation<'_>,
     node: Node<'_>,
-    target: &Item<'_>,
+    target: &JudgedObject<'_>,
     fates: &Fates,
 ) -> bool {
     node.claims().any(|claim| {
@@ -101,7 +101,7 @@ fn keeps_an_owner(
 fn deleted_owner(
     situation: &Situation<'_>,
     node: Node<'_>,
-    target: &Item<'_>,
+    target: &JudgedObject<'_>,
     fates: &Fates,
 ) -> ObjectName {
     let graph = situation.graph;

@@ -1,8 +1,8 @@
 //! The state of owners, and which objects are certain to be deleted.
 
-use super::item::Item;
+use super::item::JudgedObject;
 use super::{LiveRead, Situation};
-use crate::graph::{MOST_OWNER_LEVELS, Node, OwnerClaim};
+use crate::graph::{MOST_OWNER_LEVELS, Node, OwnerRef};
 use crate::objects::{KeyedMap, KeyedSet, Uid};
 use crate::policy::ObjectFacts;
 
@@ -25,7 +25,7 @@ pub(super) enum OwnerState<'a> {
 pub(super) fn owner_state<'a>(
     situation: &Situation<'a>,
     item_namespace: &str,
-    claim: &OwnerClaim<'_>,
+    claim: &OwnerRef<'_>,
 ) -> OwnerState<'a> {
     let graph = situation.graph;
     let Some(kind) = claim.kind else { return OwnerState::Unresolved };
@@ -54,14 +54,14 @@ pub(super) fn owner_state<'a>(
 /// Whether the DELETE of this object follows from another deletion. This depends on the
 /// state and not on the user: the object has owners and none is solid (R3), or its
 /// Namespace is Terminating.
-pub(super) fn is_cascade(situation: &Situation<'_>, item: &Item<'_>) -> bool {
+pub(super) fn is_cascade(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
     situation.is_namespace_terminating(item.facts.namespace)
         || has_owners_and_none_is_solid(situation, item)
 }
 
-fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &Item<'_>) -> bool {
+fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
     let owners = item.owners(situation);
-    let stays = |claim: &OwnerClaim<'_>| {
+    let stays = |claim: &OwnerRef<'_>| {
         let standing = owner_state(situation, item.facts.namespace, claim);
         matches!(standing, OwnerState::Solid(_) | OwnerState::Unresolved)
     };
@@ -169,7 +169,7 @@ pub(super) fn find_owner<'a>(
     situation: &Situation<'a>,
     object: Node<'a>,
     is_sought: impl Fn(Node<'a>) -> bool,
-    may_be_sought: impl Fn(&OwnerClaim<'_>) -> bool,
+    may_be_sought: impl Fn(&OwnerRef<'_>) -> bool,
 ) -> OwnerSearch<'a> {
     let mut seen = KeyedSet::from_iter([object.uid()]);
     let (mut level, mut unknown) = (vec![object], false);
@@ -244,7 +244,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
             return true;
         }
         self.answers.insert(node.uid(), false);
-        let keeps = |claim: OwnerClaim<'a>| {
+        let keeps = |claim: OwnerRef<'a>| {
             self.read(&claim);
             match owner_state(self.situation, node.namespace(), &claim) {
                 OwnerState::Unresolved => true,
@@ -260,7 +260,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
         going
     }
 
-    fn read(&mut self, claim: &OwnerClaim<'_>) {
+    fn read(&mut self, claim: &OwnerRef<'_>) {
         let Some(kind) = claim.kind.filter(|_| self.unread.len() < MOST_OWNERS_READ) else {
             return;
         };
@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
     use crate::decide::Live;
-    use crate::graph::{Edges, Graph, Progress, StepBudget, StepLimit};
+    use crate::graph::{Edges, Graph, ObjectPhase, StepBudget, StepLimit};
     use crate::objects::Object;
     use crate::policy::PolicySet;
 
@@ -311,7 +311,7 @@ mod tests {
                 };
                 let object = json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "ownerReferences": owners}});
                 let object = Object::deserialize(&object).unwrap();
-                graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+                graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
             }
         }
         graph.set_complete(kind, true);

@@ -3,7 +3,7 @@
 
 use super::content::Container;
 use super::delete::require_known_content;
-use super::item::Item;
+use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::users::counting_users;
 use super::{Cause, ObjectName, Reason, Review};
@@ -13,16 +13,16 @@ use crate::policy::{AppliedPolicy, Policy};
 pub(super) fn refuse_weaker_protection<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
 ) {
     let Some(new) = &review.object else { return };
     let situation = judgement.situation;
-    let after = Item::of_review(&situation, review, new).facts;
+    let after = JudgedObject::of_review(&situation, review, new).facts;
     let before = judgement.binding_policies(target);
     let own = target.object_name();
     refuse_lost_policies(judgement, target, &own, &before, &situation.policies_of(after));
     if review.old_object.as_ref().is_some_and(|old| old.metadata.labels != new.metadata.labels) {
-        let item = Item::of_review(&situation, review, new);
+        let item = JudgedObject::of_review(&situation, review, new);
         refuse_lost_users(judgement, target, &item, &before);
     }
 
@@ -32,29 +32,29 @@ pub(super) fn refuse_weaker_protection<'a>(
         return;
     };
     let differs = |key: &str| target.facts.labels.get(key) != after.labels.get(key);
-    let minds = |policy: &Policy| policy.place_keys().any(differs);
-    if !situation.policies.iter().any(minds) {
+    let applies = |policy: &Policy| policy.place_keys().any(differs);
+    if !situation.policies.iter().any(applies) {
         return;
     }
     let places = situation.places().with_labels(target.facts.name, after.labels);
     for item in container.items(situation) {
         let mut before = judgement.binding_policies(&item);
-        before.retain(|applied| minds(applied.policy));
+        before.retain(|applied| applies(applied.policy));
         if !before.is_empty() {
             let after = situation.policies_at(places, item.facts);
             let named = item.object_name();
             refuse_lost_policies(judgement, target, &named, &before, &after);
         }
     }
-    require_known_content(judgement, target, minds);
+    require_known_content(judgement, target, applies);
 }
 
 /// Denies a change of labels after which a selector of a user no longer matches the
 /// object.
 fn refuse_lost_users<'a>(
     judgement: &mut Judgement<'a>,
-    target: &Item<'a>,
-    after: &Item<'a>,
+    target: &JudgedObject<'a>,
+    after: &JudgedObject<'a>,
     before: &[AppliedPolicy<'a>],
 ) {
     let situation = judgement.situation;
@@ -74,7 +74,7 @@ fn refuse_lost_users<'a>(
 /// Denies a change after which a policy no longer applies, or has a milder action.
 fn refuse_lost_policies<'a>(
     judgement: &mut Judgement<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
     named: &ObjectName,
     before: &[AppliedPolicy<'a>],
     after: &[AppliedPolicy<'a>],

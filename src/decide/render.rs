@@ -192,7 +192,7 @@ fn unreadable(target: &ObjectRef, blocker: &Blocker) -> String {
     let target = target.quoted();
     let what = match blocker.causes.first() {
         Some(Cause::Unknown(what, _)) => what,
-        Some(Cause::Unproven(what, next)) => {
+        Some(Cause::NotEvaluated(what, next)) => {
             let next =
                 next.map_or_else(String::new, |next| format!(" {}.", capitalize(next.as_str())));
             return format!("belay can't check this request for {target}: {what}.{next}");
@@ -251,7 +251,7 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
             format!("this change of {object} weakens the protection of {named}")
         }
         (Reason::Protected, _) => format!("{subject} is protected"),
-        (Reason::InUse, Some(Cause::Unproved)) => {
+        (Reason::InUse, Some(Cause::CheckedAtRelease)) => {
             format!("{subject} stays until belay confirms that nothing uses it")
         }
         (Reason::InUse, _) => format!("{subject} is in use by {list}"),
@@ -332,10 +332,10 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
             [Cause::Unknown(..)] => format!("{ELSEWHERE} can't be read"),
             _ => ELSEWHERE.to_owned(),
         },
-        Cause::Unknown(what, _) | Cause::Unproven(what, _) | Cause::TooLarge(what) => {
+        Cause::Unknown(what, _) | Cause::NotEvaluated(what, _) | Cause::TooLarge(what) => {
             one_line(what, LONGEST).into_owned()
         }
-        Cause::Always | Cause::Unproved | Cause::WeakerProtection(_) => String::new(),
+        Cause::Always | Cause::CheckedAtRelease | Cause::WeakerProtection(_) => String::new(),
     }
 }
 

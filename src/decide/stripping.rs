@@ -1,6 +1,6 @@
 //! Finalizers under `fromStripping`: who removes them, by an UPDATE or by a DELETE.
 
-use super::item::Item;
+use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::{Cause, Reason, Review, Situation};
 use crate::graph::{Propagation, User};
@@ -11,7 +11,7 @@ use crate::policy::AppliedPolicy;
 pub(super) fn refuse_finalizer_removal<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
     applied: &[AppliedPolicy<'a>],
 ) {
     let left = review.object.iter().flat_map(|o| o.metadata.finalizers.iter().flatten());
@@ -24,7 +24,7 @@ pub(super) fn refuse_finalizer_removal<'a>(
 /// keeps only that of the propagation.
 pub(super) fn refuse_lost_propagation<'a>(
     judgement: &mut Judgement<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
     propagation: Propagation,
 ) {
     let is_removed = |finalizer: &str| match finalizer {
@@ -42,7 +42,7 @@ pub(super) fn refuse_lost_propagation<'a>(
 /// denial from a finalizer.
 fn refuse_stripping<'a>(
     judgement: &mut Judgement<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
     applied: &[AppliedPolicy<'a>],
     (is_removed, cause): (impl Fn(&str) -> bool, fn(String) -> Cause),
 ) {
@@ -71,7 +71,7 @@ fn refuse_stripping<'a>(
 
 /// Whether nothing is left that a finalizer guards. The graph has the objects that the
 /// finalizers of Kubernetes guard. What other finalizers guard is unknown.
-fn guards_nothing(situation: &Situation<'_>, target: &Item<'_>, finalizer: &str) -> bool {
+fn guards_nothing(situation: &Situation<'_>, target: &JudgedObject<'_>, finalizer: &str) -> bool {
     let graph = situation.graph;
     let Some(node) = target.node else { return false };
     let has_all_owners = |kind| graph.is_current(kind) && graph.malformed_in(kind, "").is_none();

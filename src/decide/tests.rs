@@ -393,7 +393,7 @@ fn prepare(row: &Row) -> Prepared {
         let id = graph.kinds.iter().find(|(_, info)| info.kind == *kind).unwrap().0;
         graph.set_stale(id);
     }
-    graph.date_owners();
+    graph.track_owner_versions();
     feed(&mut graph, &catalogue, &row.before);
     feed(&mut graph, &catalogue, &row.objects);
     let malformed = Unreadable::of_unknown_place().flaw;
@@ -578,8 +578,8 @@ fn compare(file: &str, row: &Row, verdict: &Verdict, new: Option<&Value>) -> Res
     same("confirm", &row.expect.confirm, &confirm);
     if let Some(code) = row.expect.code {
         let found = match verdict.answer {
-            Answer::Forbidden => 403,
-            Answer::TooManyRequests => 429,
+            DenialStatus::Forbidden => 403,
+            DenialStatus::TooManyRequests => 429,
         };
         same("code", &code, &found);
     }

@@ -3,7 +3,8 @@
 
 use super::causes::is_elsewhere;
 use super::{
-    AdmissionPhase, Answer, Blocker, Cause, Decision, LiveRead, NextStep, Reason, Review, Verdict,
+    AdmissionPhase, Blocker, Cause, Decision, DenialStatus, LiveRead, NextStep, Reason, Review,
+    Verdict,
 };
 use crate::objects::{ObjectRef, and_more, full_name};
 
@@ -44,8 +45,8 @@ pub(super) fn decide_unproven(
     match review.phase {
         AdmissionPhase::Mutate => Verdict::allow(review.target()),
         AdmissionPhase::Validate => Verdict {
-            answer: if eviction { Answer::TooManyRequests } else { Answer::Forbidden },
-            ..refuse_without_policy(review.target(), Cause::Unproven(what, next))
+            answer: if eviction { DenialStatus::TooManyRequests } else { DenialStatus::Forbidden },
+            ..refuse_without_policy(review.target(), Cause::NotEvaluated(what, next))
         },
     }
 }
@@ -174,8 +175,11 @@ mod tests {
         let allowed = decide_unknown(&review(AdmissionPhase::Mutate, ""), what());
         assert_eq!(allowed, Verdict::allow(review(AdmissionPhase::Mutate, "").target()));
         let verdict = decide_unknown(&review(AdmissionPhase::Validate, "eviction"), what());
-        assert_eq!((verdict.decision, verdict.answer), (Decision::Deny, Answer::TooManyRequests));
+        assert_eq!(
+            (verdict.decision, verdict.answer),
+            (Decision::Deny, DenialStatus::TooManyRequests)
+        );
         let verdict = decide_unknown(&review(AdmissionPhase::Validate, ""), what());
-        assert_eq!(verdict.answer, Answer::Forbidden);
+        assert_eq!(verdict.answer, DenialStatus::Forbidden);
     }
 }

@@ -1,11 +1,11 @@
 //! UPDATE: finalizers, owner references and labels. An update must not get around a
 //! policy that denies a DELETE.
 
-use super::ancestors::{AncestorApprovals, ExemptionRecords};
+use super::ancestors::{AncestorApprovalSummary, ExemptionRecords};
 use super::approved::sufficient_approvals;
 use super::content::Container;
-use super::delete::{Closure, DeletionTarget, judge_closure, judge_deletion};
-use super::item::{Item, object_name};
+use super::delete::{AffectedObjects, DeletionTarget, judge_closure, judge_deletion};
+use super::item::{JudgedObject, object_name};
 use super::judgement::Judgement;
 use super::list_limits::refuse_long_lists;
 use super::owners::{DeletionSearch, MOST_OWNERS_READ, OwnerState, owner_state};
@@ -15,7 +15,7 @@ use super::{
     Cause, HoldChange, HoldPlace, LiveRead, NextStep, ObjectName, Reason, Review, Situation,
     Verdict, is_hold_unsafe_on_kind,
 };
-use crate::graph::{MOST_LIST_ENTRIES, Node, OwnerClaim, Propagation};
+use crate::graph::{MOST_LIST_ENTRIES, Node, OwnerRef, Propagation};
 use crate::objects::{KeyedSet, KindId, ORPHAN, ObjectRef, Uid};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts};
@@ -23,7 +23,7 @@ use crate::policy::{AppliedPolicy, ObjectFacts};
 /// The validating phase.
 pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(old) = &review.old_object else { return Verdict::allow(review.target()) };
-    let target = Item::of_review(situation, review, old);
+    let target = JudgedObject::of_review(situation, review, old);
     // belay itself releases holds.
     if situation.policies.identities.is_own(&review.user.name) {
         return Verdict::allow(target.target());
@@ -39,7 +39,7 @@ pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
 pub(super) fn judge_changes<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
 ) {
     let applied = judgement.binding_policies(target);
     if review.drops_hold() {
@@ -59,7 +59,7 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
     let (Some(old), Some(new)) = (&review.old_object, &review.object) else {
         return Verdict::allow(review.target());
     };
-    let target = Item::of_review(situation, review, old);
+    let target = JudgedObject::of_review(situation, review, old);
     let own = situation.policies.identities.is_own(&review.user.name);
     if own || !review.drops_hold() || old.is_terminating() {
         return Verdict::allow(target.target());
@@ -82,7 +82,7 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
 /// Denies the removal of a hold that a policy still wants, also for users whom the policy
 /// doesn't bind or exempts: only belay releases holds. Where belay releases no holds, it
 /// adds none and guards none.
-fn refuse_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
+fn refuse_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'a>) {
     let Situation { policies, .. } = judgement.situation;
     let ObjectFacts { group, resource, .. } = target.facts;
     if is_hold_unsafe_on_kind(group, resource) {
@@ -103,14 +103,14 @@ fn refuse_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>) {
 fn judge_orphan_removal<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
 ) {
     let situation = judgement.situation;
     let Some(new) = &review.object else { return };
-    let orphans = |item: &Item<'_>| item.finalizers().contains(&ORPHAN);
+    let orphans = |item: &JudgedObject<'_>| item.finalizers().contains(&ORPHAN);
     if target.is_terminating()
         && orphans(target)
-        && !orphans(&Item::of_review(&situation, review, new))
+        && !orphans(&JudgedObject::of_review(&situation, review, new))
         && !situation.policies.identities.is_control_plane(&review.user.name)
     {
         judge_deletion(judgement, &[DeletionTarget::new(*target, Propagation::Background)]);
@@ -122,7 +122,7 @@ fn judge_orphan_removal<'a>(
 fn judge_owner_changes<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
     applied: &[AppliedPolicy<'a>],
 ) {
     let situation = judgement.situation;
@@ -143,18 +143,18 @@ fn judge_owner_changes<'a>(
         return;
     }
     let before = target.owners(&situation);
-    let after = Item::of_review(&situation, review, new).owners(&situation);
+    let after = JudgedObject::of_review(&situation, review, new).owners(&situation);
     situation.work.charge(before.len() + after.len());
     // A reference that is changed to an unserved version names the same owner, but the
     // garbage collector can't find it.
-    let resolves = |claim: &&OwnerClaim<'_>| {
+    let resolves = |claim: &&OwnerRef<'_>| {
         let standing = owner_state(&situation, target.facts.namespace, claim);
         !matches!(standing, OwnerState::Unresolved)
     };
     let unchanged: KeyedSet<_> = after.iter().map(|c| (identity(c), c.version)).collect();
     let stayed: KeyedSet<_> = after.iter().filter(resolves).map(identity).collect();
     let had: KeyedSet<_> = before.iter().map(identity).collect();
-    let stays = |claim: &OwnerClaim<'_>| {
+    let stays = |claim: &OwnerRef<'_>| {
         stayed.contains(&identity(claim)) || unchanged.contains(&(identity(claim), claim.version))
     };
     let gone: Vec<_> = before.iter().filter(|claim| !stays(claim)).collect();
@@ -165,7 +165,7 @@ fn judge_owner_changes<'a>(
     let added_uids: KeyedSet<_> = came.iter().map(|claim| claim.uid).collect();
     let repeated = before.iter().filter(|c| stays(c) && added_uids.contains(&c.uid));
     let repeated: Vec<_> = repeated.collect();
-    let of = |claim: &OwnerClaim<'_>| owner_state(&situation, target.facts.namespace, claim);
+    let of = |claim: &OwnerRef<'_>| owner_state(&situation, target.facts.namespace, claim);
     let keeping = after.iter().filter(|claim| matches!(of(claim), OwnerState::Solid(_)));
     let keeping: Vec<_> = keeping.collect();
     let kept = !keeping.is_empty();
@@ -200,10 +200,10 @@ fn judge_owner_changes<'a>(
     // The removed owner may have prevented the deletion of the object.
     let new = if lost { &after } else { &came };
     let member = DeletionTarget::new(*target, Propagation::Background);
-    let closure = Closure::with_dependents(&situation, &member);
+    let closure = AffectedObjects::with_dependents(&situation, &member);
     let opens = !collects && widens_deletion(judgement, target, (applied, &closure), (new, &after));
     if opens {
-        judgement.allow_no_hold();
+        judgement.deny_instead_of_hold();
     } else if kept || target.is_terminating() {
         return;
     }
@@ -219,20 +219,24 @@ fn judge_owner_changes<'a>(
 /// or removed.
 fn judge_many_owner_changes<'a>(
     judgement: &mut Judgement<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
     by_collector: bool,
 ) {
     if !by_collector {
         refuse_unknown_owners(judgement, target, &format!("more than {MOST_LIST_ENTRIES}"));
     }
-    judgement.allow_no_hold();
+    judgement.deny_instead_of_hold();
     let member = DeletionTarget::new(*target, Propagation::Background);
-    let closure = Closure::with_dependents(&judgement.situation, &member);
+    let closure = AffectedObjects::with_dependents(&judgement.situation, &member);
     judge_closure(judgement, &[member], &closure);
 }
 
 /// Denies a change of more owner references than belay checks.
-fn refuse_unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, count: &str) {
+fn refuse_unknown_owners<'a>(
+    judgement: &mut Judgement<'a>,
+    target: &JudgedObject<'a>,
+    count: &str,
+) {
     let says = format!("changes {count} owner references, which is more than belay checks");
     judgement.refuse_unknown(target, &Cause::TooLarge(says), |policy| policy.modes.from_orphaning);
 }
@@ -240,35 +244,39 @@ fn refuse_unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &Item<'a>, c
 /// Whether new owners allow a deletion of the object or its dependents that a DELETE of
 /// the object does not allow. An owner does so if it or an owner above it has an approval
 /// or an exemption record or is being deleted, or if it is cluster-scoped. Any owner does
-/// so if a policy yields to users who may delete the owner.
+/// so if a policy lets_exempt_subjects_delete to users who may delete the owner.
 fn widens_deletion<'a>(
     judgement: &mut Judgement<'a>,
-    target: &Item<'a>,
-    (applied, closure): (&[AppliedPolicy<'a>], &Closure),
-    (new, after): (&[OwnerClaim<'_>], &[OwnerClaim<'_>]),
+    target: &JudgedObject<'a>,
+    (applied, closure): (&[AppliedPolicy<'a>], &AffectedObjects),
+    (new, after): (&[OwnerRef<'_>], &[OwnerRef<'_>]),
 ) -> bool {
     let situation = judgement.situation;
     // The closure does not have all content of a Namespace or CRD.
     let mut protected = Container::from_item(target).is_some() || !closure.is_whole();
-    let mut yields = !closure.is_whole();
+    let mut lets_exempt_subjects_delete = !closure.is_whole();
     let mut look = |applied: &[AppliedPolicy<'_>]| {
         let denying = applied.iter().filter(|applied| applied.action == Action::Deny);
         denying.for_each(|applied| {
             protected = true;
-            yields |= applied.policy.yields();
+            lets_exempt_subjects_delete |= applied.policy.lets_exempt_subjects_delete();
         });
     };
     look(applied);
     for node in closure.lost(situation.graph).filter(|node| node.uid() != target.uid()) {
-        look(&judgement.binding_policies(&Item::of_node(&situation, node)));
+        look(&judgement.binding_policies(&JudgedObject::of_node(&situation, node)));
     }
     if !protected {
         return false;
     }
-    let above = AncestorApprovals::find(&situation, after);
+    let above = AncestorApprovalSummary::find(&situation, after);
     // The control plane only adopts objects that a selector matches.
     let adopts = situation.policies.identities.is_control_plane(&judgement.review.user.name);
-    if above.approved || above.recorded || above.incomplete || (yields && !adopts) {
+    if above.approved
+        || above.recorded
+        || above.incomplete
+        || (lets_exempt_subjects_delete && !adopts)
+    {
         return true;
     }
     if new.len() > MOST_OWNERS_READ {
@@ -276,7 +284,7 @@ fn widens_deletion<'a>(
     }
     let namespace = target.facts.namespace;
     let mut going = DeletionSearch::new(&situation);
-    let opens = |claim: &OwnerClaim<'_>| {
+    let opens = |claim: &OwnerRef<'_>| {
         let foreign = !namespace.is_empty() && claim.kind.is_some() && claim.namespace.is_empty();
         foreign
             || match owner_state(&situation, namespace, claim) {
@@ -297,27 +305,27 @@ fn widens_deletion<'a>(
 }
 
 /// The key by which owner references are compared.
-fn identity<'c>(claim: &OwnerClaim<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
+fn identity<'c>(claim: &OwnerRef<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
     (claim.kind, claim.namespace, claim.name, claim.uid)
 }
 
 /// The live read of an owner, if the verdict still needs it.
-fn unread_owner(situation: &Situation<'_>, claim: &OwnerClaim<'_>) -> Option<LiveRead> {
+fn unread_owner(situation: &Situation<'_>, claim: &OwnerRef<'_>) -> Option<LiveRead> {
     let read = situation.object_read(claim.kind?, claim.namespace, claim.name);
     situation.is_unread(&read).then_some(read)
 }
 
-fn is_claim(item: &Item<'_>) -> bool {
+fn is_claim(item: &JudgedObject<'_>) -> bool {
     (item.facts.group, item.facts.resource) == ("", "persistentvolumeclaims")
 }
 
 /// Whether persistentVolumeClaimRetentionPolicy may ask for the removal of this owner of a
 /// PersistentVolumeClaim: a StatefulSet that is not Terminating, or a Pod that is absent or
 /// Terminating.
-fn is_retained(
+fn is_removed_by_retention_policy(
     situation: &Situation<'_>,
-    target: &Item<'_>,
-    claim: &OwnerClaim<'_>,
+    target: &JudgedObject<'_>,
+    claim: &OwnerRef<'_>,
     owner: Option<Node<'_>>,
 ) -> bool {
     let stays = owner.is_some_and(|owner| !owner.is_terminating());
@@ -335,9 +343,9 @@ fn is_retained(
 /// object, and did so before. `cause` makes the cause of the denial from the owner.
 fn judge_owner_removal<'a>(
     judgement: &mut Judgement<'a>,
-    target: &Item<'a>,
+    target: &JudgedObject<'a>,
     (applied, still_kept): (&[AppliedPolicy<'a>], bool),
-    claim: &OwnerClaim<'a>,
+    claim: &OwnerRef<'a>,
     cause: fn(ObjectName) -> Cause,
 ) {
     let situation = judgement.situation;
@@ -358,7 +366,8 @@ fn judge_owner_removal<'a>(
         // The garbage collector deletes an object whose owners are all absent. No other
         // subject may prevent that.
         OwnerState::Absent => {
-            let retained = by_control_plane && is_retained(&situation, target, claim, None);
+            let retained =
+                by_control_plane && is_removed_by_retention_policy(&situation, target, claim, None);
             let kind = claim.kind.filter(|_| !still_kept && !by_collector && !retained);
             if let Some(kind) = kind {
                 let info = situation.graph.kinds.info(kind);
@@ -382,11 +391,12 @@ fn judge_owner_removal<'a>(
     // them, and the garbage collector knows which. Other users could keep it Terminating
     // with a finalizer.
     let ends = owner.is_terminating() && !owner.orphans_dependents();
-    let retained = by_control_plane && is_retained(&situation, target, claim, Some(owner));
+    let retained =
+        by_control_plane && is_removed_by_retention_policy(&situation, target, claim, Some(owner));
     if (by_collector && ends) || retained {
         return;
     }
-    let owner_item = Item::of_node(&situation, owner);
+    let owner_item = JudgedObject::of_node(&situation, owner);
     let policies: Vec<_> = refusing.iter().map(|applied| applied.policy).collect();
     // An approval of the owner with scope Content covers this as well. The garbage
     // collector completes a deletion that belay decided about when the owner was deleted.

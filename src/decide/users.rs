@@ -1,12 +1,12 @@
 //! Question 5 of a DELETE: the remaining users of the object.
 
 use super::causes::{CauseList, LISTED, cause_of_object, is_elsewhere};
-use super::item::{Item, is_waiting_finalizer, object_name};
+use super::item::{JudgedObject, is_waiting_finalizer, object_name};
 use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
 use super::situation::Absence;
 use super::{Cause, LiveRead, NextStep, Situation};
 use crate::graph::{
-    Certainty, Excuse, Fates, Graph, Node, Outcome, OwnerClaim, Progress, Propagation,
+    Certainty, EdgeQualifier, Fates, Graph, Node, ObjectPhase, Outcome, OwnerRef, Propagation,
     SelectorTarget, Strength, User,
 };
 use crate::objects::{KeyedMap, Uid, full_name};
@@ -21,7 +21,7 @@ const CONFIRMED: usize = 16;
 /// An object whose users are sought.
 #[derive(Clone, Copy)]
 pub(super) struct UsedObject<'i, 'a> {
-    pub(super) item: &'i Item<'a>,
+    pub(super) item: &'i JudgedObject<'a>,
     /// Whether a release waits for the policy. Otherwise a hold does not help.
     pub(super) keeps: bool,
     /// If the object is deleted because its owners are: how these are deleted.
@@ -101,7 +101,7 @@ pub(super) fn users<'a>(
         }
     }
     if blocking.is_empty() {
-        prove_absence(situation, item, live, &mut found);
+        require_user_lists(situation, item, live, &mut found);
     }
     let (blocking, doomed) = (blocking.in_order(), doomed.in_order());
     // After `kubectl delete sts/x pvc/y` the graph may lag behind the first deletion.
@@ -132,7 +132,7 @@ fn is_deleted_together(fates: &Fates, user: Node<'_>) -> bool {
 fn is_deleted_first<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
     user: Node<'a>,
 ) -> bool {
     let fate = fates.get(user.id());
@@ -234,14 +234,18 @@ fn rank<'g>(manager: Node<'g>, user: &User<'g>) -> impl Ord + use<'g> {
 }
 
 /// Whether the graph has any user of the object.
-pub(super) fn is_used<'a>(situation: &Situation<'a>, item: &Item<'a>, in_use: &'a InUse) -> bool {
+pub(super) fn is_used<'a>(
+    situation: &Situation<'a>,
+    item: &JudgedObject<'a>,
+    in_use: &'a InUse,
+) -> bool {
     counting_users(situation, item, in_use, situation.graph).next().is_some()
 }
 
 /// The users in this graph that a policy counts.
 pub(crate) fn counting_users<'a>(
     situation: &Situation<'a>,
-    item: &Item<'a>,
+    item: &JudgedObject<'a>,
     in_use: &'a InUse,
     graph: &'a Graph,
 ) -> impl Iterator<Item = User<'a>> + use<'a> {
@@ -265,12 +269,15 @@ pub(crate) fn counting_users<'a>(
 fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
     let facts = ObjectFacts::of_node(user.node);
     let excused = match user.excuse() {
-        Excuse::None => false,
-        Excuse::Optional => !in_use.optional,
+        EdgeQualifier::None => false,
+        EdgeQualifier::Optional => !in_use.optional,
         // A scaled-down ReplicaSet counts only for policies that name its kind.
-        Excuse::ScaledDown => !in_use.by.iter().any(|by| by.names_resource(facts.resource)),
+        EdgeQualifier::ScaledDown => !in_use.by.iter().any(|by| by.names_resource(facts.resource)),
     };
-    if user.strength() != Strength::Needs || excused || user.node.progress() == Progress::Finished {
+    if user.strength() != Strength::Needs
+        || excused
+        || user.node.progress() == ObjectPhase::Finished
+    {
         return false;
     }
     in_use.by.is_empty()
@@ -291,7 +298,7 @@ fn find_selected_owner<'a>(
     in_use: &InUse,
 ) -> OwnerSearch<'a> {
     let kinds = &situation.graph.kinds;
-    let may_be_meant = |claim: &OwnerClaim<'_>| {
+    let may_be_meant = |claim: &OwnerRef<'_>| {
         claim.kind.is_none_or(|kind| {
             let info = kinds.info(kind);
             in_use.by.iter().any(|by| by.may_mean(&info.group, &info.resource))
@@ -319,7 +326,12 @@ fn manager<'a>(
 }
 
 /// An empty result is valid only if all possible users were read.
-fn prove_absence(situation: &Situation<'_>, item: &Item<'_>, live: bool, found: &mut UserFindings) {
+fn require_user_lists(
+    situation: &Situation<'_>,
+    item: &JudgedObject<'_>,
+    live: bool,
+    found: &mut UserFindings,
+) {
     let Some(kind) = item.kind else {
         let ObjectFacts { group, resource, .. } = item.facts;
         let name = full_name(group, resource);

@@ -114,7 +114,7 @@ pub enum Cause {
     Always,
     /// A cascade reaches the object. The release checks its users before the object is
     /// removed.
-    Unproved,
+    CheckedAtRelease,
     /// A user of the object.
     User {
         /// The owner that the policy selects, or the topmost owner of the user.
@@ -165,7 +165,7 @@ pub enum Cause {
     /// Something exceeds a limit; the text names the limit.
     TooLarge(String),
     /// belay could not evaluate any policy; the text gives the reason.
-    Unproven(String, Option<NextStep>),
+    NotEvaluated(String, Option<NextStep>),
 }
 
 impl Cause {
@@ -314,7 +314,7 @@ impl HoldPlace {
 
 /// The HTTP code of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum DenialStatus {
     /// All clients treat 403 as a denial and print the message. They do not do so for
     /// other codes, such as 404 and 409.
     Forbidden,
@@ -348,7 +348,7 @@ pub struct Verdict {
     /// The live reads that the verdict still needs; empty when it is final.
     pub confirm: Vec<LiveRead>,
     /// The HTTP code of a denial.
-    pub answer: Answer,
+    pub answer: DenialStatus,
     /// The propagation with which the same DELETE would pass. Only evaluated for denials
     /// because of orphaning, because the DELETE removes the finalizer of a propagation, and
     /// because the target uses an object that is deleted before it.
@@ -380,9 +380,9 @@ pub enum Recordable {
     /// The object of the review may not exist.
     No,
     /// belay doesn't know all objects of the kind, so the object may be made up.
-    Unproved,
+    Unconfirmed,
     /// The object exists.
-    Proved,
+    Confirmed,
 }
 
 impl Verdict {
@@ -400,12 +400,12 @@ impl Verdict {
             ineffective_approvals: Vec::new(),
             hold: None,
             confirm: Vec::new(),
-            answer: Answer::Forbidden,
+            answer: DenialStatus::Forbidden,
             passing_propagation: None,
             is_update: false,
             refused_steps: Vec::new(),
             retry_seconds: None,
-            recorded: Recordable::Proved,
+            recorded: Recordable::Confirmed,
         }
     }
 

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::node_id::NodeId;
-use super::slot::OwnerClaim;
+use super::slot::OwnerRef;
 use crate::objects::{KeyedMap, KindId, NumberMap, Uid};
 
 /// A deleted object with remaining dependents.
@@ -80,16 +80,16 @@ const MOST_PAST_IN_ONE: usize = MOST / 32;
 
 impl RememberedOwner {
     /// `None` if the name is longer than names of objects, or the kind is unknown.
-    pub(super) fn new(claim: OwnerClaim<'_>) -> Option<Self> {
-        let OwnerClaim { kind, namespace, name, uid, .. } = claim;
+    pub(super) fn new(claim: OwnerRef<'_>) -> Option<Self> {
+        let OwnerRef { kind, namespace, name, uid, .. } = claim;
         let (namespace, name) = (namespace.into(), name.into());
         (claim.name.len() <= LONGEST_NAME).then_some(Self { kind: kind?, namespace, name, uid })
     }
 
     /// The owner as a reference names it, in any version.
-    pub fn claim(&self) -> OwnerClaim<'_> {
+    pub fn claim(&self) -> OwnerRef<'_> {
         let Self { kind, namespace, name, uid } = self;
-        OwnerClaim { kind: Some(*kind), version: None, namespace, name, uid: *uid }
+        OwnerRef { kind: Some(*kind), version: None, namespace, name, uid: *uid }
     }
 }
 
@@ -97,7 +97,7 @@ impl DeletedObject {
     /// An object with these owners. Beyond the limits it only has the fact that there
     /// were more.
     pub(super) fn new<'a>(
-        owners: impl ExactSizeIterator<Item = OwnerClaim<'a>>,
+        owners: impl ExactSizeIterator<Item = OwnerRef<'a>>,
         deleted: Option<i64>,
     ) -> Self {
         let count = owners.len();
@@ -119,7 +119,7 @@ impl DeletedObjects {
     }
 
     /// Whether a remembered object names this uid as an owner.
-    pub(super) fn name_as_owner(&self, uid: Uid) -> bool {
+    pub(super) fn count_owner_name(&self, uid: Uid) -> bool {
         self.named.contains_key(&uid)
     }
 
@@ -147,10 +147,10 @@ impl DeletedObjects {
 
     /// No existing object names this uid. Forgets it unless a remembered object names it,
     /// and then the objects that only it named.
-    pub(super) fn forget(&mut self, uid: Uid, is_named_by_the_living: impl Fn(Uid) -> bool) {
+    pub(super) fn forget(&mut self, uid: Uid, is_named_by_existing: impl Fn(Uid) -> bool) {
         let mut next = vec![uid];
         while let Some(uid) = next.pop() {
-            if self.named.contains_key(&uid) || is_named_by_the_living(uid) {
+            if self.named.contains_key(&uid) || is_named_by_existing(uid) {
                 continue;
             }
             if let Some(gone) = self.by_uid.remove(&uid) {
@@ -258,8 +258,8 @@ mod tests {
         Uid::new(&format!("d308a385-886a-4f24-8000-{number:012x}"))
     }
 
-    fn owner(kind: Option<KindId>, name: &str, uid: Uid) -> OwnerClaim<'_> {
-        OwnerClaim { kind, version: Some("v1"), namespace: "shop", name, uid }
+    fn owner(kind: Option<KindId>, name: &str, uid: Uid) -> OwnerRef<'_> {
+        OwnerRef { kind, version: Some("v1"), namespace: "shop", name, uid }
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub enum Strength {
 /// Why an edge that *needs* is read as *mentions*, unless a policy counts it
 /// all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Excuse {
-    /// There is none: the edge means what it says.
+pub enum EdgeQualifier {
+    /// The object needs the other one.
     None,
     /// The reference says `optional: true`.
     Optional,
@@ -44,7 +44,7 @@ pub struct Edges {
     /// To objects by name.
     pub uses: Vec<NewUse>,
     /// To whatever matches, now or later.
-    pub open: Vec<OpenEdge>,
+    pub open: Vec<SelectorEdge>,
     /// Whether there are more than [`MOST_REFERENCES`], so that none was read.
     pub too_many: bool,
 }
@@ -63,7 +63,7 @@ pub struct NewUse {
     /// What the edge means.
     pub strength: Strength,
     /// Why it means less.
-    pub excuse: Excuse,
+    pub excuse: EdgeQualifier,
     /// Which relation found it.
     pub relation: RelationId,
     /// Where: `spec.volumes[0].secret.secretName`.
@@ -72,7 +72,7 @@ pub struct NewUse {
 
 /// An edge to whatever matches: a selector, or the ordinals of a StatefulSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenEdge {
+pub struct SelectorEdge {
     /// The kind of what is needed.
     pub kind: KindId,
     /// The namespace in which it is looked for; empty: cluster-scoped, or
@@ -176,7 +176,7 @@ pub struct UseEdge {
     /// What the edge means.
     pub strength: Strength,
     /// Why it means less.
-    pub excuse: Excuse,
+    pub excuse: EdgeQualifier,
     /// Which relation found it.
     pub relation: RelationId,
     /// The uid where the reference says one: another object of that name is

@@ -2,7 +2,7 @@
 
 use super::coverage::{UnreadableSet, too_many_references};
 use super::node_id::NodeId;
-use super::slot::Progress;
+use super::slot::ObjectPhase;
 use super::{Edges, Graph};
 use crate::objects::{KindId, NumberSet, Object, Unreadable};
 
@@ -30,7 +30,7 @@ impl Graph {
     pub fn reset<'o>(
         &mut self,
         kind: KindId,
-        objects: impl IntoIterator<Item = (&'o Object<'o>, Progress, Edges)>,
+        objects: impl IntoIterator<Item = (&'o Object<'o>, ObjectPhase, Edges)>,
     ) {
         let mut listing = Listing::new(kind);
         for (object, progress, edges) in objects {

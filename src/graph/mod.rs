@@ -35,8 +35,8 @@ mod store;
 pub use coverage::Incomplete;
 pub use deleted_objects::{DeletedObject, PastOwner, RememberedOwner};
 pub use edges::{
-    Edges, Excuse, MOST_REFERENCES, NewUse, OpenEdge, OwnerEdge, RelationId, Requirement, Selector,
-    Strength, UseEdge,
+    EdgeQualifier, Edges, MOST_REFERENCES, NewUse, OwnerEdge, RelationId, Requirement, Selector,
+    SelectorEdge, Strength, UseEdge,
 };
 pub use fates::{
     Certainty, DeletionRequest, Fate, Fates, Outcome, Propagation, RefusesDelete, fates,
@@ -45,6 +45,6 @@ pub use listing::Listing;
 pub use node::Node;
 pub use node_id::NodeId;
 pub use query::{SelectorTarget, User, UserEdge};
-pub use slot::{MOST_LIST_ENTRIES, MOST_OWNER_LEVELS, OwnerClaim, Progress};
+pub use slot::{MOST_LIST_ENTRIES, MOST_OWNER_LEVELS, ObjectPhase, OwnerRef};
 pub use steps::{StepBudget, StepLimit};
 pub use store::{ApplyResult, Graph};

@@ -1,9 +1,9 @@
 //! A live object in the graph, and what it knows.
 
 use super::deleted_objects::PastOwner;
-use super::edges::{OpenEdge, OwnerEdge, UseEdge};
+use super::edges::{OwnerEdge, SelectorEdge, UseEdge};
 use super::node_id::NodeId;
-use super::slot::{MOST_OWNER_LEVELS, NodeData, OwnerClaim, Progress, Slot};
+use super::slot::{MOST_OWNER_LEVELS, NodeData, ObjectPhase, OwnerRef, Slot};
 use super::steps::StepLimit;
 use super::store::Graph;
 use crate::objects::{HoldAge, KindId, KindInfo, ObjectRef, PackedList, PackedMap, Uid};
@@ -142,7 +142,7 @@ impl<'g> Node<'g> {
     }
 
     /// How far it has come.
-    pub fn progress(self) -> Progress {
+    pub fn progress(self) -> ObjectPhase {
         self.live.progress
     }
 
@@ -176,7 +176,7 @@ impl<'g> Node<'g> {
 
     /// What its owner references name; nothing, if it has too many of them. The
     /// numbers of nodes differ between graphs; names do not.
-    pub fn claims(self) -> impl Iterator<Item = OwnerClaim<'g>> {
+    pub fn claims(self) -> impl Iterator<Item = OwnerRef<'g>> {
         let graph = self.graph;
         self.owners().iter().map(move |owner| graph.claim(owner))
     }
@@ -193,7 +193,7 @@ impl<'g> Node<'g> {
     }
 
     /// What it uses, by what matches.
-    pub fn open(self) -> &'g [OpenEdge] {
+    pub fn open(self) -> &'g [SelectorEdge] {
         self.live.open.as_deref().map_or(&[], Vec::as_slice)
     }
 }

@@ -1,9 +1,9 @@
 //! The users and owners of a node.
 
-use super::edges::{Excuse, OpenEdge, OwnerEdge, Strength, UseEdge};
+use super::edges::{EdgeQualifier, OwnerEdge, SelectorEdge, Strength, UseEdge};
 use super::node::Node;
 use super::node_id::NodeId;
-use super::slot::Progress;
+use super::slot::ObjectPhase;
 use super::steps::StepLimit;
 use super::store::Graph;
 use crate::objects::{KindId, Uid};
@@ -23,7 +23,7 @@ pub enum UserEdge<'g> {
     /// By name.
     Use(&'g UseEdge),
     /// By a selector.
-    Open(&'g OpenEdge),
+    Selector(&'g SelectorEdge),
 }
 
 impl<'g> User<'g> {
@@ -31,15 +31,15 @@ impl<'g> User<'g> {
     pub fn strength(&self) -> Strength {
         match self.edge {
             UserEdge::Use(edge) => edge.strength,
-            UserEdge::Open(edge) => edge.strength,
+            UserEdge::Selector(edge) => edge.strength,
         }
     }
 
     /// Why the edge may mean less.
-    pub fn excuse(&self) -> Excuse {
+    pub fn excuse(&self) -> EdgeQualifier {
         match self.edge {
             UserEdge::Use(edge) => edge.excuse,
-            UserEdge::Open(_) => Excuse::None,
+            UserEdge::Selector(_) => EdgeQualifier::None,
         }
     }
 
@@ -47,7 +47,7 @@ impl<'g> User<'g> {
     pub fn path(&self) -> &'g str {
         match self.edge {
             UserEdge::Use(edge) => &edge.path,
-            UserEdge::Open(edge) => &edge.path,
+            UserEdge::Selector(edge) => &edge.path,
         }
     }
 
@@ -55,8 +55,8 @@ impl<'g> User<'g> {
     /// the user has not finished.
     pub fn needs(&self) -> bool {
         self.strength() == Strength::Needs
-            && self.excuse() == Excuse::None
-            && self.node.progress() != Progress::Finished
+            && self.excuse() == EdgeQualifier::None
+            && self.node.progress() != ObjectPhase::Finished
     }
 }
 
@@ -150,7 +150,7 @@ impl Graph {
                     && work.charge(edge.selector.size().saturating_mul(label_steps))
                     && edge.selector.matches(name, label)
             });
-            edges.map(move |edge| User { node, edge: UserEdge::Open(edge) })
+            edges.map(move |edge| User { node, edge: UserEdge::Selector(edge) })
         })
     }
 
@@ -175,7 +175,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::graph::{Edges, OpenEdge, RelationId, Requirement, Selector, StepBudget};
+    use crate::graph::{Edges, RelationId, Requirement, Selector, SelectorEdge, StepBudget};
     use crate::objects::Object;
 
     /// Editors choose how many labels an object has, and a look-up goes through them.
@@ -183,14 +183,14 @@ mod tests {
     fn a_search_by_labels_charges_for_the_size_of_the_labels() {
         let mut graph = Graph::default();
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
-        let mut apply = |name: &str, labels: usize, open: Vec<OpenEdge>| {
+        let mut apply = |name: &str, labels: usize, open: Vec<SelectorEdge>| {
             let labels: serde_json::Map<_, _> =
                 (0..labels).map(|n| (format!("label-{n:057}"), json!(""))).collect();
             let value = json!({"metadata": {"name": name, "namespace": "a", "uid": name, "labels": labels}});
             let object = Object::deserialize(&value).unwrap();
-            graph.apply(kind, &object, Progress::Ordinary, Edges { open, ..Edges::default() });
+            graph.apply(kind, &object, ObjectPhase::Active, Edges { open, ..Edges::default() });
         };
-        let open = OpenEdge {
+        let open = SelectorEdge {
             kind,
             namespace: "a".to_owned(),
             selector: Selector::Labels(vec![Requirement::Exists("x".to_owned())]),

@@ -1,22 +1,22 @@
 //! What the graph keeps of an object, and of a place where one is referred to.
 
 use super::dependents::ManyOwners;
-use super::edges::{OpenEdge, OwnerEdge, UseEdge};
+use super::edges::{OwnerEdge, SelectorEdge, UseEdge};
 use super::id_set::IdSet;
 use super::node_id::NodeId;
 use crate::objects::{HoldAge, KindId, PackedList, PackedMap, Uid};
 
-/// How far an object has come, where that changes what it needs.
+/// The phase of an object, where it changes what the object needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Progress {
-    /// It is what it is.
+pub enum ObjectPhase {
+    /// No phase below.
     #[default]
-    Ordinary,
+    Active,
     /// It has ended and uses nothing: a Pod or Job that succeeded or failed.
     Finished,
     /// A CustomResourceDefinition that is not served (R14: its instances are
     /// not deleted with it).
-    NotEstablished,
+    CrdNotServed,
 }
 
 /// What a node knows while its object exists.
@@ -32,7 +32,7 @@ pub(super) struct NodeData {
     pub(super) created: i64,
     pub(super) deleted: Option<i64>,
     pub(super) hold: HoldAge,
-    pub(super) progress: Progress,
+    pub(super) progress: ObjectPhase,
     /// None, if there are more than [`MOST_LIST_ENTRIES`].
     pub(super) owners: Box<[OwnerEdge]>,
     pub(super) owners_version: u64,
@@ -40,7 +40,7 @@ pub(super) struct NodeData {
     pub(super) uses: Box<[UseEdge]>,
     /// Most objects have none, so they are behind one pointer.
     #[allow(clippy::box_collection)]
-    pub(super) open: Option<Box<Vec<OpenEdge>>>,
+    pub(super) open: Option<Box<Vec<SelectorEdge>>>,
 }
 
 impl NodeData {
@@ -76,7 +76,7 @@ pub const MOST_OWNER_LEVELS: usize = 32;
 
 /// What an owner reference names (R1: by its coordinates).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OwnerClaim<'a> {
+pub struct OwnerRef<'a> {
     /// The owner's kind; `None` while it is unknown.
     pub kind: Option<KindId>,
     /// The version that the reference names; none if that was not remembered.

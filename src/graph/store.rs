@@ -3,11 +3,11 @@
 use super::coverage::{KindCoverage, too_many_references};
 use super::deleted_objects::{DeletedObject, DeletedObjects, PastOwner, RememberedOwner};
 use super::dependents::{Dependents, ManyOwners};
-use super::edges::{Edges, NewUse, OpenEdge, OwnerEdge, UseEdge};
+use super::edges::{Edges, NewUse, OwnerEdge, SelectorEdge, UseEdge};
 use super::id_set::IdSet;
 use super::node_id::NodeId;
 use super::nodes::Nodes;
-use super::slot::{MOST_LIST_ENTRIES, NodeData, OwnerClaim, Progress};
+use super::slot::{MOST_LIST_ENTRIES, NodeData, ObjectPhase, OwnerRef};
 use crate::objects::{
     FOREGROUND, Interner, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN, Object,
     OwnerReference, PackedList, PackedMap, Uid, split_api_version,
@@ -59,7 +59,7 @@ impl Graph {
         &mut self,
         kind: KindId,
         object: &Object<'_>,
-        progress: Progress,
+        progress: ObjectPhase,
         edges: Edges,
     ) -> ApplyResult {
         let metadata = &object.metadata;
@@ -180,7 +180,7 @@ impl Graph {
 
     /// From now on [`Node::owners_version`] has the version at which objects got their
     /// owner references. Only a graph that a watch feeds has this history.
-    pub fn date_owners(&mut self) {
+    pub fn track_owner_versions(&mut self) {
         self.dates_owners = true;
     }
 
@@ -291,7 +291,8 @@ impl Graph {
     fn remember(&mut self, id: NodeId, before: &NodeData) {
         let past_owners = self.deleted_objects.take_past_owners(id, self.nodes[id].namespace);
         let past: Vec<_> = past_owners.iter().map(|past| past.owner.uid).collect();
-        if self.dependents.contain(before.uid) || self.deleted_objects.name_as_owner(before.uid) {
+        if self.dependents.contain(before.uid) || self.deleted_objects.count_owner_name(before.uid)
+        {
             let owners = before.owners.iter().map(|owner| self.claim(owner));
             let mut gone = DeletedObject::new(owners, before.deleted);
             gone.owners_version = before.owners_version;
@@ -303,9 +304,9 @@ impl Graph {
     }
 
     /// The owner that a reference names.
-    pub(super) fn claim<'g>(&'g self, owner: &'g OwnerEdge) -> OwnerClaim<'g> {
+    pub(super) fn claim<'g>(&'g self, owner: &'g OwnerEdge) -> OwnerRef<'g> {
         let (kind, namespace, name) = self.coordinates(owner.to);
-        OwnerClaim {
+        OwnerRef {
             kind: Some(kind),
             version: Some(&owner.version),
             namespace,
@@ -498,7 +499,7 @@ impl Graph {
 
     /// The namespaces and kinds that open edges select from. A Namespace that only a
     /// selector names has a node as well.
-    fn open_places(&mut self, open: Option<&Vec<OpenEdge>>) -> Vec<(NodeId, KindId)> {
+    fn open_places(&mut self, open: Option<&Vec<SelectorEdge>>) -> Vec<(NodeId, KindId)> {
         let Some(open) = open else { return Vec::new() };
         let mut places = Vec::with_capacity(open.len());
         for edge in open {
@@ -540,7 +541,7 @@ mod tests {
         for (name, owner) in chain {
             let value = manifest(name, &format!("uid-{name}"), owner);
             let object = Object::deserialize(&value).unwrap();
-            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
         }
         let uid = |name: &str| Uid::new(&format!("uid-{name}"));
         for name in ["c", "a", "b"] {
@@ -576,7 +577,7 @@ mod tests {
         for count in [27_000, MOST_LIST_ENTRIES, 27_000, 2, MOST_LIST_ENTRIES + 1] {
             let value = owned(count);
             let object = Object::deserialize(&value).unwrap();
-            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
             let node = graph.object(kind, "shop", "owned").unwrap();
             let many = count > MOST_LIST_ENTRIES;
             assert_eq!(node.has_too_many_owners(), many);
@@ -606,7 +607,7 @@ mod tests {
                 let value = json!({"metadata": {"name": "a", "namespace": "shop", "uid": "a",
                     "labels": labels, "finalizers": labels.keys().collect::<Vec<_>>()}});
                 let object = Object::deserialize(&value).unwrap();
-                graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+                graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
             }
             assert!(graph.interner.bytes() < 1 << 20, "{labels}: {}", graph.interner.bytes());
         }
@@ -619,7 +620,7 @@ mod tests {
         for n in 0..20_000 {
             let value = manifest(&n.to_string(), &format!("uid-{n}"), Some(&format!("o{n}")));
             let object = Object::deserialize(&value).unwrap();
-            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
         }
         let large = (graph.nodes.capacity(), graph.dependents.capacity());
         assert!(large.0 >= 40_000 && large.1 >= 20_000, "{large:?}");
@@ -631,13 +632,13 @@ mod tests {
     #[test]
     fn an_owner_reference_is_as_old_as_the_version_that_may_have_added_it() {
         let mut graph = Graph::default();
-        graph.date_owners();
+        graph.track_owner_versions();
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
         let apply = |graph: &mut Graph, name: &str, version: &str, owner| {
             let mut value = manifest(name, &format!("uid-{name}"), owner);
             value["metadata"]["resourceVersion"] = json!(version);
             let object = Object::deserialize(&value).unwrap();
-            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
             graph.object(kind, "shop", name).unwrap().owners_version()
         };
         // Of what a list has, only the version that it has now is known.
@@ -658,7 +659,7 @@ mod tests {
     #[test]
     fn owners_that_an_object_has_lost_are_remembered_as_far_as_they_are_few() {
         let mut graph = Graph::default();
-        graph.date_owners();
+        graph.track_owner_versions();
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
         let apply = |graph: &mut Graph, version: u64, owners: &[&str]| {
             let mut value = manifest("child", "uid-child", None);
@@ -666,7 +667,7 @@ mod tests {
             value["metadata"]["ownerReferences"] = owners.iter().map(owner).collect();
             value["metadata"]["resourceVersion"] = json!(version.to_string());
             let object = Object::deserialize(&value).unwrap();
-            graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
             let child = graph.object(kind, "shop", "child").unwrap();
             let past = child.past_owners().iter().map(|past| (past.owner.uid, past.version));
             (child.owners_version(), past.collect::<Vec<_>>())
@@ -686,7 +687,7 @@ mod tests {
 
         // They are gone with the object, and so is what only it had named.
         apply(&mut graph, 12, &many[10..]);
-        assert!(graph.deleted_objects.name_as_owner(uid("o9")));
+        assert!(graph.deleted_objects.count_owner_name(uid("o9")));
         graph.delete(kind, "shop", "child", None);
         assert!(graph.deleted_objects.is_empty());
     }
@@ -703,14 +704,14 @@ mod tests {
         ];
         for value in &values {
             let object = Object::deserialize(value).unwrap();
-            let applied = graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            let applied = graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
             assert_eq!(applied, ApplyResult::Created);
         }
         assert!(!graph.is_complete(kind));
         let now =
             [manifest("stays", "uid-stays", None), manifest("again", "uid-again", Some("stays"))];
         let objects: Vec<_> = now.iter().map(|v| Object::deserialize(v).unwrap()).collect();
-        graph.reset(kind, objects.iter().map(|o| (o, Progress::Ordinary, Edges::default())));
+        graph.reset(kind, objects.iter().map(|o| (o, ObjectPhase::Active, Edges::default())));
         assert!(graph.is_complete(kind));
         let mut names: Vec<_> = graph
             .of_kind(kind)

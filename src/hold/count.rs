@@ -17,7 +17,7 @@ pub(super) use self::protection::{Protection, WhileUsed, protection};
 use super::exceptions::{HeldTarget, ReleaseGroup, UserException, is_only_held};
 use super::owners::{OwnerReader, OwnersAbove, READS};
 use crate::decide::{
-    Cause, Item, Live, LiveRead, LiveReads, Situation, counting_users, object_name,
+    Cause, JudgedObject, Live, LiveRead, LiveReads, Situation, counting_users, object_name,
 };
 use crate::graph::{Node, NodeId, User};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
@@ -263,7 +263,7 @@ impl<'a> Counting<'a> {
         let graph = self.owner_reader.graph();
         // Only live reads count.
         let live = Situation { graph, ..*self.owner_reader.situation };
-        let item = Item::of_node(&live, node);
+        let item = JudgedObject::of_node(&live, node);
         let settle_seconds = kept.settle_seconds;
         let held = HeldTarget { node, above: self.owner_reader.find_owners(node), settle_seconds };
         for in_use in kept.modes {

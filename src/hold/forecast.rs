@@ -3,7 +3,7 @@
 
 use super::UnknownUse;
 use super::count::{Protection, protection};
-use crate::decide::{Item, Situation, counting_users};
+use crate::decide::{JudgedObject, Situation, counting_users};
 use crate::graph::{Node, NodeId};
 
 /// What the release of a hold will wait for.
@@ -34,7 +34,7 @@ pub fn forecast(situation: &Situation<'_>, known: bool, node: Node<'_>) -> HoldF
         }
         Protection::WhileUsed(kept) => kept,
     };
-    let item = Item::of_node(situation, node);
+    let item = JudgedObject::of_node(situation, node);
     let users = kept.modes.into_iter();
     let users = users.flat_map(|mode| counting_users(situation, &item, mode, situation.graph));
     let mut users: Vec<NodeId> = users.map(|user| user.node.id()).collect();

@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
     use crate::decide::Live;
-    use crate::graph::{Edges, Progress};
+    use crate::graph::{Edges, ObjectPhase};
     use crate::objects::Object;
     use crate::policy::PolicySet;
 
@@ -181,7 +181,7 @@ mod tests {
             let mut reads = LiveReads::default();
             let kind = reads.graph.kinds.find("", "ConfigMap").unwrap();
             let object = Object::deserialize(&value).unwrap();
-            reads.graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+            reads.graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
             let (graph, policies) = (Graph::default(), PolicySet::default());
             let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
             let node = reads.graph.object(kind, "b", "a").unwrap();

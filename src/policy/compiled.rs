@@ -353,7 +353,7 @@ impl Policy {
     /// Whether an object is deleted at once when an owner of it is deleted by a
     /// subject that the policy exempts or does not bind. Where only users keep the
     /// object, its hold waits for them all the same.
-    pub fn yields(&self) -> bool {
+    pub fn lets_exempt_subjects_delete(&self) -> bool {
         let without_hold = self.modes.while_used.is_some() && !self.holds();
         let exempts =
             !self.exempt.is_empty() || !(self.binds_everybody() || self.may_refuse_collector());

@@ -12,7 +12,7 @@ use super::facts::{NamespaceLabels, ObjectFacts};
 use super::identities::Identities;
 use super::selectors::{MatchResult, Narrowed};
 use crate::objects::{KeyedMap, KindId, Kinds, LABEL_VALUES, full_name};
-use crate::relations::{Catalogue, Needers};
+use crate::relations::{Catalogue, UserKinds};
 
 type Map<V> = KeyedMap<Box<str>, V>;
 
@@ -35,7 +35,7 @@ pub struct PolicySet {
     by_kind: Map<Map<Bucket>>,
     /// Those that name a group or a resource `*`.
     of_any_kind: Bucket,
-    needers: Needers,
+    needers: UserKinds,
     /// Who has approved what.
     pub approvals: Approvals,
     /// Until when everything is Audit.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::api::DeletionPolicySpec;
 use super::*;
-use crate::graph::{Edges, Graph, Progress};
+use crate::graph::{Edges, Graph, ObjectPhase};
 use crate::objects::{Object, ObjectRef, Uid};
 use crate::relations::Catalogue;
 use serde::Deserialize as _;
@@ -23,7 +23,7 @@ fn graph() -> Graph {
         let labels = json!({"env": env, "kubernetes.io/metadata.name": name});
         let value = json!({"metadata": {"name": name, "labels": labels}});
         let object = Object::deserialize(&value).unwrap();
-        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
     }
     graph
 }

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::catalogue::GroupKind;
 use super::fields::Fields;
-use super::leaf::{Leaf, Target};
+use super::leaf::{ReferenceRule, Target};
 use super::path::{Path, Step, for_each};
 use super::reading::{ORDINALS, Reading};
-use crate::graph::{Edges, MOST_REFERENCES, Progress};
+use crate::graph::{Edges, MOST_REFERENCES, ObjectPhase};
 use crate::objects::{Kinds, PROTECT_LABEL, split_api_version};
 
 /// So many values are read of one object: of an endpoint that takes part in two
@@ -33,7 +33,7 @@ pub(super) struct Compiled {
 pub(super) struct Tree {
     next: Vec<(Step, Tree)>,
     /// The use of the value at the end of a path.
-    leaves: Vec<Leaf>,
+    leaves: Vec<ReferenceRule>,
 }
 
 impl Compiled {
@@ -96,7 +96,7 @@ impl Compiled {
 
     /// The edges of an object of which the fields were read, and how far it has
     /// come, in one walk.
-    pub(super) fn read(&self, kinds: &mut Kinds, object: &Value) -> (Progress, Edges) {
+    pub(super) fn read(&self, kinds: &mut Kinds, object: &Value) -> (ObjectPhase, Edges) {
         let scaled_down = self.scaled_down.as_ref().is_some_and(|(path, controllers)| {
             path.get(object).and_then(Value::as_u64) == Some(0) && is_history(object, controllers)
         });
@@ -107,7 +107,7 @@ impl Compiled {
         (self.progress(object), reading.edges)
     }
 
-    fn progress(&self, object: &Value) -> Progress {
+    fn progress(&self, object: &Value) -> ObjectPhase {
         let has = |path: &Path, values: &[&str]| {
             let mut found = false;
             path.visit(object, &mut |_, value| {
@@ -116,17 +116,17 @@ impl Compiled {
             found
         };
         if self.finished.iter().any(|(path, values)| has(path, values)) {
-            return Progress::Finished;
+            return ObjectPhase::Finished;
         }
         match &self.established {
-            Some(path) if !has(path, &["True"]) => Progress::NotEstablished,
-            _ => Progress::Ordinary,
+            Some(path) if !has(path, &["True"]) => ObjectPhase::CrdNotServed,
+            _ => ObjectPhase::Active,
         }
     }
 }
 
 impl Tree {
-    pub(super) fn add(&mut self, steps: &[Step], leaf: Leaf) {
+    pub(super) fn add(&mut self, steps: &[Step], leaf: ReferenceRule) {
         let Some((step, rest)) = steps.split_first() else {
             self.leaves.push(leaf);
             return;
@@ -138,7 +138,7 @@ impl Tree {
         self.next[at].1.add(rest, leaf);
     }
 
-    pub(super) fn leaves(&self, visit: &mut dyn FnMut(&Leaf)) {
+    pub(super) fn leaves(&self, visit: &mut dyn FnMut(&ReferenceRule)) {
         self.leaves.iter().for_each(&mut *visit);
         self.next.iter().for_each(|(_, tree)| tree.leaves(visit));
     }
@@ -151,7 +151,12 @@ impl Tree {
     }
 
     /// Visits each value that a relation's path leads to, with its place.
-    fn walk(&self, value: &Value, place: &mut String, visit: &mut dyn FnMut(&Leaf, &Value, &str)) {
+    fn walk(
+        &self,
+        value: &Value,
+        place: &mut String,
+        visit: &mut dyn FnMut(&ReferenceRule, &Value, &str),
+    ) {
         for leaf in &self.leaves {
             visit(leaf, value, place);
         }

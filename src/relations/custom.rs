@@ -2,7 +2,7 @@
 //! rows.
 
 use super::catalogue::Nameable;
-use super::leaf::{Leaf, Target};
+use super::leaf::{ReferenceRule, Target};
 use super::path::{Path, PathError};
 use crate::graph::{RelationId, Strength};
 use crate::objects::{KindId, Kinds};
@@ -153,7 +153,7 @@ impl CustomRelation {
         &self,
         kinds: &Kinds,
         relation: RelationId,
-    ) -> Option<(KindId, Path, Leaf)> {
+    ) -> Option<(KindId, Path, ReferenceRule)> {
         let from = kinds.find_resource(&self.from.0, &self.from.1)?;
         let (at, rests) = self.place().ok()?;
         let rest = |index: usize| rests.get(index).cloned();
@@ -176,7 +176,7 @@ impl CustomRelation {
                 Target::Labels { kind: kinds.find_resource(group, resource)?, plain: false }
             }
         };
-        let leaf = Leaf {
+        let leaf = ReferenceRule {
             relation,
             target,
             strength: self.strength,

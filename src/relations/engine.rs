@@ -11,9 +11,9 @@ use super::custom::CustomRelation;
 #[cfg(test)]
 use super::fields::Fields;
 use super::fields::add_value;
-use super::leaf::{Leaf, Target};
+use super::leaf::{ReferenceRule, Target};
 use super::path::{Path, PathError};
-use crate::graph::{Edges, Graph, Progress, RelationId, Strength};
+use crate::graph::{Edges, Graph, ObjectPhase, RelationId, Strength};
 use crate::objects::{KindId, Kinds, Object, Unreadable};
 
 /// All relations, compiled against the kinds that are known. When kinds come
@@ -28,7 +28,7 @@ pub struct Catalogue {
 /// Which kinds have edges that *need*: the absence of a user is a fact only
 /// when all of these are known.
 #[derive(Debug, Clone, Default)]
-pub struct Needers {
+pub struct UserKinds {
     of: HashMap<KindId, BTreeMap<KindId, bool>>,
     /// Those whose references name the kind as well, and whether they can name a
     /// namespace.
@@ -37,7 +37,7 @@ pub struct Needers {
     of_namespaced: BTreeMap<KindId, bool>,
 }
 
-impl Needers {
+impl UserKinds {
     /// The kinds whose objects could need one of this kind, and whether they
     /// could do so from another namespace.
     pub fn of(&self, kinds: &Kinds, kind: KindId) -> impl Iterator<Item = (KindId, bool)> {
@@ -104,7 +104,7 @@ impl Catalogue {
         let relation = self.name(row.name);
         let Some(target) = target(kinds, &row.to)? else { return Ok(()) };
         let path = |text: &str| (!text.is_empty()).then(|| Path::parse(text)).transpose();
-        let leaf = Leaf {
+        let leaf = ReferenceRule {
             relation,
             target,
             strength: row.strength,
@@ -122,7 +122,7 @@ impl Catalogue {
             let strength = if from.history { Strength::Mentions } else { row.strength };
             for at in row.at.iter().flat_map(|at| expand_containers(at)) {
                 let at = base.join(&Path::parse(&at)?);
-                let leaf = Leaf { strength, ..leaf.clone() };
+                let leaf = ReferenceRule { strength, ..leaf.clone() };
                 self.by_kind.entry(kind).or_default().tree.add(at.steps(), leaf);
             }
         }
@@ -153,8 +153,8 @@ impl Catalogue {
     }
 
     /// Which kinds have edges that *need*, to which.
-    pub fn needers(&self) -> Needers {
-        let mut needers = Needers::default();
+    pub fn needers(&self) -> UserKinds {
+        let mut needers = UserKinds::default();
         for (from, compiled) in &self.by_kind {
             compiled.tree.leaves(&mut |leaf| {
                 if leaf.strength != Strength::Needs {
@@ -193,12 +193,12 @@ impl Catalogue {
         kinds: &mut Kinds,
         kind: KindId,
         json: &str,
-    ) -> Result<(Progress, Edges), serde_json::Error> {
+    ) -> Result<(ObjectPhase, Edges), serde_json::Error> {
         match self.by_kind.get(&kind) {
-            None => Ok((Progress::Ordinary, Edges::default())),
+            None => Ok((ObjectPhase::Active, Edges::default())),
             Some(compiled) => Ok(match compiled.read_fields(json)? {
                 Some(fields) => compiled.read(kinds, &fields),
-                None => (Progress::Ordinary, Edges { too_many: true, ..Edges::default() }),
+                None => (ObjectPhase::Active, Edges { too_many: true, ..Edges::default() }),
             }),
         }
     }
@@ -210,7 +210,7 @@ impl Catalogue {
         kinds: &mut Kinds,
         kind: KindId,
         object: &Value,
-    ) -> (Progress, Edges) {
+    ) -> (ObjectPhase, Edges) {
         self.by_kind.get(&kind).map(|c| c.read(kinds, object)).unwrap_or_default()
     }
 
@@ -251,7 +251,7 @@ impl Catalogue {
         let too_many = parsed.has_too_many_references();
         let (progress, edges) = match (self.by_kind.get(&kind), &parsed.fields) {
             (Some(compiled), FieldsRead::All(fields)) => compiled.read(&mut graph.kinds, fields),
-            _ => (Progress::Ordinary, Edges { too_many, ..Edges::default() }),
+            _ => (ObjectPhase::Active, Edges { too_many, ..Edges::default() }),
         };
         graph.apply(kind, &parsed.object, progress, edges);
     }

@@ -13,7 +13,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::leaf::{Leaf, Target};
+use super::leaf::{ReferenceRule, Target};
 use super::path::{Path, Step};
 use crate::objects::Text;
 
@@ -64,7 +64,7 @@ impl Fields {
     }
 
     /// Also what makes an edge of the value that these are the fields of.
-    pub(super) fn add_leaf(&mut self, leaf: &Leaf) {
+    pub(super) fn add_leaf(&mut self, leaf: &ReferenceRule) {
         match &leaf.target {
             Target::Name { name, namespace, uid, .. } => {
                 self.add(name);

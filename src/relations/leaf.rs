@@ -8,7 +8,7 @@ use crate::graph::{RelationId, Strength};
 use crate::objects::KindId;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Leaf {
+pub(super) struct ReferenceRule {
     pub(super) relation: RelationId,
     pub(super) target: Target,
     pub(super) strength: Strength,
@@ -49,7 +49,7 @@ pub(super) enum Target {
     },
 }
 
-impl Leaf {
+impl ReferenceRule {
     /// How many references a value has at the most; of a selector, what it requires
     /// of labels as well.
     pub(super) fn references(&self, value: &Value) -> usize {

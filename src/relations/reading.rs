@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::catalogue::Nameable;
-use super::leaf::{Leaf, Target};
+use super::leaf::{ReferenceRule, Target};
 use super::path::Path;
-use crate::graph::{Edges, Excuse, NewUse, OpenEdge, Requirement, Selector, Strength};
+use crate::graph::{EdgeQualifier, Edges, NewUse, Requirement, Selector, SelectorEdge, Strength};
 use crate::objects::{KindId, Kinds, Uid, split_api_version};
 
 /// What decides about the claims of a StatefulSet beside its templates.
@@ -38,7 +38,7 @@ impl<'o> Reading<'o> {
     }
 
     /// Makes the edge, or edges, of one value that a relation's path found.
-    pub(super) fn edge(&mut self, leaf: &Leaf, value: &Value, place: &str) {
+    pub(super) fn edge(&mut self, leaf: &ReferenceRule, value: &Value, place: &str) {
         let text = |path: &Path| path.get(value).and_then(Value::as_str).filter(|t| !t.is_empty());
         match &leaf.target {
             Target::Name { kind, name, namespace, uid } => {
@@ -129,7 +129,7 @@ impl<'o> Reading<'o> {
     #[allow(clippy::too_many_arguments)]
     fn uses(
         &mut self,
-        leaf: &Leaf,
+        leaf: &ReferenceRule,
         value: &Value,
         kind: KindId,
         namespace: String,
@@ -143,9 +143,9 @@ impl<'o> Reading<'o> {
         }
         let optional = leaf.optional.as_ref().and_then(|path| path.get(value));
         let excuse = match optional.and_then(Value::as_bool) {
-            Some(true) => Excuse::Optional,
-            _ if self.scaled_down => Excuse::ScaledDown,
-            _ => Excuse::None,
+            Some(true) => EdgeQualifier::Optional,
+            _ if self.scaled_down => EdgeQualifier::ScaledDown,
+            _ => EdgeQualifier::None,
         };
         let strength = self.strength(leaf);
         let relation = leaf.relation;
@@ -161,10 +161,10 @@ impl<'o> Reading<'o> {
         });
     }
 
-    fn open(&mut self, leaf: &Leaf, kind: KindId, selector: Selector, place: &str) {
+    fn open(&mut self, leaf: &ReferenceRule, kind: KindId, selector: Selector, place: &str) {
         let namespaced = self.kinds.info(kind).namespaced;
         let namespace = if namespaced { self.namespace } else { "" };
-        self.edges.open.push(OpenEdge {
+        self.edges.open.push(SelectorEdge {
             kind,
             namespace: namespace.to_owned(),
             selector,
@@ -175,7 +175,7 @@ impl<'o> Reading<'o> {
     }
 
     /// What the edge means now that the guard may have ended the need.
-    fn strength(&self, leaf: &Leaf) -> Strength {
+    fn strength(&self, leaf: &ReferenceRule) -> Strength {
         let mut ended = false;
         if let Some((path, equals)) = &leaf.until {
             path.visit(self.object, &mut |_, value| {

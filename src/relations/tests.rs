@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::catalogue::ROWS;
 use super::*;
-use crate::graph::{Edges, Excuse, Graph, Progress, Selector, Strength};
+use crate::graph::{EdgeQualifier, Edges, Graph, ObjectPhase, Selector, Strength};
 use crate::objects::{KindInfo, Kinds, Object};
 
 /// The catalogue with the kinds of others that its rows start from.
@@ -28,7 +28,7 @@ fn catalogue() -> (Kinds, Catalogue) {
     (kinds, catalogue)
 }
 
-fn read(resource: &str, manifest: &str) -> (Progress, Vec<String>) {
+fn read(resource: &str, manifest: &str) -> (ObjectPhase, Vec<String>) {
     read_value(resource, &parse(manifest))
 }
 
@@ -36,7 +36,7 @@ fn parse(manifest: &str) -> Value {
     serde_saphyr::from_str(manifest).unwrap_or_else(|e| panic!("{e}\n{manifest}"))
 }
 
-fn read_value(resource: &str, object: &Value) -> (Progress, Vec<String>) {
+fn read_value(resource: &str, object: &Value) -> (ObjectPhase, Vec<String>) {
     let (mut kinds, catalogue) = catalogue();
     let (group, resource) = resource.split_once('/').unwrap();
     let kind = kinds.find_resource(group, resource).unwrap();
@@ -65,9 +65,9 @@ fn describe(kinds: &Kinds, catalogue: &Catalogue, edges: &Edges) -> Vec<String> 
         .map(|edge| {
             let info = kinds.info(edge.kind);
             let excuse = match edge.excuse {
-                Excuse::None => "",
-                Excuse::Optional => " (optional)",
-                Excuse::ScaledDown => " (scaled down)",
+                EdgeQualifier::None => "",
+                EdgeQualifier::Optional => " (optional)",
+                EdgeQualifier::ScaledDown => " (scaled down)",
             };
             format!(
                 "{} {} {}{excuse} {} {}{}",
@@ -167,34 +167,34 @@ fn rows_have_names_of_their_own() {
 #[test]
 fn finished_pods_and_jobs_and_unserved_crds_are_recognized() {
     for (resource, manifest, expected) in [
-        ("/pods", "{status: {phase: Succeeded}}", Progress::Finished),
-        ("/pods", "{status: {phase: Failed}}", Progress::Finished),
-        ("/pods", "{status: {phase: Running}}", Progress::Ordinary),
-        ("/pods", "{}", Progress::Ordinary),
+        ("/pods", "{status: {phase: Succeeded}}", ObjectPhase::Finished),
+        ("/pods", "{status: {phase: Failed}}", ObjectPhase::Finished),
+        ("/pods", "{status: {phase: Running}}", ObjectPhase::Active),
+        ("/pods", "{}", ObjectPhase::Active),
         (
             "batch/jobs",
             "{status: {conditions: [{type: Suspended, status: 'True'}, {type: Complete, status: 'True'}]}}",
-            Progress::Finished,
+            ObjectPhase::Finished,
         ),
         (
             "batch/jobs",
             "{status: {conditions: [{type: Failed, status: 'True'}]}}",
-            Progress::Finished,
+            ObjectPhase::Finished,
         ),
         (
             "batch/jobs",
             "{status: {conditions: [{type: Complete, status: 'False'}]}}",
-            Progress::Ordinary,
+            ObjectPhase::Active,
         ),
         (
             "apiextensions.k8s.io/customresourcedefinitions",
             "{status: {conditions: [{type: Established, status: 'True'}]}}",
-            Progress::Ordinary,
+            ObjectPhase::Active,
         ),
         (
             "apiextensions.k8s.io/customresourcedefinitions",
             "{status: {conditions: []}}",
-            Progress::NotEstablished,
+            ObjectPhase::CrdNotServed,
         ),
     ] {
         assert_eq!(read(resource, manifest).0, expected, "{resource} {manifest}");

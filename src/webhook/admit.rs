@@ -9,7 +9,7 @@ use actix_web::http::header::{self, ContentType, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{self, BadRequest, Body, BodyMemory, Reserved, Sending};
+use super::body::{self, Body, BodyMemory, HttpRejection, Reserved, Sending};
 use super::connection::Connection;
 use super::counts::LARGE;
 use super::draining::Draining;
@@ -60,7 +60,7 @@ async fn wrong_method(
     }
     // The path may contain the secret.
     let message = format!("this path takes POST, not {}", wire::cut(request.method().as_str()));
-    let refusal = BadRequest::new(StatusCode::METHOD_NOT_ALLOWED, message);
+    let refusal = HttpRejection::new(StatusCode::METHOD_NOT_ALLOWED, message);
     let mut response = refuse(&request, &shared, refusal, payload);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
     response
@@ -82,7 +82,7 @@ async fn not_found(
         Some(_) => "not found",
         None => "there is nothing here; belay answers POST /validate and POST /mutate",
     };
-    answer_refusal(&request, &shared, BadRequest::new(StatusCode::NOT_FOUND, message), payload)
+    answer_refusal(&request, &shared, HttpRejection::new(StatusCode::NOT_FOUND, message), payload)
 }
 
 async fn admit(
@@ -117,7 +117,7 @@ async fn answer(
     payload: &mut web::Payload,
     shared: &Shared,
     room: &BodyMemory,
-) -> Result<(Vec<u8>, Reserved), BadRequest> {
+) -> Result<(Vec<u8>, Reserved), HttpRejection> {
     require_json(request)?;
     let limits = &shared.limits;
     let deadline = callers_timeout(request.query_string())?
@@ -128,14 +128,14 @@ async fn answer(
         connection.set_waiting();
     }
     let labelled = request.path().ends_with(LABELLED);
-    let question = Question { phase, labelled, until, is_late: false };
+    let question = ReviewParameters { phase, labelled, until, is_late: false };
     if body.bytes.len() <= LARGE {
         return Ok((judge(question, &body.bytes, shared, room, None).await?, body.room));
     }
     // The API server began to count before the review arrived.
     let turn = room.turn(deadline / 4).await;
     // An answer that came too late would let some requests pass.
-    let question = Question { is_late: turn.is_none(), ..question };
+    let question = ReviewParameters { is_late: turn.is_none(), ..question };
     // It takes its time, and this thread has others to answer.
     let (shared, shared_room) = (Shared::clone(shared), room.clone());
     let runtime = tokio::runtime::Handle::current();
@@ -145,14 +145,14 @@ async fn answer(
         (judged, room)
     });
     let (bytes, room) = judged.await.map_err(|_| {
-        BadRequest::new(StatusCode::SERVICE_UNAVAILABLE, "belay has no thread for it; try again")
+        HttpRejection::new(StatusCode::SERVICE_UNAVAILABLE, "belay has no free thread; try again")
     })?;
     Ok((bytes?, room))
 }
 
 /// The parameters of a review from its URL and connection.
 #[derive(Clone, Copy)]
-struct Question {
+struct ReviewParameters {
     phase: AdmissionPhase,
     labelled: bool,
     until: Instant,
@@ -162,12 +162,12 @@ struct Question {
 
 /// Answers the review in a body. The turn ends after the parsing.
 async fn judge(
-    Question { phase, labelled, until, is_late }: Question,
+    ReviewParameters { phase, labelled, until, is_late }: ReviewParameters,
     body: &[u8],
     shared: &Shared,
     room: &BodyMemory,
     turn: Option<OwnedSemaphorePermit>,
-) -> Result<Vec<u8>, BadRequest> {
+) -> Result<Vec<u8>, HttpRejection> {
     let started = Instant::now();
     let asked = |operation: Operation, user: &User<'_>, dry_run| ReviewSummary {
         phase,
@@ -231,7 +231,7 @@ async fn read_whole<'b>(
     phase: AdmissionPhase,
     room: &BodyMemory,
     (turn, until): (Option<OwnedSemaphorePermit>, Instant),
-) -> Result<Option<(Parsed<'b>, Reserved)>, BadRequest> {
+) -> Result<Option<(Parsed<'b>, Reserved)>, HttpRejection> {
     let parsed = wire::parse(body, phase)?;
     drop(turn);
     let Parsed::Review(review) = &parsed else { return Ok(Some((parsed, Reserved::new()))) };
@@ -287,7 +287,7 @@ fn account(shared: &Shared, asked: &ReviewSummary, verdict: &Verdict, took: Dura
     static PROVED: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
     let now = Instant::now();
     let admitted = match verdict.recorded {
-        Recordable::Unproved => UNPROVED.admit(now),
+        Recordable::Unconfirmed => UNPROVED.admit(now),
         _ => PROVED.admit(&verdict.target.namespace, now),
     };
     let Some(left_out) = admitted else { return };
@@ -345,14 +345,14 @@ fn policy_list(verdict: &Verdict) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-fn require_json(request: &HttpRequest) -> Result<(), BadRequest> {
+fn require_json(request: &HttpRequest) -> Result<(), HttpRejection> {
     let value = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
     let essence = value.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
     let shown: String = essence.chars().take(64).collect();
-    Err(BadRequest::new(
+    Err(HttpRejection::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         format!("the content type is \"{shown}\"; expected application/json"),
     ))
@@ -360,12 +360,12 @@ fn require_json(request: &HttpRequest) -> Result<(), BadRequest> {
 
 /// The timeout of the API server, as `?timeout=5s` in whole seconds. With a shorter one,
 /// a caller could make live reads late.
-fn callers_timeout(query: &str) -> Result<Option<Duration>, BadRequest> {
+fn callers_timeout(query: &str) -> Result<Option<Duration>, HttpRejection> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let seconds = value.and_then(|value| value.strip_suffix('s')?.parse::<f32>().ok());
     if seconds.is_some_and(|seconds| seconds < 1.0) {
         let message = "the timeout is below one second; expected at least timeout=1s";
-        return Err(BadRequest::new(StatusCode::BAD_REQUEST, message));
+        return Err(HttpRejection::new(StatusCode::BAD_REQUEST, message));
     }
     Ok(seconds.and_then(|seconds| Duration::try_from_secs_f32(seconds).ok()))
 }
@@ -373,11 +373,11 @@ fn callers_timeout(query: &str) -> Result<Option<Duration>, BadRequest> {
 fn refuse(
     request: &HttpRequest,
     shared: &Shared,
-    refusal: BadRequest,
+    refusal: HttpRejection,
     unread: web::Payload,
 ) -> HttpResponse {
     static LINES: LineLimit = LineLimit::new();
-    let BadRequest { code, message } = &refusal;
+    let HttpRejection { code, message } = &refusal;
     if let Some(left_out) = LINES.admit(Instant::now()) {
         tracing::warn!(code = code.as_u16(), message, left_out, "bad request");
     }
@@ -387,10 +387,10 @@ fn refuse(
 fn answer_refusal(
     request: &HttpRequest,
     shared: &Shared,
-    refusal: BadRequest,
+    refusal: HttpRejection,
     unread: web::Payload,
 ) -> HttpResponse {
-    let BadRequest { code, message } = refusal;
+    let HttpRejection { code, message } = refusal;
     shared.metrics.bad_request(code.as_u16());
     if let Some(connection) = Connection::from_request(request) {
         connection.end_requests();

@@ -23,14 +23,14 @@ use super::slots::ConnectionSlots;
 
 /// A refusal before any verdict: the HTTP status and one sentence.
 #[derive(Debug, PartialEq, Eq)]
-pub struct BadRequest {
+pub struct HttpRejection {
     /// The status code.
     pub code: StatusCode,
     /// What is wrong, where, and what was expected.
     pub message: String,
 }
 
-impl BadRequest {
+impl HttpRejection {
     /// A refusal with this code and sentence.
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
@@ -160,25 +160,25 @@ pub async fn read(
     payload: &mut web::Payload,
     room: &BodyMemory,
     deadline: Duration,
-) -> Result<Body, BadRequest> {
+) -> Result<Body, HttpRejection> {
     let announced = request.headers().get(CONTENT_LENGTH);
     let Some(length) = announced.and_then(|value| value.to_str().ok()?.parse::<usize>().ok())
     else {
-        return Err(BadRequest::new(
+        return Err(HttpRejection::new(
             StatusCode::LENGTH_REQUIRED,
             "the request has no Content-Length, which the API server sends",
         ));
     };
     if length > room.most {
         let most = room.most;
-        return Err(BadRequest::new(
+        return Err(HttpRejection::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the body is larger than {most} bytes, the most that belay reads"),
         ));
     }
     let waits = Cell::new(false);
     let no_room = || {
-        BadRequest::new(
+        HttpRejection::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "belay is reading as many bodies as it has memory for; try again",
         )
@@ -210,7 +210,7 @@ pub async fn read(
             body
         }
         Err(_) if waits.get() => Err(no_room()),
-        Err(_) => Err(BadRequest::new(
+        Err(_) => Err(HttpRejection::new(
             StatusCode::REQUEST_TIMEOUT,
             format!("the body did not arrive within {} ms", deadline.as_millis()),
         )),
@@ -236,7 +236,7 @@ impl PartialBody<'_> {
         &mut self,
         until: usize,
         budget: &Budget,
-    ) -> Result<Option<Reserved>, BadRequest> {
+    ) -> Result<Option<Reserved>, HttpRejection> {
         let mut taken = Vec::new();
         let mut reserved = 0;
         while self.bytes.len() < until {
@@ -271,12 +271,12 @@ impl PartialBody<'_> {
     }
 
     /// Reads until this many bytes have arrived. Returns whether there may be more.
-    async fn receive(&mut self, until: usize) -> Result<bool, BadRequest> {
+    async fn receive(&mut self, until: usize) -> Result<bool, HttpRejection> {
         while self.bytes.len() < until {
             let Some(chunk) = self.payload.next().await else { return Ok(false) };
             let chunk = chunk.map_err(|error| {
                 let arrived = self.bytes.len();
-                BadRequest::new(
+                HttpRejection::new(
                     StatusCode::BAD_REQUEST,
                     format!("the body broke off after {arrived} bytes: {error}"),
                 )

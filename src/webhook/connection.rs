@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 use actix_web::HttpRequest;
 
 use super::callers::Callers;
-use super::slots::{CallerSlots, ConnectionSlot, ConnectionSlots, EndRequest};
+use super::slots::{ConnectionSlot, ConnectionSlots, EndRequest, StateSlots};
 
 /// The longest head. The API server's have less than 4 KiB.
 pub const HEAD: usize = 16 << 10;
@@ -24,7 +24,7 @@ pub struct Connection {
     left: Cell<usize>,
     phase: Cell<Phase>,
     waiting: Cell<Option<Waker>>,
-    place: RefCell<Option<CallerSlot>>,
+    slot: RefCell<Option<OccupiedSlot>>,
     end: Arc<EndRequest>,
     /// Whether a part of an answer is not written yet.
     answering: Cell<bool>,
@@ -45,12 +45,12 @@ enum Requests {
 }
 
 /// The slot of a connection, which a newer connection may take.
-struct CallerSlot {
-    place: ConnectionSlot,
+struct OccupiedSlot {
+    slot: ConnectionSlot,
     /// The slots that it uses until its caller has shown that it knows the path.
     first: ConnectionSlots,
     /// The slots that it may use then.
-    places: CallerSlots,
+    slots: StateSlots,
     state: CallerState,
     /// Its address, and where that is remembered once the caller is known.
     address: Option<(IpAddr, Callers)>,
@@ -86,7 +86,7 @@ impl Connection {
             left: Cell::new(head),
             phase: Cell::new(Phase::Head),
             waiting: Cell::default(),
-            place: RefCell::default(),
+            slot: RefCell::default(),
             end: Arc::default(),
             answering: Cell::default(),
             requests: Cell::new(Requests::Open),
@@ -98,25 +98,25 @@ impl Connection {
         request.conn_data()
     }
 
-    /// The place that it has among the connections that newer ones end, and where it has
+    /// The slot that it has among the connections that newer ones end, and where it has
     /// one when its caller has shown that it knows the path. Then its address is known.
-    pub fn set_place(
+    pub fn set_slot(
         &self,
-        mut place: ConnectionSlot,
+        mut slot: ConnectionSlot,
         first: &ConnectionSlots,
-        places: CallerSlots,
+        slots: StateSlots,
         address: Option<(IpAddr, Callers)>,
     ) {
-        place.enter_idle(first, &self.end);
+        slot.enter_idle(first, &self.end);
         let (state, first) = (CallerState::Unused, first.clone());
-        self.place.replace(Some(CallerSlot { place, first, places, state, address }));
+        self.slot.replace(Some(OccupiedSlot { slot, first, slots, state, address }));
     }
 
     /// Its caller knows the path: from now on only connections that send a request as
     /// well can end it.
     pub fn set_known_caller(&self) {
-        if let Some(caller) = &mut *self.place.borrow_mut() {
-            caller.place.enter(&caller.places.sending);
+        if let Some(caller) = &mut *self.slot.borrow_mut() {
+            caller.slot.enter(&caller.slots.sending);
             if let Some((address, callers)) = &caller.address {
                 callers.add(*address);
             }
@@ -125,35 +125,35 @@ impl Connection {
 
     /// Its review has arrived: sending connections no longer end it.
     pub fn set_waiting(&self) {
-        if let Some(caller) = &mut *self.place.borrow_mut() {
-            caller.place.enter(&caller.places.asking);
+        if let Some(caller) = &mut *self.slot.borrow_mut() {
+            caller.slot.enter(&caller.slots.asking);
             caller.state = CallerState::Asking;
         }
     }
 
     /// Its answer was sent.
     pub fn end_answer(&self) {
-        if let Some(caller) = &mut *self.place.borrow_mut()
+        if let Some(caller) = &mut *self.slot.borrow_mut()
             && caller.state == CallerState::Asking
         {
             caller.state = CallerState::Idle;
-            caller.place.enter_idle(&caller.places.idle, &self.end);
+            caller.slot.enter_idle(&caller.slots.idle, &self.end);
         }
     }
 
     /// Its last answer was sent. Only newer connections in the same state end it now.
     pub fn linger(&self) {
-        if let Some(caller) = &mut *self.place.borrow_mut() {
-            caller.place.enter(&caller.places.idle);
+        if let Some(caller) = &mut *self.slot.borrow_mut() {
+            caller.slot.enter(&caller.slots.idle);
         }
     }
 
     /// The first bytes of a request have arrived. If it was asked to end, it is not any more.
     pub fn begin(&self) {
-        if let Some(caller) = &mut *self.place.borrow_mut() {
+        if let Some(caller) = &mut *self.slot.borrow_mut() {
             match caller.state {
-                CallerState::Unused => caller.place.enter(&caller.first),
-                CallerState::Idle => caller.place.enter(&caller.places.sending),
+                CallerState::Unused => caller.slot.enter(&caller.first),
+                CallerState::Idle => caller.slot.enter(&caller.slots.sending),
                 CallerState::Sending | CallerState::Asking => return,
             }
             caller.state = CallerState::Sending;
@@ -246,66 +246,66 @@ mod tests {
     use super::super::timed::Timed;
     use super::*;
 
-    /// A connection whose review is being decided, its end, and the places, of which one
+    /// A connection whose review is being decided, its end, and the slots, of which one
     /// is for those that send and one for those that are idle.
-    fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, CallerSlots) {
-        let few = CallerSlots::for_probes(1);
-        let places =
-            CallerSlots { sending: few.sending, idle: few.idle, ..CallerSlots::for_probes(2) };
+    fn asking() -> (Rc<Connection>, impl Future<Output = Option<()>>, StateSlots) {
+        let few = StateSlots::for_probes(1);
+        let slots =
+            StateSlots { sending: few.sending, idle: few.idle, ..StateSlots::for_probes(2) };
         let connection = Connection::new(HEAD);
-        let (place, ended) = places.new.occupy(std::future::pending::<()>());
-        connection.set_place(place, &places.new, places.clone(), None);
+        let (slot, ended) = slots.new.occupy(std::future::pending::<()>());
+        connection.set_slot(slot, &slots.new, slots.clone(), None);
         connection.begin();
         connection.set_known_caller();
         connection.set_waiting();
-        (connection, ended, places)
+        (connection, ended, slots)
     }
 
     #[tokio::test]
     async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
-        let (connection, ended, places) = asking();
+        let (connection, ended, slots) = asking();
         let mut ended = std::pin::pin!(ended);
-        let (mut newer, _newer) = places.new.occupy(std::future::pending::<()>());
-        newer.enter(&places.idle);
+        let (mut newer, _newer) = slots.new.occupy(std::future::pending::<()>());
+        newer.enter(&slots.idle);
         let asked = || connection.end.is_asked(Waker::noop());
         assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
         // Once it is answered, it is the newest one.
         connection.end_answer();
         assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
-        newer.enter(&places.idle);
+        newer.enter(&slots.idle);
         assert!(futures_util::poll!(&mut ended).is_pending() && asked());
     }
 
     #[tokio::test]
     async fn h75_a_connection_that_sends_ends_only_for_newer_ones_that_send() {
-        let (connection, ended, places) = asking();
+        let (connection, ended, slots) = asking();
         let mut ended = std::pin::pin!(ended);
         connection.end_answer();
         connection.begin();
-        let (mut newer, _newer) = places.new.occupy(std::future::pending::<()>());
-        for answered in [&places.asking, &places.idle] {
+        let (mut newer, _newer) = slots.new.occupy(std::future::pending::<()>());
+        for answered in [&slots.asking, &slots.idle] {
             newer.enter(answered);
             assert!(futures_util::poll!(&mut ended).is_pending());
         }
-        newer.enter(&places.sending);
+        newer.enter(&slots.sending);
         assert!(futures_util::poll!(&mut ended).is_ready());
     }
 
     #[tokio::test]
     async fn h126_a_first_request_that_has_arrived_is_read_before_the_connection_ends() {
         for arrived in [true, false] {
-            let places = CallerSlots::for_probes(1);
+            let slots = StateSlots::for_probes(1);
             let connection = Connection::new(HEAD);
-            let (place, ended) = places.new.occupy(std::future::pending::<()>());
+            let (slot, ended) = slots.new.occupy(std::future::pending::<()>());
             let mut ended = std::pin::pin!(ended);
-            connection.set_place(place, &places.new, places.clone(), None);
+            connection.set_slot(slot, &slots.new, slots.clone(), None);
             let (mut far, near) = duplex(64);
             let [answer, idle] = [4, 120].map(Duration::from_secs);
             let mut near = Timed::new(near, answer, idle, connection.clone());
             if arrived {
                 far.write_all(b"head").await.unwrap();
             }
-            let _newer = places.new.occupy(std::future::pending::<()>());
+            let _newer = slots.new.occupy(std::future::pending::<()>());
             assert!(futures_util::poll!(&mut ended).is_pending());
             let read = near.read(&mut [0; 16]).await.map_err(|error| error.kind());
             assert_eq!(read, if arrived { Ok(4) } else { Err(io::ErrorKind::ConnectionAborted) });
@@ -315,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn h66_a_request_that_has_arrived_is_read_before_the_connection_ends_for_a_newer_one() {
         for arrived in [true, false] {
-            let (connection, _ended, places) = asking();
+            let (connection, _ended, slots) = asking();
             connection.end_answer();
             let (mut far, near) = duplex(64);
             let mut near = Timed::new(
@@ -327,8 +327,8 @@ mod tests {
             if arrived {
                 far.write_all(b"head").await.unwrap();
             }
-            let (mut newer, _newer) = places.new.occupy(std::future::pending::<()>());
-            newer.enter(&places.idle);
+            let (mut newer, _newer) = slots.new.occupy(std::future::pending::<()>());
+            newer.enter(&slots.idle);
             let mut buffer = [0; 16];
             if arrived {
                 // HTTP is read until nothing is left, and only then is it looked at.
@@ -338,7 +338,7 @@ mod tests {
                 connection.set_known_caller();
                 connection.set_waiting();
                 connection.end_answer();
-                newer.enter(&places.idle);
+                newer.enter(&slots.idle);
             }
             let error = near.read(&mut buffer).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);

@@ -9,19 +9,19 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// How many slots there are.
+/// The limits of slots.
 #[derive(Debug, Clone, Copy)]
-pub struct Slots {
-    /// In all.
-    pub all: usize,
-    /// For each group.
-    pub each: usize,
+pub struct GroupLimits {
+    /// Of all groups together.
+    pub total: usize,
+    /// Of each group.
+    pub per_group: usize,
 }
 
 /// Items that wait for a slot, by group.
 #[derive(Debug)]
 pub struct FairQueue<K, T> {
-    slots: Slots,
+    limits: GroupLimits,
     taken: usize,
     groups: HashMap<K, Group<T>>,
     /// The groups with a waiting item that may begin, in turn.
@@ -35,15 +35,15 @@ struct Group<T> {
 }
 
 impl<T> Group<T> {
-    fn may_begin(&self, slots: Slots) -> bool {
-        !self.waiting.is_empty() && self.taken < slots.each
+    fn may_begin(&self, limits: GroupLimits) -> bool {
+        !self.waiting.is_empty() && self.taken < limits.per_group
     }
 }
 
 impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// An empty queue.
-    pub fn new(slots: Slots) -> Self {
-        Self { slots, taken: 0, groups: HashMap::new(), turn: VecDeque::new() }
+    pub fn new(limits: GroupLimits) -> Self {
+        Self { limits, taken: 0, groups: HashMap::new(), turn: VecDeque::new() }
     }
 
     /// Adds an item behind the others of its group.
@@ -52,9 +52,9 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
             .groups
             .entry(key.clone())
             .or_insert_with(|| Group { waiting: VecDeque::new(), taken: 0 });
-        let was_in_turn = group.may_begin(self.slots);
+        let was_in_turn = group.may_begin(self.limits);
         group.waiting.push_back(item);
-        if !was_in_turn && group.may_begin(self.slots) {
+        if !was_in_turn && group.may_begin(self.limits) {
             self.turn.push_back(key.clone());
         }
     }
@@ -67,7 +67,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
 
     /// The same without items that no longer wait. They cost their group no turn.
     fn begin_live(&mut self, waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
-        if self.taken >= self.slots.all {
+        if self.taken >= self.limits.total {
             return None;
         }
         let (key, item) = loop {
@@ -82,7 +82,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         let group = self.groups.get_mut(&key)?;
         group.taken += 1;
         self.taken += 1;
-        if group.may_begin(self.slots) {
+        if group.may_begin(self.limits) {
             self.turn.push_back(key.clone());
         }
         Some((key, item))
@@ -91,10 +91,10 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// Gives a slot of this group back.
     pub fn end(&mut self, key: &K) {
         let Some(group) = self.groups.get_mut(key) else { return };
-        let was_in_turn = group.may_begin(self.slots);
+        let was_in_turn = group.may_begin(self.limits);
         group.taken -= 1;
         self.taken -= 1;
-        if !was_in_turn && group.may_begin(self.slots) {
+        if !was_in_turn && group.may_begin(self.limits) {
             self.turn.push_back(key.clone());
         }
         self.forget(key);
@@ -122,23 +122,23 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
 #[derive(Debug, Clone)]
 pub struct FairSemaphore<K: Clone + Eq + Hash = String>(Waiters<K>);
 
-type Waiters<K> = Arc<Mutex<FairQueue<K, oneshot::Sender<Turn<K>>>>>;
+type Waiters<K> = Arc<Mutex<FairQueue<K, oneshot::Sender<FairPermit<K>>>>>;
 
 /// A slot, until it is dropped.
 #[derive(Debug)]
-pub struct Turn<K: Clone + Eq + Hash = String> {
+pub struct FairPermit<K: Clone + Eq + Hash = String> {
     group: K,
     of: Option<FairSemaphore<K>>,
 }
 
 impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     /// With so many slots.
-    pub fn new(slots: Slots) -> Self {
-        Self(Arc::new(Mutex::new(FairQueue::new(slots))))
+    pub fn new(limits: GroupLimits) -> Self {
+        Self(Arc::new(Mutex::new(FairQueue::new(limits))))
     }
 
     /// Waits for a slot.
-    pub async fn acquire(&self, group: impl Into<K>) -> Option<Turn<K>> {
+    pub async fn acquire(&self, group: impl Into<K>) -> Option<FairPermit<K>> {
         let (sender, turn) = oneshot::channel();
         self.0.lock().push(&group.into(), sender);
         self.give();
@@ -150,7 +150,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
         loop {
             let begun = self.0.lock().begin_live(|waiter| !waiter.is_closed());
             let Some((group, waiter)) = begun else { return };
-            let turn = Turn { group, of: Some(self.clone()) };
+            let turn = FairPermit { group, of: Some(self.clone()) };
             if let Err(mut turn) = waiter.send(turn) {
                 // It no longer waits, and the next one gets the slot.
                 turn.of = None;
@@ -160,7 +160,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Drop for Turn<K> {
+impl<K: Clone + Eq + Hash> Drop for FairPermit<K> {
     fn drop(&mut self) {
         let Some(of) = self.of.take() else { return };
         of.0.lock().end(&self.group);
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    const SLOTS: Slots = Slots { all: 3, each: 2 };
+    const SLOTS: GroupLimits = GroupLimits { total: 3, per_group: 2 };
 
     fn begun(queue: &mut FairQueue<&'static str, usize>) -> Vec<(&'static str, usize)> {
         std::iter::from_fn(|| queue.begin()).collect()
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn groups_begin_in_turn_however_much_one_of_them_has() {
-        let mut queue = FairQueue::new(Slots { all: 4, each: 4 });
+        let mut queue = FairQueue::new(GroupLimits { total: 4, per_group: 4 });
         (0..100).for_each(|n| queue.push(&"a", n));
         queue.push(&"b", 0);
         queue.push(&"b", 1);
@@ -221,7 +221,7 @@ mod tests {
 
     #[tokio::test]
     async fn h96_closed_connections_are_removed_while_others_wait() {
-        let slots = FairSemaphore::<&str>::new(Slots { all: 1, each: 1 });
+        let slots = FairSemaphore::<&str>::new(GroupLimits { total: 1, per_group: 1 });
         let mut first = slots.acquire("a").await;
         for _ in 0..100 {
             for _ in 0..10 {
@@ -239,7 +239,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_free_slot_goes_to_the_next_group_that_still_waits() {
-        let slots = FairSemaphore::<String>::new(Slots { all: 1, each: 1 });
+        let slots = FairSemaphore::<String>::new(GroupLimits { total: 1, per_group: 1 });
         let first = slots.acquire("a").await;
         let wait = |group: &'static str| {
             let slots = slots.clone();

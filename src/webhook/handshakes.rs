@@ -19,14 +19,14 @@ use futures_util::future::LocalBoxFuture;
 use tokio::task::{spawn_local, yield_now};
 
 use super::callers::Client;
-use super::fair::{FairSemaphore, Slots, Turn};
+use super::fair::{FairPermit, FairSemaphore, GroupLimits};
 use super::slots::ClientWait;
 
 /// One step of one handshake at a time.
-const STEPS: Slots = Slots { all: 1, each: 1 };
+const STEPS: GroupLimits = GroupLimits { total: 1, per_group: 1 };
 
 /// The turn among unknown clients, for one of them, and the turn among all.
-type Turns = (Option<Turn<Option<IpAddr>>>, Option<Turn<Option<IpAddr>>>);
+type Turns = (Option<FairPermit<Option<IpAddr>>>, Option<FairPermit<Option<IpAddr>>>);
 
 /// The handshakes of one thread.
 #[derive(Clone)]

@@ -78,11 +78,9 @@ pub struct Limits {
     pub bodies: usize,
     /// The bytes in memory of long lists in all reviews that were parsed.
     pub lists: usize,
-    /// How long the body of a request may take to arrive after its head, and then the
-    /// answer. A request whose head takes its
-    /// time does not get this twice: half a second past it, counted from the
-    /// first byte, the connection ends. It has to stay below the webhook's
-    /// `timeoutSeconds`.
+    /// The time for the body of a request after its head, and then for the answer. The
+    /// connection ends half a second after this time, counted from the first byte. It has to
+    /// stay below the webhook's `timeoutSeconds`.
     pub deadline: Duration,
     /// How long an idle connection is kept.
     pub keep_alive: Duration,

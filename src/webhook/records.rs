@@ -68,9 +68,9 @@ impl RecordSocket {
         self.is_handshaking.set(false);
     }
 
-    /// Whether more has arrived than a part of a record, and HTTP gets nothing of it. TLS
-    /// reads several records before HTTP gets their content, so this counts once nothing
-    /// more is there to read.
+    /// Whether more than 20 KiB have arrived since HTTP last got data. TLS reads several
+    /// records before HTTP gets their content, so this counts once nothing more is there to
+    /// read.
     pub fn carries_nothing(&self) -> bool {
         self.silent.get() > SILENT
     }

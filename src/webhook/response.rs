@@ -7,11 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::wire::{API_VERSION, KIND};
-use crate::decide::{self, Answer as Refused, Reason, StatusCause, Verdict};
+use crate::decide::{self, DenialStatus, Reason, StatusCause, Verdict};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct ReviewResponse<'a> {
     api_version: &'static str,
     kind: &'static str,
     response: Response<'a>,
@@ -52,7 +52,7 @@ struct Details {
 pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u8> {
     warnings.extend(decide::warnings(verdict));
     let patch = decide::patch(verdict).map(|patch| STANDARD.encode(to_json(&patch)));
-    let answer = Answer {
+    let answer = ReviewResponse {
         api_version: API_VERSION,
         kind: KIND,
         response: Response {
@@ -60,8 +60,8 @@ pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u
             allowed: verdict.decision.passes(),
             status: decide::message(verdict).map(|message| Status {
                 code: match verdict.answer {
-                    Refused::Forbidden => 403,
-                    Refused::TooManyRequests => 429,
+                    DenialStatus::Forbidden => 403,
+                    DenialStatus::TooManyRequests => 429,
                 },
                 reason: verdict.reason.map_or("Forbidden", Reason::as_str),
                 message,

@@ -29,7 +29,7 @@ use super::connection::{Connection, HEAD};
 use super::draining::Draining;
 use super::handshakes::Handshakes;
 use super::records::RecordSocket;
-use super::slots::{Bounds, CallerSlots, ConnectionSlots};
+use super::slots::{Bounds, ConnectionSlots, StateSlots};
 use super::timed::{Socket, Timed};
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
@@ -168,10 +168,10 @@ fn admission(
                 .app_data(web::Data::new(room));
             admit::routes(config, secret);
         };
-        let places = CallerSlots::new(&bounds);
+        let slots = StateSlots::new(&bounds);
         let known = callers.clone();
         let http =
-            http(routes, (places, known), limits.keep_alive, limits.clone(), graceful.clone());
+            http(routes, (slots, known), limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline);
         let (handshakes, callers) = (Handshakes::new(limits.deadline), callers.clone());
@@ -179,14 +179,14 @@ fn admission(
         let unknown = ConnectionSlots::new(bounds.handshakes);
         let accept = move |io: TcpStream, tls: &AcceptorService| {
             let client = callers.client(io.peer_addr().ok().map(|peer| peer.ip()));
-            let (places, address) = match client {
+            let (slots, address) = match client {
                 Client::Known(address) => (&known, Some(address)),
                 Client::Unknown(address) => (&unknown, address),
             };
-            let ended = places.make_room(address).then(|| {
+            let ended = slots.admit_handshake(address).then(|| {
                 let handshake = Box::pin(tls.call(RecordSocket::new(io)));
                 let handshakes = handshakes.clone();
-                places.run_for(address, move |wait| handshakes.run(client, handshake, wait))
+                slots.run_for(address, move |wait| handshakes.run(client, handshake, wait))
             });
             async move {
                 match ended {
@@ -227,8 +227,8 @@ fn probing(
         let routes = move |config: &mut web::ServiceConfig| {
             probes::routes(config.app_data(web::Data::new(data)));
         };
-        let places = (CallerSlots::for_probes(connections), Callers::default());
-        let http = http(routes, places, Duration::ZERO, limits.clone(), graceful.clone());
+        let slots = (StateSlots::for_probes(connections), Callers::default());
+        let http = http(routes, slots, Duration::ZERO, limits.clone(), graceful.clone());
         fn_service(move |io: TcpStream| {
             let peer = io.peer_addr().ok();
             ready(Ok((io, peer)))
@@ -245,10 +245,10 @@ fn probing(
 }
 
 /// What `HttpServer` would build, with [`Timed`] below HTTP. The newest connection takes
-/// the place of the oldest.
+/// the slot of the oldest.
 fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     routes: impl FnOnce(&mut web::ServiceConfig),
-    (places, callers): (CallerSlots, Callers),
+    (slots, callers): (StateSlots, Callers),
     keep_alive: Duration,
     limits: Limits,
     graceful: GracefulShutdownSignal,
@@ -291,12 +291,12 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         let timed = Timed::new(io, answer, idle, connection.clone()).with_linger(linger);
         let address = peer.map(|peer| peer.ip());
         let first = match callers.client(address) {
-            Client::Known(_) => &places.known,
-            Client::Unknown(_) => &places.new,
+            Client::Known(_) => &slots.known,
+            Client::Unknown(_) => &slots.new,
         };
-        let (place, ended) = first.occupy(Service::call(http, (timed, Protocol::Http1, peer)));
+        let (slot, ended) = first.occupy(Service::call(http, (timed, Protocol::Http1, peer)));
         let caller = address.map(|address| (address, callers.clone()));
-        connection.set_place(place, first, places.clone(), caller);
+        connection.set_slot(slot, first, slots.clone(), caller);
         async move { ended.await.unwrap_or(Ok(())) }
     })
 }

@@ -186,7 +186,7 @@ impl Occupancy {
 
 /// The slots for the states of a connection. A connection is in one of them at a time.
 #[derive(Clone)]
-pub struct CallerSlots {
+pub struct StateSlots {
     /// Connections of callers that have not shown that they know the path.
     pub new: ConnectionSlots,
     /// Connections from known addresses that have sent no request.
@@ -199,7 +199,7 @@ pub struct CallerSlots {
     pub idle: ConnectionSlots,
 }
 
-impl CallerSlots {
+impl StateSlots {
     /// The slots for one thread.
     pub fn new(bounds: &Bounds) -> Self {
         let Bounds { new, known, sending, asking, idle, .. } = *bounds;
@@ -328,12 +328,15 @@ impl ConnectionSlots {
         taken.add(client, end)
     }
 
-    /// Whether a client gets a further place. If half of them are taken, also after
-    /// handshakes that waited for their clients have ended, and the client has
-    /// [`MOST_OF_ONE_CLIENT`], its fair share, and at most half of them, then only in the place
-    /// of its oldest one, if that is old. The fair share counts: in the first requests of an API server after a
-    /// restart of belay there may be hundreds at once.
-    pub fn make_room(&self, client: Option<IpAddr>) -> bool {
+    /// Whether a client may begin a further handshake. It may not if all of this holds:
+    ///
+    /// 1. Half of the slots are in use, and no handshake that waits for its client can end.
+    /// 2. The client has [`MOST_OF_ONE_CLIENT`] slots, and its fair share. In its first requests
+    ///    after a restart of belay an API server may begin hundreds at once.
+    /// 3. It has at most half of the slots in use. With more it is most likely a proxy, and its
+    ///    oldest handshake makes room.
+    /// 4. Its oldest handshake is younger than [`MIN_AGE`]. An older one ends for the new one.
+    pub fn admit_handshake(&self, client: Option<IpAddr>) -> bool {
         let mut taken = self.taken.lock();
         taken.end_waiting(self.most / 2);
         if taken.by_number.len() < self.most / 2 {

@@ -32,7 +32,7 @@ pub trait Socket {
     /// A request was answered.
     fn answered(&self) {}
 
-    /// Whether more has arrived than a part of a record, and HTTP gets nothing of it.
+    /// Whether more than 20 KiB have arrived since HTTP last got data.
     fn carries_nothing(&self) -> bool {
         false
     }

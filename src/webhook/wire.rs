@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-use super::body::BadRequest;
+use super::body::HttpRejection;
 use super::counts::{self, CountedObject, LONGEST};
 use crate::decide::{
     AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User,
@@ -206,7 +206,7 @@ fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> 
 
 /// Reads a body. The usual case is one pass over the bytes; only when that
 /// fails is it looked at again, to tell what it is instead.
-pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, BadRequest> {
+pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, HttpRejection> {
     let error = match envelope(body) {
         Ok(envelope) => {
             let mut request = request(envelope)?;
@@ -234,7 +234,7 @@ pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, BadReques
 
 /// Reads a review without its objects, and if that fails only what an answer needs.
 /// `detail` is the reason that the answer gives.
-fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, BadRequest> {
+fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejection> {
     let error = match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
         Ok(envelope) => return Ok(unreadable_request(request(envelope)?, detail)),
         Err(error) => error,
@@ -373,24 +373,24 @@ fn describe(error: &serde_json::Error) -> String {
 }
 
 /// A body that is no review at all: is it no JSON, or other JSON?
-fn malformed(body: &[u8], error: &serde_json::Error) -> BadRequest {
+fn malformed(body: &[u8], error: &serde_json::Error) -> HttpRejection {
     let expected = format!("expected an {KIND} of {API_VERSION}");
     let detail = describe(error);
     let message = match error.classify() {
         serde_json::error::Category::Data => {
-            format!("the body is JSON, but no review that belay can read: {detail}; {expected}")
+            format!("the body is JSON, but not a valid AdmissionReview: {detail}; {expected}")
         }
         _ if body.is_empty() => format!("the body is empty; {expected}"),
         _ => format!("the body is not JSON: {detail}; {expected}"),
     };
-    BadRequest::new(StatusCode::BAD_REQUEST, message)
+    HttpRejection::new(StatusCode::BAD_REQUEST, message)
 }
 
-fn check_version(api_version: &str, kind: &str) -> Result<(), BadRequest> {
+fn check_version(api_version: &str, kind: &str) -> Result<(), HttpRejection> {
     if api_version == API_VERSION && kind == KIND {
         return Ok(());
     }
-    Err(BadRequest::new(
+    Err(HttpRejection::new(
         StatusCode::BAD_REQUEST,
         format!(
             "the body has apiVersion \"{}\" and kind \"{}\"; expected \"{API_VERSION}\" and \
@@ -401,11 +401,11 @@ fn check_version(api_version: &str, kind: &str) -> Result<(), BadRequest> {
     ))
 }
 
-fn request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, BadRequest> {
+fn request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, HttpRejection> {
     let Envelope { api_version, kind, request } = envelope;
     check_version(&api_version, &kind)?;
     let request = request.ok_or_else(|| {
-        BadRequest::new(
+        HttpRejection::new(
             StatusCode::BAD_REQUEST,
             "the review has no request; expected .request with uid, operation and resource",
         )
@@ -415,12 +415,12 @@ fn request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, BadRequest> {
 }
 
 /// The answer repeats the uid, and the API server makes it.
-fn check_uid(uid: &Text<'_>) -> Result<(), BadRequest> {
+fn check_uid(uid: &Text<'_>) -> Result<(), HttpRejection> {
     if uid.len() <= LONGEST {
         return Ok(());
     }
     let message = format!("the uid of the review has over {LONGEST} bytes");
-    Err(BadRequest::new(StatusCode::BAD_REQUEST, message))
+    Err(HttpRejection::new(StatusCode::BAD_REQUEST, message))
 }
 
 /// The part of a text that answers, logs and live reads use.
@@ -450,7 +450,7 @@ pub const NO_TIME: &str = "it is large, and there was no time left to read it";
 pub const NO_MEMORY: &str = "its lists are long, and belay has no memory left for them";
 
 /// Reads such a start. `why` is the reason that the answer gives.
-pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, BadRequest> {
+pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, HttpRejection> {
     parse_unreadable(start, why.to_owned())
 }
 

@@ -9,7 +9,7 @@ use belay::cluster::journal::{self, Journal};
 use belay::cluster::status::{self, Written, WrittenPolicy};
 use belay::cluster::{Context, Registered, Settings, SharedWorld, Signals, World};
 use belay::decide::{AdmissionPhase, Live, Situation, decide};
-use belay::graph::{Edges, Progress};
+use belay::graph::{Edges, ObjectPhase};
 use belay::objects::Object;
 use belay::policy::api::{DeletionPolicy, DeletionPolicySpec};
 use belay::policy::{Policy, PolicySet};
@@ -104,7 +104,7 @@ fn world(policy: &DeletionPolicy, object: &Value) -> World {
     let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
     let text = object.to_string();
     let read: Object<'_> = serde_json::from_str(&text).unwrap();
-    world.graph.apply(kind, &read, Progress::Ordinary, Edges::default());
+    world.graph.apply(kind, &read, ObjectPhase::Active, Edges::default());
     world.graph.set_complete(kind, true);
     world
 }

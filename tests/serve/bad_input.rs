@@ -49,7 +49,7 @@ fn unexpected_json_is_reported_with_the_expected_type() {
         400,
         &["v1beta1"],
     );
-    check("3", 400, &["no review that belay can read"]);
+    check("3", 400, &["not a valid AdmissionReview"]);
     check("{}", 400, &["apiVersion \"\"", "expected \"admission.k8s.io/v1\""]);
     let beta =
         sample("delete-denied.json").replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");

@@ -13,14 +13,14 @@ use tokio::task::spawn_blocking;
 use crate::cluster::live::ReadGroup;
 use crate::decide::STEPS;
 use crate::graph::{StepBudget, StepLimit};
-use crate::webhook::fair::{FairSemaphore, Slots};
+use crate::webhook::fair::{FairSemaphore, GroupLimits};
 
 /// The steps that all decisions on one review may take without queueing. Most reviews
 /// need less than a tenth.
 const AT_ONCE: usize = 50_000;
 
 /// How many decisions that take more are made at one time.
-pub(super) const SLOTS: Slots = Slots { all: 1, each: 1 };
+pub(super) const SLOTS: GroupLimits = GroupLimits { total: 1, per_group: 1 };
 
 /// What all decisions on one review may take.
 pub(super) struct Effort {

@@ -160,7 +160,7 @@ impl Feed {
         identities.own = Some(retried(synced, retry, || who_am_i(&context.client)).await);
         identities.namespace = Some(context.settings.namespace.clone());
         let news = context.signals.plan.clone();
-        context.world.write().graph.date_owners();
+        context.world.write().graph.track_owner_versions();
         let server = Server::new(context.client.clone(), context.settings.timing);
         let watches = Watches::new(context.clone(), server.clone());
         let effective = EffectiveRules::new(context.settings.timing.feed.thaw);

@@ -31,13 +31,13 @@ pub struct OwnObjects {
 pub struct OtherVersion(pub String);
 
 /// The objects by name.
-type ByName<T> = BTreeMap<String, Result<T, OtherVersion>>;
+type ApprovalsByName<T> = BTreeMap<String, Result<T, OtherVersion>>;
 
 /// The objects of one kind.
 #[derive(Debug)]
 pub struct OwnKindState<T> {
     /// All of them, as far as they count.
-    pub all: ByName<T>,
+    pub all: ApprovalsByName<T>,
     /// Whether all of them have been read once.
     pub synced: bool,
     /// Why they are not known now, if they are not.
@@ -100,7 +100,7 @@ pub struct OwnSink<K, T> {
     own_objects: Arc<Mutex<OwnObjects>>,
     own_kind: OwnKind<K, T>,
     changed: Arc<Notify>,
-    listed: Option<ByName<T>>,
+    listed: Option<ApprovalsByName<T>>,
 }
 
 impl<K, T> OwnSink<K, T> {

@@ -6,7 +6,8 @@ mod tests;
 
 use crate::cluster::world::{self, Place, RELEASE_REQUESTED, Seen, World};
 use crate::graph::{
-    Excuse, Graph, Node, NodeId, OpenEdge, OwnerEdge, Progress, StepBudget, StepLimit, Strength,
+    EdgeQualifier, Graph, Node, NodeId, ObjectPhase, OwnerEdge, SelectorEdge, StepBudget,
+    StepLimit, Strength,
 };
 use crate::hold::TargetState;
 use crate::objects::{HoldAge, KindId, Object, PackedList, PackedMap, Uid, read_shallow};
@@ -29,13 +30,13 @@ pub struct Before {
 struct Trace {
     uid: Uid,
     terminating: bool,
-    progress: Progress,
+    progress: ObjectPhase,
     finalizers: PackedList,
     labels: PackedMap,
     owners: Vec<OwnerEdge>,
     has_too_many_owners: bool,
-    uses: Vec<(NodeId, Strength, Excuse, Option<Uid>)>,
-    open: Vec<OpenEdge>,
+    uses: Vec<(NodeId, Strength, EdgeQualifier, Option<Uid>)>,
+    open: Vec<SelectorEdge>,
 }
 
 impl Trace {

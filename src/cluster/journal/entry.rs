@@ -68,7 +68,7 @@ impl Entry {
             policies,
             user: one_line_name(&review.user.name).into_owned(),
             message: shortened(message_text(&part), MAX_MESSAGE_BYTES),
-            proved: verdict.recorded == Recordable::Proved,
+            proved: verdict.recorded == Recordable::Confirmed,
             target: part.target,
         })
     }

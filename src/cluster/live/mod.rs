@@ -49,10 +49,12 @@ use super::world::SharedWorld;
 use crate::decide::{LiveRead, RevokedRecord};
 use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
-use crate::webhook::fair::Slots;
+use crate::webhook::fair::GroupLimits;
 
-const BOUNDS: Bounds =
-    Bounds { running: Slots { all: 32, each: 16 }, waiting: Slots { all: 1024, each: 512 } };
+const BOUNDS: Bounds = Bounds {
+    running: GroupLimits { total: 32, per_group: 16 },
+    waiting: GroupLimits { total: 1024, per_group: 512 },
+};
 
 /// The error for a request that comes when too many reads are waiting.
 fn too_many() -> ApiError {
@@ -135,7 +137,7 @@ impl Reader {
     /// drains.
     pub fn new(context: Context) -> Self {
         let Context { client, world, metrics, .. } = context;
-        let (commands, asked) = mpsc::channel(BOUNDS.waiting.all);
+        let (commands, asked) = mpsc::channel(BOUNDS.waiting.total);
         let memory = ReadMemory::new(LIVE_READS);
         tokio::spawn(serve(client, world, memory.clone(), asked));
         Self { commands, memory, metrics }
@@ -301,7 +303,7 @@ async fn serve(
         }
         tokio::select! {
             // All that have come by now, before the next read begins.
-            number = commands.recv_many(&mut arrived, BOUNDS.waiting.all) => if number == 0 {
+            number = commands.recv_many(&mut arrived, BOUNDS.waiting.total) => if number == 0 {
                 return;
             },
             Some(ended) = running.join_next_with_id() => {
@@ -325,7 +327,7 @@ async fn serve(
                         let _ = waiter.answer.send(Err(too_many()));
                     }
                 }
-                ReaderCommand::Write(_, _, answer) if writes.len() >= BOUNDS.running.all => {
+                ReaderCommand::Write(_, _, answer) if writes.len() >= BOUNDS.running.total => {
                     let _ = answer.send(Err(too_many()));
                 }
                 ReaderCommand::Write(change, until, answer) => {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::decide::{Existence, LiveRead, Review, Situation, target_existence};
 use crate::graph::Graph;
-use crate::webhook::fair::{FairQueue, Slots};
+use crate::webhook::fair::{FairQueue, GroupLimits};
 
 /// The cause of a read, or of a decision that takes much work. Those of different
 /// groups begin in turn.
@@ -59,10 +59,10 @@ fn is_missing(graph: &Graph, namespace: &str) -> bool {
 pub struct Bounds {
     /// Each read asks one thing at a time, so that this is how many requests
     /// the API server gets at once.
-    pub running: Slots,
+    pub running: GroupLimits,
     /// Beyond these a waiter is turned away: the newest of the group that has
     /// most of them.
-    pub waiting: Slots,
+    pub waiting: GroupLimits,
 }
 
 /// Reads and those who wait for them.
@@ -112,11 +112,11 @@ impl<W> ReadQueue<W> {
     /// already: this waiter, or one of a group that has more of them.
     pub fn ask(&mut self, group: &ReadGroup, read: LiveRead, waiter: W) -> Option<W> {
         let own = self.waiting.get(group).copied().unwrap_or_default();
-        if own >= group.waiting_share(self.bounds.waiting.each) {
+        if own >= group.waiting_share(self.bounds.waiting.per_group) {
             return Some(waiter);
         }
         let mut turned_away = None;
-        if self.all_waiting >= self.bounds.waiting.all {
+        if self.all_waiting >= self.bounds.waiting.total {
             match self.turn_away(own + 1) {
                 None => return Some(waiter),
                 other => turned_away = other,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn queue(running: (usize, usize), waiting: (usize, usize)) -> ReadQueue<usize> {
-        let places = |(all, each)| Slots { all, each };
+        let places = |(total, per_group)| GroupLimits { total, per_group };
         ReadQueue::new(Bounds { running: places(running), waiting: places(waiting) })
     }
 

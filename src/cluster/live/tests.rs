@@ -319,7 +319,7 @@ async fn every_read_ends_by_the_deadline_and_frees_its_place() {
     let script = Script::new(0);
     let reader = reader(&script);
     let start = time::Instant::now();
-    let reads = (0..BOUNDS.running.each + 8).map(|n| pod(&n.to_string())).collect();
+    let reads = (0..BOUNDS.running.per_group + 8).map(|n| pod(&n.to_string())).collect();
     let answers = reader.read_all(&of("a"), reads, after(300)).await;
     assert_eq!(start.elapsed().as_millis(), 300);
     for (_, answer) in &answers {
@@ -328,11 +328,11 @@ async fn every_read_ends_by_the_deadline_and_frees_its_place() {
     }
     // Those for which there was no room never began, and are not begun now.
     settle().await;
-    assert_eq!(script.asked().len(), BOUNDS.running.each);
+    assert_eq!(script.asked().len(), BOUNDS.running.per_group);
     script.permits.add_permits(1);
     let answers = reader.read_all(&of("a"), vec![pod("next")], after(300)).await;
     assert!(answers[0].1.is_ok());
-    assert_eq!(script.asked().len(), BOUNDS.running.each + 1);
+    assert_eq!(script.asked().len(), BOUNDS.running.per_group + 1);
     let text = reader.metrics.encode();
     assert!(text.contains(r#"belay_live_reads_total{result="late"} 24"#), "{text}");
     assert!(text.contains(r#"belay_live_reads_total{result="ok"} 1"#), "{text}");
@@ -342,13 +342,13 @@ async fn every_read_ends_by_the_deadline_and_frees_its_place() {
 async fn h12_a_namespace_with_many_reads_keeps_no_other_one_waiting() {
     let script = Script::new(0);
     let reader = reader(&script);
-    for portion in (0..2 * BOUNDS.waiting.each).collect::<Vec<_>>().chunks(200) {
+    for portion in (0..2 * BOUNDS.waiting.per_group).collect::<Vec<_>>().chunks(200) {
         let reads = portion.iter().map(|n| pod(&n.to_string())).collect();
         let (reader, until) = (reader.clone(), after(1000));
         tokio::spawn(async move { reader.read_all(&of("busy"), reads, until).await });
         settle().await;
     }
-    assert_eq!(script.asked().len(), BOUNDS.running.each);
+    assert_eq!(script.asked().len(), BOUNDS.running.per_group);
     let start = time::Instant::now();
     let answers = reader.read_all(&of("busy"), vec![pod("more")], after(1000)).await;
     assert_eq!(answers[0].1.as_ref().unwrap_err(), &too_many());
@@ -360,7 +360,7 @@ async fn h12_a_namespace_with_many_reads_keeps_no_other_one_waiting() {
     settle().await;
     assert!(script.asked().last().unwrap().ends_with("/pods/quiet"));
     assert_eq!(start.elapsed(), Duration::ZERO);
-    script.permits.add_permits(BOUNDS.running.each + 1);
+    script.permits.add_permits(BOUNDS.running.per_group + 1);
     assert!(quiet.await.unwrap()[0].1.is_ok());
 }
 

@@ -20,7 +20,7 @@ use crate::hold::{
     End, HoldRemoval, PASS_STEPS, ROUNDS, ReleaseReason, RequestResult, TargetState, TokenWrite,
     UnknownUse, UseCheck, WaitReason,
 };
-use crate::webhook::fair::Slots;
+use crate::webhook::fair::GroupLimits;
 
 /// How long one round of reads may take.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -134,7 +134,8 @@ pub async fn drive(
         );
         return ReleaseOutcome::Waits(Some(WaitReason::Unknown(why.into())));
     }
-    let shared = DriverContext::new(context.clone(), reader.clone(), Slots { all: 1, each: 1 });
+    let shared =
+        DriverContext::new(context.clone(), reader.clone(), GroupLimits { total: 1, per_group: 1 });
     let target = TargetClient::at(&context.world.read(), place);
     let mut driver = Driver::new(shared, place.clone(), target, observed.uid.clone(), settle);
     let pending = PendingUpdate::default();

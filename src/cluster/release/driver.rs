@@ -23,7 +23,7 @@ use crate::hold::{
     TargetState, UnknownUse, UseCheck, WaitReason, count,
 };
 use crate::objects::KindId;
-use crate::webhook::fair::{FairSemaphore, Slots, Turn};
+use crate::webhook::fair::{FairPermit, FairSemaphore, GroupLimits};
 
 /// What a driver has to know: the newest of each fact.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ pub struct DriverContext {
 
 impl DriverContext {
     /// Shared by the targets that `reader` reads for, with so many passes at once.
-    pub fn new(context: Context, reader: Reader, passes: Slots) -> Self {
+    pub fn new(context: Context, reader: Reader, passes: GroupLimits) -> Self {
         let buffers = reader.buffers();
         let sweeps = Sweeps::new(reader, context.world.clone());
         let bodies = ReadMemory::new(BODIES);
@@ -190,7 +190,7 @@ impl Driver {
 
     /// Ends the turn of a pass, after a rest for the steps of its counts. The driver
     /// doesn't wait for the rest, so it handles updates meanwhile.
-    fn end_turn(&mut self, turn: Option<Turn>) {
+    fn end_turn(&mut self, turn: Option<FairPermit>) {
         let budget = std::mem::replace(&mut self.budget, StepBudget::new(PASS_STEPS));
         let steps = u32::try_from(budget.steps()).unwrap_or(u32::MAX);
         if let Some(turn) = turn.filter(|_| steps > 0) {
@@ -422,7 +422,7 @@ mod tests {
         };
         let context = Context::of_test(client, world, &[]);
         let reader = Reader::new(context.clone());
-        let shared = DriverContext::new(context, reader, Slots { all: 1, each: 1 });
+        let shared = DriverContext::new(context, reader, GroupLimits { total: 1, per_group: 1 });
         let place = (kind, "shop".to_owned(), "settings".to_owned());
         Driver::new(shared, place, target, "u".into(), Duration::ZERO)
     }

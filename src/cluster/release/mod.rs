@@ -37,11 +37,11 @@ use crate::hold::{End, ReleaseReason, WaitReason, keeping_policies};
 use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::ObjectFacts;
 use crate::telemetry::Metrics;
-use crate::webhook::fair::Slots;
+use crate::webhook::fair::GroupLimits;
 
 /// The number of passes that run at once, in total and in one namespace. Passes over
 /// targets of one kind in one namespace share their reads.
-const PASSES: Slots = Slots { all: 192, each: 96 };
+const PASSES: GroupLimits = GroupLimits { total: 192, per_group: 96 };
 
 /// Releases objects that are free, while this replica is the leader.
 pub async fn run(context: Context, reader: Reader) {

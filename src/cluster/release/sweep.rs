@@ -20,11 +20,11 @@ use crate::cluster::live::{CollectedReads, ReadGroup, Reader};
 use crate::cluster::world::SharedWorld;
 use crate::decide::LiveRead;
 use crate::objects::{KeyedMap, KindId};
-use crate::webhook::fair::{FairSemaphore, Slots, Turn};
+use crate::webhook::fair::{FairPermit, FairSemaphore, GroupLimits};
 
 /// Two sweeps of one kind in one namespace run at a time, so that one slow read does not
 /// stop all of them. The number of passes limits the total.
-const SWEEPS: Slots = Slots { all: usize::MAX, each: 2 };
+const SWEEPS: GroupLimits = GroupLimits { total: usize::MAX, per_group: 2 };
 
 /// How long a read may take, with its wait for its turn.
 const READ: Duration = Duration::from_secs(30);
@@ -86,7 +86,7 @@ pub struct Sweep {
     /// The reads, complete or in progress.
     reads: Mutex<HashMap<LiveRead, Arc<OnceCell<ReadResult>>>>,
     collected: AsyncMutex<CollectedReads>,
-    _turn: Option<Turn<Scope>>,
+    _turn: Option<FairPermit<Scope>>,
 }
 
 impl Sweep {
@@ -124,7 +124,7 @@ mod tests {
     use crate::cluster::world::World;
     use serde_json::json;
 
-    const RUNNING: usize = SWEEPS.each;
+    const RUNNING: usize = SWEEPS.per_group;
 
     /// Sweeps, and the number of requests that the API server got.
     fn sweeps() -> (Sweeps, KindId, Arc<AtomicUsize>) {

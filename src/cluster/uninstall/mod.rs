@@ -149,7 +149,7 @@ impl Uninstall<'_> {
         let mut world = snapshot.context.world.write();
         world.clock = self.clock;
         // An approval does not cover objects that were attached to its object later.
-        world.graph.date_owners();
+        world.graph.track_owner_versions();
         drop(world);
         Ok(snapshot)
     }

@@ -3,7 +3,7 @@
 
 use crate::cluster::{Snapshot, World};
 use crate::command::target::situation;
-use crate::decide::{Item, RequiredApprovals, required_approvals};
+use crate::decide::{JudgedObject, RequiredApprovals, required_approvals};
 use crate::hold::keeping_policies;
 use crate::objects::{ApiError, ObjectRef, full_name};
 use crate::policy::api::GROUP;
@@ -46,7 +46,7 @@ pub fn consent_to(
     policies: &[&Policy],
 ) -> Option<RequiredApprovals> {
     let (situation, node) = (situation(world), world.graph.object_of(object)?);
-    required_approvals(&situation, &Item::of_node(&situation, node), policies)
+    required_approvals(&situation, &JudgedObject::of_node(&situation, node), policies)
 }
 
 #[cfg(test)]

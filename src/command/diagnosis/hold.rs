@@ -131,7 +131,7 @@ pub fn cause_text(because: &decide::Cause) -> String {
     use decide::Cause;
     match because {
         Cause::Always => "it is always protected, until enough users approve".to_owned(),
-        Cause::Unproved => "belay has not seen yet that nothing needs it".to_owned(),
+        Cause::CheckedAtRelease => "belay has not seen yet that nothing needs it".to_owned(),
         Cause::WeakerProtection(named) => format!("{named} would be protected less"),
         Cause::User { root, path, .. } if path.is_empty() => root.to_string(),
         other => describe_cause(other),

@@ -220,7 +220,7 @@ fn crds_define_kinds_and_other_objects_show_their_own() {
         find(&world, ("apiextensions.k8s.io", "CustomResourceDefinition"), "", "widgets.e.x");
     assert_eq!(
         definition.progress(),
-        crate::graph::Progress::Ordinary,
+        crate::graph::ObjectPhase::Active,
         "a manifest is established"
     );
     for (id, _) in kinds.iter().filter(|(id, _)| kinds.is_served(*id)) {

@@ -15,7 +15,7 @@ use crate::command::report::{ListArguments, Report, View, name_lines};
 use crate::command::screen::{Field, Screen, Tone};
 use crate::command::{CommandError, block_on};
 use crate::graph::{
-    DeletionRequest, Excuse, Graph, NodeId, Progress, Propagation, Strength, fates,
+    DeletionRequest, EdgeQualifier, Graph, NodeId, ObjectPhase, Propagation, Strength, fates,
 };
 use crate::objects::and_more;
 
@@ -249,7 +249,7 @@ fn users(graph: &Graph, of: NodeId, depth: u8) -> Vec<Use> {
     let users = graph.users(of).filter(|user| user.node.id() != of);
     let mut found: Vec<Use> = users
         .map(|user| {
-            let finished = user.node.progress() == Progress::Finished;
+            let finished = user.node.progress() == ObjectPhase::Finished;
             let root = user.node.root_owner().id();
             Use {
                 object: Object::at(graph, user.node.id()),
@@ -270,7 +270,7 @@ fn users(graph: &Graph, of: NodeId, depth: u8) -> Vec<Use> {
 /// The objects that an object uses.
 fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
     let Some(node) = graph.get(by) else { return Vec::new() };
-    let finished = node.progress() == Progress::Finished;
+    let finished = node.progress() == ObjectPhase::Finished;
     let one = |id: NodeId, means: &'static str, path: &str| Use {
         object: Object::at(graph, id),
         root: Object::at(graph, id),
@@ -290,7 +290,7 @@ fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
             let place = edge.namespace.is_empty() || other.namespace() == edge.namespace;
             place && edge.selector.matches(other.name(), |key| other.labels().get(key))
         });
-        let means = meaning(edge.strength, Excuse::None, finished);
+        let means = meaning(edge.strength, EdgeQualifier::None, finished);
         let mut matching: Vec<NodeId> = matching.map(|other| other.id()).collect();
         matching.sort_unstable();
         found.extend(matching.into_iter().map(|id| one(id, means, &edge.path)));
@@ -310,14 +310,14 @@ fn count_cascaded(graph: &Graph, of: NodeId) -> usize {
 }
 
 /// The meaning of an edge in one word.
-fn meaning(strength: Strength, excuse: Excuse, finished: bool) -> &'static str {
+fn meaning(strength: Strength, excuse: EdgeQualifier, finished: bool) -> &'static str {
     match (strength, excuse, finished) {
         (Strength::Mentions, ..) => "mentions",
         (Strength::Produces, ..) => "makes",
         (Strength::Needs, _, true) => "has ended",
-        (Strength::Needs, Excuse::Optional, _) => "optional",
-        (Strength::Needs, Excuse::ScaledDown, _) => "scaled down",
-        (Strength::Needs, Excuse::None, false) => "needs",
+        (Strength::Needs, EdgeQualifier::Optional, _) => "optional",
+        (Strength::Needs, EdgeQualifier::ScaledDown, _) => "scaled down",
+        (Strength::Needs, EdgeQualifier::None, false) => "needs",
     }
 }
 

@@ -118,10 +118,10 @@ fn named(cause: &Cause) -> Vec<String> {
         Cause::Elsewhere { causes, .. } => causes.iter().flat_map(named).collect(),
         Cause::Finalizer(finalizer) | Cause::LostFinalizer(finalizer) => vec![finalizer.clone()],
         Cause::Always
-        | Cause::Unproved
+        | Cause::CheckedAtRelease
         | Cause::Hold { .. }
         | Cause::Unknown(..)
-        | Cause::Unproven(..)
+        | Cause::NotEvaluated(..)
         | Cause::TooLarge(_) => Vec::new(),
     }
 }

@@ -18,7 +18,7 @@ use crate::command::diagnosis::{
 use crate::command::report::Format;
 use crate::command::session::UserSession;
 use crate::command::target::{TargetArguments, TargetObject, read_rules, situation, unprotected};
-use crate::decide::{ExemptionRecords, Item, approve_command, sufficient_approvals};
+use crate::decide::{ExemptionRecords, JudgedObject, approve_command, sufficient_approvals};
 use crate::hold::{TargetState, UseCheck, WaitReason};
 use crate::objects::{ApiError, is_hold};
 
@@ -338,7 +338,7 @@ impl Release {
         let object = &self.target.object_ref;
         let node = world.graph.object_of(object).ok_or("it could not be read")?;
         let policies = holding_policies(&world, object);
-        let item = Item::of_node(&situation, node);
+        let item = JudgedObject::of_node(&situation, node);
         match sufficient_approvals(&situation, &item, &policies, ExemptionRecords::Ignored) {
             Some(approvals) if !approvals.is_empty() => Ok(()),
             Some(_) => Err("no approval of it is in effect".to_owned()),

@@ -69,7 +69,7 @@ fn pause(world: &World) -> Option<String> {
 mod tests {
     use super::*;
     use crate::decide::Reason;
-    use crate::graph::{Edges, Progress};
+    use crate::graph::{Edges, ObjectPhase};
     use crate::objects::{Kinds, Object, ObjectRef};
     use crate::policy::{Pause, Source};
 
@@ -104,7 +104,7 @@ mod tests {
         let mut world = World::default();
         let kind = world.graph.kinds.find(group, kind).unwrap();
         let object: Object<'_> = serde_json::from_str(json).unwrap();
-        world.graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        world.graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
         world
     }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::oracle::{Obj, Ref, Rules, State};
 use super::*;
-use crate::graph::{Edges, Progress};
+use crate::graph::{Edges, ObjectPhase};
 use crate::objects::Object;
 
 const QUIET: Rules = Rules { strip: false, errors_dangle: false };
@@ -49,7 +49,7 @@ fn graph_of(state: &State) -> Graph {
         }
         let manifest = json!({"metadata": metadata});
         let object = Object::deserialize(&manifest).unwrap();
-        graph.apply(kind, &object, Progress::Ordinary, Edges::default());
+        graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
     }
     graph
 }

@@ -2,7 +2,7 @@
 
 use super::mode::{Mode, Reference};
 use super::{DeletionRequest, Propagation};
-use crate::graph::{Graph, Node, NodeId, Progress};
+use crate::graph::{Graph, Node, NodeId, ObjectPhase};
 use crate::objects::{
     DefaultPropagation, FOREGROUND, KindId, NumberMap, NumberSet, ORPHAN, is_hold,
 };
@@ -145,7 +145,7 @@ impl<'g> DeletionWalk<'g> {
         // The name of a CRD is the resource and the group of its kind.
         let (resource, group) = crd.name().split_once('.').unwrap_or((crd.name(), ""));
         match self.graph.kinds.find_resource(group, resource) {
-            Some(kind) if crd.progress() != Progress::NotEstablished => {
+            Some(kind) if crd.progress() != ObjectPhase::CrdNotServed => {
                 self.graph.of_kind(kind).collect()
             }
             _ => Vec::new(),
@@ -204,7 +204,7 @@ impl<'g> DeletionWalk<'g> {
     /// its dependents and on the objects that wait for it.
     fn follow(&mut self, id: NodeId) {
         let Some(mode) = self.mode(id) else { return };
-        if !self.removed.contains(&id) && self.goes(id, mode) {
+        if !self.removed.contains(&id) && self.can_be_removed(id, mode) {
             self.removed.insert(id);
             self.wake_waiting(id);
         }
@@ -223,7 +223,7 @@ impl<'g> DeletionWalk<'g> {
             if !self.charge(1) {
                 return;
             }
-            self.consider(mode, dependent);
+            self.follow_dependent(mode, dependent);
         }
     }
 
@@ -271,7 +271,7 @@ impl<'g> DeletionWalk<'g> {
     }
 
     /// Whether a deleting object is removed from storage (R9, R13).
-    fn goes(&mut self, id: NodeId, mode: Mode) -> bool {
+    fn can_be_removed(&mut self, id: NodeId, mode: Mode) -> bool {
         // A finalizer keeps it. In the walk of possible deletions its controller removes
         // the finalizer.
         if self.is_certain() && self.has_finalizer(id) {
@@ -298,7 +298,7 @@ impl<'g> DeletionWalk<'g> {
     }
 
     /// The effect of an owner that is deleted in this `mode` on one dependent.
-    fn consider(&mut self, mode: Mode, node: Node<'g>) {
+    fn follow_dependent(&mut self, mode: Mode, node: Node<'g>) {
         let dependent = node.id();
         if mode == Mode::Orphan || mode == Mode::Unclear && !self.is_certain() {
             self.orphaned.insert(dependent);

@@ -2,7 +2,9 @@
 //! denies.
 
 use super::{Counting, ReleaseGroup, UnknownUse};
-use crate::decide::{CollectorRefusal, Item, Situation, counting_users, refusal_in_cascade};
+use crate::decide::{
+    CollectorRefusal, JudgedObject, Situation, counting_users, refusal_in_cascade,
+};
 use crate::graph::{Node, NodeId, User};
 use crate::objects::NumberSet;
 
@@ -44,7 +46,7 @@ impl<'a> Counting<'a> {
     /// Whether belay may deny the DELETE of an object that would be deleted with the
     /// members.
     fn refuses(&mut self, node: Node<'a>, group: &ReleaseGroup) -> Result<bool, UnknownUse> {
-        let item = Item::of_node(self.owner_reader.situation, node);
+        let item = JudgedObject::of_node(self.owner_reader.situation, node);
         let modes = match refusal_in_cascade(self.owner_reader.situation, &item) {
             CollectorRefusal::No => return Ok(false),
             CollectorRefusal::Perhaps => return Ok(true),
@@ -54,7 +56,7 @@ impl<'a> Counting<'a> {
         self.request_reads(&lists);
         let graph = self.owner_reader.graph();
         let live = Situation { graph, ..*self.owner_reader.situation };
-        let item = Item::of_node(&live, node);
+        let item = JudgedObject::of_node(&live, node);
         let counts = |user: User<'_>| !group.contains(user.node.id());
         Ok(modes.into_iter().any(|in_use| counting_users(&live, &item, in_use, graph).any(counts)))
     }

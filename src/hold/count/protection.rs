@@ -1,7 +1,7 @@
 //! The policies that keep a held object.
 
 use super::ReleaseReason;
-use crate::decide::{ExemptionRecords, Item, Situation, sufficient_approvals};
+use crate::decide::{ExemptionRecords, JudgedObject, Situation, sufficient_approvals};
 use crate::graph::Node;
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, InUse, ObjectFacts, Policy};
@@ -46,7 +46,7 @@ pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'
     // so this uses the whole graph.
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
     // Objects that an exempt subject deletes wait like others.
-    let item = Item::of_node(situation, node);
+    let item = JudgedObject::of_node(situation, node);
     if sufficient_approvals(situation, &item, &policies, ExemptionRecords::Ignored).is_some() {
         return Protection::Not(ReleaseReason::Approved);
     }

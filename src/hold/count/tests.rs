@@ -524,7 +524,7 @@ fn owned_by_its_user(finalizer: &str, (added, between): (Option<bool>, bool)) ->
     let maps = world.known.kinds.find("", "ConfigMap").unwrap();
     assert!(world.known.delete(secrets, "a", "s", None));
     if added.is_some() {
-        world.known.date_owners();
+        world.known.track_owner_versions();
         for kind in [secrets, maps] {
             world.known.set_complete(kind, true);
         }

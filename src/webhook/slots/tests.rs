@@ -65,7 +65,9 @@ async fn h109_clients_with_many_places_each_get_no_further_ones() {
     let address = |last| Some(IpAddr::from([10, 0, 0, last]));
     let begin = |last| {
         let client = address(last);
-        places.make_room(client).then(|| Box::pin(places.run_for(client, |_| pending::<()>())))
+        places
+            .admit_handshake(client)
+            .then(|| Box::pin(places.run_for(client, |_| pending::<()>())))
     };
     let mut flood: Vec<_> =
         (0..10_000).filter_map(|n| begin(u8::try_from(n % 63).unwrap())).collect();
@@ -82,7 +84,7 @@ async fn h109_clients_with_many_places_each_get_no_further_ones() {
     let few = ConnectionSlots::new(2048);
     let two: Vec<_> = (0..1000)
         .map(|n: u16| address(u8::try_from(n % 2).unwrap()))
-        .filter(|client| few.make_room(*client))
+        .filter(|client| few.admit_handshake(*client))
         .map(|client| Box::pin(few.run_for(client, |_| pending::<()>())))
         .collect();
     assert_eq!(two.len(), 1000);
@@ -91,7 +93,7 @@ async fn h109_clients_with_many_places_each_get_no_further_ones() {
     let alone = ConnectionSlots::new(48);
     let all: Vec<_> =
         (0..40).map(|_| Box::pin(alone.run_for(address(1), |_| pending::<()>()))).collect();
-    assert!(alone.make_room(address(1)));
+    assert!(alone.admit_handshake(address(1)));
     drop(all);
 }
 
@@ -100,7 +102,9 @@ async fn h120_a_client_with_most_places_limits_no_other_client() {
     let places = ConnectionSlots::new(2048);
     let begin = |last| {
         let client = Some(IpAddr::from([10, 0, 0, last]));
-        places.make_room(client).then(|| Box::pin(places.run_for(client, |_| pending::<()>())))
+        places
+            .admit_handshake(client)
+            .then(|| Box::pin(places.run_for(client, |_| pending::<()>())))
     };
     let mut flood: Vec<_> = (0..1_500).filter_map(|_| begin(2)).collect();
     let mut server: Vec<_> = (0..400).filter_map(|_| begin(1)).collect();
@@ -122,7 +126,7 @@ async fn h126_clients_that_send_nothing_take_no_place_of_one_that_does() {
                 wait.begin();
                 pending::<()>()
             };
-            slots.make_room(client).then(|| Box::pin(slots.run_for(client, waiting)))
+            slots.admit_handshake(client).then(|| Box::pin(slots.run_for(client, waiting)))
         };
         let flood: Vec<_> = (0..2 * places).filter_map(|n| begin(n % 63)).collect();
         tokio::time::advance(PATIENCE).await;
@@ -153,7 +157,7 @@ async fn h126_a_client_that_sends_bit_by_bit_waits_as_long_in_all() {
         waits.lock()[0].begin();
     }
     let mut quick = begin();
-    assert!(slots.make_room(None));
+    assert!(slots.admit_handshake(None));
     assert!(futures_util::poll!(&mut slow).is_ready());
     assert!(futures_util::poll!(&mut quick).is_pending());
 }
@@ -163,7 +167,7 @@ async fn h126_clients_with_few_places_leave_theirs_to_others() {
     let slots = ConnectionSlots::new(1_000);
     let begin = |last: u8| {
         let client = Some(IpAddr::from([10, 0, 0, last]));
-        slots.make_room(client).then(|| Box::pin(slots.run_for(client, |_| pending::<()>())))
+        slots.admit_handshake(client).then(|| Box::pin(slots.run_for(client, |_| pending::<()>())))
     };
     let mut held: Vec<_> = (0..470).filter_map(|_| begin(0)).collect();
     held.extend((1..=15).filter_map(begin));

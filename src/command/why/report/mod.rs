@@ -27,8 +27,8 @@ use crate::command::session::UserSession;
 use crate::command::status::{Leader, LeaderState};
 use crate::command::target::{TargetObject, situation};
 use crate::decide::{
-    Blocker, Cause, Decision, Item, Verdict, approve_command, ineffective_approvals, remedies,
-    sentence,
+    Blocker, Cause, Decision, JudgedObject, Verdict, approve_command, ineffective_approvals,
+    remedies, sentence,
 };
 use crate::objects::{PROTECT_LABEL, label_warning};
 use crate::policy::api::Action;
@@ -396,7 +396,8 @@ fn asked(
 fn uncounted_of_hold(target: &TargetObject, world: &World) -> Vec<String> {
     let Some(node) = world.graph.object_of(&target.object_ref) else { return Vec::new() };
     let (situation, policies) = (situation(world), holding_policies(world, &target.object_ref));
-    let found = ineffective_approvals(&situation, &Item::of_node(&situation, node), &policies);
+    let found =
+        ineffective_approvals(&situation, &JudgedObject::of_node(&situation, node), &policies);
     found.iter().map(ToString::to_string).collect()
 }
 
