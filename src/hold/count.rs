@@ -64,7 +64,7 @@ pub enum UnknownUse {
     )]
     TooManySteps,
     /// Each round of reads leads to more of them.
-    #[error("the search for its users needs more than {} rounds of reads", super::release::ROUNDS)]
+    #[error("the search for its users needs more than {} rounds of reads", ROUNDS)]
     TooManyRounds,
     /// The numbers of kinds or relations are others now.
     #[error("the known kinds or relations changed during the count")]
@@ -100,6 +100,10 @@ pub enum ReleaseReason {
     /// Nothing uses the object.
     Unused,
 }
+
+/// The limit of rounds of reads in a pass. Reads lead to more reads, because users have
+/// owners and cycles have users of users.
+pub const ROUNDS: u8 = 16;
 
 /// The limit of causes in a result.
 const MAX_LISTED_CAUSES: usize = 3;

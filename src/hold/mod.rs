@@ -31,7 +31,7 @@ mod model;
 mod tests;
 
 pub use count::{
-    PASS_STEPS, ReleaseReason, UnknownUse, UseCheck, count, keeping_policies, without_hold,
+    PASS_STEPS, ROUNDS, ReleaseReason, UnknownUse, UseCheck, count, keeping_policies, without_hold,
 };
 pub use forecast::{HoldForecast, forecast};
 #[cfg(test)]
@@ -39,4 +39,4 @@ pub use patch::TOKEN;
 pub use patch::{HoldRemoval, TargetState, TokenWrite};
 pub use plan::{Plan, Wanted, hold_want, plan, plan_patch, policies_wanting_hold, wants_hold};
 pub use protocol::{End, Input, Output, ReleaseTiming, RequestResult, WaitReason};
-pub use release::{ROUNDS, Release};
+pub use release::Release;

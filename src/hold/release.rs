@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::count::{ReleaseReason, UnknownUse, UseCheck};
+use super::count::{ROUNDS, ReleaseReason, UnknownUse, UseCheck};
 use super::patch::{HoldRemoval, TargetState, TokenWrite};
 use super::protocol::{End, Input, Output, ReleaseTiming, RequestResult, WaitReason};
 use crate::decide::LiveRead;
@@ -39,10 +39,6 @@ enum State {
 /// The number of conflicts in a row that other writers explain. After more, the API
 /// server denies every write of the object.
 const REFUSALS: u8 = 4;
-
-/// The limit of rounds of reads in a pass. Reads lead to more reads, because users have
-/// owners and cycles have users of users.
-pub const ROUNDS: u8 = 16;
 
 /// The release of one target.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
