@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams};
 
@@ -81,7 +81,10 @@ impl Probe {
                 .to_owned(),
             time: jiff::Timestamp::now(),
         };
-        let event = Event { metadata: self.metadata(), ..report.into_event("") };
+        // Only belay's own account may write and delete Events of belay.
+        let source = EventSource { component: Some("belay-selftest".to_owned()), host: None };
+        let event = report.into_event("");
+        let event = Event { metadata: self.metadata(), source: Some(source), ..event };
         match once(self.events.create(&post_params(false), &event)).await {
             // An existing object is the result of an attempt whose answer was lost.
             Ok(_) | Err(Refusal::Answered(409, _)) => Answer::Right(String::new()),

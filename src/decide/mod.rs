@@ -32,6 +32,7 @@ mod next_step;
 mod orphaning;
 mod owners;
 mod protection_changes;
+mod remedy;
 mod render;
 mod review;
 mod situation;

@@ -1,0 +1,255 @@
+//! What helps against a denial, other than an approval.
+
+use super::{Blocker, Cause, ContentReason, ObjectName, Reason, RefusedStep, Verdict};
+use crate::graph::Propagation;
+use crate::objects::{ObjectRef, more, one_line_name};
+
+/// Kinds whose references can't be changed.
+const FIXED: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("batch", "jobs"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "volumeattributesclasses"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+];
+
+/// Fields of a StatefulSet that can't be changed.
+const FIXED_FIELDS: &[&str] = &["spec.volumeClaimTemplates", "spec.serviceName"];
+
+/// Controllers that `kubectl scale` scales to 0.
+const SCALABLE: &[(&str, &str)] = &[
+    ("apps", "deployments"),
+    ("apps", "statefulsets"),
+    ("apps", "replicasets"),
+    ("", "replicationcontrollers"),
+];
+
+/// Other controllers of Kubernetes that re-create Pods.
+const OTHER_CONTROLLERS: &[(&str, &str)] =
+    &[("apps", "daemonsets"), ("batch", "jobs"), ("batch", "cronjobs")];
+
+/// What helps other than an approval.
+pub(super) struct Remedy {
+    /// What it is good for, such as `delete it`.
+    pub(super) goal: Option<String>,
+    /// What to do, such as `first delete Pod shop/web`.
+    pub(super) action: String,
+}
+
+pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
+    let target = &verdict.target;
+    let it = || if blocker.object == *target { "it".to_owned() } else { target.quoted() };
+    let goal = || match verdict.is_update {
+        true => "make this change".to_owned(),
+        false => format!("delete {}", it()),
+    };
+    let to_delete = |action| Some(Remedy { goal: Some(goal()), action });
+    let passing_cascade = verdict.passing_propagation.map(|propagation| {
+        let word = match propagation {
+            Propagation::Background => "background",
+            Propagation::Foreground => "foreground",
+            Propagation::Orphan => "orphan",
+        };
+        format!("use --cascade={word}")
+    });
+    let alone = |action: String| Some(Remedy { goal: None, action });
+    let all_objects = || {
+        let causes: Vec<&Cause> = blocker.causes.iter().collect();
+        objects_to_delete(verdict, blocker, &causes, blocker.more)
+    };
+    match (blocker.reason, blocker.causes.first()?) {
+        _ if let Some(seconds) = verdict.retry_seconds => {
+            to_delete(format!("retry in {seconds} s, when belay's hold is effective"))
+        }
+        // To delete these would lose data.
+        (Reason::InUse | Reason::StillNeeded, _) if is_needed_by_volumes(blocker) => {
+            alone(format!("keep {} while these volumes or claims exist", it()))
+        }
+        (Reason::InUse | Reason::FinalizerGuarded, _) if passing_cascade.is_some() => {
+            to_delete(passing_cascade?)
+        }
+        (Reason::InUse, _) if blocker.is_own_use(target) => {
+            to_delete(own_use_step(verdict, blocker)?)
+        }
+        (Reason::InUse, Cause::User { .. } | Cause::Elsewhere { .. }) => {
+            to_delete(step_with_users(verdict, blocker)?)
+        }
+        (Reason::NotEmpty, Cause::Content { why: ContentReason::Held(_), .. }) => {
+            let objects = all_objects()?;
+            to_delete(format!("first delete {objects} and wait until it is removed"))
+        }
+        (Reason::NotEmpty | Reason::StillNeeded, _) => {
+            to_delete(format!("first delete {}", all_objects()?))
+        }
+        (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {
+            alone("keep the owner reference".to_owned())
+        }
+        (Reason::WouldOrphan, Cause::RepeatedUid(_)) => {
+            alone("leave out the reference with the uid of the owner".to_owned())
+        }
+        (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
+            alone("keep the owner reference".to_owned())
+        }
+        (Reason::WouldOrphan, _) => to_delete(passing_cascade?),
+        (Reason::FinalizerGuarded, Cause::LostFinalizer(_)) => None,
+        (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
+            alone(format!("release it with kubectl belay release {}", target.arguments()))
+        }
+        (Reason::FinalizerGuarded, Cause::Hold { terminating: false }) => alone(
+            "keep the finalizer: belay removes it after the object is deleted and nothing uses it"
+                .to_owned(),
+        ),
+        (Reason::FinalizerGuarded, _) => {
+            alone("let the controller of the finalizer remove it".to_owned())
+        }
+        (Reason::Unknown, cause) => {
+            let cause = match cause {
+                Cause::Elsewhere { causes, .. } => causes.first()?,
+                cause => cause,
+            };
+            let Cause::Unknown(_, Some(next)) = cause else { return None };
+            alone(next.as_str().to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Whether volumes or claims keep the object of a blocker.
+fn is_needed_by_volumes(blocker: &Blocker) -> bool {
+    blocker.causes.iter().any(|cause| match cause {
+        Cause::User { root, .. } => root.object.is_volume(),
+        Cause::Exists(object) => object.object.is_volume(),
+        _ => false,
+    })
+}
+
+/// The first step against the users of an object. They are mostly wanted, so they lose the
+/// reference. Without their volume they are worth nothing, and some references can't be
+/// changed.
+fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
+    let holds_data = blocker.object.is_volume();
+    let is_changeable = |cause: &&Cause| match cause {
+        Cause::User { root, path, .. } => {
+            root.object != verdict.target
+                && !is_one_of(&root.object, FIXED)
+                && !FIXED_FIELDS.iter().any(|field| path.starts_with(field))
+        }
+        _ => true,
+    };
+    let causes = blocker.causes.iter();
+    let (change, delete): (Vec<&Cause>, Vec<&Cause>) =
+        causes.partition(|cause| !holds_data && is_changeable(cause));
+    if change.is_empty() {
+        let objects = objects_to_delete(verdict, blocker, &delete, blocker.more)?;
+        return Some(format!("first delete {objects}"));
+    }
+    let only = match change[..] {
+        [Cause::User { root, .. }] if blocker.more == 0 => Some(one_line_name(&root.kind)),
+        _ => None,
+    };
+    let the = if only.is_some() { "the reference" } else { "the references" };
+    let from = join(names(verdict, blocker, &change, blocker.more))?;
+    let remove = format!("remove {the} from {from}");
+    if !delete.is_empty() {
+        let objects = objects_to_delete(verdict, blocker, &delete, 0)?;
+        return Some(format!("first delete {objects}, and {remove}"));
+    }
+    // Hidden users may be volumes.
+    let is_hidden = |cause: &&Cause| matches!(cause, Cause::Elsewhere { .. });
+    let may_delete =
+        !change.iter().any(is_hidden) && objects_to_delete(verdict, blocker, &change, 0).is_some();
+    let or = match only {
+        _ if !may_delete => String::new(),
+        Some(kind) => format!(", or delete the {kind}"),
+        None => ", or delete these objects".to_owned(),
+    };
+    Some(format!("first {remove}{or}"))
+}
+
+/// The objects that these causes of a blocker name.
+fn names(verdict: &Verdict, blocker: &Blocker, causes: &[&Cause], others: usize) -> Vec<String> {
+    let name = |cause: &&Cause| match (cause.object_to_delete(&verdict.target), cause) {
+        (Some(object), _) => Some(object.to_string()),
+        (None, Cause::Elsewhere { .. }) if blocker.reason == Reason::InUse => {
+            Some("its users in other namespaces".to_owned())
+        }
+        (None, Cause::Elsewhere { .. }) => Some("the objects in other namespaces".to_owned()),
+        (None, _) => None,
+    };
+    let mut names: Vec<String> = causes.iter().filter_map(name).collect();
+    if others > 0 && !names.is_empty() {
+        names.push(more(others, "object"));
+    }
+    names
+}
+
+/// The objects to delete before the object of a blocker, for the words "first delete …".
+/// `None` if there are none, or if belay would deny their DELETE as well.
+fn objects_to_delete(
+    verdict: &Verdict,
+    blocker: &Blocker,
+    causes: &[&Cause],
+    more: usize,
+) -> Option<String> {
+    let named: Vec<&ObjectName> =
+        causes.iter().filter_map(|cause| cause.object_to_delete(&verdict.target)).collect();
+    let refused = verdict.refused_steps.iter().filter(|step| named.contains(&&step.object));
+    let refused: Vec<&RefusedStep> = refused.collect();
+    if refused.iter().any(|step| step.first.is_empty()) {
+        return None;
+    }
+    let before: Vec<String> =
+        refused.iter().flat_map(|step| &step.first).map(ToString::to_string).collect();
+    let mut objects = names(verdict, blocker, causes, more);
+    objects.retain(|object| !before.contains(object));
+    let objects = join(objects)?;
+    Some(match join(before) {
+        Some(before) => format!("{before}, then {objects}"),
+        None => objects,
+    })
+}
+
+/// What helps if only the target uses an object that is deleted as well.
+fn own_use_step(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
+    let target = &verdict.target;
+    let is_itself = |cause: &Cause| matches!(cause, Cause::User { through: None, .. });
+    if blocker.causes.iter().any(is_itself) {
+        let first = || "first remove the reference".to_owned();
+        return (!is_one_of(target, FIXED)).then(first);
+    }
+    // The target re-creates its Pods.
+    if is_one_of(target, SCALABLE) {
+        return Some("first scale it to 0".to_owned());
+    }
+    if is_one_of(target, OTHER_CONTROLLERS) {
+        return None;
+    }
+    step_with_users(verdict, blocker)
+}
+
+fn is_one_of(object: &ObjectRef, kinds: &[(&str, &str)]) -> bool {
+    kinds.iter().any(|kind| object.is_of(*kind))
+}
+
+/// `a, b and c`, each once.
+fn join(words: Vec<String>) -> Option<String> {
+    let mut each: Vec<String> = Vec::new();
+    for word in words {
+        if !each.contains(&word) {
+            each.push(word);
+        }
+    }
+    let (last, others) = each.split_last()?;
+    Some(match others {
+        [] => last.clone(),
+        others => format!("{} and {last}", others.join(", ")),
+    })
+}
+
+/// Whether the request is about a dependent, and the policy protects its owner.
+fn loses_dependent(target: &ObjectRef, blocker: &Blocker) -> bool {
+    blocker.object != *target && matches!(blocker.causes.first(), Some(Cause::Dependent(_)))
+}
