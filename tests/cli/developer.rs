@@ -150,7 +150,7 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
     let said = why(&dev, &ns, "settings", stays);
     assert_eq!(said.code, 1, "{said:?}");
     kubectl(plane, &["delete", "configmap", "settings", "-n", &ns, "--wait=false"]);
-    let said = why(&dev, &ns, "settings", "is Terminating since");
+    let said = why(&dev, &ns, "settings", "has been Terminating since");
     let unknown = "it is unknown whether an object needs it: you may not read the policies";
     assert!(said.stdout.contains(unknown) && said.code == 3, "{said:?}");
 }
@@ -177,6 +177,8 @@ fn why_explains_other_refusals_of_a_delete() {
     let mut webhook = validating_webhook(&ns, &ns, ("DELETE", "configmaps"), client);
     webhook["webhooks"][0]["sideEffects"] = json!("NoneOnDryRun");
     webhook["webhooks"][0]["failurePolicy"] = json!("Fail");
+    // A webhook of the domain of other tests would look like the controller of their finalizers.
+    webhook["webhooks"][0]["name"] = json!(format!("{ns}.refuses.test"));
     plane.apply(&webhook).unwrap();
     let said = why(&dev, &ns, "settings", "failed calling webhook");
     assert!(said.stdout.contains("cannot be deleted now") && said.code == 1, "{said:?}");

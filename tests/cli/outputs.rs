@@ -125,7 +125,7 @@ fn outputs_of_commands_match_the_reviewed_snapshots() {
 
     let begun = told.tell("pause --for=10m --reason=INC-1 --yes");
     told.tell_when("status", |said| {
-        let noted = |name| policy_of(said, name)["notes"].to_string().contains("Paused");
+        let noted = |name| policy_of(said, name)["paused"] == true;
         ["settings", "tokens", "watched"].into_iter().all(noted)
     });
     told.tell("pause --end");

@@ -70,7 +70,6 @@ pub struct PolicyStatus {
     #[serde(skip)]
     wrong: bool,
     /// Whether a pause suspends it.
-    #[serde(skip)]
     paused: bool,
 }
 

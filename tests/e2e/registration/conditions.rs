@@ -165,7 +165,9 @@ async fn the_api_server_asks_only_about_what_matters() {
     // Annotations are not looped over if there are many.
     let changed = json!({"metadata": {"annotations": {"x.dev/5999": "w"}}});
     assert_eq!(patched(&secrets, "annotations", changed.clone()).await, update);
-    assert_eq!(patched(&config_maps, "annotations", changed).await, update);
+    // Of two webhooks, either can be the first one that is asked.
+    let asked_of = patched(&config_maps, "annotations", changed).await;
+    assert!(asked_of == update || asked_of == some("annotate.belay.dev"), "{asked_of:?}");
     assert_eq!(patched(&secrets, "full", json!({"data": {"a": "Yg=="}})).await, None);
     let fewer = json!({"metadata": {"ownerReferences": many(2_999, owner)}});
     assert_eq!(patched(&secrets, "owners", fewer).await, update);
