@@ -3,10 +3,10 @@
 
 use serde::Serialize;
 
+use super::remedy::remedy;
 use super::render::{
     ApprovalCommand, approval_commands, deciding, describe_cause, reasons, undescribed,
 };
-use super::remedy::remedy;
 use super::{Blocker, Cause, Decision, ObjectName, Verdict};
 use crate::objects::{one_line, one_line_name};
 use crate::policy::Source;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, shortened};
+use super::entry::{Entry, shortened, shortened_message};
 use crate::decide::Decision;
 use crate::objects::ObjectRef;
 use crate::policy::Source;
@@ -59,7 +59,7 @@ impl Activity {
                 uid: Some(entry.uid.clone()).filter(|uid| !uid.is_empty()),
                 verdict: entry.decision.as_str().to_owned(),
                 user: shortened(entry.user.clone(), MAX_TEXT_BYTES),
-                message: shortened(entry.message.clone(), MAX_TEXT_BYTES),
+                message: shortened_message(entry.message.clone(), MAX_TEXT_BYTES),
             });
             policy.sort_and_deduplicate();
         }

@@ -67,7 +67,7 @@ impl Entry {
             reason: part.reason?,
             policies,
             user: one_line_name(&review.user.name).into_owned(),
-            message: shortened(message_text(&part), MAX_MESSAGE_BYTES),
+            message: shortened_message(message_text(&part), MAX_MESSAGE_BYTES),
             proved: verdict.recorded == Recordable::Confirmed,
             target: part.target,
         })
@@ -108,6 +108,13 @@ pub(super) fn shortened(mut text: String, most: usize) -> String {
         text.push('…');
     }
     text
+}
+
+/// The same after a whole sentence, so that it cuts no command.
+pub(super) fn shortened_message(text: String, most: usize) -> String {
+    let short = shortened(text, most);
+    let sentences = short.strip_suffix('…').and_then(|cut| cut.rfind(". ").map(|at| &cut[..=at]));
+    sentences.map(|sentences| format!("{sentences} …")).unwrap_or(short)
 }
 
 /// Kubernetes stores whole seconds, so times that are compared with stored ones need the
@@ -221,6 +228,9 @@ pub(super) mod tests {
         assert_eq!(shortened("äöü".to_owned(), 6), "äöü");
         assert_eq!(shortened("äöüß".to_owned(), 6), "ä…");
         assert_eq!(shortened("abcdef".to_owned(), 5), "ab…");
+        let message = "It is used. Details: kubectl belay why x".to_owned();
+        assert_eq!(shortened_message(message.clone(), 30), "It is used. …");
+        assert_eq!(shortened_message(message.clone(), 99), message);
     }
 
     /// An entry about a ConfigMap.

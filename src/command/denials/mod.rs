@@ -333,6 +333,11 @@ fn items(
         match items.iter_mut().find(same) {
             Some(item) => {
                 item.count = denial.count.max(item.count);
+                // A status has only the first sentences of a long message.
+                let start = item.message.strip_suffix('…').map(str::trim_end);
+                if start.is_some_and(|start| denial.message.starts_with(start)) {
+                    item.message = denial.message;
+                }
                 // Events have fields that the status may not have.
                 item.object.uid = denial.object.uid;
                 if item.object.kind.is_empty() {

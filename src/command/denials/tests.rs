@@ -272,4 +272,12 @@ fn h122_an_event_with_another_uid_changes_no_denial_of_a_policy() {
     let of_policy = listed.iter().find(|item| !item.policies.is_empty()).unwrap();
     assert_eq!((of_policy.object.uid.as_str(), of_policy.count), ("real", Some(2)));
     assert_eq!(listed.len(), 2);
+
+    // The Event has the rest of a long message.
+    let mut denied = policy("one", &[(5000, "configmaps shop/a", "Deny")]);
+    denied.status.as_mut().unwrap().recent[0].message = "It is used. …".to_owned();
+    let mut whole = self::event(5001, "a", "Warning", 1);
+    whole.message = Some("It is used. Details: kubectl belay why cm/a".to_owned());
+    let listed = known(&[denied], &[whole], asked(false, 0));
+    assert_eq!(listed[0].message, "It is used. Details: kubectl belay why cm/a");
 }
