@@ -31,7 +31,7 @@ metadata: {name: db-creds, namespace: shop}
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: old-settings, namespace: shop, finalizers: [db.example.com/drop]}
+metadata: {name: old-settings, namespace: shop, finalizers: [db.example.net/drop]}
 ---
 apiVersion: apps/v1
 kind: StatefulSet
