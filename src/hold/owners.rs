@@ -117,7 +117,7 @@ impl<'a> OwnerReader<'a> {
         above
     }
 
-    /// Whether an object has been below an owner since it was created: a owner_reader of owner
+    /// Whether an object has been below an owner since it was created: a chain of owner
     /// references leads there, and each of them is as old as the object that has it.
     pub(super) fn is_original_owner(&self, node: Node<'a>, owner: Node<'_>) -> bool {
         let mut seen = NumberSet::from_iter([node.id()]);

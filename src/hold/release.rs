@@ -105,7 +105,7 @@ impl Release {
         self.since.is_none()
     }
 
-    /// One step. Each Get, Mark, Read, UseCheck and Remove has exactly one answer. An answer
+    /// One step. Each Get, WriteToken, Read, CheckUse and Remove has exactly one answer. An answer
     /// to a request that is no longer in progress changes nothing.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Output> {
         if self.ended().is_some() {

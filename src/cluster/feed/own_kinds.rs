@@ -31,13 +31,13 @@ pub struct OwnObjects {
 pub struct OtherVersion(pub String);
 
 /// The objects by name.
-type ApprovalsByName<T> = BTreeMap<String, Result<T, OtherVersion>>;
+type ByName<T> = BTreeMap<String, Result<T, OtherVersion>>;
 
 /// The objects of one kind.
 #[derive(Debug)]
 pub struct OwnKindState<T> {
     /// All of them, as far as they count.
-    pub all: ApprovalsByName<T>,
+    pub all: ByName<T>,
     /// Whether all of them have been read once.
     pub synced: bool,
     /// Why they are not known now, if they are not.
@@ -100,7 +100,7 @@ pub struct OwnSink<K, T> {
     own_objects: Arc<Mutex<OwnObjects>>,
     own_kind: OwnKind<K, T>,
     changed: Arc<Notify>,
-    listed: Option<ApprovalsByName<T>>,
+    listed: Option<ByName<T>>,
 }
 
 impl<K, T> OwnSink<K, T> {

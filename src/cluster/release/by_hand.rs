@@ -85,7 +85,7 @@ impl Confirm for CountByHand<'_> {
             let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
             let (resource, why) = (read.kind_name().to_string(), why.clone());
             self.missing_list.get_or_insert(UnknownUse::PartlyListed { resource, why });
-            // With a list that missing_list something nothing is ever free.
+            // With an incomplete list, no object is ever released as unused.
             *answer = Ok(read_in_namespace(self.reader, &self.group, read).await);
         }
         self.gathered.add(answers);

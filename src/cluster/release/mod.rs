@@ -74,7 +74,7 @@ async fn ignore(context: &Context) {
 struct Releases {
     shared: DriverContext,
     targets: KeyedMap<Place, Driven>,
-    /// The drivers, each with its target and its pending.
+    /// The drivers, each with its target and its pending update.
     tasks: JoinSet<(Place, Arc<PendingUpdate>)>,
     /// What is reported of each target, besides the log and the metrics.
     reports: Option<UnboundedSender<(Place, DriverReport)>>,

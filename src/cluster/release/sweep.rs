@@ -29,7 +29,7 @@ const SWEEPS: GroupLimits = GroupLimits { total: usize::MAX, per_group: 2 };
 /// How long a read may take, with its wait for its turn.
 const READ: Duration = Duration::from_secs(30);
 
-/// What the targets of a sweep have in shared: their kind and their namespace.
+/// What the targets of a sweep have in common: their kind and their namespace.
 type Scope = (KindId, String);
 
 /// The sweeps of one process.

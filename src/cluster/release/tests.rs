@@ -81,7 +81,7 @@ fn ask(releases: &mut Releases, place: &Place, value: usize) {
     releases.take_in(false);
 }
 
-/// A pending for the driver of an object, which keeps all that arrives.
+/// A pending update for the driver of an object, which keeps all that arrives.
 fn new_mailbox(releases: &mut Releases, place: &Place) -> Arc<PendingUpdate> {
     let pending = Arc::new(PendingUpdate::default());
     releases.targets.get_mut(place).unwrap().pending = pending.clone();

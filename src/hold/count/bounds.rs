@@ -172,9 +172,8 @@ fn the_work_of_a_count_grows_with_what_waits() {
     let any = json!({});
     let is_kept = |count| assert!(matches!(count, UseCheck::InUse(_)), "{count:?}");
     is_kept(assert_linear("objects that name the target", &any, naming_target));
-    let owner_reader =
-        |n| (0..n).map(|at: usize| Part::naming(at.checked_sub(1))).collect::<Vec<_>>();
-    is_kept(assert_linear("a owner_reader", &any, owner_reader));
+    let chain = |n| (0..n).map(|at: usize| Part::naming(at.checked_sub(1))).collect::<Vec<_>>();
+    is_kept(assert_linear("a chain", &any, chain));
     let cycle = |n| (0..n).map(|at| Part::naming([(at + n - 1) % n])).collect();
     assert_eq!(assert_linear("a cycle", &any, cycle), FREE);
     assert_eq!(assert_linear("pairs", &any, pairs), FREE);
@@ -201,13 +200,13 @@ fn the_work_of_a_count_grows_with_owners() {
         with([vec![Part::default()], vec![lives.clone(); 20]].concat(), users)
     };
     assert_linear("users with many owners", &any, shared);
-    let owner_reader = |n: usize| {
+    let chain = |n: usize| {
         let owners =
             (1..=n).map(|at| Part::default().with(State::Newcomer).owned((at > 1).then(|| at - 1)));
         let owners = std::iter::once(Part::default()).chain(owners).collect();
         with(owners, (0..n).map(|_| newcomer().owned([n])).collect())
     };
-    assert_linear("users below a owner_reader of owners", &any, owner_reader);
+    assert_linear("users below a chain of owners", &any, chain);
     let wide = |n: usize| {
         let mut parts = vec![Part::default(), newcomer().owned(2..n + 2)];
         parts.extend(vec![Part::default().with(State::Newcomer); n]);
@@ -258,13 +257,13 @@ fn h20_the_work_of_a_count_grows_with_dependents_that_refuse() {
     };
     let count = assert_linear("protected dependents", &any, protected);
     assert!(matches!(count, UseCheck::InUse(_)), "{count:?}");
-    let owner_reader = |n: usize| {
+    let chain = |n: usize| {
         let mut parts = vec![Part::default()];
         parts.extend((0..n).map(|at| part(&[0], &[at])));
         parts.extend([Part { refuses: true, ..part(&[0], &[n]) }]);
         parts
     };
-    let count = assert_linear("a owner_reader below which one refuses", &any, owner_reader);
+    let count = assert_linear("a chain below which one refuses", &any, chain);
     assert!(matches!(count, UseCheck::InUse(_)), "{count:?}");
 }
 
