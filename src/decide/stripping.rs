@@ -60,8 +60,9 @@ fn refuse_stripping<'a>(
             situation.work.charge(1);
             let Some(guard) = &applied.policy.modes.from_stripping else { continue };
             let identities = &situation.policies.identities;
-            let may = guard.may_remove(person, finalizer, identities);
-            if guard.guards(finalizer) && !may && !guards_nothing(&situation, target, finalizer) {
+            if guard.denies(person, finalizer, identities)
+                && !guards_nothing(&situation, target, finalizer)
+            {
                 let causes = vec![cause(finalizer.to_owned())];
                 judgement.refuse(applied, target, Reason::FinalizerGuarded, (causes, 0));
             }

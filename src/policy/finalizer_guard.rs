@@ -20,14 +20,19 @@ impl FinalizerGuard {
         }
     }
 
+    /// Whether it denies that this person removes this finalizer.
+    pub fn denies(&self, person: Person<'_>, finalizer: &str, identities: &Identities) -> bool {
+        self.guards(finalizer) && !self.may_remove(person, finalizer, identities)
+    }
+
     /// Whether this finalizer is guarded.
-    pub fn guards(&self, finalizer: &str) -> bool {
+    fn guards(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|glob| glob.matches(finalizer))
     }
 
     /// Whether this person may remove it. The control plane may always remove
     /// finalizers of Kubernetes itself, so that every cascade can end.
-    pub fn may_remove(&self, person: Person<'_>, finalizer: &str, identities: &Identities) -> bool {
+    fn may_remove(&self, person: Person<'_>, finalizer: &str, identities: &Identities) -> bool {
         let of_kubernetes = is_of_kubernetes(finalizer);
         if of_kubernetes && identities.is_control_plane(person.name) {
             return true;

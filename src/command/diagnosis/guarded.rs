@@ -42,13 +42,9 @@ pub async fn guarded_finalizers(
         let policy = applied.policy;
         applied.action == Action::Deny && policy.binds(person) && !policy.exempts(person)
     });
+    let guards = || applied.iter().flat_map(|applied| &applied.policy.modes.from_stripping);
     let is_guarded = |finalizer: &&str| {
-        applied.iter().filter_map(|applied| applied.policy.modes.from_stripping.as_ref()).any(
-            |guard| {
-                guard.guards(finalizer)
-                    && !guard.may_remove(person, finalizer, &world.policies.identities)
-            },
-        )
+        guards().any(|guard| guard.denies(person, finalizer, &world.policies.identities))
     };
     foreign().filter(is_guarded).map(str::to_owned).collect()
 }
