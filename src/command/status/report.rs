@@ -136,9 +136,9 @@ impl PolicyStatus {
     }
 }
 
-/// The line of a policy for `-o name`.
-pub(super) fn full_policy_name(name: &str) -> String {
-    format!("deletionpolicies.belay.dev/{name}\n")
+/// The lines of policies for `-o name`.
+pub(super) fn policy_lines<'p>(names: impl Iterator<Item = &'p str>) -> String {
+    names.map(|name| format!("deletionpolicies.belay.dev/{name}\n")).collect()
 }
 
 /// Why no object of a policy gets a hold, whatever its kind. `None`: some objects may.
@@ -349,8 +349,7 @@ impl Report for StatusReport {
     }
 
     fn names(&self) -> Option<String> {
-        let names = self.policies.iter().map(|policy| full_policy_name(&policy.name));
-        Some(names.collect())
+        Some(policy_lines(self.policies.iter().map(|policy| policy.name.as_str())))
     }
 
     fn unread(&self) -> &[NotRead] {

@@ -216,10 +216,10 @@ fn is_listed(world: &World, kind: KindId) -> bool {
 }
 
 /// The kinds whose objects can need objects of other namespaces.
-pub(super) fn crossing(world: &World) -> HashSet<KindId> {
+fn crossing(world: &World) -> impl Iterator<Item = KindId> {
     let World { graph, policies, .. } = world;
     let needers = graph.kinds.iter().flat_map(|(kind, _)| policies.needers(&graph.kinds, kind));
-    needers.filter(|(_, crosses)| *crosses).map(|(kind, _)| kind).collect()
+    needers.filter(|(_, crosses)| *crosses).map(|(kind, _)| kind)
 }
 
 /// Whether objects of a kind in other namespaces can matter to those in one namespace.
@@ -227,7 +227,7 @@ pub(super) fn reaches_out(world: &World, kind: KindId, mentions: bool) -> bool {
     let KindInfo { group, resource, .. } = world.graph.kinds.info(kind);
     let named = |(of, plural): &(String, String)| of == group && plural == resource;
     let exists = world.policies.iter().flat_map(|policy| &policy.modes.while_exists);
-    crossing(world).contains(&kind)
+    crossing(world).any(|crossing| crossing == kind)
         || mentions && world.catalogue.reads(kind) != Reads::Nothing
         || exists.flat_map(|exists| &exists.kinds).any(named)
 }
@@ -240,7 +240,7 @@ fn wanted(world: &World, reach: &SearchScope) -> BTreeMap<KindId, Place> {
     let Some(places) = &reach.namespaces else {
         return listed().map(|(kind, _)| (kind, Place::Everywhere)).collect();
     };
-    let crossing = crossing(world);
+    let crossing: HashSet<KindId> = crossing(world).collect();
     let namespaces = graph.kinds.find("", "Namespace");
     let mut wanted = BTreeMap::new();
     for (kind, info) in listed() {

@@ -10,7 +10,7 @@ use crate::command::document::NotRead;
 use crate::command::report::{Report, View};
 use crate::command::screen::{Field, Table, Tone, cut};
 use crate::command::serve::DEFAULT_BACKFILL;
-use crate::command::status::report::{SHOWN, full_policy_name, modes};
+use crate::command::status::report::{SHOWN, modes, policy_lines};
 use crate::objects::Kinds;
 use crate::policy::api::{Action, DeletionPolicySpec};
 use crate::policy::{PolicySet, Source};
@@ -74,8 +74,7 @@ impl Report for PlanReport {
     const KIND: &'static str = "StatusPlan";
 
     fn names(&self) -> Option<String> {
-        let names = self.policies.iter().map(|policy| full_policy_name(&policy.name));
-        Some(names.collect())
+        Some(policy_lines(self.policies.iter().map(|policy| policy.name.as_str())))
     }
 
     fn unread(&self) -> &[NotRead] {
