@@ -99,16 +99,11 @@ fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
 }
 
 fn refuse_without_policy(target: ObjectRef, cause: Cause) -> Verdict {
+    // belay evaluated no policy.
     let blocker = Blocker {
-        outcome: Decision::Deny,
-        reason: Reason::Unknown,
-        // belay evaluated no policy.
-        policies: Vec::new(),
-        object: target.clone(),
         causes: vec![cause],
-        more: 0,
         people: 0,
-        is_content: false,
+        ..Blocker::new(Decision::Deny, Reason::Unknown, target.clone())
     };
     Verdict::from_blockers(target, vec![blocker])
 }

@@ -217,6 +217,12 @@ pub struct Blocker {
 }
 
 impl Blocker {
+    /// A blocker without policies and causes, against which one person can approve.
+    pub fn new(outcome: Decision, reason: Reason, object: ObjectRef) -> Self {
+        let (policies, causes) = (Vec::new(), Vec::new());
+        Self { outcome, reason, policies, object, causes, more: 0, people: 1, is_content: false }
+    }
+
     /// Whether only the target itself, or objects of the target, use the object.
     pub(super) fn is_own_use(&self, target: &ObjectRef) -> bool {
         let is_own =
@@ -436,16 +442,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_for_one_good_reason_is_known() {
-        let blocker = |outcome, reason| Blocker {
-            outcome,
-            reason,
-            policies: Vec::new(),
-            object: ObjectRef::default(),
-            causes: Vec::new(),
-            more: 0,
-            people: 1,
-            is_content: false,
-        };
+        let blocker = |outcome, reason| Blocker::new(outcome, reason, ObjectRef::default());
         let unknown = || blocker(Decision::Deny, Reason::Unknown);
         let said = |blockers| Verdict::from_blockers(ObjectRef::default(), blockers);
         assert!(said(vec![unknown(), unknown()]).is_unknown());

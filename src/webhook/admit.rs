@@ -408,14 +408,8 @@ mod tests {
 
     fn blocker(outcome: Decision, reason: Reason, policies: &[&str]) -> Blocker {
         Blocker {
-            outcome,
-            reason,
             policies: policies.iter().map(|name| Source::Policy((*name).to_owned())).collect(),
-            object: ObjectRef::default(),
-            causes: Vec::new(),
-            more: 0,
-            people: 1,
-            is_content: false,
+            ..Blocker::new(outcome, reason, ObjectRef::default())
         }
     }
 

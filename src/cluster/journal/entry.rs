@@ -158,14 +158,9 @@ pub(super) mod tests {
             _ => Cause::Always,
         };
         Blocker {
-            outcome,
-            reason,
             policies: vec![Source::Policy(policy.to_owned())],
-            object: target.clone(),
             causes: vec![cause],
-            more: 0,
-            people: 1,
-            is_content: false,
+            ..Blocker::new(outcome, reason, target.clone())
         }
     }
 

@@ -97,16 +97,7 @@ mod tests {
 
     fn verdict(outcome: Decision, reason: Reason) -> Verdict {
         let target = ObjectRef::default();
-        let blocker = Blocker {
-            outcome,
-            reason,
-            policies: Vec::new(),
-            object: target.clone(),
-            causes: Vec::new(),
-            more: 0,
-            people: 1,
-            is_content: false,
-        };
+        let blocker = Blocker::new(outcome, reason, target.clone());
         Verdict::from_blockers(target, vec![blocker])
     }
 

@@ -87,14 +87,9 @@ mod tests {
 
     fn refused(causes: Vec<Cause>) -> Verdict {
         let blocker = Blocker {
-            outcome: Decision::Deny,
-            reason: Reason::InUse,
             policies: vec![Source::Policy("p".to_owned())],
-            object: target(),
             causes,
-            more: 0,
-            people: 1,
-            is_content: false,
+            ..Blocker::new(Decision::Deny, Reason::InUse, target())
         };
         Verdict::from_blockers(target(), vec![blocker])
     }
