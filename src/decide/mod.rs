@@ -65,7 +65,7 @@ pub use render::{audit_annotations, causes, message, patch, warnings};
 pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User};
 pub(crate) use situation::is_default_object;
 pub use situation::{Live, LiveRead, LiveReads, Situation};
-pub use status_causes::{StatusCause, status_causes};
+pub use status_causes::{StatusCause, denial};
 pub use unreadable::{
     FailurePolicy, decide_paused, decide_unconfirmed, decide_unknown, decide_unreadable,
 };

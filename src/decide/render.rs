@@ -14,7 +14,7 @@ use crate::objects::{HOLD, ObjectRef, and_more, one_line, one_line_name};
 use crate::policy::Source;
 
 /// How many blockers a message describes.
-pub(super) const MOST_DESCRIBED: usize = 3;
+const MOST_DESCRIBED: usize = 3;
 
 /// Kubernetes asks webhooks for warnings of at most this length.
 const LONGEST_WARNING: usize = 120;
@@ -32,31 +32,58 @@ const LONGEST: usize = 8_192;
 /// override the policies, and the command that gives details. `None` when the request
 /// passes.
 pub fn message(verdict: &Verdict) -> Option<String> {
-    (verdict.decision == Decision::Deny).then(|| one_line(&denial(verdict), LONGEST).into_owned())
+    (verdict.decision == Decision::Deny)
+        .then(|| denial_text(verdict, DenialFacts::of(verdict).as_ref()))
 }
 
 /// The blockers that decide a verdict.
-pub(super) fn deciding(verdict: &Verdict) -> Vec<&Blocker> {
+fn deciding(verdict: &Verdict) -> Vec<&Blocker> {
     verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision).collect()
 }
 
-/// The number of the deciding blockers that a message doesn't describe.
-pub(super) fn undescribed(verdict: &Verdict, deciding: &[&Blocker]) -> usize {
-    deciding.len().saturating_sub(MOST_DESCRIBED) + verdict.more
+/// The facts of a denial by policies, or of the denial that action Warn or Audit replaces.
+pub(super) struct DenialFacts {
+    /// The described reasons, each with its blocker.
+    pub(super) reasons: Vec<(String, Blocker)>,
+    /// The number of the other deciding blockers.
+    pub(super) undescribed: usize,
+    /// What helps other than an approval.
+    pub(super) remedy: Option<Remedy>,
+    /// The commands that approve.
+    pub(super) commands: Vec<ApprovalCommand>,
 }
 
-/// The message of a denial, or of the denial that action Warn or Audit replaces.
-fn denial(verdict: &Verdict) -> String {
-    let deciding = deciding(verdict);
-    let Some(first) = deciding.first() else { return String::new() };
-    if first.policies.is_empty() {
-        return unreadable(&verdict.target, first);
+impl DenialFacts {
+    /// `None` if no policy is the reason.
+    pub(super) fn of(verdict: &Verdict) -> Option<Self> {
+        let deciding = deciding(verdict);
+        let first = deciding.first().filter(|first| !first.policies.is_empty())?;
+        Some(Self {
+            reasons: reasons(verdict, &deciding),
+            undescribed: deciding.len().saturating_sub(MOST_DESCRIBED) + verdict.more,
+            remedy: remedy(verdict, first),
+            commands: approval_commands(verdict, &deciding),
+        })
     }
+}
+
+/// The text of a denial, or of the denial that action Warn or Audit replaces.
+pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts>) -> String {
+    let text = match (facts, deciding(verdict).first()) {
+        (Some(facts), _) => text_of_facts(verdict, facts),
+        (None, Some(first)) => unreadable(&verdict.target, first),
+        (None, None) => String::new(),
+    };
+    one_line(&text, LONGEST).into_owned()
+}
+
+fn text_of_facts(verdict: &Verdict, facts: &DenialFacts) -> String {
+    let DenialFacts { reasons, undescribed, remedy, commands } = facts;
     let mut text = String::new();
-    for (reason, blocker) in reasons(verdict, &deciding) {
-        let _ = write!(text, "{reason}; {}. ", policy_names(&blocker));
+    for (reason, blocker) in reasons {
+        let _ = write!(text, "{reason}; {}. ", policy_names(blocker));
     }
-    match undescribed(verdict, &deciding) {
+    match undescribed {
         0 => {}
         1 => text.push_str("There is 1 more reason. "),
         more => {
@@ -66,13 +93,12 @@ fn denial(verdict: &Verdict) -> String {
     for approval in &verdict.ineffective_approvals {
         let _ = write!(text, "{}. ", capitalize(&approval.to_string()));
     }
-    if let Some(Remedy { goal, action }) = remedy(verdict, first) {
+    if let Some(Remedy { goal, action }) = remedy {
         let _ = match goal {
             Some(goal) => write!(text, "To {goal}, {action}. "),
-            None => write!(text, "{}. ", capitalize(&action)),
+            None => write!(text, "{}. ", capitalize(action)),
         };
     }
-    let commands = approval_commands(verdict, &deciding);
     let commands: Vec<String> = commands.iter().map(ToString::to_string).collect();
     let commands = commands.join(" and ");
     let target = verdict.target.arguments();
@@ -82,7 +108,7 @@ fn denial(verdict: &Verdict) -> String {
 
 /// The described reasons of a denial, each with its blocker. The policies of an owner and of
 /// its dependent may give the same reason.
-pub(super) fn reasons(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<(String, Blocker)> {
+fn reasons(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<(String, Blocker)> {
     let mut reasons: Vec<(String, Blocker)> = Vec::new();
     for blocker in deciding.iter().take(MOST_DESCRIBED) {
         let reason = sentence_about(verdict, blocker);
@@ -120,7 +146,7 @@ impl fmt::Display for ApprovalCommand {
 /// The commands that approve the request: for the target, with its content if something
 /// protected is certainly deleted with it, and for the objects that this approval does not
 /// cover.
-pub(super) fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCommand> {
+fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCommand> {
     let of_target = |blocker: &&&Blocker| blocker.is_content || blocker.object == verdict.target;
     let mut commands = Vec::new();
     let mut add = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
@@ -148,15 +174,11 @@ pub(crate) fn approve_command(object: &ObjectRef, content: bool) -> String {
 /// What helps against the blockers that decide: an action other than an approval, and the
 /// commands that approve.
 pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
-    let deciding = deciding(verdict);
-    match deciding.first() {
-        Some(first) if !first.policies.is_empty() => {
-            let action = remedy(verdict, first).map(|remedy| remedy.action);
-            let commands = approval_commands(verdict, &deciding);
-            (action, commands.iter().map(ToString::to_string).collect())
-        }
-        _ => (None, Vec::new()),
-    }
+    let Some(DenialFacts { remedy, commands, .. }) = DenialFacts::of(verdict) else {
+        return (None, Vec::new());
+    };
+    let commands = commands.iter().map(ToString::to_string).collect();
+    (remedy.map(|remedy| remedy.action), commands)
 }
 
 /// The message of a denial for which no policy is the reason.
@@ -399,7 +421,8 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
         }
     }
     if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
-        annotations.push(("would-deny", one_line(&denial(verdict), LONGEST).into_owned()));
+        let text = denial_text(verdict, DenialFacts::of(verdict).as_ref());
+        annotations.push(("would-deny", text));
     }
     if let Some(HoldChange { restored, .. }) = verdict.hold {
         annotations.push(("hold", if restored { "restored" } else { "added" }.to_owned()));

@@ -3,10 +3,7 @@
 
 use serde::Serialize;
 
-use super::remedy::remedy;
-use super::render::{
-    ApprovalCommand, approval_commands, deciding, describe_cause, reasons, undescribed,
-};
+use super::render::{ApprovalCommand, DenialFacts, denial_text, describe_cause};
 use super::{Blocker, Cause, Decision, ObjectName, Verdict};
 use crate::objects::{one_line, one_line_name};
 use crate::policy::Source;
@@ -48,23 +45,29 @@ impl StatusCause {
     }
 }
 
-/// The causes of a denial: for each described blocker its reason, object, causes and
-/// policies, then the commands of the message. None for an unreadable review, because
-/// belay has no proof that its objects exist.
-pub fn status_causes(verdict: &Verdict) -> Vec<StatusCause> {
-    let deciding = deciding(verdict);
-    let first = deciding.first().filter(|first| !first.policies.is_empty());
-    let Some(first) = first.filter(|_| verdict.decision == Decision::Deny) else {
-        return Vec::new();
-    };
+/// The message of a denial, and the same facts as data. `None` when the request passes. There
+/// are no facts for an unreadable review, because belay has no proof that its objects exist.
+pub fn denial(verdict: &Verdict) -> Option<(String, Vec<StatusCause>)> {
+    if verdict.decision != Decision::Deny {
+        return None;
+    }
+    let facts = DenialFacts::of(verdict);
+    let message = denial_text(verdict, facts.as_ref());
+    Some((message, facts.map_or_else(Vec::new, status_causes)))
+}
+
+/// For each described blocker its reason, object, causes and policies, then the commands of the
+/// message.
+fn status_causes(facts: DenialFacts) -> Vec<StatusCause> {
+    let DenialFacts { reasons, undescribed, remedy, commands: approvals } = facts;
     let mut all = Vec::new();
-    for (reason, blocker) in reasons(verdict, &deciding) {
+    for (reason, blocker) in reasons {
         add_blocker(&reason, &blocker, &mut all);
     }
-    add_number("MoreReasons", undescribed(verdict, &deciding), &mut all);
-    all.extend(remedy(verdict, first).map(|remedy| StatusCause::new("NextStep", &remedy.action)));
+    add_number("MoreReasons", undescribed, &mut all);
+    all.extend(remedy.map(|remedy| StatusCause::new("NextStep", &remedy.action)));
     let mut commands = Vec::new();
-    for ApprovalCommand { command, people } in approval_commands(verdict, &deciding) {
+    for ApprovalCommand { command, people } in approvals {
         commands.push(StatusCause::new("Approve", &command));
         if people > 1 {
             add_number("Approvers", people, &mut commands);
@@ -106,19 +109,16 @@ mod tests {
 
     fn blocker(target: &ObjectRef, causes: Vec<Cause>) -> Blocker {
         Blocker {
-            outcome: Decision::Deny,
-            reason: Reason::InUse,
             policies: vec![Source::Policy("claims".to_owned()), Source::Label("Always")],
-            object: target.clone(),
             causes,
             more: 2,
             people: 2,
-            is_content: false,
+            ..Blocker::new(Decision::Deny, Reason::InUse, target.clone())
         }
     }
 
     fn of(verdict: &Verdict) -> Vec<(&'static str, String, String)> {
-        let all = status_causes(verdict).into_iter();
+        let all = denial(verdict).unwrap_or_default().1.into_iter();
         all.map(|StatusCause { reason, message, field }| (reason, message, field)).collect()
     }
 
@@ -151,7 +151,7 @@ mod tests {
         // A request that passes is not refused for anything.
         verdict.decision = Decision::Warn;
         verdict.blockers[0].outcome = Decision::Warn;
-        assert_eq!(status_causes(&verdict), []);
+        assert_eq!(denial(&verdict).unwrap_or_default().1, []);
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
         let mut one = blocker(&target, vec![user; 3]);
         one.policies = vec![Source::Policy("claims".to_owned()); 100];
         let verdict = Verdict::from_blockers(target, vec![one; 4]);
-        let all = status_causes(&verdict);
+        let all = denial(&verdict).unwrap_or_default().1;
         let longest = all.iter().map(|cause| cause.message.len().max(cause.field.len()));
         assert_eq!((all.len(), longest.max().unwrap() < 1_100), (MOST, true));
         // What to do is never left out.
@@ -174,6 +174,6 @@ mod tests {
         let target = ObjectRef::new(("", "secrets"), "db", "key");
         let verdict = decide_unreadable(target, "too deep".to_owned(), FailurePolicy::Fail);
         assert!(message(&verdict).is_some());
-        assert_eq!(status_causes(&verdict), []);
+        assert_eq!(denial(&verdict).unwrap_or_default().1, []);
     }
 }

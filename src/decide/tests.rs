@@ -598,7 +598,7 @@ fn compare(file: &str, row: &Row, verdict: &Verdict, new: Option<&Value>) -> Res
 fn untold(verdict: &Verdict) -> Vec<String> {
     let message = message(verdict).unwrap_or_default();
     let mut untold = Vec::new();
-    for StatusCause { reason, message: text, field } in status_causes(verdict) {
+    for StatusCause { reason, message: text, field } in denial(verdict).unwrap_or_default().1 {
         let parts: Vec<&str> = match reason {
             // The message may begin a sentence with it.
             "NextStep" => vec![text.split_at(1).1],

@@ -58,16 +58,14 @@ pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u
         response: Response {
             uid,
             allowed: verdict.decision.passes(),
-            status: decide::message(verdict).map(|message| Status {
+            status: decide::denial(verdict).map(|(message, causes)| Status {
                 code: match verdict.answer {
                     DenialStatus::Forbidden => 403,
                     DenialStatus::TooManyRequests => 429,
                 },
                 reason: verdict.reason.map_or("Forbidden", Reason::as_str),
                 message,
-                details: Some(decide::status_causes(verdict))
-                    .filter(|causes| !causes.is_empty())
-                    .map(|causes| Details { causes }),
+                details: (!causes.is_empty()).then_some(Details { causes }),
             }),
             warnings,
             audit_annotations: decide::audit_annotations(verdict).into_iter().collect(),

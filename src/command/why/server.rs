@@ -1,6 +1,6 @@
 //! The answer of the API server to a DELETE by the user, as a dry run. It is belay's own
-//! verdict, also for a user who may not read what belay reads, and it tells that user no more
-//! than a refusal does.
+//! verdict, also for a user who may not read what belay reads, and it tells that user only
+//! what a refusal tells.
 
 use kube::core::Status;
 use kube::core::response::StatusCause;
@@ -116,7 +116,7 @@ impl ServerDenial {
         let (mut more, mut next_step, mut commands) = (0, None, Vec::<(&str, usize)>::new());
         for StatusCause { reason, message, field } in causes {
             if let Some(reason) = reason_of(reason) {
-                blockers.push(blocker(target, reason));
+                blockers.push(Blocker::new(Decision::Deny, reason, target.clone()));
                 told.push(ToldBlocker { says: without_controls(message), causes: Vec::new() });
                 continue;
             }
@@ -151,19 +151,6 @@ impl ServerDenial {
     }
 }
 
-fn blocker(target: &ObjectRef, reason: Reason) -> Blocker {
-    Blocker {
-        outcome: Decision::Deny,
-        reason,
-        policies: Vec::new(),
-        object: target.clone(),
-        causes: Vec::new(),
-        more: 0,
-        people: 1,
-        is_content: false,
-    }
-}
-
 fn reason_of(word: &str) -> Option<Reason> {
     let word: serde::de::value::StrDeserializer<'_, Error> = word.into_deserializer();
     Reason::deserialize(word).ok()
@@ -190,7 +177,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::decide::{Cause, ObjectName, message, status_causes};
+    use crate::decide::{Cause, ObjectName, denial, message};
 
     fn claim() -> ObjectRef {
         ObjectRef::new(("", "persistentvolumeclaims"), "db", "data")
@@ -203,7 +190,7 @@ mod tests {
         let status = json!({
             "code": 403,
             "message": format!("admission webhook \"{webhook}\" denied the request: {message}"),
-            "details": {"causes": status_causes(verdict)},
+            "details": {"causes": denial(verdict).unwrap_or_default().1},
         });
         serde_json::from_value(status).unwrap()
     }
@@ -220,11 +207,12 @@ mod tests {
             causes: vec![user],
             more: 3,
             people: 2,
-            ..blocker(&claim(), Reason::InUse)
+            ..Blocker::new(Decision::Deny, Reason::InUse, claim())
         };
         let other = ObjectRef::new(("apps", "deployments"), "db", "web");
         let policies = vec![Source::Policy("apps".to_owned())];
-        let of_other = Blocker { object: other, policies, ..blocker(&claim(), Reason::Protected) };
+        let of_other =
+            Blocker { policies, ..Blocker::new(Decision::Deny, Reason::Protected, other) };
         let blockers = vec![of_target, of_other];
         Verdict { more: 4, ..Verdict::from_blockers(claim(), blockers) }
     }
