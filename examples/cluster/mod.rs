@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use belay::graph::{
-    EdgeQualifier, Edges, Graph, NewUse, NodeId, ObjectPhase, RelationId, Strength,
+    EdgeQualifier, Edges, Graph, UnresolvedUse, NodeId, ObjectPhase, RelationId, Strength,
 };
 use belay::objects::{KindId, Object};
 use serde::Deserialize as _;
@@ -144,7 +144,7 @@ impl Cluster {
             uses: uses
                 .iter()
                 .enumerate()
-                .map(|(index, (kind, name))| NewUse {
+                .map(|(index, (kind, name))| UnresolvedUse {
                     kind: *kind,
                     namespace: namespace.to_owned(),
                     name: (*name).to_owned(),

@@ -34,7 +34,7 @@ pub fn dump(world: &SharedWorld) -> String {
 fn of_kind(world: &World, name: &str, kind: KindId, text: &mut String) {
     let graph = &world.graph;
     let complete = graph.is_complete(kind);
-    let mut nodes: Vec<_> = graph.of_kind(kind).filter_map(|id| graph.get(id)).collect();
+    let mut nodes: Vec<_> = graph.objects_of_kind(kind).filter_map(|id| graph.get(id)).collect();
     if nodes.is_empty() && !complete {
         return;
     }

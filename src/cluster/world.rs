@@ -200,7 +200,7 @@ pub fn apply(
     catalogue.apply(graph, kind, parsed);
     let object = &parsed.object;
     if let Some(listing) = listing {
-        graph.list(listing, object, parsed.has_too_many_references());
+        graph.add_to_listing(listing, object, parsed.has_too_many_references());
     }
     let namespaced = graph.kinds.info(kind).namespaced;
     let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };

@@ -74,7 +74,7 @@ async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
     }
     snapshot.look_up(kind, namespace, name).await.ok()?;
     let world = snapshot.context.world.read();
-    let node = world.graph.object_of(&approval.object)?;
+    let node = world.graph.object_by_ref(&approval.object)?;
     let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let policies = enforcing.map(|applied| applied.policy);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::item::JudgedObject;
 use super::owners::{MOST_OWNERS, MOST_OWNERS_READ, OwnerState, owner_state};
 use super::{LiveRead, Situation};
-use crate::graph::{DeletedObject, MOST_OWNER_LEVELS, Node, OwnerRef, RememberedOwner};
+use crate::graph::{DeletedObject, MAX_OWNER_LEVELS, Node, OwnerRef, RememberedOwner};
 use crate::objects::{KeyedSet, Uid};
 use crate::policy::{Approval, Identity};
 
@@ -40,7 +40,7 @@ impl DeletionState {
     }
 
     fn of_node(node: Node<'_>) -> Self {
-        node.deleted().map_or(Self::Lives, |deleted| Self::Ends(Some(deleted)))
+        node.deletion_time().map_or(Self::Lives, |deleted| Self::Ends(Some(deleted)))
     }
 
     fn deleted(self) -> Option<i64> {
@@ -164,7 +164,7 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         self.looked_at += 1;
         let steps = 1 + owners.now.len() + owners.past.len() + with.len();
         // An owner beyond the limits, or in a cycle, keeps the object.
-        depth <= MOST_OWNER_LEVELS
+        depth <= MAX_OWNER_LEVELS
             && self.looked_at <= MOST_OWNERS
             && !owners.are_more
             && situation.work.charge(steps)
@@ -241,25 +241,25 @@ impl<'c> Owners<'c> {
         now: Vec<OwnerRef<'c>>,
     ) -> Self {
         let graph = situation.graph;
-        if !graph.dates_owners() || now.is_empty() {
+        if !graph.tracks_owner_versions() || now.is_empty() {
             return Self { now, ..Self::default() };
         }
-        let Some(known) = node.and_then(|node| graph.same(node)) else {
+        let Some(known) = node.and_then(|node| graph.find_counterpart(node)) else {
             return Self { now, version, ..Self::default() };
         };
         let same = |claim: &OwnerRef<'_>| (claim.kind, claim.uid);
         situation.work.charge(now.len() + known.owners().len());
         let has: KeyedSet<_> = now.iter().map(same).collect();
-        let seen: KeyedSet<_> = known.claims().map(|claim| same(&claim)).collect();
+        let seen: KeyedSet<_> = known.owner_refs().map(|claim| same(&claim)).collect();
         let version = if has.is_subset(&seen) { known.owners_version() } else { u64::MAX };
         let past = known.past_owners().iter().map(|past| (past.owner.claim(), past.version));
-        let lost = known.claims().filter(|claim| !has.contains(&same(claim)));
+        let lost = known.owner_refs().filter(|claim| !has.contains(&same(claim)));
         let past = past.chain(lost.map(|claim| (claim, u64::MAX))).collect();
         Self { now, version, past, are_more: known.has_too_many_owners() }
     }
 
     fn of_node(situation: &Situation<'c>, node: Node<'c>) -> Self {
-        Self::new(situation, (Some(node), u64::MAX), node.claims().collect())
+        Self::new(situation, (Some(node), u64::MAX), node.owner_refs().collect())
     }
 
     fn of_gone(gone: &'c DeletedObject) -> Self {
@@ -285,7 +285,7 @@ fn find_absent<'a>(situation: &Situation<'a>, claim: &OwnerRef<'_>) -> (Deletion
         return (DeletionState::of_node(node), Owners::default());
     }
     // A live read shows that it was deleted a moment ago.
-    (DeletionState::Ends(node.deleted()), Owners::of_node(situation, node))
+    (DeletionState::Ends(node.deletion_time()), Owners::of_node(situation, node))
 }
 
 /// The owner from a live read or from the graph.
@@ -335,7 +335,7 @@ impl AncestorApprovalSummary {
             above.incomplete |= situation.policies.approvals.of_uid(claim.uid).len() > MOST_OWNERS;
             for approval in content_approvals(situation, &claim) {
                 let own = situation.policies.identities.is_own(&approval.approver);
-                let deleted = node(situation, &claim).and_then(Node::deleted);
+                let deleted = node(situation, &claim).and_then(Node::deletion_time);
                 above.recorded |= own;
                 above.approved |= !own && approval.is_in_force(deleted, i64::MIN, situation.now);
             }
@@ -343,7 +343,7 @@ impl AncestorApprovalSummary {
                 Some(node) => {
                     above.read(situation, &claim);
                     above.incomplete |= node.has_too_many_owners();
-                    next.extend(node.claims());
+                    next.extend(node.owner_refs());
                 }
                 None => {
                     let (_, Owners { now, are_more, .. }) = find_absent(situation, &claim);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::graph::{
-    Certainty, DeletionRequest, EdgeQualifier, Edges, Graph, NewUse, ObjectPhase, Outcome,
+    Certainty, DeletionRequest, EdgeQualifier, Edges, Graph, UnresolvedUse, ObjectPhase, DeletionOutcome,
     Propagation, Requirement, Selector, SelectorEdge, Strength, fates,
 };
 use crate::objects::{ApiError, Object, ObjectRef, Text};
@@ -376,7 +376,7 @@ fn named(name: &str, labels: usize) -> serde_json::Value {
 
 /// The edges of a user of the ConfigMap `x`.
 fn uses_config_map() -> Edges {
-    let used = NewUse {
+    let used = UnresolvedUse {
         kind: Graph::default().kinds.find("", "ConfigMap").unwrap(),
         namespace: "shop".to_owned(),
         name: "x".to_owned(),
@@ -430,7 +430,7 @@ fn h06_the_work_of_users_grows_with_their_number_and_with_their_selectors() {
             relation,
             path: "p".into(),
         };
-        Edges { open: vec![edge; edges], ..Edges::default() }
+        Edges { selector_edges: vec![edge; edges], ..Edges::default() }
     };
     let user = |n: usize, edges| ("Pod", named(&format!("pod-{n}"), 0), edges);
     assert_linear("users by name", |n| {
@@ -460,14 +460,14 @@ fn h06_a_look_at_many_labels_costs_the_steps_that_it_takes() {
     let pod = named("pod", 0);
     let pod = Object::deserialize(&pod).unwrap();
     let pods = graph.kinds.find("", "Pod").unwrap();
-    graph.apply(pods, &pod, ObjectPhase::Active, Edges { open: vec![edge], ..Edges::default() });
+    graph.apply(pods, &pod, ObjectPhase::Active, Edges { selector_edges: vec![edge], ..Edges::default() });
     let budget = StepBudget::new(STEPS);
     let target = graph.find(kind, "shop", "x").unwrap();
-    let users = graph.users_within(target, StepLimit::new(&budget)).count();
+    let users = graph.users_limited(target, StepLimit::new(&budget)).count();
     // 1,000 times a look through 300 KB.
     assert!(users == 1 && budget.steps() > 1_000_000, "{users} {}", budget.steps());
     let budget = StepBudget::new(1_000);
-    assert_eq!(graph.users_within(target, StepLimit::new(&budget)).count(), 0);
+    assert_eq!(graph.users_limited(target, StepLimit::new(&budget)).count(), 0);
     assert!(StepLimit::new(&budget).is_used_up());
 }
 
@@ -590,7 +590,7 @@ fn h06_an_object_with_too_many_owners_does_not_keep_its_owner() {
     let request =
         DeletionRequest { refuses: &|node| node.name() == "d0", ..DeletionRequest::new(&targets) };
     let fate = fates(&graph, &request).get(target).unwrap();
-    assert_eq!((fate.outcome, fate.certainty), (Outcome::Deleted, Certainty::Maybe));
+    assert_eq!((fate.outcome, fate.certainty), (DeletionOutcome::Deleted, Certainty::Possible));
 }
 
 #[test]

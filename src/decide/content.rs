@@ -102,12 +102,12 @@ impl<'a> Container<'a> {
         match self {
             Self::Namespace(name) => {
                 let place = kinds.find("", "Namespace").and_then(|kind| graph.find(kind, "", name));
-                let members = place.into_iter().flat_map(|place| graph.members(place));
+                let members = place.into_iter().flat_map(|place| graph.objects_in_namespace(place));
                 Box::new(members.filter_map(|id| graph.get(id)))
             }
             Self::Definition(group, resource) => {
                 let kind = kinds.find_resource(group, resource);
-                let instances = kind.into_iter().flat_map(|kind| graph.of_kind(kind));
+                let instances = kind.into_iter().flat_map(|kind| graph.objects_of_kind(kind));
                 Box::new(instances.filter_map(|id| graph.get(id)))
             }
         }
@@ -119,7 +119,7 @@ impl<'a> Container<'a> {
             self.members(situation.graph).map(move |n| JudgedObject::of_node(&situation, n));
         let live = situation.reads().into_iter().flat_map(move |reads| {
             let new =
-                self.members(&reads.graph).filter(move |n| situation.graph.same(*n).is_none());
+                self.members(&reads.graph).filter(move |n| situation.graph.find_counterpart(*n).is_none());
             new.map(move |node| JudgedObject::of_node(&situation, node))
         });
         known.chain(live).filter(move |item| !self.has_by_default(item))

@@ -159,7 +159,7 @@ impl AffectedObjects {
         let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
         lost.retain(|id| fates.may_be_lost(*id));
         lost.sort_unstable();
-        Self { whole: fates.is_whole(), fates, lost }
+        Self { whole: fates.is_complete(), fates, lost }
     }
 
     /// The same with all dependents of the object, also those with other owners: a user
@@ -169,7 +169,7 @@ impl AffectedObjects {
         let mut seen = KeyedSet::from_iter([member.item.uid()]);
         let mut next = vec![(member.item.uid(), member.item.facts.namespace)];
         while let Some((uid, namespace)) = next.pop() {
-            for node in situation.graph.dependents_within(uid, namespace) {
+            for node in situation.graph.possible_dependents(uid, namespace) {
                 if !situation.work.charge(1) || seen.len() > FOLLOWED {
                     closure.whole = false;
                     break;
@@ -296,12 +296,12 @@ fn targets(
     // Dependents with another remaining owner stay.
     let only = |node: &Node<'_>| {
         situation.work.charge(node.owners().len());
-        node.claims().all(|claim| {
+        node.owner_refs().all(|claim| {
             let standing = owner_state(situation, node.namespace(), &claim);
             claim.uid == target.uid() || !matches!(standing, OwnerState::Solid(_))
         })
     };
-    let dependents = graph.dependents_in_scope(target.uid(), target.facts.namespace);
+    let dependents = graph.dependents_in_same_scope(target.uid(), target.facts.namespace);
     let dependents = dependents.filter(only).map(Node::id);
     let container = Container::from_item(target).into_iter();
     let members = container.flat_map(|container| container.members(graph)).map(Node::id);

@@ -39,7 +39,7 @@ impl Verdict {
         let budget = StepBudget::new(STEPS);
         let situation = &Situation { work: StepLimit::new(&budget), ..*situation };
         let delete = |object: &ObjectName| {
-            let node = situation.graph.object_of(&object.object)?;
+            let node = situation.graph.object_by_ref(&object.object)?;
             let item = JudgedObject::of_node(situation, node);
             let verdict = delete_by(situation, review, &item, Propagation::Background);
             let waits = matches!(verdict.decision, Decision::Deny | Decision::Hold);

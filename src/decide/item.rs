@@ -77,7 +77,7 @@ impl<'a> JudgedObject<'a> {
             facts: ObjectFacts::of_node(node),
             kind: Some(node.kind()),
             kind_name: &node.info().kind,
-            node: situation.graph.same(node),
+            node: situation.graph.find_counterpart(node),
             body: ObjectData::Node(node),
         }
     }
@@ -101,7 +101,7 @@ impl<'a> JudgedObject<'a> {
     pub(super) fn created(&self) -> i64 {
         match self.body {
             ObjectData::Review(object) => object.created().unwrap_or(i64::MIN),
-            ObjectData::Node(node) => node.created(),
+            ObjectData::Node(node) => node.creation_time(),
         }
     }
 
@@ -118,7 +118,7 @@ impl<'a> JudgedObject<'a> {
     pub(super) fn deleted(&self) -> Option<i64> {
         match self.body {
             ObjectData::Review(object) => object.deleted(),
-            ObjectData::Node(node) => node.deleted(),
+            ObjectData::Node(node) => node.deletion_time(),
         }
     }
 
@@ -167,7 +167,7 @@ impl<'a> JudgedObject<'a> {
         let kinds = &situation.graph.kinds;
         let object = match self.body {
             ObjectData::Review(object) => object,
-            ObjectData::Node(node) => return node.claims().collect(),
+            ObjectData::Node(node) => return node.owner_refs().collect(),
         };
         let claims = object.metadata.owner_references.iter().map(|reference| {
             let (group, version) = split_api_version(&reference.api_version);

@@ -6,7 +6,7 @@
 use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::{Cause, Reason, Review};
-use crate::graph::MOST_LIST_ENTRIES;
+use crate::graph::MAX_LIST_ENTRIES;
 use crate::objects::Object;
 
 /// Denies the request if policies protect such an object. Returns whether this decides
@@ -23,12 +23,12 @@ pub(super) fn refuse_long_lists<'a>(
         ("finalizers", objects().map(finalizers).max().unwrap_or_default()),
         ("owner references", objects().map(owners).max().unwrap_or_default()),
     ];
-    let Some((what, count)) = counts.into_iter().find(|(_, count)| *count > MOST_LIST_ENTRIES)
+    let Some((what, count)) = counts.into_iter().find(|(_, count)| *count > MAX_LIST_ENTRIES)
     else {
         return false;
     };
     for applied in judgement.binding_policies(target) {
-        let says = format!("has {count} {what}; belay supports at most {MOST_LIST_ENTRIES}");
+        let says = format!("has {count} {what}; belay supports at most {MAX_LIST_ENTRIES}");
         judgement.refuse(&applied, target, Reason::Unknown, (vec![Cause::TooLarge(says)], 0));
     }
     judgement.is_refused(target)

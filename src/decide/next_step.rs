@@ -36,7 +36,7 @@ impl NextStep {
         match why {
             Incomplete::Unread => Some(Self::Retry),
             Incomplete::Failed(error) => Some(Self::after(error)),
-            Incomplete::NotAsked(_) => None,
+            Incomplete::NotRead(_) => None,
         }
     }
 

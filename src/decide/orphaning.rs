@@ -22,7 +22,7 @@ pub(super) fn refuse_orphaning<'a>(
         fates.may_be_orphaned().filter_map(|id| graph.get(id)).collect();
     // The graph may not have the owner yet.
     if target.node.is_none() && propagation == Propagation::Orphan {
-        dependents.extend(graph.dependents_within(target.uid(), target.facts.namespace));
+        dependents.extend(graph.possible_dependents(target.uid(), target.facts.namespace));
     }
     if dependents.is_empty() {
         return;
@@ -74,7 +74,7 @@ fn loses_a_living_owner(
             && fates.may_be_lost(owner.id())
             && owner.finalizers().contains(ORPHAN)
     };
-    (propagation == Propagation::Orphan && node.claims().any(|claim| of_target(&claim)))
+    (propagation == Propagation::Orphan && node.owner_refs().any(|claim| of_target(&claim)))
         || node.owners().iter().filter_map(|owner| graph.owner(node, owner)).any(orphans)
 }
 
@@ -85,11 +85,11 @@ fn keeps_an_owner(
     target: &JudgedObject<'_>,
     fates: &Fates,
 ) -> bool {
-    node.claims().any(|claim| {
+    node.owner_refs().any(|claim| {
         claim.uid != target.uid()
             && match owner_state(situation, node.namespace(), &claim) {
                 OwnerState::Solid(owner) => {
-                    !situation.graph.same(owner).is_some_and(|o| fates.may_be_lost(o.id()))
+                    !situation.graph.find_counterpart(owner).is_some_and(|o| fates.may_be_lost(o.id()))
                 }
                 _ => false,
             }
@@ -107,7 +107,7 @@ fn deleted_owner(
     let graph = situation.graph;
     let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
     let goes = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
-    let own = node.claims().any(|claim| claim.uid == target.uid());
+    let own = node.owner_refs().any(|claim| claim.uid == target.uid());
     match owners.into_iter().find(goes).filter(|_| !own) {
         Some(owner) => object_name(owner),
         None => target.object_name(),

@@ -2,7 +2,7 @@
 
 use super::item::JudgedObject;
 use super::{LiveRead, Situation};
-use crate::graph::{MOST_OWNER_LEVELS, Node, OwnerRef};
+use crate::graph::{MAX_OWNER_LEVELS, Node, OwnerRef};
 use crate::objects::{KeyedMap, KeyedSet, Uid};
 use crate::policy::ObjectFacts;
 
@@ -105,8 +105,8 @@ impl<'a> UserOwners<'a> {
     /// The topmost owner of a user.
     pub(super) fn root(&mut self, user: Node<'a>) -> Node<'a> {
         let work = self.situation.work;
-        let Some(owner) = user.first_owner_within(work) else { return user };
-        let root = *self.roots.entry(owner.uid()).or_insert_with(|| owner.root_owner_within(work));
+        let Some(owner) = user.first_owner(work) else { return user };
+        let root = *self.roots.entry(owner.uid()).or_insert_with(|| owner.root_owner_limited(work));
         // A cycle has no topmost owner.
         if root.id() == user.id() { owner } else { root }
     }
@@ -115,7 +115,7 @@ impl<'a> UserOwners<'a> {
         if let Some(known) = self.doomed.get(&node.uid()) {
             return *known;
         }
-        if depth > MOST_OWNER_LEVELS || self.looked_at > MOST_OWNERS {
+        if depth > MAX_OWNER_LEVELS || self.looked_at > MOST_OWNERS {
             return false;
         }
         self.looked_at += 1;
@@ -133,10 +133,10 @@ impl<'a> UserOwners<'a> {
         let always = |facts| {
             self.situation.policies_of(facts).iter().any(|applied| applied.policy.modes.always)
         };
-        if node.orphans_dependents() || always(facts) {
+        if node.has_orphan_finalizer() || always(facts) {
             return false;
         }
-        let mut claims = node.claims().peekable();
+        let mut claims = node.owner_refs().peekable();
         if claims.peek().is_none() {
             return node.is_terminating();
         }
@@ -144,7 +144,7 @@ impl<'a> UserOwners<'a> {
             OwnerState::Unresolved => false,
             OwnerState::Absent => true,
             OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
-                let goes = owner.is_terminating() && !owner.orphans_dependents();
+                let goes = owner.is_terminating() && !owner.has_orphan_finalizer();
                 goes || self.is_doomed_at(owner, depth + 1)
             }
         })
@@ -173,7 +173,7 @@ pub(super) fn find_owner<'a>(
 ) -> OwnerSearch<'a> {
     let mut seen = KeyedSet::from_iter([object.uid()]);
     let (mut level, mut unknown) = (vec![object], false);
-    for _ in 0..MOST_OWNER_LEVELS {
+    for _ in 0..MAX_OWNER_LEVELS {
         let mut next = Vec::new();
         for node in level {
             let steps = 1 + node.owners().len();
@@ -183,7 +183,7 @@ pub(super) fn find_owner<'a>(
             {
                 return OwnerSearch::Unknown;
             }
-            for claim in node.claims() {
+            for claim in node.owner_refs() {
                 match owner_state(situation, node.namespace(), &claim) {
                     OwnerState::Unresolved => unknown |= may_be_sought(&claim),
                     OwnerState::Absent => {}
@@ -226,7 +226,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
     /// [`UserOwners::is_doomed`] this finds what may be deleted: finalizers and policies
     /// that keep an object may be removed later.
     pub(super) fn is_being_deleted(&mut self, node: Node<'a>) -> bool {
-        self.is_being_deleted_within(node, MOST_OWNER_LEVELS)
+        self.is_being_deleted_within(node, MAX_OWNER_LEVELS)
     }
 
     fn is_being_deleted_within(&mut self, node: Node<'a>, levels: usize) -> bool {
@@ -254,7 +254,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
                 }
             }
         };
-        let kept = node.claims().map(keeps).fold(false, |any, keeps| any | keeps);
+        let kept = node.owner_refs().map(keeps).fold(false, |any, keeps| any | keeps);
         let going = owners > 0 && !kept;
         self.answers.insert(node.uid(), going);
         going
@@ -331,8 +331,8 @@ mod tests {
 
     #[test]
     fn what_is_beyond_the_bounds_of_a_search_may_be_sought() {
-        assert!(search(MOST_OWNER_LEVELS - 1, usize::MAX).0);
-        assert!(!search(MOST_OWNER_LEVELS, usize::MAX).0);
+        assert!(search(MAX_OWNER_LEVELS - 1, usize::MAX).0);
+        assert!(!search(MAX_OWNER_LEVELS, usize::MAX).0);
         assert!(!search(20, 10).0);
     }
 }

@@ -222,7 +222,7 @@ impl<'a> Situation<'a> {
             let why = graph.why_incomplete(kind);
             return (why.to_string(), NextStep::for_incomplete(why));
         }
-        match graph.unreadable(kind, namespace) {
+        match graph.describe_unreadable(kind, namespace) {
             Some(object) => (object, Some(NextStep::ChangeObject)),
             None => ("the watch of them is not connected".to_owned(), Some(NextStep::Retry)),
         }

@@ -3,7 +3,7 @@
 use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::{Cause, Reason, Review, Situation};
-use crate::graph::{Propagation, User};
+use crate::graph::{Propagation, ObjectUser};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, is_hold};
 use crate::policy::AppliedPolicy;
 
@@ -78,7 +78,7 @@ fn guards_nothing(situation: &Situation<'_>, target: &JudgedObject<'_>, finalize
     let has_all_owners = |kind| graph.is_current(kind) && graph.malformed_in(kind, "").is_none();
     let has_all_uses = |kind: Option<KindId>, namespace: &str| {
         kind.is_some_and(|kind| {
-            graph.is_current(kind) && graph.unreadable(kind, namespace).is_none()
+            graph.is_current(kind) && graph.describe_unreadable(kind, namespace).is_none()
         })
     };
     match finalizer {
@@ -89,14 +89,14 @@ fn guards_nothing(situation: &Situation<'_>, target: &JudgedObject<'_>, finalize
         }
         "kubernetes.io/pvc-protection" => {
             let pod = graph.kinds.find("", "Pod");
-            let is_pod = |user: &User<'_>| Some(user.node.kind()) == pod && user.needs();
-            !graph.users_within(node.id(), situation.work).any(|user| is_pod(&user))
+            let is_pod = |user: &ObjectUser<'_>| Some(user.node.kind()) == pod && user.needs();
+            !graph.users_limited(node.id(), situation.work).any(|user| is_pod(&user))
                 && has_all_uses(pod, node.namespace())
         }
         "kubernetes.io/pv-protection" => {
             let claim = graph.kinds.find("", "PersistentVolumeClaim");
             let bound = graph
-                .users_within(node.id(), situation.work)
+                .users_limited(node.id(), situation.work)
                 .any(|user| Some(user.node.kind()) == claim);
             !bound && has_all_uses(claim, "")
         }

@@ -15,7 +15,7 @@ use super::{
     Cause, HoldChange, HoldPlace, LiveRead, NextStep, ObjectName, Reason, Review, Situation,
     Verdict, is_hold_unsafe_on_kind,
 };
-use crate::graph::{MOST_LIST_ENTRIES, Node, OwnerRef, Propagation};
+use crate::graph::{MAX_LIST_ENTRIES, Node, OwnerRef, Propagation};
 use crate::objects::{KeyedSet, KindId, ORPHAN, ObjectRef, Uid};
 use crate::policy::api::Action;
 use crate::policy::{AppliedPolicy, ObjectFacts};
@@ -135,7 +135,7 @@ fn judge_owner_changes<'a>(
     let by_control_plane = identities.is_control_plane(&review.user.name);
     let by_collector = identities.is_garbage_collector(&review.user.name);
     let [had, has] = [old, new].map(|object| object.metadata.owner_references.len());
-    if had.max(has) > MOST_LIST_ENTRIES {
+    if had.max(has) > MAX_LIST_ENTRIES {
         // The garbage collector only removes references that keep nothing.
         if !by_collector || has >= had {
             judge_many_owner_changes(judgement, target, by_collector);
@@ -223,7 +223,7 @@ fn judge_many_owner_changes<'a>(
     by_collector: bool,
 ) {
     if !by_collector {
-        refuse_unknown_owners(judgement, target, &format!("more than {MOST_LIST_ENTRIES}"));
+        refuse_unknown_owners(judgement, target, &format!("more than {MAX_LIST_ENTRIES}"));
     }
     judgement.deny_instead_of_hold();
     let member = DeletionTarget::new(*target, Propagation::Background);
@@ -329,7 +329,7 @@ fn is_removed_by_retention_policy(
     owner: Option<Node<'_>>,
 ) -> bool {
     let stays = owner.is_some_and(|owner| !owner.is_terminating());
-    let orphans = owner.is_some_and(Node::orphans_dependents);
+    let orphans = owner.is_some_and(Node::has_orphan_finalizer);
     let Some(kind) = claim.kind.filter(|_| is_claim(target)) else { return false };
     let info = situation.graph.kinds.info(kind);
     match (&*info.group, &*info.kind) {
@@ -390,7 +390,7 @@ fn judge_owner_removal<'a>(
     // An owner that is deleted in another way deletes its dependents, or has orphaned
     // them, and the garbage collector knows which. Other users could keep it Terminating
     // with a finalizer.
-    let ends = owner.is_terminating() && !owner.orphans_dependents();
+    let ends = owner.is_terminating() && !owner.has_orphan_finalizer();
     let retained =
         by_control_plane && is_removed_by_retention_policy(&situation, target, claim, Some(owner));
     if (by_collector && ends) || retained {

@@ -6,8 +6,8 @@ use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
 use super::situation::Absence;
 use super::{Cause, LiveRead, NextStep, Situation};
 use crate::graph::{
-    Certainty, EdgeQualifier, Fates, Graph, Node, ObjectPhase, Outcome, OwnerRef, Propagation,
-    SelectorTarget, Strength, User,
+    Certainty, EdgeQualifier, Fates, Graph, Node, ObjectPhase, DeletionOutcome, OwnerRef, Propagation,
+    SelectorTarget, Strength, ObjectUser,
 };
 use crate::objects::{KeyedMap, Uid, full_name};
 use crate::policy::{InUse, ObjectFacts};
@@ -93,7 +93,7 @@ pub(super) fn users<'a>(
             }
             let goes = situation
                 .graph
-                .same(user.node)
+                .find_counterpart(user.node)
                 .is_some_and(|node| goes_first(node) || (held && owners.is_doomed(node)));
             if !goes {
                 blocking.add(user, owners);
@@ -122,8 +122,8 @@ pub(super) fn users<'a>(
 fn is_deleted_together(fates: &Fates, user: Node<'_>) -> bool {
     fates.get(user.id()).is_some_and(|fate| {
         let waits =
-            fate.outcome == Outcome::Held && user.finalizers().iter().all(is_waiting_finalizer);
-        fate.certainty == Certainty::Certain && (fate.outcome == Outcome::Deleted || waits)
+            fate.outcome == DeletionOutcome::Held && user.finalizers().iter().all(is_waiting_finalizer);
+        fate.certainty == Certainty::Certain && (fate.outcome == DeletionOutcome::Deleted || waits)
     })
 }
 
@@ -139,7 +139,7 @@ fn is_deleted_first<'a>(
     let owns = |object: Node<'a>| {
         find_owner(situation, object, |owner| owner.uid() == user.uid(), |_| false)
     };
-    fate.is_some_and(|fate| fate.certainty == Certainty::Certain && fate.outcome == Outcome::Held)
+    fate.is_some_and(|fate| fate.certainty == Certainty::Certain && fate.outcome == DeletionOutcome::Held)
         && item.node.is_some_and(|object| matches!(owns(object), OwnerSearch::Found(_)))
 }
 
@@ -152,7 +152,7 @@ struct UsersByManager<'s, 'a> {
     /// cluster-scoped object.
     namespace: &'a str,
     /// The best example of a user for each manager.
-    users: Vec<(Node<'a>, User<'a>)>,
+    users: Vec<(Node<'a>, ObjectUser<'a>)>,
     index: KeyedMap<Uid, usize>,
     looked_at: usize,
 }
@@ -167,10 +167,10 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
         self.users.is_empty()
     }
 
-    fn add(&mut self, user: User<'a>, owners: &mut UserOwners<'a>) {
+    fn add(&mut self, user: ObjectUser<'a>, owners: &mut UserOwners<'a>) {
         self.looked_at += 1;
         let manager = manager(self.situation, user.node, self.in_use, owners);
-        let rank = |user: &User<'a>| (self.is_elsewhere(manager, user), rank(manager, user));
+        let rank = |user: &ObjectUser<'a>| (self.is_elsewhere(manager, user), rank(manager, user));
         match self.index.get(&manager.uid()) {
             None => {
                 self.index.insert(manager.uid(), self.users.len());
@@ -184,7 +184,7 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
         }
     }
 
-    fn is_elsewhere(&self, manager: Node<'a>, user: &User<'a>) -> bool {
+    fn is_elsewhere(&self, manager: Node<'a>, user: &ObjectUser<'a>) -> bool {
         let nodes = [manager, user.node];
         nodes.iter().any(|node| is_elsewhere(self.namespace, node.namespace()))
     }
@@ -228,7 +228,7 @@ fn by_name<'g>(node: Node<'g>) -> (&'g str, &'g str, &'g str) {
 }
 
 /// A running Pod is a better example than its template.
-fn rank<'g>(manager: Node<'g>, user: &User<'g>) -> impl Ord + use<'g> {
+fn rank<'g>(manager: Node<'g>, user: &ObjectUser<'g>) -> impl Ord + use<'g> {
     let (kind, _, name) = by_name(user.node);
     (kind != "Pod", manager.uid() == user.node.uid(), name, user.path())
 }
@@ -248,7 +248,7 @@ pub(crate) fn counting_users<'a>(
     item: &JudgedObject<'a>,
     in_use: &'a InUse,
     graph: &'a Graph,
-) -> impl Iterator<Item = User<'a>> + use<'a> {
+) -> impl Iterator<Item = ObjectUser<'a>> + use<'a> {
     let (situation, item) = (*situation, *item);
     let ObjectFacts { namespace, name, labels, .. } = item.facts;
     let place = item.kind.and_then(|kind| graph.find(kind, namespace, name));
@@ -266,9 +266,9 @@ pub(crate) fn counting_users<'a>(
 }
 
 /// Whether this use keeps an object under this policy.
-fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
+fn counts(situation: &Situation<'_>, user: &ObjectUser<'_>, in_use: &InUse) -> bool {
     let facts = ObjectFacts::of_node(user.node);
-    let excused = match user.excuse() {
+    let excused = match user.qualifier() {
         EdgeQualifier::None => false,
         EdgeQualifier::Optional => !in_use.optional,
         // A scaled-down ReplicaSet counts only for policies that name its kind.
@@ -276,7 +276,7 @@ fn counts(situation: &Situation<'_>, user: &User<'_>, in_use: &InUse) -> bool {
     };
     if user.strength() != Strength::Needs
         || excused
-        || user.node.progress() == ObjectPhase::Finished
+        || user.node.phase() == ObjectPhase::Finished
     {
         return false;
     }

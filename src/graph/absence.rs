@@ -57,12 +57,12 @@ impl Graph {
     /// known of it before stays. Ends when it is read or deleted, or is not in the
     /// next list. Says whether that is new.
     pub fn set_unreadable(&mut self, kind: KindId, unreadable: &Unreadable) -> bool {
-        self.coverage.add(kind, unreadable)
+        self.coverage.add_unreadable(kind, unreadable)
     }
 
     /// An object of a kind in a namespace (empty: in any) that can't be read, in
     /// words such as `Pod shop/bad can't be read`.
-    pub fn unreadable(&self, kind: KindId, namespace: &str) -> Option<String> {
+    pub fn describe_unreadable(&self, kind: KindId, namespace: &str) -> Option<String> {
         Some(self.unreadable_in(kind, namespace)?.1)
     }
 
@@ -96,7 +96,7 @@ impl Graph {
     /// How many objects of each kind can't be read, where it is any.
     pub fn unreadable_counts(&self) -> impl Iterator<Item = (KindId, usize)> + '_ {
         let sets = self.coverage.unreadable.iter();
-        sets.map(|(kind, set)| (*kind, set.places.len() + usize::from(set.more)))
+        sets.map(|(kind, set)| (*kind, set.by_name.len() + usize::from(set.has_unnamed)))
     }
 
     /// Whether it is a fact that an object does not exist which is not here.
@@ -107,7 +107,7 @@ impl Graph {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Edges, Listing, MOST_REFERENCES};
+    use super::super::{Edges, Listing, MAX_REFERENCES};
     use super::*;
 
     fn place(namespace: &str, name: &str) -> Unreadable {
@@ -125,9 +125,9 @@ mod tests {
         graph.set_unreadable(pods, &bad);
         assert!(!graph.proves_absence(pods, "shop", "bad"));
         assert!(graph.proves_absence(pods, "shop", "other"));
-        assert_eq!(graph.unreadable(pods, "shop").as_deref(), Some("Pod shop/bad can't be read"));
-        assert_eq!(graph.unreadable(pods, "").as_deref(), Some("Pod shop/bad can't be read"));
-        assert_eq!(graph.unreadable(pods, "db"), None);
+        assert_eq!(graph.describe_unreadable(pods, "shop").as_deref(), Some("Pod shop/bad can't be read"));
+        assert_eq!(graph.describe_unreadable(pods, "").as_deref(), Some("Pod shop/bad can't be read"));
+        assert_eq!(graph.describe_unreadable(pods, "db"), None);
         graph.delete(pods, "shop", "bad", None);
         assert!(graph.proves_absence(pods, "shop", "bad"));
 
@@ -135,17 +135,17 @@ mod tests {
         let json = r#"{"metadata": {"name": "bad", "namespace": "shop"}}"#;
         let object = serde_json::from_str(json).unwrap();
         graph.apply(pods, &object, Default::default(), Default::default());
-        assert_eq!(graph.unreadable(pods, ""), None);
+        assert_eq!(graph.describe_unreadable(pods, ""), None);
 
         graph.set_unreadable(pods, &bad);
         graph.set_unreadable(pods, &Unreadable::of_unknown_place());
         let mut listing = Listing::new(pods);
-        graph.list_unreadable(&mut listing, &bad);
+        graph.add_unreadable_to_listing(&mut listing, &bad);
         graph.end_listing(listing);
         assert_eq!(graph.unreadable_counts().collect::<Vec<_>>(), [(pods, 1)]);
         assert!(graph.object(pods, "shop", "bad").is_some(), "what was known of it stays");
         graph.end_listing(Listing::new(pods));
-        assert_eq!(graph.unreadable(pods, ""), None);
+        assert_eq!(graph.describe_unreadable(pods, ""), None);
     }
 
     #[test]
@@ -164,11 +164,11 @@ mod tests {
             assert!(!graph.proves_absence(pods, "shop", name));
             graph.delete(pods, "shop", name, None);
         }
-        assert_eq!(graph.unreadable(pods, ""), None);
+        assert_eq!(graph.describe_unreadable(pods, ""), None);
         assert!(graph.set_unreadable(pods, &Unreadable::of_unknown_place()));
         assert!(!graph.proves_absence(pods, "db", "a"));
         let words = "Pod of unknown name can't be read";
-        assert_eq!(graph.unreadable(pods, "db").as_deref(), Some(words));
+        assert_eq!(graph.describe_unreadable(pods, "db").as_deref(), Some(words));
     }
 
     #[test]
@@ -180,17 +180,17 @@ mod tests {
         let object = serde_json::from_str(json).unwrap();
         let edges = || Edges { too_many: true, ..Edges::default() };
         graph.apply(pods, &object, Default::default(), edges());
-        let words = format!("Pod shop/p has more than {MOST_REFERENCES} references");
-        assert_eq!(graph.unreadable(pods, "shop"), Some(words));
-        assert_eq!((graph.unreadable(pods, "db"), graph.malformed_in(pods, "")), (None, None));
+        let words = format!("Pod shop/p has more than {MAX_REFERENCES} references");
+        assert_eq!(graph.describe_unreadable(pods, "shop"), Some(words));
+        assert_eq!((graph.describe_unreadable(pods, "db"), graph.malformed_in(pods, "")), (None, None));
         assert!(graph.object(pods, "shop", "p").is_some());
         graph.apply(pods, &object, Default::default(), Edges::default());
-        assert_eq!(graph.unreadable(pods, ""), None);
+        assert_eq!(graph.describe_unreadable(pods, ""), None);
         // It stays so after a list.
-        graph.reset(pods, [(&object, Default::default(), edges())]);
-        assert!(graph.unreadable(pods, "shop").is_some());
+        graph.replace_kind(pods, [(&object, Default::default(), edges())]);
+        assert!(graph.describe_unreadable(pods, "shop").is_some());
         graph.delete(pods, "shop", "p", None);
-        assert_eq!(graph.unreadable(pods, ""), None);
+        assert_eq!(graph.describe_unreadable(pods, ""), None);
     }
 
     #[test]

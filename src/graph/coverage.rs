@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::MOST_REFERENCES;
+use super::MAX_REFERENCES;
 use crate::objects::{ApiError, Flaw, KindId, NumberMap, NumberSet, Unreadable};
 
 /// Why the objects of a kind are not all known. The text finishes the sentence "belay does
@@ -19,12 +19,12 @@ pub enum Incomplete {
     Failed(#[from] ApiError),
     /// belay reads none of them, or not all; the text says why.
     #[error("{0}")]
-    NotAsked(Cow<'static, str>),
+    NotRead(Cow<'static, str>),
 }
 
 impl From<&'static str> for Incomplete {
     fn from(why: &'static str) -> Self {
-        Self::NotAsked(why.into())
+        Self::NotRead(why.into())
     }
 }
 
@@ -44,27 +44,27 @@ pub(super) struct KindCoverage {
 #[derive(Debug, Default)]
 pub(super) struct UnreadableSet {
     /// By namespace and name.
-    pub(super) places: BTreeMap<(String, String), Flaw>,
+    pub(super) by_name: BTreeMap<(String, String), Flaw>,
     /// Whether there are more, whose place is unknown.
-    pub(super) more: bool,
+    pub(super) has_unnamed: bool,
 }
 
 impl UnreadableSet {
     /// Says whether that is new.
     pub(super) fn add(&mut self, unreadable: &Unreadable) -> bool {
         match &unreadable.place {
-            Some(place) => self.places.insert(place.clone(), unreadable.flaw).is_none(),
-            None => !std::mem::replace(&mut self.more, true),
+            Some(place) => self.by_name.insert(place.clone(), unreadable.flaw).is_none(),
+            None => !std::mem::replace(&mut self.has_unnamed, true),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty() && !self.more
+        self.by_name.is_empty() && !self.has_unnamed
     }
 
     /// Whether an object of this place may be one of them.
     pub(super) fn may_contain(&self, namespace: &str, name: &str) -> bool {
-        self.more || self.places.contains_key(&(namespace.to_owned(), name.to_owned()))
+        self.has_unnamed || self.by_name.contains_key(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// The namespace of one with such a flaw, and words for it, in a namespace (empty: in
@@ -75,13 +75,13 @@ impl UnreadableSet {
         counts: fn(Flaw) -> bool,
     ) -> Option<(&str, String)> {
         // They are in the order of namespaces, and "" is the first of these.
-        let places = self.places.range((namespace.to_owned(), String::new())..);
+        let places = self.by_name.range((namespace.to_owned(), String::new())..);
         let is_meant = |place: &str| namespace.is_empty() || place == namespace;
         let mut meant = places.take_while(|((place, _), _)| is_meant(place));
         if let Some((place, flaw)) = meant.find(|(_, flaw)| counts(**flaw)) {
             return Some((&place.0, describe_flaw(place, *flaw)));
         }
-        self.more.then(|| ("", "of unknown name can't be read".to_owned()))
+        self.has_unnamed.then(|| ("", "of unknown name can't be read".to_owned()))
     }
 }
 
@@ -89,7 +89,7 @@ fn describe_flaw((namespace, name): &(String, String), flaw: Flaw) -> String {
     let slash = if namespace.is_empty() { "" } else { "/" };
     let why = match flaw {
         Flaw::Malformed { .. } => "can't be read".to_owned(),
-        Flaw::TooManyReferences => format!("has more than {MOST_REFERENCES} references"),
+        Flaw::TooManyReferences => format!("has more than {MAX_REFERENCES} references"),
     };
     format!("{namespace}{slash}{name} {why}")
 }
@@ -110,11 +110,11 @@ impl KindCoverage {
     }
 
     /// The object was read, or was deleted.
-    pub(super) fn close(&mut self, kind: KindId, namespace: &str, name: &str) {
+    pub(super) fn remove_unreadable(&mut self, kind: KindId, namespace: &str, name: &str) {
         if let Some(set) = self.unreadable.get_mut(&kind)
-            && !set.places.is_empty()
+            && !set.by_name.is_empty()
         {
-            set.places.remove(&(namespace.to_owned(), name.to_owned()));
+            set.by_name.remove(&(namespace.to_owned(), name.to_owned()));
             if set.is_empty() {
                 self.unreadable.remove(&kind);
             }
@@ -122,7 +122,7 @@ impl KindCoverage {
     }
 
     /// These are all of a kind.
-    pub(super) fn replace(&mut self, kind: KindId, set: UnreadableSet) {
+    pub(super) fn set_unreadable(&mut self, kind: KindId, set: UnreadableSet) {
         if set.is_empty() {
             self.unreadable.remove(&kind);
         } else {
@@ -130,7 +130,7 @@ impl KindCoverage {
         }
     }
 
-    pub(super) fn add(&mut self, kind: KindId, unreadable: &Unreadable) -> bool {
+    pub(super) fn add_unreadable(&mut self, kind: KindId, unreadable: &Unreadable) -> bool {
         self.unreadable.entry(kind).or_default().add(unreadable)
     }
 }

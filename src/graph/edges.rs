@@ -36,22 +36,22 @@ pub struct RelationId(pub u16);
 /// require of labels. Nothing real has more: an EndpointSlice has 1,000 endpoints
 /// with two references each. An object with more may use anything that objects of
 /// its kind can use ([`Graph::unreadable`](super::Graph::unreadable)).
-pub const MOST_REFERENCES: usize = 4_000;
+pub const MAX_REFERENCES: usize = 4_000;
 
 /// The edges of one object, as relations read them from its JSON.
 #[derive(Debug, Default, PartialEq)]
 pub struct Edges {
     /// To objects by name.
-    pub uses: Vec<NewUse>,
+    pub uses: Vec<UnresolvedUse>,
     /// To whatever matches, now or later.
-    pub open: Vec<SelectorEdge>,
+    pub selector_edges: Vec<SelectorEdge>,
     /// Whether there are more than [`MOST_REFERENCES`], so that none was read.
     pub too_many: bool,
 }
 
 /// A use edge on its way in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewUse {
+pub struct UnresolvedUse {
     /// The kind of what is needed.
     pub kind: KindId,
     /// Its namespace; empty for a cluster-scoped object.

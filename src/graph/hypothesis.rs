@@ -16,10 +16,10 @@ impl Graph {
     /// Removes the hold from the finalizers of an object, as if belay had released it. If
     /// the object exists, the result restores the hold.
     pub fn hide_hold(&mut self, id: NodeId) -> Option<HiddenHold> {
-        let live = self.nodes[id].live.as_ref()?;
+        let live = self.nodes[id].object.as_ref()?;
         let others: Vec<&str> = live.finalizers.iter().filter(|name| !is_hold(name)).collect();
         let others = PackedList::new(others, &mut self.interner);
-        let live = self.nodes[id].live.as_mut()?;
+        let live = self.nodes[id].object.as_mut()?;
         let finalizers = std::mem::replace(&mut live.finalizers, others);
         let hold = std::mem::replace(&mut live.hold, HoldAge::NotHeld);
         Some(HiddenHold { id, finalizers, hold })
@@ -28,7 +28,7 @@ impl Graph {
     /// Restores the hold of an object that has not changed since.
     pub fn restore_hold(&mut self, hidden: HiddenHold) {
         let HiddenHold { id, finalizers, hold } = hidden;
-        if let Some(live) = self.nodes[id].live.as_mut() {
+        if let Some(live) = self.nodes[id].object.as_mut() {
             (live.finalizers, live.hold) = (finalizers, hold);
         }
     }
@@ -38,10 +38,10 @@ impl Graph {
     pub fn discard(&mut self, id: NodeId) {
         let (kind, namespace, name) = self.coordinates(id);
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        self.coverage.close(kind, &namespace, &name);
-        if let Some(before) = self.take_live(id) {
+        self.coverage.remove_unreadable(kind, &namespace, &name);
+        if let Some(before) = self.take_object(id) {
             self.drop_edges(id, &before);
         }
-        self.nodes.release(id);
+        self.nodes.remove_if_unused(id);
     }
 }

@@ -27,7 +27,7 @@ impl Graph {
     /// These are all objects of a kind: what was known of others is gone, and
     /// from now on the absence of one is a fact. Objects that are known stay
     /// known throughout.
-    pub fn reset<'o>(
+    pub fn replace_kind<'o>(
         &mut self,
         kind: KindId,
         objects: impl IntoIterator<Item = (&'o Object<'o>, ObjectPhase, Edges)>,
@@ -36,7 +36,7 @@ impl Graph {
         for (object, progress, edges) in objects {
             let too_many = edges.too_many;
             self.apply(kind, object, progress, edges);
-            self.list(&mut listing, object, too_many);
+            self.add_to_listing(&mut listing, object, too_many);
         }
         self.end_listing(listing);
         self.set_complete(kind, true);
@@ -44,7 +44,7 @@ impl Graph {
 
     /// This object, which has been applied, is in the list that is being read.
     /// `too_many` says the same as [`Edges::too_many`].
-    pub fn list(&self, listing: &mut Listing, object: &Object<'_>, too_many: bool) {
+    pub fn add_to_listing(&self, listing: &mut Listing, object: &Object<'_>, too_many: bool) {
         let namespaced = self.kinds.info(listing.kind).namespaced;
         let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
         if too_many {
@@ -54,7 +54,7 @@ impl Graph {
     }
 
     /// An object is in the list that is being read, and can't be read.
-    pub fn list_unreadable(&self, listing: &mut Listing, unreadable: &Unreadable) {
+    pub fn add_unreadable_to_listing(&self, listing: &mut Listing, unreadable: &Unreadable) {
         listing.unreadable.add(unreadable);
         if let Some((namespace, name)) = &unreadable.place {
             listing.seen.extend(self.find(listing.kind, namespace, name));
@@ -65,19 +65,19 @@ impl Graph {
     /// it is gone. Says how many went.
     pub fn end_listing(&mut self, listing: Listing) -> usize {
         let Listing { kind, seen, unreadable } = listing;
-        self.coverage.replace(kind, unreadable);
-        let gone: Vec<_> = self.of_kind(kind).filter(|id| !seen.contains(id)).collect();
+        self.coverage.set_unreadable(kind, unreadable);
+        let gone: Vec<_> = self.objects_of_kind(kind).filter(|id| !seen.contains(id)).collect();
         let count = gone.len();
-        gone.into_iter().for_each(|id| self.forget(id));
+        gone.into_iter().for_each(|id| self.remove_object(id));
         count
     }
 
     /// Forgets at most so many objects of a kind; says how many went.
-    pub fn forget_some(&mut self, kind: KindId, most: usize) -> usize {
-        self.coverage.replace(kind, UnreadableSet::default());
-        let some: Vec<_> = self.of_kind(kind).take(most).collect();
+    pub fn remove_some(&mut self, kind: KindId, most: usize) -> usize {
+        self.coverage.set_unreadable(kind, UnreadableSet::default());
+        let some: Vec<_> = self.objects_of_kind(kind).take(most).collect();
         let count = some.len();
-        some.into_iter().for_each(|id| self.forget(id));
+        some.into_iter().for_each(|id| self.remove_object(id));
         count
     }
 }

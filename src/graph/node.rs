@@ -3,7 +3,7 @@
 use super::deleted_objects::PastOwner;
 use super::edges::{OwnerEdge, SelectorEdge, UseEdge};
 use super::node_id::NodeId;
-use super::slot::{MOST_OWNER_LEVELS, NodeData, ObjectPhase, OwnerRef, Slot};
+use super::slot::{MAX_OWNER_LEVELS, StoredObject, ObjectPhase, OwnerRef, StoredNode};
 use super::steps::StepLimit;
 use super::store::Graph;
 use crate::objects::{HoldAge, KindId, KindInfo, ObjectRef, PackedList, PackedMap, Uid};
@@ -12,8 +12,8 @@ use crate::objects::{HoldAge, KindId, KindInfo, ObjectRef, PackedList, PackedMap
 #[derive(Clone, Copy)]
 pub struct Node<'g> {
     pub(super) id: NodeId,
-    pub(super) slot: &'g Slot,
-    pub(super) live: &'g NodeData,
+    pub(super) slot: &'g StoredNode,
+    pub(super) object: &'g StoredObject,
     pub(super) graph: &'g Graph,
 }
 
@@ -37,14 +37,14 @@ impl<'g> Node<'g> {
     /// owner is its own root. With several owners the first is followed, so this
     /// is for display: an editor can add owners in front.
     pub fn root_owner(self) -> Self {
-        self.root_owner_within(StepLimit::default())
+        self.root_owner_limited(StepLimit::default())
     }
 
     /// The same, within a budget: when it is used up, the way ends.
-    pub fn root_owner_within(self, work: StepLimit<'_>) -> Self {
+    pub fn root_owner_limited(self, work: StepLimit<'_>) -> Self {
         let mut at = self;
-        for _ in 0..MOST_OWNER_LEVELS {
-            match at.first_owner_within(work) {
+        for _ in 0..MAX_OWNER_LEVELS {
+            match at.first_owner(work) {
                 Some(owner) if owner.id() != self.id => at = owner,
                 _ => break,
             }
@@ -54,7 +54,7 @@ impl<'g> Node<'g> {
 
     /// Its first living owner, within a budget. Namespaces and Nodes manage no objects: an
     /// owner reference to them comes from the kubelet or from an editor.
-    pub fn first_owner_within(self, work: StepLimit<'_>) -> Option<Self> {
+    pub fn first_owner(self, work: StepLimit<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + self.owners().len()) {
             return None;
         }
@@ -82,80 +82,80 @@ impl<'g> Node<'g> {
 
     /// Its uid.
     pub fn uid(self) -> Uid {
-        self.live.uid
+        self.object.uid
     }
 
     /// Its labels.
     pub fn labels(self) -> &'g PackedMap {
-        &self.live.labels
+        &self.object.labels
     }
 
     /// Those of its annotations that are kept.
     pub fn annotations(self) -> &'g PackedMap {
-        &self.live.annotations
+        &self.object.annotations
     }
 
     /// Its finalizers, in their order.
     pub fn finalizers(self) -> &'g PackedList {
-        &self.live.finalizers
+        &self.object.finalizers
     }
 
     /// When it was created, in seconds since 1970.
-    pub fn created(self) -> i64 {
-        self.live.created
+    pub fn creation_time(self) -> i64 {
+        self.object.created
     }
 
     /// Since when it is Terminating, in seconds since 1970.
-    pub fn deleted(self) -> Option<i64> {
-        self.live.deleted
+    pub fn deletion_time(self) -> Option<i64> {
+        self.object.deleted
     }
 
     /// Whether it is Terminating.
     pub fn is_terminating(self) -> bool {
-        self.live.deleted.is_some()
+        self.object.deleted.is_some()
     }
 
     /// Whether it is Terminating and waits for its dependents (R3).
     pub fn waits_in_foreground(self) -> bool {
-        self.is_terminating() && self.deletes_in_foreground()
+        self.is_terminating() && self.has_foreground_finalizer()
     }
 
     /// Whether it has the finalizer of a foreground deletion.
-    pub fn deletes_in_foreground(self) -> bool {
-        self.live.foreground
+    pub fn has_foreground_finalizer(self) -> bool {
+        self.object.foreground
     }
 
     /// Whether it has the finalizer by which its dependents are orphaned.
-    pub fn orphans_dependents(self) -> bool {
-        self.live.orphans
+    pub fn has_orphan_finalizer(self) -> bool {
+        self.object.orphans
     }
 
     /// Whether it has more owner references than any controller writes. What
     /// they amount to is not looked at: it may be anything.
     pub fn has_too_many_owners(self) -> bool {
-        self.live.many_owners.is_some()
+        self.object.many_owners.is_some()
     }
 
     /// Since when it is held.
     pub fn hold(self) -> HoldAge {
-        self.live.hold
+        self.object.hold
     }
 
     /// How far it has come.
-    pub fn progress(self) -> ObjectPhase {
-        self.live.progress
+    pub fn phase(self) -> ObjectPhase {
+        self.object.phase
     }
 
     /// Its owner references; none, if it has too many of them.
     pub fn owners(self) -> &'g [OwnerEdge] {
-        &self.live.owners
+        &self.object.owners
     }
 
     /// The resourceVersion at which it may last have gained an owner reference;
     /// 0 if it was created with those that it has, or if its graph does not
     /// date them.
     pub fn owners_version(self) -> u64 {
-        self.live.owners_version
+        self.object.owners_version
     }
 
     /// The owners that it has lost since then, while it kept others.
@@ -165,20 +165,20 @@ impl<'g> Node<'g> {
 
     /// The uids that its owner references name, in their order.
     pub fn owner_uids(self) -> impl Iterator<Item = Uid> {
-        self.live.owner_uids()
+        self.object.owner_uids()
     }
 
     /// The kinds that its owner references name.
     pub fn owner_kinds(self) -> impl Iterator<Item = KindId> {
-        let many = self.live.many_owners.iter().flat_map(|many| &many.kinds).copied();
-        self.claims().filter_map(|claim| claim.kind).chain(many)
+        let many = self.object.many_owners.iter().flat_map(|many| &many.kinds).copied();
+        self.owner_refs().filter_map(|claim| claim.kind).chain(many)
     }
 
     /// What its owner references name; nothing, if it has too many of them. The
     /// numbers of nodes differ between graphs; names do not.
-    pub fn claims(self) -> impl Iterator<Item = OwnerRef<'g>> {
+    pub fn owner_refs(self) -> impl Iterator<Item = OwnerRef<'g>> {
         let graph = self.graph;
-        self.owners().iter().map(move |owner| graph.claim(owner))
+        self.owners().iter().map(move |owner| graph.owner_ref(owner))
     }
 
     /// The kinds of what it uses, by name.
@@ -189,12 +189,12 @@ impl<'g> Node<'g> {
 
     /// What it uses, by name.
     pub fn uses(self) -> &'g [UseEdge] {
-        &self.live.uses
+        &self.object.uses
     }
 
     /// What it uses, by what matches.
-    pub fn open(self) -> &'g [SelectorEdge] {
-        self.live.open.as_deref().map_or(&[], Vec::as_slice)
+    pub fn selector_edges(self) -> &'g [SelectorEdge] {
+        self.object.selector_edges.as_deref().map_or(&[], Vec::as_slice)
     }
 }
 
@@ -202,7 +202,7 @@ impl Graph {
     /// The live object of a node.
     pub fn get(&self, id: NodeId) -> Option<Node<'_>> {
         let slot = self.nodes.get(id)?;
-        Some(Node { id, slot, live: slot.live.as_deref()?, graph: self })
+        Some(Node { id, slot, object: slot.object.as_deref()?, graph: self })
     }
 
     /// The live object at these coordinates.
@@ -211,13 +211,13 @@ impl Graph {
     }
 
     /// The live object that a reference names.
-    pub fn object_of(&self, reference: &ObjectRef) -> Option<Node<'_>> {
+    pub fn object_by_ref(&self, reference: &ObjectRef) -> Option<Node<'_>> {
         let kind = self.kinds.find_resource(&reference.group, &reference.resource)?;
         self.object(kind, &reference.namespace, &reference.name)
     }
 
     /// The live object that a node of this or another graph is.
-    pub fn same(&self, node: Node<'_>) -> Option<Node<'_>> {
+    pub fn find_counterpart(&self, node: Node<'_>) -> Option<Node<'_>> {
         if std::ptr::eq(node.graph, self) {
             return self.get(node.id());
         }
@@ -245,7 +245,7 @@ impl Graph {
 
     /// The same without those in other namespaces than the owner's, if it has one: no
     /// reference names an owner elsewhere (R1), so these don't depend on this owner.
-    pub fn dependents_within<'g>(
+    pub fn possible_dependents<'g>(
         &'g self,
         owner: Uid,
         namespace: &'g str,
@@ -255,7 +255,7 @@ impl Graph {
     }
 
     /// The same without those of a cluster-scoped owner that are in namespaces.
-    pub fn dependents_in_scope<'g>(
+    pub fn dependents_in_same_scope<'g>(
         &'g self,
         owner: Uid,
         namespace: &'g str,

@@ -7,36 +7,36 @@ use hashbrown::HashTable;
 
 use super::id_set::IdSet;
 use super::node_id::NodeId;
-use super::slot::Slot;
+use super::slot::StoredNode;
 use crate::objects::{KeyedHasher, KindId};
 
 /// The nodes of all objects, and of everything that objects refer to.
 #[derive(Debug, Default)]
-pub(super) struct Nodes {
-    slots: Vec<Slot>,
+pub(super) struct NodeStore {
+    slots: Vec<StoredNode>,
     free: Vec<NodeId>,
     index: HashTable<NodeId>,
     /// How the index hashes names.
     keyed: KeyedHasher,
 }
 
-impl Index<NodeId> for Nodes {
-    type Output = Slot;
+impl Index<NodeId> for NodeStore {
+    type Output = StoredNode;
 
-    fn index(&self, id: NodeId) -> &Slot {
+    fn index(&self, id: NodeId) -> &StoredNode {
         &self.slots[id.index()]
     }
 }
 
-impl IndexMut<NodeId> for Nodes {
-    fn index_mut(&mut self, id: NodeId) -> &mut Slot {
+impl IndexMut<NodeId> for NodeStore {
+    fn index_mut(&mut self, id: NodeId) -> &mut StoredNode {
         &mut self.slots[id.index()]
     }
 }
 
-impl Nodes {
+impl NodeStore {
     /// Of a node that may be of another graph.
-    pub(super) fn get(&self, id: NodeId) -> Option<&Slot> {
+    pub(super) fn get(&self, id: NodeId) -> Option<&StoredNode> {
         self.slots.get(id.index())
     }
 
@@ -54,7 +54,7 @@ impl Nodes {
     }
 
     /// The hash of a node that is in the index.
-    fn rehash(keyed: &KeyedHasher, slots: &[Slot]) -> impl Fn(&NodeId) -> u64 {
+    fn rehash(keyed: &KeyedHasher, slots: &[StoredNode]) -> impl Fn(&NodeId) -> u64 {
         |id| {
             let slot = &slots[id.index()];
             Self::hash(keyed, slot.kind, slot.namespace, &slot.name)
@@ -77,16 +77,16 @@ impl Nodes {
             return known;
         }
         if namespace != NodeId::NONE {
-            self[namespace].residents += 1;
+            self[namespace].contained_nodes += 1;
         }
-        let slot = Slot {
+        let slot = StoredNode {
             name: name.into(),
             kind,
             namespace,
-            live: None,
+            object: None,
             users: IdSet::default(),
             references: 0,
-            residents: 0,
+            contained_nodes: 0,
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -109,14 +109,14 @@ impl Nodes {
 
     /// Forgets a node that nothing refers to any more, and then perhaps the
     /// Namespace that it was the last to live in.
-    pub(super) fn release(&mut self, id: NodeId) {
+    pub(super) fn remove_if_unused(&mut self, id: NodeId) {
         let mut next = Some(id);
         while let Some(id) = next.take() {
             let slot = &self[id];
-            let empty = slot.live.is_none()
+            let empty = slot.object.is_none()
                 && slot.users.is_empty()
                 && slot.references == 0
-                && slot.residents == 0;
+                && slot.contained_nodes == 0;
             if !empty {
                 return;
             }
@@ -134,7 +134,7 @@ impl Nodes {
             slot.users = IdSet::default();
             self.free.push(id);
             if place != NodeId::NONE {
-                self[place].residents -= 1;
+                self[place].contained_nodes -= 1;
                 next = Some(place);
             }
         }

@@ -10,7 +10,7 @@ use crate::objects::{KindId, Uid};
 
 /// A user of a node.
 #[derive(Clone, Copy)]
-pub struct User<'g> {
+pub struct ObjectUser<'g> {
     /// The user.
     pub node: Node<'g>,
     /// The edge to the used object.
@@ -26,7 +26,7 @@ pub enum UserEdge<'g> {
     Selector(&'g SelectorEdge),
 }
 
-impl<'g> User<'g> {
+impl<'g> ObjectUser<'g> {
     /// The strength of the edge, without excuse and progress of the user.
     pub fn strength(&self) -> Strength {
         match self.edge {
@@ -36,7 +36,7 @@ impl<'g> User<'g> {
     }
 
     /// Why the edge may mean less.
-    pub fn excuse(&self) -> EdgeQualifier {
+    pub fn qualifier(&self) -> EdgeQualifier {
         match self.edge {
             UserEdge::Use(edge) => edge.excuse,
             UserEdge::Selector(_) => EdgeQualifier::None,
@@ -55,8 +55,8 @@ impl<'g> User<'g> {
     /// the user has not finished.
     pub fn needs(&self) -> bool {
         self.strength() == Strength::Needs
-            && self.excuse() == EdgeQualifier::None
-            && self.node.progress() != ObjectPhase::Finished
+            && self.qualifier() == EdgeQualifier::None
+            && self.node.phase() != ObjectPhase::Finished
     }
 }
 
@@ -78,16 +78,16 @@ pub struct SelectorTarget<'a, L> {
 
 impl Graph {
     /// All users of a node, lazily and in no particular order.
-    pub fn users(&self, id: NodeId) -> impl Iterator<Item = User<'_>> {
-        self.users_within(id, StepLimit::default())
+    pub fn users(&self, id: NodeId) -> impl Iterator<Item = ObjectUser<'_>> {
+        self.users_limited(id, StepLimit::default())
     }
 
     /// The same within a budget: when it is used up, there may be more users.
-    pub fn users_within<'g>(
+    pub fn users_limited<'g>(
         &'g self,
         id: NodeId,
         work: StepLimit<'g>,
-    ) -> impl Iterator<Item = User<'g>> {
+    ) -> impl Iterator<Item = ObjectUser<'g>> {
         let target = self.get(id);
         let matching = target.map(|target| {
             self.selector_users(SelectorTarget {
@@ -108,7 +108,7 @@ impl Graph {
         id: NodeId,
         uid: Option<Uid>,
         work: StepLimit<'g>,
-    ) -> impl Iterator<Item = User<'g>> {
+    ) -> impl Iterator<Item = ObjectUser<'g>> {
         let users = self.users_by_name(id).take_while(move |_| work.charge(1));
         users.flat_map(move |node| {
             // Edges are sorted by their target.
@@ -118,7 +118,7 @@ impl Graph {
             let edges = edges.filter(move |edge| {
                 work.charge(1) && edge.uid.as_deref().is_none_or(|meant| Some(*meant) == uid)
             });
-            edges.map(move |edge| User { node, edge: UserEdge::Use(edge) })
+            edges.map(move |edge| ObjectUser { node, edge: UserEdge::Use(edge) })
         })
     }
 
@@ -127,7 +127,7 @@ impl Graph {
     pub fn selector_users<'g, 'l, L: Fn(&str) -> Option<&'l str> + Copy>(
         &'g self,
         sought: SelectorTarget<'g, L>,
-    ) -> impl Iterator<Item = User<'g>> + use<'g, 'l, L> {
+    ) -> impl Iterator<Item = ObjectUser<'g>> + use<'g, 'l, L> {
         let SelectorTarget { kind, namespace, name, label, label_steps, work } = sought;
         let nowhere = NodeId::NONE;
         let place = match namespace {
@@ -138,19 +138,19 @@ impl Graph {
         let selector_users = place
             .into_iter()
             .chain(everywhere)
-            .filter_map(move |place| self.open.get(&(place, kind)))
+            .filter_map(move |place| self.selector_users.get(&(place, kind)))
             .flat_map(|set| set.iter())
             .filter_map(|id| self.get(id))
             .take_while(move |_| work.charge(1));
         selector_users.flat_map(move |node| {
-            let edges = node.open().iter().filter(move |edge| {
+            let edges = node.selector_edges().iter().filter(move |edge| {
                 work.charge(1)
                     && edge.kind == kind
                     && (edge.namespace.is_empty() || edge.namespace == namespace)
                     && work.charge(edge.selector.size().saturating_mul(label_steps))
                     && edge.selector.matches(name, label)
             });
-            edges.map(move |edge| User { node, edge: UserEdge::Selector(edge) })
+            edges.map(move |edge| ObjectUser { node, edge: UserEdge::Selector(edge) })
         })
     }
 
@@ -188,7 +188,7 @@ mod tests {
                 (0..labels).map(|n| (format!("label-{n:057}"), json!(""))).collect();
             let value = json!({"metadata": {"name": name, "namespace": "a", "uid": name, "labels": labels}});
             let object = Object::deserialize(&value).unwrap();
-            graph.apply(kind, &object, ObjectPhase::Active, Edges { open, ..Edges::default() });
+            graph.apply(kind, &object, ObjectPhase::Active, Edges { selector_edges: open, ..Edges::default() });
         };
         let open = SelectorEdge {
             kind,
@@ -204,7 +204,7 @@ mod tests {
         let steps = |name: &str| {
             let budget = StepBudget::new(usize::MAX);
             let id = graph.find(kind, "a", name).unwrap();
-            assert_eq!(graph.users_within(id, StepLimit::new(&budget)).count(), 0);
+            assert_eq!(graph.users_limited(id, StepLimit::new(&budget)).count(), 0);
             budget.steps()
         };
         assert!(steps("few") < 10 && steps("many") > 900, "{} {}", steps("few"), steps("many"));

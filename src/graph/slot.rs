@@ -21,7 +21,7 @@ pub enum ObjectPhase {
 
 /// What a node knows while its object exists.
 #[derive(Debug)]
-pub(super) struct NodeData {
+pub(super) struct StoredObject {
     pub(super) uid: Uid,
     pub(super) labels: PackedMap,
     pub(super) annotations: PackedMap,
@@ -32,7 +32,7 @@ pub(super) struct NodeData {
     pub(super) created: i64,
     pub(super) deleted: Option<i64>,
     pub(super) hold: HoldAge,
-    pub(super) progress: ObjectPhase,
+    pub(super) phase: ObjectPhase,
     /// None, if there are more than [`MOST_LIST_ENTRIES`].
     pub(super) owners: Box<[OwnerEdge]>,
     pub(super) owners_version: u64,
@@ -40,10 +40,10 @@ pub(super) struct NodeData {
     pub(super) uses: Box<[UseEdge]>,
     /// Most objects have none, so they are behind one pointer.
     #[allow(clippy::box_collection)]
-    pub(super) open: Option<Box<Vec<SelectorEdge>>>,
+    pub(super) selector_edges: Option<Box<Vec<SelectorEdge>>>,
 }
 
-impl NodeData {
+impl StoredObject {
     /// The uids that its owner references name, in their order.
     pub(super) fn owner_uids(&self) -> impl Iterator<Item = Uid> {
         let many = self.many_owners.iter().flat_map(|many| &many.uids).copied();
@@ -52,27 +52,27 @@ impl NodeData {
 }
 
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct StoredNode {
     pub(super) name: Box<str>,
     pub(super) kind: KindId,
     /// The node of the Namespace; a node of this namespace keeps it alive.
     pub(super) namespace: NodeId,
-    pub(super) live: Option<Box<NodeData>>,
+    pub(super) object: Option<Box<StoredObject>>,
     /// Who has a use edge to this node.
     pub(super) users: IdSet,
     /// How many owner references lead here.
     pub(super) references: u32,
     /// For a Namespace: how many nodes live in it, absent ones included, and
     /// how many kinds are looked for in it by selectors.
-    pub(super) residents: u32,
+    pub(super) contained_nodes: u32,
 }
 
 /// More owner references, or finalizers, than this are more than any
 /// controller writes.
-pub const MOST_LIST_ENTRIES: usize = 1_000;
+pub const MAX_LIST_ENTRIES: usize = 1_000;
 
 /// Nothing real is owned this deep; cycles are.
-pub const MOST_OWNER_LEVELS: usize = 32;
+pub const MAX_OWNER_LEVELS: usize = 32;
 
 /// What an owner reference names (R1: by its coordinates).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use super::coverage::{KindCoverage, too_many_references};
 use super::deleted_objects::{DeletedObject, DeletedObjects, PastOwner, RememberedOwner};
 use super::dependents::{Dependents, ManyOwners};
-use super::edges::{Edges, NewUse, OwnerEdge, SelectorEdge, UseEdge};
+use super::edges::{Edges, UnresolvedUse, OwnerEdge, SelectorEdge, UseEdge};
 use super::id_set::IdSet;
 use super::node_id::NodeId;
-use super::nodes::Nodes;
-use super::slot::{MOST_LIST_ENTRIES, NodeData, ObjectPhase, OwnerRef};
+use super::nodes::NodeStore;
+use super::slot::{MAX_LIST_ENTRIES, StoredObject, ObjectPhase, OwnerRef};
 use crate::objects::{
     FOREGROUND, Interner, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN, Object,
     OwnerReference, PackedList, PackedMap, Uid, split_api_version,
@@ -31,18 +31,18 @@ pub struct Graph {
     /// applied again. Served versions are looked up on use.
     pub kinds: Kinds,
     pub(super) interner: Interner,
-    pub(super) nodes: Nodes,
+    pub(super) nodes: NodeStore,
     by_kind: NumberMap<KindId, IdSet>,
-    members: NumberMap<NodeId, IdSet>,
+    by_namespace: NumberMap<NodeId, IdSet>,
     /// The objects with open edges, by namespace and kind of their targets.
-    pub(super) open: NumberMap<(NodeId, KindId), IdSet>,
+    pub(super) selector_users: NumberMap<(NodeId, KindId), IdSet>,
     pub(super) dependents: Dependents,
     /// The number of owner references from objects of one kind to another kind.
     owner_kinds: NumberMap<(KindId, KindId), usize>,
     pub(super) coverage: KindCoverage,
     deleted_objects: DeletedObjects,
     annotation_keys: KeyedSet<String>,
-    dates_owners: bool,
+    tracks_owner_versions: bool,
     objects: usize,
     edges: usize,
     revision: u64,
@@ -65,16 +65,16 @@ impl Graph {
         let metadata = &object.metadata;
         let namespaced = self.kinds.info(kind).namespaced;
         let namespace = if namespaced { metadata.namespace.as_str() } else { "" };
-        let id = self.node(kind, namespace, &metadata.name);
+        let id = self.find_or_insert_node(kind, namespace, &metadata.name);
         let proves_absence = self.proves_absence(kind, namespace, &metadata.name);
         if edges.too_many {
-            self.coverage.add(kind, &too_many_references(namespace, &metadata.name));
+            self.coverage.add_unreadable(kind, &too_many_references(namespace, &metadata.name));
         } else {
-            self.coverage.close(kind, namespace, &metadata.name);
+            self.coverage.remove_unreadable(kind, namespace, &metadata.name);
         }
         self.revision += 1;
         let uid = Uid::new(&metadata.uid);
-        let before = self.take_live(id);
+        let before = self.take_object(id);
         let applied = match &before {
             None => ApplyResult::Created,
             Some(before) if before.uid == uid => ApplyResult::Updated,
@@ -82,17 +82,17 @@ impl Graph {
         };
 
         let (owners, many_owners) = match &metadata.owner_references[..] {
-            references if references.len() > MOST_LIST_ENTRIES => {
+            references if references.len() > MAX_LIST_ENTRIES => {
                 (Box::default(), Some(Box::new(self.many_owners(references))))
             }
             references => (self.owner_edges(namespace, references), None),
         };
         let uses = self.use_edges(edges.uses);
-        let open = (!edges.open.is_empty()).then(|| Box::new(edges.open));
+        let open = (!edges.selector_edges.is_empty()).then(|| Box::new(edges.selector_edges));
         for place in self.open_places(open.as_deref()) {
-            let selector_users = self.open.entry(place).or_default();
+            let selector_users = self.selector_users.entry(place).or_default();
             if selector_users.is_empty() && place.0 != NodeId::NONE {
-                self.nodes[place.0].residents += 1;
+                self.nodes[place.0].contained_nodes += 1;
             }
             selector_users.insert(id);
         }
@@ -112,7 +112,7 @@ impl Graph {
         self.by_kind.entry(kind).or_default().insert(id);
         let place = self.nodes[id].namespace;
         if place != NodeId::NONE {
-            self.members.entry(place).or_default().insert(id);
+            self.by_namespace.entry(place).or_default().insert(id);
         }
         let kept: Vec<_> = metadata
             .annotations
@@ -128,7 +128,7 @@ impl Graph {
         };
         let version = metadata.resource_version.parse().unwrap_or(u64::MAX);
         let owners_version = match &before {
-            _ if !self.dates_owners => 0,
+            _ if !self.tracks_owner_versions => 0,
             Some(before) if applied == ApplyResult::Updated => {
                 self.owners_version(id, before, &owners, version)
             }
@@ -138,7 +138,7 @@ impl Graph {
         };
         let labels = metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let finalizers = || metadata.finalizers.iter().flatten().map(|f| f.as_str());
-        self.nodes[id].live = Some(Box::new(NodeData {
+        self.nodes[id].object = Some(Box::new(StoredObject {
             uid,
             labels: PackedMap::new(labels, &mut self.interner),
             annotations: PackedMap::new(kept, &mut self.interner),
@@ -148,12 +148,12 @@ impl Graph {
             created: object.created().unwrap_or(i64::MIN),
             deleted: object.deleted(),
             hold,
-            progress,
+            phase: progress,
             owners,
             owners_version,
             many_owners,
             uses,
-            open,
+            selector_edges: open,
         }));
         // After the new edges, so that nodes that both versions refer to stay.
         if let Some(before) = before {
@@ -168,25 +168,25 @@ impl Graph {
     /// Removes an object; with a uid only the object with that uid, because a re-created
     /// object is another one. Returns whether an object was removed.
     pub fn delete(&mut self, kind: KindId, namespace: &str, name: &str, uid: Option<Uid>) -> bool {
-        self.coverage.close(kind, namespace, name);
+        self.coverage.remove_unreadable(kind, namespace, name);
         let Some(id) = self.find(kind, namespace, name) else { return false };
-        let Some(live) = &self.nodes[id].live else { return false };
+        let Some(live) = &self.nodes[id].object else { return false };
         if uid.is_some_and(|uid| uid != live.uid) {
             return false;
         }
-        self.forget(id);
+        self.remove_object(id);
         true
     }
 
     /// From now on [`Node::owners_version`] has the version at which objects got their
     /// owner references. Only a graph that a watch feeds has this history.
     pub fn track_owner_versions(&mut self) {
-        self.dates_owners = true;
+        self.tracks_owner_versions = true;
     }
 
     /// Whether the graph dates owner references.
-    pub fn dates_owners(&self) -> bool {
-        self.dates_owners
+    pub fn tracks_owner_versions(&self) -> bool {
+        self.tracks_owner_versions
     }
 
     /// Keeps these annotations for policies, besides those of belay. Applies to objects
@@ -235,13 +235,13 @@ impl Graph {
     }
 
     /// The objects of a kind.
-    pub fn of_kind(&self, kind: KindId) -> impl Iterator<Item = NodeId> + '_ {
+    pub fn objects_of_kind(&self, kind: KindId) -> impl Iterator<Item = NodeId> + '_ {
         self.by_kind.get(&kind).into_iter().flat_map(IdSet::iter)
     }
 
     /// The objects in a Namespace.
-    pub fn members(&self, namespace: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        self.members.get(&namespace).into_iter().flat_map(IdSet::iter)
+    pub fn objects_in_namespace(&self, namespace: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        self.by_namespace.get(&namespace).into_iter().flat_map(IdSet::iter)
     }
 
     /// How many objects there are.
@@ -269,7 +269,7 @@ impl Graph {
     }
 
     /// The node at these coordinates, made if there is none yet.
-    fn node(&mut self, kind: KindId, namespace: &str, name: &str) -> NodeId {
+    fn find_or_insert_node(&mut self, kind: KindId, namespace: &str, name: &str) -> NodeId {
         let place = match (namespace, self.namespace_kind()) {
             ("", _) | (_, None) => NodeId::NONE,
             (_, Some(namespaces)) => self.nodes.find_or_insert(namespaces, NodeId::NONE, namespace),
@@ -278,22 +278,22 @@ impl Graph {
     }
 
     /// Removes an object, its edges, and its node if nothing refers to it.
-    pub(super) fn forget(&mut self, id: NodeId) {
+    pub(super) fn remove_object(&mut self, id: NodeId) {
         self.revision += 1;
-        if let Some(before) = self.take_live(id) {
+        if let Some(before) = self.take_object(id) {
             self.remember(id, &before);
             self.drop_edges(id, &before);
         }
-        self.nodes.release(id);
+        self.nodes.remove_if_unused(id);
     }
 
     /// Remembers a deleted object if others name it as an owner.
-    fn remember(&mut self, id: NodeId, before: &NodeData) {
+    fn remember(&mut self, id: NodeId, before: &StoredObject) {
         let past_owners = self.deleted_objects.take_past_owners(id, self.nodes[id].namespace);
         let past: Vec<_> = past_owners.iter().map(|past| past.owner.uid).collect();
         if self.dependents.contain(before.uid) || self.deleted_objects.count_owner_name(before.uid)
         {
-            let owners = before.owners.iter().map(|owner| self.claim(owner));
+            let owners = before.owners.iter().map(|owner| self.owner_ref(owner));
             let mut gone = DeletedObject::new(owners, before.deleted);
             gone.owners_version = before.owners_version;
             gone.past_owners = past_owners;
@@ -304,7 +304,7 @@ impl Graph {
     }
 
     /// The owner that a reference names.
-    pub(super) fn claim<'g>(&'g self, owner: &'g OwnerEdge) -> OwnerRef<'g> {
+    pub(super) fn owner_ref<'g>(&'g self, owner: &'g OwnerEdge) -> OwnerRef<'g> {
         let (kind, namespace, name) = self.coordinates(owner.to);
         OwnerRef {
             kind: Some(kind),
@@ -329,7 +329,7 @@ impl Graph {
     fn owners_version(
         &mut self,
         id: NodeId,
-        before: &NodeData,
+        before: &StoredObject,
         now: &[OwnerEdge],
         version: u64,
     ) -> u64 {
@@ -345,7 +345,7 @@ impl Graph {
             let lost = before.owners.iter().filter(|edge| !has.contains(&(edge.to, edge.uid)));
             let lost: Option<Vec<_>> = lost
                 .map(|edge| {
-                    let owner = RememberedOwner::new(self.claim(edge))?;
+                    let owner = RememberedOwner::new(self.owner_ref(edge))?;
                     Some(PastOwner { owner, version })
                 })
                 .collect();
@@ -366,9 +366,9 @@ impl Graph {
     }
 
     /// Removes the data of an object from its node and the counts, but not its edges.
-    pub(super) fn take_live(&mut self, id: NodeId) -> Option<Box<NodeData>> {
+    pub(super) fn take_object(&mut self, id: NodeId) -> Option<Box<StoredObject>> {
         let slot = &mut self.nodes[id];
-        let live = slot.live.take()?;
+        let live = slot.object.take()?;
         let (kind, place) = (slot.kind, slot.namespace);
         self.objects -= 1;
         self.edges -= live.owners.len() + live.uses.len();
@@ -383,10 +383,10 @@ impl Graph {
         if let Some(set) = self.by_kind.get_mut(&kind) {
             set.remove(id);
         }
-        if let Some(set) = self.members.get_mut(&place) {
+        if let Some(set) = self.by_namespace.get_mut(&place) {
             set.remove(id);
             if set.is_empty() {
-                self.members.remove(&place);
+                self.by_namespace.remove(&place);
             }
         }
         Some(live)
@@ -409,7 +409,7 @@ impl Graph {
             // R1: in the item's namespace if the owner's kind is namespaced.
             let in_namespace = if self.kinds.info(kind).namespaced { namespace } else { "" };
             OwnerEdge {
-                to: self.node(kind, in_namespace, &reference.name),
+                to: self.find_or_insert_node(kind, in_namespace, &reference.name),
                 uid: Uid::new(&reference.uid),
                 blocking: reference.block_owner_deletion.unwrap_or(false),
                 version: self.interner.intern(version),
@@ -431,13 +431,13 @@ impl Graph {
 
     /// Use edges as a node keeps them. Several references to the same object become one
     /// edge with the first field.
-    fn use_edges(&mut self, edges: Vec<NewUse>) -> Box<[UseEdge]> {
+    fn use_edges(&mut self, edges: Vec<UnresolvedUse>) -> Box<[UseEdge]> {
         let mut seen = KeyedSet::default();
         let mut kept = Vec::with_capacity(edges.len());
         for edge in edges {
             let namespaced = self.kinds.info(edge.kind).namespaced;
             let namespace = if namespaced { edge.namespace.as_str() } else { "" };
-            let to = self.node(edge.kind, namespace, &edge.name);
+            let to = self.find_or_insert_node(edge.kind, namespace, &edge.name);
             if seen.insert((to, edge.strength, edge.excuse, edge.uid)) {
                 kept.push(UseEdge {
                     to,
@@ -456,17 +456,17 @@ impl Graph {
 
     /// Removes the edges of the previous version of an object, except edges that the
     /// current version has as well.
-    pub(super) fn drop_edges(&mut self, id: NodeId, before: &NodeData) {
-        let now = self.nodes[id].live.as_deref();
+    pub(super) fn drop_edges(&mut self, id: NodeId, before: &StoredObject) {
+        let now = self.nodes[id].object.as_deref();
         let used: NumberSet<NodeId> =
             now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
         let many = before.many_owners.is_some();
         let alike = now.filter(|now| now.many_owners.is_some() == many);
-        let owning: KeyedSet<Uid> = alike.into_iter().flat_map(NodeData::owner_uids).collect();
+        let owning: KeyedSet<Uid> = alike.into_iter().flat_map(StoredObject::owner_uids).collect();
         for edge in &before.uses {
             if !used.contains(&edge.to) {
                 self.nodes[edge.to].users.remove(id);
-                self.nodes.release(edge.to);
+                self.nodes.remove_if_unused(edge.to);
             }
         }
         for uid in before.owner_uids().filter(|uid| !owning.contains(uid)) {
@@ -477,21 +477,21 @@ impl Graph {
         }
         for owner in &before.owners {
             self.nodes[owner.to].references -= 1;
-            self.nodes.release(owner.to);
+            self.nodes.remove_if_unused(owner.to);
         }
-        let now = self.nodes[id].live.as_ref().and_then(|now| now.open.clone());
+        let now = self.nodes[id].object.as_ref().and_then(|now| now.selector_edges.clone());
         let now: NumberSet<_> = self.open_places(now.as_deref()).into_iter().collect();
-        for place in self.open_places(before.open.as_deref()) {
+        for place in self.open_places(before.selector_edges.as_deref()) {
             if now.contains(&place) {
                 continue;
             }
-            let Some(selector_users) = self.open.get_mut(&place) else { continue };
+            let Some(selector_users) = self.selector_users.get_mut(&place) else { continue };
             selector_users.remove(id);
             if selector_users.is_empty() {
-                self.open.remove(&place);
+                self.selector_users.remove(&place);
                 if place.0 != NodeId::NONE {
-                    self.nodes[place.0].residents -= 1;
-                    self.nodes.release(place.0);
+                    self.nodes[place.0].contained_nodes -= 1;
+                    self.nodes.remove_if_unused(place.0);
                 }
             }
         }
@@ -574,12 +574,12 @@ mod tests {
             graph.dependents_of(uid).map(|node| node.name().to_owned()).collect::<Vec<_>>()
         };
         // From many to few and back: nothing is left of what was before.
-        for count in [27_000, MOST_LIST_ENTRIES, 27_000, 2, MOST_LIST_ENTRIES + 1] {
+        for count in [27_000, MAX_LIST_ENTRIES, 27_000, 2, MAX_LIST_ENTRIES + 1] {
             let value = owned(count);
             let object = Object::deserialize(&value).unwrap();
             graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
             let node = graph.object(kind, "shop", "owned").unwrap();
-            let many = count > MOST_LIST_ENTRIES;
+            let many = count > MAX_LIST_ENTRIES;
             assert_eq!(node.has_too_many_owners(), many);
             assert_eq!(graph.nodes(), 2 + if many { 0 } else { count }, "itself and its namespace");
             assert_eq!(node.owner_uids().count(), count);
@@ -587,7 +587,7 @@ mod tests {
             assert_eq!(dependents(&graph, count - 1), ["owned"]);
             assert!(dependents(&graph, count).is_empty());
             assert!(
-                graph.dependents.size() <= count + MOST_LIST_ENTRIES,
+                graph.dependents.size() <= count + MAX_LIST_ENTRIES,
                 "{}",
                 graph.dependents.size()
             );
@@ -624,7 +624,7 @@ mod tests {
         }
         let large = (graph.nodes.capacity(), graph.dependents.capacity());
         assert!(large.0 >= 40_000 && large.1 >= 20_000, "{large:?}");
-        graph.reset(kind, []);
+        graph.replace_kind(kind, []);
         let small = (graph.nodes.capacity(), graph.dependents.capacity());
         assert!(small.0 < 8_000 && small.1 < 8_000, "{small:?}");
     }
@@ -711,10 +711,10 @@ mod tests {
         let now =
             [manifest("stays", "uid-stays", None), manifest("again", "uid-again", Some("stays"))];
         let objects: Vec<_> = now.iter().map(|v| Object::deserialize(v).unwrap()).collect();
-        graph.reset(kind, objects.iter().map(|o| (o, ObjectPhase::Active, Edges::default())));
+        graph.replace_kind(kind, objects.iter().map(|o| (o, ObjectPhase::Active, Edges::default())));
         assert!(graph.is_complete(kind));
         let mut names: Vec<_> = graph
-            .of_kind(kind)
+            .objects_of_kind(kind)
             .filter_map(|id| graph.get(id))
             .map(|n| n.name().to_owned())
             .collect();
@@ -732,7 +732,7 @@ mod tests {
         assert_eq!(graph.dependents(stays).map(|n| n.name()).collect::<Vec<_>>(), ["again"]);
         let kept: Vec<_> = stays.annotations().iter().collect();
         assert_eq!(kept, [("belay.dev/x", "1"), ("team", "blue")]);
-        graph.reset(kind, []);
+        graph.replace_kind(kind, []);
         assert_eq!((graph.objects(), graph.edges(), graph.nodes()), (0, 0, 0));
     }
 }

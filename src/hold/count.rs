@@ -19,7 +19,7 @@ use super::owners::{OwnerReader, OwnersAbove, READS};
 use crate::decide::{
     Cause, JudgedObject, Live, LiveRead, LiveReads, Situation, counting_users, object_name,
 };
-use crate::graph::{Node, NodeId, User};
+use crate::graph::{Node, NodeId, ObjectUser};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
 use crate::policy::InUse;
 use crate::policy::api::OnDelete;
@@ -303,7 +303,7 @@ impl<'a> Counting<'a> {
         &mut self,
         held: &HeldTarget<'a>,
         group: &ReleaseGroup,
-        user: User<'a>,
+        user: ObjectUser<'a>,
         is_meant: bool,
     ) {
         let above = self.find_owners(user.node);
@@ -323,7 +323,7 @@ impl<'a> Counting<'a> {
         &mut self,
         held: &HeldTarget<'a>,
         group: &ReleaseGroup,
-        user: User<'a>,
+        user: ObjectUser<'a>,
         above: &OwnersAbove,
     ) {
         let node = user.node;
@@ -382,7 +382,7 @@ impl<'a> Counting<'a> {
         if self.kept.len() >= MAX_LISTED_CAUSES {
             return;
         }
-        let root = node.root_owner_within(self.owner_reader.situation.work);
+        let root = node.root_owner_limited(self.owner_reader.situation.work);
         let through = (root.id() != node.id()).then(|| object_name(node));
         let cause = Cause::User { root: object_name(root), through, path: path.to_owned() };
         if !self.kept.contains(&cause) {
@@ -420,7 +420,7 @@ impl<'a> Counting<'a> {
             match self.owner_reader.done(&read) {
                 None => unread.push((list_order(&info.group, &info.resource), read)),
                 Some(Ok(())) => {
-                    if let Some(object) = self.owner_reader.graph().unreadable(needer, namespace) {
+                    if let Some(object) = self.owner_reader.graph().describe_unreadable(needer, namespace) {
                         return Err(UnknownUse::UnreadableUser(object));
                     }
                 }

@@ -4,7 +4,7 @@
 use super::owners::{OwnerReader, OwnersAbove};
 use crate::decide::is_waiting_finalizer;
 use crate::graph::{
-    Certainty, DeletionRequest, Fates, Node, NodeId, Outcome, Propagation, RefusesDelete, fates,
+    Certainty, DeletionRequest, Fates, Node, NodeId, DeletionOutcome, Propagation, RefusesDelete, fates,
 };
 use crate::objects::{NumberSet, is_hold};
 
@@ -87,7 +87,7 @@ impl ReleaseGroup {
         !self.contains(user.id())
             && self.fates.get(user.id()).is_some_and(|fate| {
                 fate.certainty == Certainty::Certain
-                    && matches!(fate.outcome, Outcome::Deleted | Outcome::Held)
+                    && matches!(fate.outcome, DeletionOutcome::Deleted | DeletionOutcome::Held)
             })
     }
 }
@@ -111,7 +111,7 @@ impl<'a> HeldTarget<'a> {
 
     /// Whether a user and everything `above` it are newcomers.
     pub(super) fn is_newcomer(&self, above: &OwnersAbove) -> bool {
-        let Some(deleted) = self.node.deleted() else { return false };
+        let Some(deleted) = self.node.deletion_time() else { return false };
         let margin = CLOCKS_SECONDS.saturating_add(self.settle_seconds);
         !above.unknown && above.created > deleted.saturating_add(margin)
     }

@@ -1,7 +1,7 @@
 //! The owners of objects, from live reads.
 
 use crate::decide::{LiveRead, LiveReads, Situation};
-use crate::graph::{Graph, MOST_LIST_ENTRIES, MOST_OWNER_LEVELS, Node, NodeId, OwnerEdge};
+use crate::graph::{Graph, MAX_LIST_ENTRIES, MAX_OWNER_LEVELS, Node, NodeId, OwnerEdge};
 use crate::objects::{ApiError, KeyedSet, NumberSet};
 
 /// The limit of owners that are read in one round, besides lists.
@@ -80,16 +80,16 @@ impl<'a> OwnerReader<'a> {
     pub(super) fn find_owners(&self, node: Node<'a>) -> OwnersAbove {
         let mut above = OwnersAbove {
             there: NumberSet::default(),
-            created: node.created(),
+            created: node.creation_time(),
             unread: Vec::new(),
             unknown: false,
         };
         let (mut level, mut references) = (vec![node], 0);
-        for _ in 0..MOST_OWNER_LEVELS {
+        for _ in 0..MAX_OWNER_LEVELS {
             let mut next = Vec::new();
             for item in level {
                 references += item.owners().len();
-                let too_many = references > MOST_LIST_ENTRIES || item.has_too_many_owners();
+                let too_many = references > MAX_LIST_ENTRIES || item.has_too_many_owners();
                 if too_many || !self.charge(1 + item.owners().len()) {
                     above.unknown = true;
                     return above;
@@ -98,7 +98,7 @@ impl<'a> OwnerReader<'a> {
                     match self.owner(item, reference) {
                         Owner::There(owner) => {
                             if owner.id() != node.id() && above.there.insert(owner.id()) {
-                                above.created = above.created.min(owner.created());
+                                above.created = above.created.min(owner.creation_time());
                                 next.push(owner);
                             }
                         }
@@ -122,7 +122,7 @@ impl<'a> OwnerReader<'a> {
     pub(super) fn is_original_owner(&self, node: Node<'a>, owner: Node<'_>) -> bool {
         let mut seen = NumberSet::from_iter([node.id()]);
         let mut level = vec![node];
-        for _ in 0..MOST_OWNER_LEVELS {
+        for _ in 0..MAX_OWNER_LEVELS {
             let mut next = Vec::new();
             for item in level {
                 if !self.charge(8 * (1 + item.owners().len())) {
@@ -150,8 +150,8 @@ impl<'a> OwnerReader<'a> {
     /// graph knows this only of objects whose creation it has seen.
     fn has_original_owners(&self, item: Node<'_>) -> bool {
         let graph = self.situation.graph;
-        graph.dates_owners()
-            && graph.same(item).is_some_and(|known| {
+        graph.tracks_owner_versions()
+            && graph.find_counterpart(item).is_some_and(|known| {
                 let had: KeyedSet<_> = known.owners().iter().map(|owner| owner.uid).collect();
                 known.owners_version() == 0
                     && !item.has_too_many_owners()

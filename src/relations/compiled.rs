@@ -7,12 +7,12 @@ use super::fields::Fields;
 use super::leaf::{ReferenceRule, Target};
 use super::path::{Path, Step, for_each};
 use super::reading::{ORDINALS, Reading};
-use crate::graph::{Edges, MOST_REFERENCES, ObjectPhase};
+use crate::graph::{Edges, MAX_REFERENCES, ObjectPhase};
 use crate::objects::{Kinds, PROTECT_LABEL, split_api_version};
 
 /// So many values are read of one object: of an endpoint that takes part in two
 /// references there are eight.
-const MOST_VALUES: usize = 8 * MOST_REFERENCES;
+const MOST_VALUES: usize = 8 * MAX_REFERENCES;
 
 /// A place of this length counts as one more reference.
 const LONG_PLACE: usize = 256;
@@ -90,7 +90,7 @@ impl Compiled {
                 // An edge keeps its place, which can be longer than the value.
                 references += leaf.references(value) * (1 + place.len() / LONG_PLACE);
             });
-            references <= MOST_REFERENCES
+            references <= MAX_REFERENCES
         }))
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::catalogue::Nameable;
 use super::leaf::{ReferenceRule, Target};
 use super::path::Path;
-use crate::graph::{EdgeQualifier, Edges, NewUse, Requirement, Selector, SelectorEdge, Strength};
+use crate::graph::{EdgeQualifier, Edges, UnresolvedUse, Requirement, Selector, SelectorEdge, Strength};
 use crate::objects::{KindId, Kinds, Uid, split_api_version};
 
 /// What decides about the claims of a StatefulSet beside its templates.
@@ -149,7 +149,7 @@ impl<'o> Reading<'o> {
         };
         let strength = self.strength(leaf);
         let relation = leaf.relation;
-        self.edges.uses.push(NewUse {
+        self.edges.uses.push(UnresolvedUse {
             kind,
             namespace,
             name,
@@ -164,7 +164,7 @@ impl<'o> Reading<'o> {
     fn open(&mut self, leaf: &ReferenceRule, kind: KindId, selector: Selector, place: &str) {
         let namespaced = self.kinds.info(kind).namespaced;
         let namespace = if namespaced { self.namespace } else { "" };
-        self.edges.open.push(SelectorEdge {
+        self.edges.selector_edges.push(SelectorEdge {
             kind,
             namespace: namespace.to_owned(),
             selector,

@@ -80,7 +80,7 @@ fn describe(kinds: &Kinds, catalogue: &Catalogue, edges: &Edges) -> Vec<String> 
             )
         })
         .collect();
-    lines.extend(edges.open.iter().map(|edge| {
+    lines.extend(edges.selector_edges.iter().map(|edge| {
         let info = kinds.info(edge.kind);
         let what = match &edge.selector {
             Selector::Ordinals { prefix, from, below } => {
@@ -312,7 +312,7 @@ fn content_is_known_without_a_row() {
     let namespaces = graph.kinds.find("", "Namespace").unwrap();
     let shop = graph.find(namespaces, "", "shop").unwrap();
     let names: Vec<_> =
-        graph.members(shop).filter_map(|id| graph.get(id)).map(|n| n.name()).collect();
+        graph.objects_in_namespace(shop).filter_map(|id| graph.get(id)).map(|n| n.name()).collect();
     assert_eq!(names, ["a"]);
 }
 

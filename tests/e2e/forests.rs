@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use belay::graph::{
-    Certainty, DeletionRequest, Fate, Fates, Graph, NodeId, Outcome, Propagation, fates,
+    Certainty, DeletionRequest, Fate, Fates, Graph, NodeId, DeletionOutcome, Propagation, fates,
 };
 use belay::objects::{KindId, Kinds};
 use belay::relations::Catalogue;
@@ -330,15 +330,15 @@ fn check_fate(
     let is = |right: bool, wrong: &'static str| if right { Ok(()) } else { Err(wrong) };
     match fate {
         None => is(!newly_terminating && (!gone || was_terminating), "went, with no fate"),
-        Some(f) if f.outcome == Outcome::Deleted && certain(&f) => is(gone, "stayed"),
-        Some(f) if f.outcome == Outcome::Held && certain(&f) => {
+        Some(f) if f.outcome == DeletionOutcome::Deleted && certain(&f) => is(gone, "stayed"),
+        Some(f) if f.outcome == DeletionOutcome::Held && certain(&f) => {
             is(new.is_some_and(is_terminating), "is not held")
         }
-        Some(f) if f.outcome == Outcome::Orphaned && certain(&f) => {
+        Some(f) if f.outcome == DeletionOutcome::Orphaned && certain(&f) => {
             let lost = new.is_some_and(|new| owners(new) < owners(old));
             is(!gone && !newly_terminating && lost, "was not orphaned")
         }
-        Some(f) if f.outcome == Outcome::Orphaned => is(
+        Some(f) if f.outcome == DeletionOutcome::Orphaned => is(
             !newly_terminating && (!gone || was_terminating),
             "went, and was to lose an owner at the most",
         ),

@@ -579,7 +579,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
     assert!(ask(false, AdmissionPhase::Validate, delete(), pods).await, "a live read has it");
     assert!(ask(true, AdmissionPhase::Validate, delete(), late).await, "the graph has it");
 
-    let finalizers = vec!["a/b"; crate::graph::MOST_LIST_ENTRIES + 1];
+    let finalizers = vec!["a/b"; crate::graph::MAX_LIST_ENTRIES + 1];
     let object = json!({"metadata": {"name": "data", "namespace": "a", "finalizers": finalizers}});
     let create = json!({"operation": "CREATE", "object": object});
     assert!(!ask(true, AdmissionPhase::Mutate, create, pods).await, "it doesn't exist yet");

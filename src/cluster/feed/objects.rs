@@ -90,7 +90,7 @@ impl ObjectSink {
     fn skip_object(&mut self, unreadable: &Unreadable) {
         let mut world = self.world.write();
         if let Some(listing) = &mut self.listing {
-            world.graph.list_unreadable(listing, unreadable);
+            world.graph.add_unreadable_to_listing(listing, unreadable);
         }
         if world.graph.set_unreadable(self.kind, unreadable) {
             let resource = resource(&world, self.kind);

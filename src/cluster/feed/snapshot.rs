@@ -390,7 +390,7 @@ impl Snapshot {
             match world::take(graph, catalogue, kind, object.get(), Some(&mut listing)) {
                 Ok(node) => drop(node.map(|node| world.learn_owners(node))),
                 Err(unreadable) => {
-                    world.graph.list_unreadable(&mut listing, &unreadable);
+                    world.graph.add_unreadable_to_listing(&mut listing, &unreadable);
                     unreadable_one.get_or_insert_with(|| unreadable.describe());
                 }
             }

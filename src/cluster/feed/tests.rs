@@ -304,7 +304,7 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
             .to_string()
     };
     let (good, bad) = (|name| pod(name, json!({"a": "b"})), |name| pod(name, json!(["hunter2"])));
-    let unreadable = || world.read().graph.unreadable(pods, "n");
+    let unreadable = || world.read().graph.describe_unreadable(pods, "n");
     sink.begin();
     assert!(sink.list(&good("one")).is_ok() && sink.list(&bad("two")).is_err());
     sink.end();
@@ -349,7 +349,7 @@ fn an_object_with_too_many_references_is_known_without_them_and_may_use_anything
     let found = || {
         let graph = &world.read().graph;
         assert!(graph.object(pods, "n", "p").unwrap().labels().get("a").is_some());
-        (graph.edges(), graph.unreadable(pods, "n"))
+        (graph.edges(), graph.describe_unreadable(pods, "n"))
     };
     let many = || (0, Some("Pod n/p has more than 4000 references".to_owned()));
     for count in [4_001, 70_000] {
@@ -358,14 +358,14 @@ fn an_object_with_too_many_references_is_known_without_them_and_may_use_anything
         sink.end();
         sink.current();
         assert_eq!(found(), many());
-        assert_eq!(world.read().graph.unreadable(pods, "other"), None);
+        assert_eq!(world.read().graph.describe_unreadable(pods, "other"), None);
         assert!(sink.change(&pod(4_000)).is_ok());
         assert_eq!(found(), (4_000, None));
         assert!(sink.change(&pod(count)).is_ok());
         assert_eq!(found(), many());
     }
     assert!(sink.remove(&pod(4_001)).is_ok());
-    assert_eq!(world.read().graph.unreadable(pods, "n"), None);
+    assert_eq!(world.read().graph.describe_unreadable(pods, "n"), None);
 }
 
 #[tokio::test(start_paused = true)]

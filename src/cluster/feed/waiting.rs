@@ -45,7 +45,7 @@ impl Trace {
         Self {
             uid: node.uid(),
             terminating: node.is_terminating(),
-            progress: node.progress(),
+            progress: node.phase(),
             finalizers: node.finalizers().clone(),
             labels: node.labels().clone(),
             owners: node.owners().to_vec(),
@@ -53,7 +53,7 @@ impl Trace {
             uses: uses
                 .map(|edge| (edge.to, edge.strength, edge.excuse, edge.uid.as_deref().copied()))
                 .collect(),
-            open: node.open().to_vec(),
+            open: node.selector_edges().to_vec(),
         }
     }
 }
@@ -74,7 +74,7 @@ fn used_by_within(world: &World, kind: KindId, object: &Object<'_>, work: StepLi
     };
     let named = node.uses().iter().take_while(|_| work.charge(1)).map(|edge| edge.to);
     let mut uses: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
-    for edge in node.open().iter().filter(|edge| edge.strength == Strength::Needs) {
+    for edge in node.selector_edges().iter().filter(|edge| edge.strength == Strength::Needs) {
         let places = world.waiting.seen.keys().take_while(|_| work.charge(1));
         let places = places.filter(|(kind, namespace, _)| {
             *kind == edge.kind && (edge.namespace.is_empty() || edge.namespace == *namespace)
@@ -198,7 +198,7 @@ fn waits(node: Node<'_>) -> bool {
 /// Whether nothing needs an object, as far as the graph knows. Beyond the budget
 /// something may.
 fn is_unused(graph: &Graph, node: NodeId, work: StepLimit<'_>) -> bool {
-    !graph.users_within(node, work).any(|user| user.needs()) && !work.is_used_up()
+    !graph.users_limited(node, work).any(|user| user.needs()) && !work.is_used_up()
 }
 
 fn place(node: Node<'_>) -> Place {

@@ -180,7 +180,7 @@ impl Watches {
         // Before the first object is forgotten, so that missing objects do not count as
         // deleted.
         self.context.world.write().graph.set_incomplete(kind, "belay does not watch them");
-        while self.context.world.write().graph.forget_some(kind, SLICE) == SLICE {}
+        while self.context.world.write().graph.remove_some(kind, SLICE) == SLICE {}
         let mut world = self.context.world.write();
         world.owned.retain(|(dependent, _), _| *dependent != kind);
         world.waiting.seen.retain(|(of, ..), _| *of != kind);

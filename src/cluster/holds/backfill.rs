@@ -201,7 +201,7 @@ mod tests {
     fn backfill(world: &World, usual: usize) -> Backfill {
         let kinds = ["configmaps", "secrets"].map(|resource| kind(world, resource));
         let nodes: Vec<NodeId> =
-            kinds.into_iter().flat_map(|kind| world.graph.of_kind(kind)).collect();
+            kinds.into_iter().flat_map(|kind| world.graph.objects_of_kind(kind)).collect();
         let mut survey = Survey::default();
         survey.look(world, &LiveReads::default(), &nodes, 0);
         Backfill::of(world, &survey, usual)

@@ -352,7 +352,7 @@ impl Holds {
             let labelled = labelled(&world, &self.context.settings);
             let kinds: BTreeSet<KindId> =
                 world.held.iter().chain(wanted).copied().chain(labelled).collect();
-            kinds.into_iter().flat_map(|kind| world.graph.of_kind(kind)).collect()
+            kinds.into_iter().flat_map(|kind| world.graph.objects_of_kind(kind)).collect()
         };
         let now = jiff::Timestamp::now().as_second();
         let mut survey = Survey::default();

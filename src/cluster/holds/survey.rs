@@ -64,7 +64,7 @@ impl Survey {
                 namespace: node.namespace().to_owned(),
                 name: node.name().to_owned(),
                 uid: node.uid(),
-                created: node.created(),
+                created: node.creation_time(),
             };
             if wanted == Wanted::No {
                 if held {

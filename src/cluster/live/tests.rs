@@ -454,7 +454,7 @@ fn what_was_found_is_applied_and_each_read_is_noted() {
     assert!(graph.object(kind, "a", "one").is_some() && graph.object(kind, "a", "two").is_some());
     assert_eq!(graph.objects(), 2);
     assert_eq!(done[&widgets], Ok(()), "an object that can't be read affects itself alone");
-    assert_eq!(graph.unreadable(kind, "a").as_deref(), Some("Widget a/odd can't be read"));
+    assert_eq!(graph.describe_unreadable(kind, "a").as_deref(), Some("Widget a/odd can't be read"));
     assert_eq!(done[&pod("gone")], Ok(()));
     assert_eq!(done[&pod("late")], Err(other("it is late")));
     let words = done[&pod("broken")].as_ref().unwrap_err().to_string();

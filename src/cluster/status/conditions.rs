@@ -115,7 +115,7 @@ impl Missing {
             Incomplete::Failed(ApiError::NotFound) => Self::NotInstalled,
             Incomplete::Failed(ApiError::Forbidden(_)) => Self::Forbidden,
             Incomplete::Unread => Self::Reading,
-            Incomplete::Failed(_) | Incomplete::NotAsked(_) => Self::Failed,
+            Incomplete::Failed(_) | Incomplete::NotRead(_) => Self::Failed,
         }
     }
 

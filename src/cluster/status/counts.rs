@@ -65,7 +65,7 @@ pub(super) async fn count(context: &Context) -> Counts {
     };
     let mut all = Counts::new();
     for kind in kinds {
-        let objects: Vec<NodeId> = context.world.read().graph.of_kind(kind).collect();
+        let objects: Vec<NodeId> = context.world.read().graph.objects_of_kind(kind).collect();
         let mut left = objects.as_slice();
         while !left.is_empty() {
             {
@@ -141,7 +141,7 @@ mod tests {
             );
             take(&mut world.graph, &catalogue, kind, &json, None).unwrap();
         }
-        let objects: Vec<_> = world.graph.of_kind(kind).collect();
+        let objects: Vec<_> = world.graph.objects_of_kind(kind).collect();
         let mut all = Counts::new();
         counts(&world, kind, &objects, NOW, &mut all);
         let expected = [

@@ -283,7 +283,7 @@ async fn policies_to_satisfy(
         sources.extend(along.flat_map(|blocker| blocker.policies));
     }
     let world = snapshot.context.world.read();
-    if let Some(node) = world.graph.object_of(&target.object_ref) {
+    if let Some(node) = world.graph.object_by_ref(&target.object_ref) {
         let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
         let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
         sources.extend(enforcing.map(|applied| applied.policy.source.clone()));

@@ -33,7 +33,7 @@ pub fn unread_approvals(snapshot: &Snapshot) -> Option<ApiError> {
 
 /// The policies by which an object is held.
 pub fn holding_policies<'w>(world: &'w World, object: &ObjectRef) -> Vec<&'w Policy> {
-    let Some(node) = world.graph.object_of(object) else { return Vec::new() };
+    let Some(node) = world.graph.object_by_ref(object) else { return Vec::new() };
     let applied = keeping_policies(&situation(world), ObjectFacts::of_node(node));
     applied.iter().map(|applied| applied.policy).collect()
 }
@@ -45,7 +45,7 @@ pub fn consent_to(
     object: &ObjectRef,
     policies: &[&Policy],
 ) -> Option<RequiredApprovals> {
-    let (situation, node) = (situation(world), world.graph.object_of(object)?);
+    let (situation, node) = (situation(world), world.graph.object_by_ref(object)?);
     required_approvals(&situation, &JudgedObject::of_node(&situation, node), policies)
 }
 

@@ -219,7 +219,7 @@ fn crds_define_kinds_and_other_objects_show_their_own() {
     let definition =
         find(&world, ("apiextensions.k8s.io", "CustomResourceDefinition"), "", "widgets.e.x");
     assert_eq!(
-        definition.progress(),
+        definition.phase(),
         crate::graph::ObjectPhase::Active,
         "a manifest is established"
     );

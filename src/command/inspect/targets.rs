@@ -244,7 +244,7 @@ impl ResolvedTarget {
                 place && name && selector.iter().all(|r| r.holds(|key| node.labels().get(key)))
             })
         };
-        let mut nodes: Vec<NodeId> = graph.of_kind(kind).filter(meant).collect();
+        let mut nodes: Vec<NodeId> = graph.objects_of_kind(kind).filter(meant).collect();
         // The API server lists objects in this order, and kubectl deletes them in it.
         nodes.sort_by_key(|id| {
             let (_, namespace, name) = graph.coordinates(*id);

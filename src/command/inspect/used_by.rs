@@ -249,12 +249,12 @@ fn users(graph: &Graph, of: NodeId, depth: u8) -> Vec<Use> {
     let users = graph.users(of).filter(|user| user.node.id() != of);
     let mut found: Vec<Use> = users
         .map(|user| {
-            let finished = user.node.progress() == ObjectPhase::Finished;
+            let finished = user.node.phase() == ObjectPhase::Finished;
             let root = user.node.root_owner().id();
             Use {
                 object: Object::at(graph, user.node.id()),
                 root: Object::at(graph, root),
-                means: meaning(user.strength(), user.excuse(), finished),
+                means: meaning(user.strength(), user.qualifier(), finished),
                 field_path: user.path().to_owned(),
                 depth,
                 present: true,
@@ -270,7 +270,7 @@ fn users(graph: &Graph, of: NodeId, depth: u8) -> Vec<Use> {
 /// The objects that an object uses.
 fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
     let Some(node) = graph.get(by) else { return Vec::new() };
-    let finished = node.progress() == ObjectPhase::Finished;
+    let finished = node.phase() == ObjectPhase::Finished;
     let one = |id: NodeId, means: &'static str, path: &str| Use {
         object: Object::at(graph, id),
         root: Object::at(graph, id),
@@ -285,8 +285,8 @@ fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
     let mut found: Vec<Use> = named
         .map(|edge| one(edge.to, meaning(edge.strength, edge.excuse, finished), &edge.path))
         .collect();
-    for edge in node.open() {
-        let matching = graph.of_kind(edge.kind).filter_map(|id| graph.get(id)).filter(|other| {
+    for edge in node.selector_edges() {
+        let matching = graph.objects_of_kind(edge.kind).filter_map(|id| graph.get(id)).filter(|other| {
             let place = edge.namespace.is_empty() || other.namespace() == edge.namespace;
             place && edge.selector.matches(other.name(), |key| other.labels().get(key))
         });

@@ -336,7 +336,7 @@ impl Release {
         let world = self.snapshot.context.world.read();
         let situation = situation(&world);
         let object = &self.target.object_ref;
-        let node = world.graph.object_of(object).ok_or("it could not be read")?;
+        let node = world.graph.object_by_ref(object).ok_or("it could not be read")?;
         let policies = holding_policies(&world, object);
         let item = JudgedObject::of_node(&situation, node);
         match sufficient_approvals(&situation, &item, &policies, ExemptionRecords::Ignored) {

@@ -48,7 +48,7 @@ fn ends(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
 
 /// Whether an object is Terminating.
 fn is_terminating(world: &World, ObjectName { object, .. }: &ObjectName) -> bool {
-    world.graph.object_of(object).is_some_and(|node| node.is_terminating())
+    world.graph.object_by_ref(object).is_some_and(|node| node.is_terminating())
 }
 
 /// Until when an approval is good.

@@ -20,7 +20,7 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-use super::{Graph, Node, NodeId, StepLimit, User};
+use super::{Graph, Node, NodeId, StepLimit, ObjectUser};
 use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, NumberSet, ORPHAN};
 use walk::DeletionWalk;
 
@@ -133,7 +133,7 @@ impl<'r> DeletionRequest<'r> {
 /// The outcome for an object that a deletion reaches. [`Fates::broken_by`] finds the
 /// users that break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum DeletionOutcome {
     /// It is deleted.
     Deleted,
     /// It is Terminating and waits for a finalizer or a dependent.
@@ -148,14 +148,14 @@ pub enum Certainty {
     /// Certain for any timing.
     Certain,
     /// It depends on timing or other clients.
-    Maybe,
+    Possible,
 }
 
 /// The outcome for one object, and whether it is certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fate {
     /// What.
-    pub outcome: Outcome,
+    pub outcome: DeletionOutcome,
     /// How sure.
     pub certainty: Certainty,
 }
@@ -177,16 +177,16 @@ pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
     for id in may.deleting() {
         let certain = must.is_deleting(id);
         let outcome = if must.is_removed(id) {
-            Outcome::Deleted
+            DeletionOutcome::Deleted
         } else if must.is_stuck(id) || may.is_stuck(id) {
-            Outcome::Held
+            DeletionOutcome::Held
         } else {
             // It may be deleted: depending on timing, or if an object that it waits for
             // is deleted.
-            fates.insert(id, Fate { outcome: Outcome::Deleted, certainty: Certainty::Maybe });
+            fates.insert(id, Fate { outcome: DeletionOutcome::Deleted, certainty: Certainty::Possible });
             continue;
         };
-        let certainty = if certain { Certainty::Certain } else { Certainty::Maybe };
+        let certainty = if certain { Certainty::Certain } else { Certainty::Possible };
         fates.insert(id, Fate { outcome, certainty });
     }
     let mut may_be_orphaned = NumberSet::default();
@@ -198,10 +198,10 @@ pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
         // reasons.
         let stays = graph.get(id).is_some_and(|node| !node.is_terminating());
         fates.entry(id).or_insert_with(|| Fate {
-            outcome: Outcome::Orphaned,
+            outcome: DeletionOutcome::Orphaned,
             certainty: match must.is_orphaned(id) && stays {
                 true => Certainty::Certain,
-                false => Certainty::Maybe,
+                false => Certainty::Possible,
             },
         });
     }
@@ -226,13 +226,13 @@ impl Fates {
     /// Whether an object is certainly deleted, so that it is no remaining user.
     pub fn is_certainly_deleted(&self, id: NodeId) -> bool {
         self.get(id).is_some_and(|fate| {
-            fate.outcome == Outcome::Deleted && fate.certainty == Certainty::Certain
+            fate.outcome == DeletionOutcome::Deleted && fate.certainty == Certainty::Certain
         })
     }
 
     /// Whether an object may be lost: deleted now, or after the removal of a finalizer.
     pub fn may_be_lost(&self, id: NodeId) -> bool {
-        self.get(id).is_some_and(|fate| matches!(fate.outcome, Outcome::Deleted | Outcome::Held))
+        self.get(id).is_some_and(|fate| matches!(fate.outcome, DeletionOutcome::Deleted | DeletionOutcome::Held))
     }
 
     /// The objects that may lose an owner and stay.
@@ -241,7 +241,7 @@ impl Fates {
     }
 
     /// Whether the walk followed all objects and reached no limit.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.whole
     }
 
@@ -251,14 +251,14 @@ impl Fates {
         &'g self,
         graph: &'g Graph,
         id: NodeId,
-    ) -> impl Iterator<Item = (User<'g>, Certainty)> {
+    ) -> impl Iterator<Item = (ObjectUser<'g>, Certainty)> {
         let certain = self.is_certainly_deleted(id);
         let lost = self.may_be_lost(id).then_some(id);
         let users = lost.into_iter().flat_map(|id| graph.users(id)).filter(|user| user.needs());
         users.filter_map(move |user| match (self.may_be_lost(user.node.id()), certain) {
             (true, _) if self.is_certainly_deleted(user.node.id()) => None,
             (false, true) => Some((user, Certainty::Certain)),
-            _ => Some((user, Certainty::Maybe)),
+            _ => Some((user, Certainty::Possible)),
         })
     }
 }

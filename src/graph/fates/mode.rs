@@ -4,28 +4,28 @@ use super::Propagation;
 
 /// How an object is being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum DeletionMode {
     Background,
     Foreground,
     Orphan,
     /// Foreground or background: which, depends on timing (R6 or R7).
-    Either,
+    ForegroundOrBackground,
     /// Orphan or not: which, depends on timing.
-    Unclear,
+    OrphanOrNot,
 }
 
-impl Mode {
+impl DeletionMode {
     /// One mode or the other.
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,
-            (Self::Orphan | Self::Unclear, _) | (_, Self::Orphan | Self::Unclear) => Self::Unclear,
-            _ => Self::Either,
+            (Self::Orphan | Self::OrphanOrNot, _) | (_, Self::Orphan | Self::OrphanOrNot) => Self::OrphanOrNot,
+            _ => Self::ForegroundOrBackground,
         }
     }
 }
 
-impl From<Propagation> for Mode {
+impl From<Propagation> for DeletionMode {
     fn from(propagation: Propagation) -> Self {
         match propagation {
             Propagation::Background => Self::Background,
@@ -37,7 +37,7 @@ impl From<Propagation> for Mode {
 
 /// The state of an owner reference (R1 to R3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reference {
+pub(super) enum OwnerReferenceState {
     /// The reference can't be resolved.
     Error,
     /// The owner does not exist.

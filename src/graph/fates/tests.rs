@@ -107,7 +107,7 @@ fn check(
 
     for (place, before) in &state.objects {
         let fate = node(&graph, *place).and_then(|id| fates.get(id));
-        let lost = matches!(fate, Some(Fate { outcome: Outcome::Deleted | Outcome::Held, .. }));
+        let lost = matches!(fate, Some(Fate { outcome: DeletionOutcome::Deleted | DeletionOutcome::Held, .. }));
         for end in &ends {
             let after = end.objects.get(place);
             let gone = after.is_none();
@@ -119,9 +119,9 @@ fn check(
                 // What is Terminating already may end when this one does.
                 None => gone && !before.terminating || newly_terminating || orphaned,
                 Some(Fate { outcome, certainty: Certainty::Certain }) => match outcome {
-                    Outcome::Deleted => !gone,
-                    Outcome::Held => !after.is_some_and(|a| a.terminating),
-                    Outcome::Orphaned => gone || newly_terminating || !lost_an_owner,
+                    DeletionOutcome::Deleted => !gone,
+                    DeletionOutcome::Held => !after.is_some_and(|a| a.terminating),
+                    DeletionOutcome::Orphaned => gone || newly_terminating || !lost_an_owner,
                 },
                 Some(_) => (gone && !before.terminating || newly_terminating) && !lost,
             };
@@ -134,7 +134,7 @@ fn check(
         }
         match fate.map(|fate| fate.certainty) {
             Some(Certainty::Certain) => tightness.certain += 1,
-            Some(Certainty::Maybe) => {
+            Some(Certainty::Possible) => {
                 let states = ends.iter().chain(&stripped).map(|end| {
                     let after = end.objects.get(place);
                     (after.is_some(), after.is_some_and(|a| a.terminating))
@@ -289,7 +289,7 @@ fn feed(manifests: &[(&str, serde_json::Value)]) -> Graph {
 }
 
 fn find(graph: &Graph, name: &str) -> NodeId {
-    let mut all = graph.kinds.iter().flat_map(|(kind, _)| graph.of_kind(kind));
+    let mut all = graph.kinds.iter().flat_map(|(kind, _)| graph.objects_of_kind(kind));
     all.find(|id| graph.get(*id).unwrap().name() == name).unwrap()
 }
 
@@ -298,7 +298,7 @@ fn fate_lines(graph: &Graph, targets: &[(&str, Propagation)], refuse: &[&str]) -
     let targets: Vec<_> = targets.iter().map(|(name, p)| (find(graph, name), *p)).collect();
     let cut = |node: Node<'_>| refuse.contains(&node.name());
     let fates = fates(graph, &DeletionRequest { refuses: &cut, ..DeletionRequest::new(&targets) });
-    assert!(fates.is_whole());
+    assert!(fates.is_complete());
     let mut lines: Vec<_> = fates
         .iter()
         .map(|(id, fate)| {
@@ -578,9 +578,9 @@ fn a_walk_stops_at_its_limit_and_a_long_chain_needs_no_stack() {
     for propagation in [Propagation::Background, Propagation::Foreground] {
         let targets = [(first, propagation)];
         let all = fates(&graph, &DeletionRequest::new(&targets));
-        assert!(all.is_whole() && all.iter().all(|(id, _)| all.is_certainly_deleted(id)));
+        assert!(all.is_complete() && all.iter().all(|(id, _)| all.is_certainly_deleted(id)));
         assert_eq!(all.iter().count(), 20_000);
         let some = fates(&graph, &DeletionRequest { limit: 100, ..DeletionRequest::new(&targets) });
-        assert!(!some.is_whole() && some.iter().count() == 100);
+        assert!(!some.is_complete() && some.iter().count() == 100);
     }
 }

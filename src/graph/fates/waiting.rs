@@ -1,6 +1,6 @@
 //! R5, R9 and R13: objects that wait for other objects.
 
-use super::mode::{Mode, Reference};
+use super::mode::{DeletionMode, OwnerReferenceState};
 use super::walk::DeletionWalk;
 use crate::graph::{Node, NodeId, OwnerEdge};
 
@@ -37,11 +37,11 @@ impl<'g> DeletionWalk<'g> {
         // being deleted.
         let left_alone = dependent.is_terminating()
             || self.may.unwrap_or(self).is_deleting(dependent.id())
-            || dependent.owners().iter().any(|o| self.resolve(dependent, o) == Reference::Error);
+            || dependent.owners().iter().any(|o| self.resolve(dependent, o) == OwnerReferenceState::Error);
         let stays = |o: &OwnerEdge| {
             let free = self.may.unwrap_or(self).mode(o.to).is_none();
             let terminating = self.graph.get(o.to).is_some_and(Node::is_terminating);
-            o.to != from && free && !terminating && self.resolve(dependent, o) == Reference::Solid
+            o.to != from && free && !terminating && self.resolve(dependent, o) == OwnerReferenceState::Solid
         };
         !left_alone && dependent.owners().iter().any(stays)
     }
@@ -59,7 +59,7 @@ impl<'g> DeletionWalk<'g> {
                 (refuses || stays) && self.blocks_owner_forever(d) && !self.is_detached(d, id)
             };
             let waits = |id: NodeId| {
-                self.mode(id) == Some(Mode::Foreground) && self.blockers(id).any(|d| keeps(d, id))
+                self.mode(id) == Some(DeletionMode::Foreground) && self.blockers(id).any(|d| keeps(d, id))
             };
             let waiting: Vec<_> = self.removed.iter().copied().filter(|id| waits(*id)).collect();
             if waiting.is_empty() {
@@ -83,7 +83,7 @@ impl<'g> DeletionWalk<'g> {
             self.deleting.keys().copied().filter(|id| self.has_finalizer(*id)).collect();
         // Dependents that are not being deleted but keep their owner.
         for id in self.deleting.keys() {
-            if self.mode(*id) != Some(Mode::Foreground) {
+            if self.mode(*id) != Some(DeletionMode::Foreground) {
                 continue;
             }
             let kept = self.blockers(*id).any(|d| {
@@ -114,7 +114,7 @@ impl<'g> DeletionWalk<'g> {
                 let keeps = |o: &&OwnerEdge| {
                     o.blocking
                         && graph.owner(node, o).is_some()
-                        && self.mode(o.to) == Some(Mode::Foreground)
+                        && self.mode(o.to) == Some(DeletionMode::Foreground)
                 };
                 next.extend(node.owners().iter().filter(keeps).map(|o| o.to));
             }
@@ -147,7 +147,7 @@ impl<'g> DeletionWalk<'g> {
         let mut dependents = self.graph.dependents(item).take_while(|_| self.charge(1));
         dependents.any(|d| match may.mode(d.id()) {
             None => d.waits_in_foreground(),
-            Some(mode) => !matches!(mode, Mode::Background | Mode::Orphan),
+            Some(mode) => !matches!(mode, DeletionMode::Background | DeletionMode::Orphan),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! One walk of a deletion through the graph.
 
-use super::mode::{Mode, Reference};
+use super::mode::{DeletionMode, OwnerReferenceState};
 use super::{DeletionRequest, Propagation};
 use crate::graph::{Graph, Node, NodeId, ObjectPhase};
 use crate::objects::{
@@ -22,7 +22,7 @@ pub(super) struct DeletionWalk<'g> {
     /// The walk of possible deletions, in the walk of certain ones: an object that can't
     /// possibly be deleted certainly stays.
     pub(super) may: Option<&'g DeletionWalk<'g>>,
-    pub(super) deleting: Map<Mode>,
+    pub(super) deleting: Map<DeletionMode>,
     pub(super) removed: Set,
     orphaned: Set,
     /// Namespaces and CRDs, with the number of their objects that are not removed.
@@ -121,11 +121,11 @@ impl<'g> DeletionWalk<'g> {
         let Some(node) = self.graph.get(id) else { return };
         if self.namespaces == Some(node.kind()) {
             let graph = self.graph;
-            let content = self.within_limit(graph.members(id));
+            let content = self.within_limit(graph.objects_in_namespace(id));
             self.contain(id, &content);
             for member in content {
                 // The namespace controller deletes each object with Background.
-                self.delete(member, Mode::Background);
+                self.delete(member, DeletionMode::Background);
             }
         } else if self.crds == Some(node.kind()) {
             let instances = self.instances(node);
@@ -145,8 +145,8 @@ impl<'g> DeletionWalk<'g> {
         // The name of a CRD is the resource and the group of its kind.
         let (resource, group) = crd.name().split_once('.').unwrap_or((crd.name(), ""));
         match self.graph.kinds.find_resource(group, resource) {
-            Some(kind) if crd.progress() != ObjectPhase::CrdNotServed => {
-                self.graph.of_kind(kind).collect()
+            Some(kind) if crd.phase() != ObjectPhase::CrdNotServed => {
+                self.graph.objects_of_kind(kind).collect()
             }
             _ => Vec::new(),
         }
@@ -170,7 +170,7 @@ impl<'g> DeletionWalk<'g> {
     }
 
     /// The object receives a DELETE.
-    fn delete(&mut self, id: NodeId, mode: Mode) {
+    fn delete(&mut self, id: NodeId, mode: DeletionMode) {
         let Some(node) = self.graph.get(id) else { return };
         if (self.request.refuses)(node) {
             // R13: its DELETE is denied, and it stays as it is.
@@ -210,14 +210,14 @@ impl<'g> DeletionWalk<'g> {
         }
         // R9: a background deletion does nothing to dependents while the object still
         // exists, because it is a solid owner.
-        if mode == Mode::Background && !self.removed.contains(&id) {
+        if mode == DeletionMode::Background && !self.removed.contains(&id) {
             return;
         }
         let Some(owner) = self.graph.get(id) else { return };
         let (graph, uid, namespace) = (self.graph, owner.uid(), owner.namespace());
-        let dependents: Vec<_> = match self.request.same_scope && mode != Mode::Orphan {
-            true => graph.dependents_in_scope(uid, namespace).collect(),
-            false => graph.dependents_within(uid, namespace).collect(),
+        let dependents: Vec<_> = match self.request.same_scope && mode != DeletionMode::Orphan {
+            true => graph.dependents_in_same_scope(uid, namespace).collect(),
+            false => graph.possible_dependents(uid, namespace).collect(),
         };
         for dependent in dependents {
             if !self.charge(1) {
@@ -266,12 +266,12 @@ impl<'g> DeletionWalk<'g> {
             .map(Node::id)
             .collect();
         for owner in ending {
-            self.delete(owner, Mode::Foreground);
+            self.delete(owner, DeletionMode::Foreground);
         }
     }
 
     /// Whether a deleting object is removed from storage (R9, R13).
-    fn can_be_removed(&mut self, id: NodeId, mode: Mode) -> bool {
+    fn can_be_removed(&mut self, id: NodeId, mode: DeletionMode) -> bool {
         // A finalizer keeps it. In the walk of possible deletions its controller removes
         // the finalizer.
         if self.is_certain() && self.has_finalizer(id) {
@@ -281,8 +281,8 @@ impl<'g> DeletionWalk<'g> {
             return *left == 0;
         }
         match mode {
-            Mode::Background | Mode::Orphan => true,
-            Mode::Foreground | Mode::Either | Mode::Unclear => {
+            DeletionMode::Background | DeletionMode::Orphan => true,
+            DeletionMode::Foreground | DeletionMode::ForegroundOrBackground | DeletionMode::OrphanOrNot => {
                 // The walk of possible deletions assumes yes, and corrects this at the
                 // end.
                 if !self.is_certain() {
@@ -298,9 +298,9 @@ impl<'g> DeletionWalk<'g> {
     }
 
     /// The effect of an owner that is deleted in this `mode` on one dependent.
-    fn follow_dependent(&mut self, mode: Mode, node: Node<'g>) {
+    fn follow_dependent(&mut self, mode: DeletionMode, node: Node<'g>) {
         let dependent = node.id();
-        if mode == Mode::Orphan || mode == Mode::Unclear && !self.is_certain() {
+        if mode == DeletionMode::Orphan || mode == DeletionMode::OrphanOrNot && !self.is_certain() {
             self.orphaned.insert(dependent);
         }
         // R11: Events take no part in garbage collection.
@@ -316,7 +316,7 @@ impl<'g> DeletionWalk<'g> {
             // Its owners may have any state, so any deletion is possible and none is
             // certain.
             if !self.is_certain() {
-                self.delete(dependent, Mode::Unclear);
+                self.delete(dependent, DeletionMode::OrphanOrNot);
             }
             return;
         }
@@ -330,26 +330,26 @@ impl<'g> DeletionWalk<'g> {
             let resolved = self.resolve(node, reference);
             match resolved {
                 // R5: it stays.
-                Reference::Solid => return,
+                OwnerReferenceState::Solid => return,
                 // R2: one error keeps it, though the garbage collector remembers owners
                 // that were absent once.
-                Reference::Error if self.is_certain() => return,
-                Reference::Error | Reference::Dangling | Reference::Waiting => {
+                OwnerReferenceState::Error if self.is_certain() => return,
+                OwnerReferenceState::Error | OwnerReferenceState::Dangling | OwnerReferenceState::Waiting => {
                     goes = true;
                     // An owner that is removed by now may still have waited when the
                     // garbage collector checked this dependent.
                     let owner = self.mode(reference.to);
-                    let waiting = resolved == Reference::Waiting
-                        || matches!(owner, Some(Mode::Foreground | Mode::Either | Mode::Unclear));
+                    let waiting = resolved == OwnerReferenceState::Waiting
+                        || matches!(owner, Some(DeletionMode::Foreground | DeletionMode::ForegroundOrBackground | DeletionMode::OrphanOrNot));
                     waits |= waiting;
                     // Another owner would be solid for a while, and the garbage collector
                     // would remove this reference meanwhile (R5).
-                    waits_for_it |= reference.blocking && only && owner == Some(Mode::Foreground);
+                    waits_for_it |= reference.blocking && only && owner == Some(DeletionMode::Foreground);
                 }
                 // The order of the orphaning by this owner and the deletion of the other
                 // owner decides.
-                Reference::Orphaning if self.is_certain() => return,
-                Reference::Orphaning => {}
+                OwnerReferenceState::Orphaning if self.is_certain() => return,
+                OwnerReferenceState::Orphaning => {}
             }
         }
         if !goes {
@@ -377,7 +377,7 @@ impl<'g> DeletionWalk<'g> {
         })
     }
 
-    pub(super) fn mode(&self, id: NodeId) -> Option<Mode> {
+    pub(super) fn mode(&self, id: NodeId) -> Option<DeletionMode> {
         self.deleting.get(&id).copied()
     }
 

@@ -5,7 +5,7 @@ use super::{Counting, ReleaseGroup, UnknownUse};
 use crate::decide::{
     CollectorRefusal, JudgedObject, Situation, counting_users, refusal_in_cascade,
 };
-use crate::graph::{Node, NodeId, User};
+use crate::graph::{Node, NodeId, ObjectUser};
 use crate::objects::NumberSet;
 
 impl<'a> Counting<'a> {
@@ -57,7 +57,7 @@ impl<'a> Counting<'a> {
         let graph = self.owner_reader.graph();
         let live = Situation { graph, ..*self.owner_reader.situation };
         let item = JudgedObject::of_node(&live, node);
-        let counts = |user: User<'_>| !group.contains(user.node.id());
+        let counts = |user: ObjectUser<'_>| !group.contains(user.node.id());
         Ok(modes.into_iter().any(|in_use| counting_users(&live, &item, in_use, graph).any(counts)))
     }
 }

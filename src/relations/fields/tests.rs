@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::graph::{Graph, MOST_REFERENCES, Strength};
+use crate::graph::{Graph, MAX_REFERENCES, Strength};
 use crate::objects::{Flaw, KindId, Kinds, Object};
 use crate::relations::{Catalogue, CustomRelation, CustomTo};
 
@@ -293,9 +293,9 @@ fn an_object_has_a_bounded_number_of_references() {
             let json =
                 format!(r#"{{"metadata":{{"name":"a","namespace":"n"}},"spec":{}}}"#, spec(count));
             let (_, edges) = catalogue.read(&mut graph.kinds.clone(), kind, &json).unwrap();
-            let open: usize = edges.open.iter().map(|edge| 1 + edge.selector.size()).sum();
+            let open: usize = edges.selector_edges.iter().map(|edge| 1 + edge.selector.size()).sum();
             let kept = edges.uses.len() + open;
-            assert!(kept <= 2 * MOST_REFERENCES, "{shape} {count}: {kept}");
+            assert!(kept <= 2 * MAX_REFERENCES, "{shape} {count}: {kept}");
             assert!(!edges.too_many || kept == 0);
             assert!(edges.too_many || !bounded, "{shape} {count}: more of them, and no word");
             bounded |= edges.too_many;

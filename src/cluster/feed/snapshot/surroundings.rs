@@ -169,7 +169,7 @@ impl Snapshot {
         match (whole, why.is_empty()) {
             (true, _) => world.graph.set_complete(kind, true),
             (false, true) => world.graph.set_incomplete(kind, "only one namespace was read"),
-            (false, false) => world.graph.set_incomplete(kind, Incomplete::NotAsked(why.into())),
+            (false, false) => world.graph.set_incomplete(kind, Incomplete::NotRead(why.into())),
         }
         read
     }

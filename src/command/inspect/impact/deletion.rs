@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::command::inspect::inspection::Inspection;
 use crate::decide::WAITING_FINALIZERS;
 use crate::graph::{
-    Certainty, DeletionRequest, Fate, Fates, Node, NodeId, Outcome, Propagation, fates,
+    Certainty, DeletionRequest, Fate, Fates, Node, NodeId, DeletionOutcome, Propagation, fates,
 };
 
 /// The finalizer of a Service with a load balancer. The cloud controller removes it after
@@ -91,19 +91,19 @@ impl<'s> Deletion<'s> {
     /// The fate of an object; `None` if it does not change.
     pub fn get(&self, id: NodeId) -> Option<Fate> {
         let fate = self.fates.get(id)?;
-        let outcome = if self.waits.contains_key(&id) { Outcome::Held } else { fate.outcome };
+        let outcome = if self.waits.contains_key(&id) { DeletionOutcome::Held } else { fate.outcome };
         Some(Fate { outcome, ..fate })
     }
 
     /// Whether an object is deleted in the end.
     pub fn deletes(&self, id: NodeId, certain: bool) -> bool {
         self.get(id).is_some_and(|fate| {
-            fate.outcome == Outcome::Deleted && (!certain || fate.certainty == Certainty::Certain)
+            fate.outcome == DeletionOutcome::Deleted && (!certain || fate.certainty == Certainty::Certain)
         })
     }
 
     fn find_waiting(&mut self, waits_for: impl Fn(&Self, Node<'_>) -> Option<NodeId>) {
-        let lost = self.fates.iter().filter(|(_, fate)| fate.outcome == Outcome::Deleted);
+        let lost = self.fates.iter().filter(|(_, fate)| fate.outcome == DeletionOutcome::Deleted);
         let nodes = lost.filter_map(|(id, _)| self.inspection.graph.get(id));
         let waits: Vec<_> =
             nodes.filter_map(|node| Some((node.id(), waits_for(self, node)?))).collect();

@@ -7,7 +7,7 @@ use super::outcome::Outcomes;
 use crate::command::document::Object;
 use crate::command::inspect::backing::{Key, SNAPSHOTS, VolumeSnapshot};
 use crate::command::inspect::inspection::Inspection;
-use crate::graph::{Certainty, NodeId, Outcome};
+use crate::graph::{Certainty, NodeId, DeletionOutcome};
 
 /// A destroyed resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -83,7 +83,7 @@ pub fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destro
     let Inspection { graph, backing, .. } = inspection;
     let mut destroyed = Vec::new();
     for (id, fate) in outcomes.all() {
-        let Some(node) = graph.get(id).filter(|_| fate.outcome != Outcome::Orphaned) else {
+        let Some(node) = graph.get(id).filter(|_| fate.outcome != DeletionOutcome::Orphaned) else {
             continue;
         };
         let key: Key = (node.namespace().to_owned(), node.name().to_owned());
@@ -110,7 +110,7 @@ pub fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destro
             snapshot: None,
             snapshots_not_ready: 0,
             after: outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect(),
-            held: fate.outcome == Outcome::Held,
+            held: fate.outcome == DeletionOutcome::Held,
             certain: fate.certainty == Certainty::Certain,
             id: Some(id),
         };

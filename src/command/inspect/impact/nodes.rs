@@ -53,7 +53,7 @@ pub fn stranded_volumes(inspection: &Inspection) -> Vec<StrandedVolume> {
     }
     // Nodes that are not in the files don't exist.
     let certain = person.is_none() || graph.is_complete(kind);
-    let nodes: Vec<NodeId> = graph.of_kind(kind).collect();
+    let nodes: Vec<NodeId> = graph.objects_of_kind(kind).collect();
     let mut stranded = Vec::new();
     for (name, volume) in &backing.volumes {
         let (Some(affinity), Some(object)) = (&volume.affinity, graph.object(volumes, "", name))

@@ -8,7 +8,7 @@ use super::nodes::pods_on_nodes;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, Rules};
 use crate::decide::{Live, Situation, WAITING_FINALIZERS};
-use crate::graph::{Certainty, Fate, Graph, Node, NodeId, Outcome, Propagation};
+use crate::graph::{Certainty, Fate, Graph, Node, NodeId, DeletionOutcome, Propagation};
 use crate::hold::{HoldForecast, forecast};
 use crate::objects::{NumberMap, and_more, is_hold};
 
@@ -91,7 +91,7 @@ impl<'s> Outcomes<'s> {
     pub fn get(&self, id: NodeId) -> Option<Fate> {
         let fate = self.possible.get(id)?;
         let same = self.certain.get(id) == Some(fate);
-        let certainty = if same { fate.certainty } else { Certainty::Maybe };
+        let certainty = if same { fate.certainty } else { Certainty::Possible };
         Some(Fate { certainty, ..fate })
     }
 
@@ -116,7 +116,7 @@ impl<'s> Outcomes<'s> {
             return vec![*other];
         }
         let Some(HoldForecast::Users(users)) = self.holds.get(&id) else { return Vec::new() };
-        let stays = self.get(id).is_some_and(|fate| fate.outcome == Outcome::Held);
+        let stays = self.get(id).is_some_and(|fate| fate.outcome == DeletionOutcome::Held);
         let counts = |user: &&NodeId| !stays || !self.possible.deletes(**user, false);
         users.iter().filter(counts).copied().collect()
     }
@@ -200,7 +200,7 @@ impl<'s> Outcomes<'s> {
         let mut broken: Vec<Broken> = Vec::new();
         let mut index: HashMap<(NodeId, NodeId), usize> = HashMap::new();
         for (of, fate) in self.all() {
-            if fate.outcome != Outcome::Deleted {
+            if fate.outcome != DeletionOutcome::Deleted {
                 continue;
             }
             let is_certain = fate.certainty == Certainty::Certain;
@@ -237,7 +237,7 @@ impl<'s> Outcomes<'s> {
 
     /// Whether everything was followed.
     pub fn is_whole(&self) -> bool {
-        self.possible.fates.is_whole() && self.certain.fates.is_whole()
+        self.possible.fates.is_complete() && self.certain.fates.is_complete()
     }
 }
 

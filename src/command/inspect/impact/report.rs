@@ -15,7 +15,7 @@ use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
 use crate::decide::{Blocker, Decision, Verdict, remedies, sentence};
-use crate::graph::{Certainty, NodeId, Outcome, Propagation};
+use crate::graph::{Certainty, NodeId, DeletionOutcome, Propagation};
 use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
 
 /// The report.
@@ -157,13 +157,13 @@ impl Impact {
             let Some(node) = graph.get(id) else { continue };
             let certain = fate.certainty == Certainty::Certain;
             let (count, outcome) = match fate.outcome {
-                Outcome::Deleted => (&mut summary.deleted, "Deleted"),
-                Outcome::Held => (&mut summary.held, "Held"),
-                Outcome::Orphaned => (&mut summary.orphaned, "Orphaned"),
+                DeletionOutcome::Deleted => (&mut summary.deleted, "Deleted"),
+                DeletionOutcome::Held => (&mut summary.held, "Held"),
+                DeletionOutcome::Orphaned => (&mut summary.orphaned, "Orphaned"),
             };
             count.add(label::kind_label(node), certain);
-            let held_by_belay = fate.outcome == Outcome::Held && outcomes.is_held_by_belay(id);
-            if fate.outcome == Outcome::Held {
+            let held_by_belay = fate.outcome == DeletionOutcome::Held && outcomes.is_held_by_belay(id);
+            if fate.outcome == DeletionOutcome::Held {
                 let part = match held_by_belay {
                     true => &mut summary.held_by_belay,
                     false => &mut summary.waiting,
@@ -172,9 +172,9 @@ impl Impact {
             }
             let above = above(inspection, &outcomes, id);
             let mut notes = match fate.outcome {
-                Outcome::Held => vec![outcomes.why_held(id)],
-                Outcome::Orphaned => vec!["it loses its owner, and stays".to_owned()],
-                Outcome::Deleted => {
+                DeletionOutcome::Held => vec![outcomes.why_held(id)],
+                DeletionOutcome::Orphaned => vec!["it loses its owner, and stays".to_owned()],
+                DeletionOutcome::Deleted => {
                     let by = match above {
                         Some((_, "use")) => "the pod garbage collector deletes it",
                         _ => "",

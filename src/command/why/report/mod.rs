@@ -394,7 +394,7 @@ fn asked(
 
 /// The approvals of a held object that do not count.
 fn uncounted_of_hold(target: &TargetObject, world: &World) -> Vec<String> {
-    let Some(node) = world.graph.object_of(&target.object_ref) else { return Vec::new() };
+    let Some(node) = world.graph.object_by_ref(&target.object_ref) else { return Vec::new() };
     let (situation, policies) = (situation(world), holding_policies(world, &target.object_ref));
     let found =
         ineffective_approvals(&situation, &JudgedObject::of_node(&situation, node), &policies);
@@ -417,7 +417,7 @@ fn approval_of_hold(target: &TargetObject, world: &World, known: bool) -> Option
 /// The policies of the object, each with its protection: a plain DELETE does not show all
 /// protection.
 fn protecting(target: &TargetObject, world: &World) -> Vec<ProtectingPolicy> {
-    let Some(node) = world.graph.object_of(&target.object_ref) else { return Vec::new() };
+    let Some(node) = world.graph.object_by_ref(&target.object_ref) else { return Vec::new() };
     let applied = situation(world).policies_of(ObjectFacts::of_node(node));
     let told = applied.iter().map(|applied| ProtectingPolicy {
         name: policy_name(&applied.policy.source),
