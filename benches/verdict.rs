@@ -8,7 +8,7 @@ mod cluster;
 
 use std::time::{Duration, Instant};
 
-use belay::decide::{AdmissionPhase, Live, Situation, decide};
+use belay::decide::{AdmissionPhase, ObjectSource, Situation, decide};
 use belay::graph::Graph;
 use belay::policy::api::DeletionPolicySpec;
 use belay::policy::{Policy, PolicySet};
@@ -97,7 +97,7 @@ fn row(name: &str, measured: bool, graph: &Graph, policies: &PolicySet, review: 
         let Parsed::Review(review) = parse_review(review, phase).unwrap() else {
             panic!("unreadable")
         };
-        let situation = Situation::new(graph, policies, Live::Graph, NOW);
+        let situation = Situation::new(graph, policies, ObjectSource::Files, NOW);
         let verdict = decide(&situation, &review);
         respond(&review.uid, &verdict, Vec::new())
     };

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use belay::graph::{
-    EdgeQualifier, Edges, Graph, UnresolvedUse, NodeId, ObjectPhase, RelationId, Strength,
+    EdgeQualifier, Edges, Graph, NodeId, ObjectPhase, RelationId, Strength, UnresolvedUse,
 };
 use belay::objects::{KindId, Object};
 use serde::Deserialize as _;
@@ -150,7 +150,7 @@ impl Cluster {
                     name: (*name).to_owned(),
                     uid: None,
                     strength: Strength::Needs,
-                    excuse: EdgeQualifier::None,
+                    qualifier: EdgeQualifier::None,
                     relation: RelationId(0),
                     path: format!("spec.containers[0].envFrom[{index}].secretRef.name"),
                 })

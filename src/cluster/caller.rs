@@ -43,7 +43,7 @@ pub struct Caller {
 
 /// The identity of a user, as the API server sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Me {
+pub struct UserIdentity {
     /// The name.
     pub name: String,
     /// The groups.
@@ -76,7 +76,7 @@ impl Caller {
     }
 
     /// Asks who that is.
-    pub async fn who_am_i(&self) -> Result<Me, ApiError> {
+    pub async fn who_am_i(&self) -> Result<UserIdentity, ApiError> {
         let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
         let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
         let now = review.metadata.creation_timestamp.map(|time| time.0);
@@ -84,7 +84,7 @@ impl Caller {
         let user = user.ok_or_else(|| {
             ApiError::Unreadable("the API server does not report your user name".to_owned())
         })?;
-        Ok(Me {
+        Ok(UserIdentity {
             name: user.username.unwrap_or_default(),
             groups: user.groups.unwrap_or_default(),
             now: now.unwrap_or_else(Timestamp::now),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
 
-use super::holding::Holding;
+use super::holding::HoldProgress;
 use super::world::SharedWorld;
 use crate::telemetry::{Metrics, Readiness};
 use crate::timing::Timing;
@@ -124,7 +124,7 @@ pub struct Signals {
     /// What of the registration is in place.
     pub registered: watch::Sender<Registered>,
     /// How far the holds of each policy are, by its name.
-    pub holding: watch::Sender<Arc<HashMap<String, Holding>>>,
+    pub holding: watch::Sender<Arc<HashMap<String, HoldProgress>>>,
     /// Whether belay ends.
     pub ending: watch::Sender<bool>,
     /// Wakes the task that releases holds: see [`super::world::Waiting`].

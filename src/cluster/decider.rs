@@ -11,8 +11,8 @@ use super::journal::Journal;
 use super::live::{CollectedReads, Confirm, LiveApi, ReadGroup, Unconfirmed, confirm};
 use super::world::{SharedWorld, World};
 use crate::decide::{
-    Decision, Exemption, Existence, Live, LiveRead, LiveReads, Recordable, Resource, Review,
-    Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown, decide_within,
+    Decision, Exemption, Existence, LiveRead, LiveReads, ObjectSource, Recordable, Resource,
+    Review, Situation, Verdict, decide_paused, decide_unconfirmed, decide_unknown, decide_within,
     target_existence,
 };
 use crate::graph::StepBudget;
@@ -52,7 +52,7 @@ impl ClusterDecider {
     /// The group of this review for fair queueing.
     fn group(&self, review: &Review<'_>) -> ReadGroup {
         let world = self.world.read();
-        let live = Live::Read(&self.none);
+        let live = ObjectSource::Cluster(&self.none);
         ReadGroup::of(&Situation::new(&world.graph, &world.policies, live, 0), review)
     }
 
@@ -63,7 +63,7 @@ impl ClusterDecider {
         let mut pending = PendingReview { decider: self, review, until, effort, gathered: None };
         let mut verdict = pending.confirmed().await;
         if verdict.decision != Decision::Allow {
-            verdict.recorded = pending.recorded_as().await;
+            verdict.recordable = pending.recorded_as().await;
         }
         verdict
     }
@@ -111,7 +111,7 @@ impl Confirm for PendingReview<'_> {
             }
         };
         decided.map(|verdict| {
-            let reads = verdict.confirm.clone();
+            let reads = verdict.needed_reads.clone();
             (verdict, reads)
         })
     }
@@ -163,7 +163,9 @@ impl PendingReview<'_> {
                 if self.gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
                     continue;
                 }
-                let live = Live::Read(self.gathered.as_ref().map_or(none, CollectedReads::reads));
+                let live = ObjectSource::Cluster(
+                    self.gathered.as_ref().map_or(none, CollectedReads::reads),
+                );
                 target_existence(&Situation::new(&world.graph, &world.policies, live, 0), review)
             };
             match existence {
@@ -233,7 +235,7 @@ fn look(
         return None;
     }
     let World { graph, policies, clock, .. } = &*world;
-    let live = Live::Read(gathered.map_or(none, CollectedReads::reads));
+    let live = ObjectSource::Cluster(gathered.map_or(none, CollectedReads::reads));
     let now = clock.now().as_second();
     let situation = Situation::new(graph, policies, live, now);
     let mut verdict = decide_within(&situation, review, budget);
@@ -255,10 +257,10 @@ impl Decider for ClusterDecider {
             let mut verdict = self.answer(review, until, &Effort::default()).await;
             // Repeated questions are recorded once.
             let Resource { group, resource, .. } = &review.resource;
-            if review.labelled && self.world.read().policies.names(group, resource) {
-                verdict.recorded = Recordable::No;
+            if review.labelled && self.world.read().policies.names_kind(group, resource) {
+                verdict.recordable = Recordable::No;
             }
-            if verdict.recorded != Recordable::No {
+            if verdict.recordable != Recordable::No {
                 self.journal.record(review, &verdict);
             }
             verdict

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
 
 use super::api::escaped;
-use super::world::Served;
+use super::world::ServedVerbs;
 use crate::objects::{ApiError, KindInfo, KindNames, Kinds, ServedKind};
 
 /// What discovery reports about one kind in one version.
@@ -15,7 +15,7 @@ pub struct DiscoveredKind {
     /// The kind; of its versions this one.
     pub info: KindInfo,
     /// What can be done with its objects.
-    pub served: Served,
+    pub served: ServedVerbs,
     singular: String,
     short: Vec<String>,
 }
@@ -61,7 +61,7 @@ impl Discovery {
                 let can = |verb: &str| resource.verbs.iter().any(|v| v == verb);
                 self.kinds.push(DiscoveredKind {
                     info: Kinds::custom(&name, &number, &kind, &plural, namespaced),
-                    served: Served { list: can("list"), watch: can("list") && can("watch") },
+                    served: ServedVerbs { list: can("list"), watch: can("list") && can("watch") },
                     singular: resource.singular_resource.unwrap_or_default(),
                     short: resource.short_names,
                 });

@@ -8,7 +8,7 @@ use kube::api::{Api, DeleteParams, Preconditions};
 use super::api::post_params;
 use crate::decide::{Exemption, RevokedRecord};
 use crate::objects::{ApiError, ObjectRef, short_digest};
-use crate::policy::Source;
+use crate::policy::PolicySource;
 use crate::policy::api::{
     DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, Scope, TargetRef,
 };
@@ -36,8 +36,8 @@ pub fn approval_of(
     let until = Timestamp::from_second(now.as_second().saturating_add(seconds)).unwrap_or(now);
     let reason = format!("{user} is exempt by {}", sources(policies));
     let exempts = policies.iter().filter_map(|source| match source {
-        Source::Policy(name) => Some(name.clone()),
-        Source::Label(_) => None,
+        PolicySource::Policy(name) => Some(name.clone()),
+        PolicySource::Label(_) => None,
     });
     let spec = DeletionApprovalSpec {
         target_ref: TargetRef::new(target, uid),
@@ -61,8 +61,8 @@ pub fn unrecorded(exemption: &Exemption, error: &ApiError) -> String {
     format!("the exemption of {user} by {} could not be recorded: {error}", sources(policies))
 }
 
-fn sources(policies: &[Source]) -> String {
-    policies.iter().map(Source::to_string).collect::<Vec<_>>().join(", ")
+fn sources(policies: &[PolicySource]) -> String {
+    policies.iter().map(PolicySource::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What the names of all these approvals begin with.
@@ -159,7 +159,10 @@ mod tests {
         Exemption {
             uid: "11111111-1111-4111-8111-111111111111".to_owned(),
             user: "alice".to_owned(),
-            policies: vec![Source::Policy("vault".to_owned()), Source::Policy("web".to_owned())],
+            policies: vec![
+                PolicySource::Policy("vault".to_owned()),
+                PolicySource::Policy("web".to_owned()),
+            ],
             seconds: 600,
         }
     }

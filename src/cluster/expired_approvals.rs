@@ -88,7 +88,7 @@ fn covers_terminating_object(world: &World, approval: &Approval) -> bool {
         && world.waiting.seen.iter().any(|((_, namespace, _), seen)| {
             let deleted = seen.observed.deleted.as_deref().and_then(|time| time.parse().ok());
             let deleted = deleted.map(jiff::Timestamp::as_second);
-            approval.reaches(namespace) && approval.is_in_force(deleted, i64::MIN, now)
+            approval.covers_namespace(namespace) && approval.is_in_force(deleted, i64::MIN, now)
         })
 }
 
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::local_api::{failure, local_client};
-    use crate::cluster::world::Seen;
+    use crate::cluster::world::WaitingObject;
     use crate::policy::Approvals;
 
     fn approval(name: &str) -> Approval {
@@ -144,8 +144,13 @@ mod tests {
             let mut world = World::default();
             let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
             let observed = crate::hold::TargetState::read(&object).unwrap();
-            let seen =
-                Seen { observed, requested: None, unused: false, changes: 0, unwatched: false };
+            let seen = WaitingObject {
+                observed,
+                requested: None,
+                unused: false,
+                changes: 0,
+                unwatched: false,
+            };
             world.waiting.seen.insert((kind, namespace.to_owned(), "own".to_owned()), seen);
             let approval = Approval { content: true, ..approval("a") };
             covers_terminating_object(&world, &approval)

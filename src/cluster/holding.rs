@@ -2,7 +2,7 @@
 
 /// The progress of the holds of a policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Holding {
+pub struct HoldProgress {
     /// Objects that have the hold.
     pub done: usize,
     /// Objects that need the hold.
@@ -14,7 +14,7 @@ pub struct Holding {
     /// True for a policy that adds no hold because it binds only some subjects.
     pub binds_some: bool,
     /// The kinds with more missing holds than the limit.
-    pub stopped: Vec<Stopped>,
+    pub stopped: Vec<BackfillStop>,
     /// The objects on which the API server refused the hold.
     pub refused: Option<RefusedHolds>,
 }
@@ -30,7 +30,7 @@ pub struct RefusedHolds {
 
 /// A kind with more missing holds than the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stopped {
+pub struct BackfillStop {
     pub resource: String,
     /// Objects without the hold.
     pub missing: usize,

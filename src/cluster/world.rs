@@ -17,7 +17,7 @@ use crate::objects::{
     KeyedMap, KeyedSet, KindId, Kinds, NumberMap, NumberSet, Object, Uid, Unreadable,
 };
 use crate::policy::PolicySet;
-use crate::relations::{Catalogue, Parsed, Reads};
+use crate::relations::{Catalogue, Parsed, ReadScope};
 
 /// Shared by the threads that answer reviews and those that feed.
 ///
@@ -40,7 +40,7 @@ pub struct World {
     /// force, and no hold is released.
     pub known: bool,
     /// The other fields of discovery.
-    pub served: NumberMap<KindId, Served>,
+    pub served: NumberMap<KindId, ServedVerbs>,
     /// The kinds whose first list is complete. Only these get holds, because otherwise
     /// belay would not see when to release them.
     pub watched: NumberSet<KindId>,
@@ -55,7 +55,7 @@ pub struct World {
     pub held: BTreeSet<KindId>,
     /// Objects that left a watch by label: they were deleted or lost the label, and may
     /// still have a hold.
-    pub left: BTreeSet<Place>,
+    pub left: BTreeSet<ObjectKey>,
     /// Terminating objects with the hold, and which of them to check.
     pub waiting: TerminatingObjects,
     /// The kinds that own protected objects, directly or through other owners.
@@ -66,22 +66,22 @@ pub struct World {
 
 /// Kind, namespace and name of an object. The kind is a number of the world's graph, so that a
 /// lookup costs no strings; elsewhere an `ObjectRef` names an object.
-pub type Place = (KindId, String, String);
+pub type ObjectKey = (KindId, String, String);
 
 /// Objects that are Terminating under the hold, and which of them to look at.
 #[derive(Debug, Default)]
 pub struct TerminatingObjects {
     /// As they were seen last.
-    pub seen: KeyedMap<Place, Seen>,
+    pub seen: KeyedMap<ObjectKey, WaitingObject>,
     /// Those that changed or lost a user since the last check.
-    pub changed: KeyedSet<Place>,
+    pub changed: KeyedSet<ObjectKey>,
     /// Whether to check all of them, because policies or approvals have changed.
     pub all: bool,
 }
 
 /// An object that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct WaitingObject {
     /// What a release has to know of it.
     pub observed: TargetState,
     /// The value of the annotation that requests a check.
@@ -100,7 +100,7 @@ pub const RELEASE_REQUESTED: &str = "belay.dev/release-requested";
 
 /// A kind in discovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedVerbs {
     /// Whether its objects can be listed.
     pub list: bool,
     /// Whether its objects can be watched.
@@ -148,8 +148,8 @@ impl World {
     /// How much of an object of this kind has to be asked for.
     pub fn detail(&self, kind: KindId) -> Detail {
         match self.catalogue.reads(kind) {
-            Reads::Body => Detail::Whole,
-            Reads::Metadata | Reads::Nothing => Detail::Metadata,
+            ReadScope::Body => Detail::Whole,
+            ReadScope::Metadata | ReadScope::Nothing => Detail::Metadata,
         }
     }
 }

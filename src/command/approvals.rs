@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::document::{List, Object};
 use super::duration::format_age;
-use super::place::{NearArguments, PlaceArguments};
+use super::place::{ClusterArguments, ListScopeArguments};
 use super::report::{ListArguments, Report, View};
 use super::screen::{Field, Tone};
 use super::session::UserSession;
@@ -26,13 +26,13 @@ const SHOWN: usize = 50;
 #[derive(Debug, Args)]
 pub struct ApprovalsArguments {
     #[command(flatten)]
-    near: NearArguments,
+    near: ListScopeArguments,
 
     #[command(flatten)]
     output: ListArguments,
 
     #[command(flatten)]
-    place: PlaceArguments,
+    place: ClusterArguments,
 }
 
 pub fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
@@ -66,7 +66,7 @@ async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
         let kinds = &world.graph.kinds;
         let named = world.policies.iter().filter(|policy| policy.names_kind(group, resource));
         // Only then is the object read.
-        Policy::discounting(approval, named)?;
+        Policy::ineffective(approval, named)?;
         (kinds.find_resource(group, resource)?, kinds.find("", "Namespace"))
     };
     if let Some(place) = place.filter(|_| !namespace.is_empty()) {
@@ -78,7 +78,7 @@ async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
     let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let policies = enforcing.map(|applied| applied.policy);
-    Policy::discounting(approval, policies).map(|(policy, why)| why.explain(&policy.source))
+    Policy::ineffective(approval, policies).map(|(policy, why)| why.explain(&policy.source))
 }
 
 /// One approval.

@@ -18,14 +18,14 @@ pub enum ObjectWordsError {
 
 /// A word for a kind, with the name of an object or without.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectWords {
+pub struct ObjectArgument {
     /// The word for the kind.
     pub kind: String,
     /// The name. `None`: all objects of the kind.
     pub name: Option<String>,
 }
 
-impl ObjectWords {
+impl ObjectArgument {
     fn new(kind: &str, name: &str) -> Self {
         Self { kind: kind.to_owned(), name: Some(name.to_owned()) }
     }
@@ -60,14 +60,15 @@ pub fn parse_object(words: &[String]) -> Result<(&str, &str), ObjectWordsError> 
 pub fn parse_objects(
     words: &[String],
     selected: bool,
-) -> Result<Vec<ObjectWords>, ObjectWordsError> {
+) -> Result<Vec<ObjectArgument>, ObjectWordsError> {
     let with_names = words.iter().any(|word| word.contains('/'));
     if selected && (with_names || words.len() > 1) {
         return Err(ObjectWordsError::NamedAndSelected);
     }
     if with_names {
         let pair = |word: &String| {
-            let pair = parse_type_and_name(word).map(|(kind, name)| ObjectWords::new(kind, name));
+            let pair =
+                parse_type_and_name(word).map(|(kind, name)| ObjectArgument::new(kind, name));
             pair.ok_or_else(|| ObjectWordsError::NoObject(word.clone()))
         };
         return words.iter().map(pair).collect();
@@ -79,13 +80,15 @@ pub fn parse_objects(
     }
     match (names.is_empty(), selected) {
         (true, true) => {
-            let all = kinds.into_iter().map(|kind| ObjectWords { kind: kind.into(), name: None });
+            let all =
+                kinds.into_iter().map(|kind| ObjectArgument { kind: kind.into(), name: None });
             Ok(all.collect())
         }
         (true, false) => Err(ObjectWordsError::OnlyKind(words.join(" "))),
         (false, _) => {
-            let of = |kind: &str| names.iter().map(|name| ObjectWords::new(kind, name)).collect();
-            let all: Vec<Vec<ObjectWords>> = kinds.into_iter().map(of).collect();
+            let of =
+                |kind: &str| names.iter().map(|name| ObjectArgument::new(kind, name)).collect();
+            let all: Vec<Vec<ObjectArgument>> = kinds.into_iter().map(of).collect();
             Ok(all.concat())
         }
     }
@@ -118,7 +121,7 @@ mod tests {
     fn objects_are_named_as_kubectl_names_them() {
         let read = |line: &str, selected: bool| {
             let shown = parse_objects(&owned(line), selected)?.into_iter().map(|words| {
-                let ObjectWords { kind, name } = words;
+                let ObjectArgument { kind, name } = words;
                 name.map_or(kind.clone(), |name| format!("{kind}/{name}"))
             });
             Ok::<_, ObjectWordsError>(shown.collect::<Vec<_>>().join(" "))

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::confirm::{self, ConfirmArguments};
 use super::diagnosis::policy_message;
 use super::duration::{format_duration, parse_duration};
-use super::place::PlaceArguments;
+use super::place::ClusterArguments;
 use super::report::{FormatArguments, Report, View};
 use super::screen::without_controls;
 use super::session::UserSession;
@@ -48,13 +48,13 @@ pub struct PauseArguments {
     output: FormatArguments,
 
     #[command(flatten)]
-    place: PlaceArguments,
+    place: ClusterArguments,
 }
 
 /// A pause that has begun.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct PauseBegun {
+pub struct PauseOutput {
     /// The pause.
     #[serde(flatten)]
     pause: PauseReport,
@@ -62,7 +62,7 @@ pub struct PauseBegun {
     lines: Vec<String>,
 }
 
-impl Report for PauseBegun {
+impl Report for PauseOutput {
     const KIND: &'static str = "Paused";
 
     fn text(&self, _: View) -> String {
@@ -137,7 +137,7 @@ fn new_pause(session: &UserSession, reason: &str, lasts: Duration) -> Pause {
 }
 
 /// The user must see that enforcement is disabled and how to enable it.
-fn begun(pause: Pause, lasts: Duration) -> PauseBegun {
+fn begun(pause: Pause, lasts: Duration) -> PauseOutput {
     let pause = PauseReport::from_pause(pause);
     let PauseReport { name, by, reason, until } = &pause;
     let lines = vec![
@@ -150,7 +150,7 @@ fn begun(pause: Pause, lasts: Duration) -> PauseBegun {
         format!("pause {name} by {by}: {reason}"),
         "To end the pause: kubectl belay pause --end".to_owned(),
     ];
-    PauseBegun { pause, lines }
+    PauseOutput { pause, lines }
 }
 
 /// Text for users. Another user may have written the reason.

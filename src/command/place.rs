@@ -11,7 +11,7 @@ use crate::cluster::{Access, Caller};
 
 /// Where to go, and as whom.
 #[derive(Debug, Clone, Args)]
-pub struct PlaceArguments {
+pub struct ClusterArguments {
     #[command(flatten)]
     access: AccessArguments,
 
@@ -26,7 +26,7 @@ pub struct PlaceArguments {
     installation: String,
 }
 
-impl PlaceArguments {
+impl ClusterArguments {
     /// The namespace and the name of the installation.
     pub fn installation(&self) -> Result<(String, String), CommandError> {
         let installation = self.installation.split_once('/');
@@ -64,21 +64,21 @@ pub const OF_FILES: &str = "read from files: objects that are not in them count 
 
 /// Files in the place of a cluster.
 #[derive(Debug, Clone, Default, Args)]
-pub struct FromArguments {
+pub struct SourceArguments {
     /// Read files instead of a cluster: a folder, manifests, the output of kubectl get -o
     /// yaml, or - for standard input
     #[arg(id = "from", long = "from", value_name = "DIR|FILE|-", value_delimiter = ',')]
     pub files: Vec<PathBuf>,
 }
 
-impl FromArguments {
+impl SourceArguments {
     /// Whether files are looked at.
     pub fn is_given(&self) -> bool {
         !self.files.is_empty()
     }
 
     /// The content of the files. `None`: the user means a cluster.
-    pub fn archive(&self, place: &PlaceArguments) -> Result<Option<Archive>, CommandError> {
+    pub fn archive(&self, place: &ClusterArguments) -> Result<Option<Archive>, CommandError> {
         if !self.is_given() {
             return Ok(None);
         }
@@ -102,7 +102,7 @@ pub fn namespace(text: &str) -> Result<String, String> {
 
 /// Of which objects a list tells that is about all of them.
 #[derive(Debug, Clone, Default, Args)]
-pub struct NearArguments {
+pub struct ListScopeArguments {
     /// Only objects in this namespace, and the Namespace itself [default: all objects]
     #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", value_parser = namespace)]
     pub namespace: Option<String>,
@@ -127,7 +127,7 @@ pub struct ScopeArguments {
 impl ScopeArguments {
     /// The namespace; empty: all of them. Files have no context with a default namespace,
     /// so the default is all of them.
-    pub fn namespace(self, caller: &Caller, from: &FromArguments) -> String {
+    pub fn namespace(self, caller: &Caller, from: &SourceArguments) -> String {
         match self {
             Self { all_namespaces: true, .. } => String::new(),
             Self { namespace: Some(namespace), .. } => namespace,

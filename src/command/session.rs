@@ -9,15 +9,15 @@ use serde::de::DeserializeOwned;
 
 use super::CommandError;
 use super::files::Archive;
-use super::place::PlaceArguments;
+use super::place::ClusterArguments;
 use super::screen::Screen;
 use super::serve::{LABELLED_KINDS, parse_kinds};
 use crate::cluster::Clock;
 use crate::cluster::election::{LeaderInfo, leader};
 use crate::cluster::registration::manifests::TIMEOUT_SECONDS;
 use crate::cluster::{
-    Caller, Certificates, Held, Listed, Me, Settings, Snapshot, account, instance, list_all,
-    read_names, user_of,
+    Caller, Certificates, KindsInFiles, Listed, Settings, Snapshot, UserIdentity, account,
+    instance, list_all, read_names, user_of,
 };
 use crate::objects::{ApiError, KindNames};
 use crate::policy::{Identities, Policy};
@@ -28,7 +28,7 @@ use crate::timing::Timing;
 pub struct UserSession {
     pub caller: Caller,
     /// The user as the API server knows it; unknown for files.
-    pub me: Me,
+    pub me: UserIdentity,
     /// The namespace and name of the installation.
     pub installation: (String, String),
     /// The name of belay's own account there.
@@ -36,18 +36,20 @@ pub struct UserSession {
     /// When the API server reported its time.
     opened: Instant,
     /// The content of files, if they replace a cluster.
-    held: Option<Held>,
+    held: Option<KindsInFiles>,
 }
 
 impl UserSession {
     /// Connects to the cluster.
-    pub async fn open(place: PlaceArguments) -> Result<Self, CommandError> {
+    pub async fn open(place: ClusterArguments) -> Result<Self, CommandError> {
         let installation = place.installation()?;
         Self::connect(place.connect().await?, installation).await
     }
 
     /// The same, with every name of the served kinds.
-    pub async fn open_with_names(place: PlaceArguments) -> Result<(Self, KindNames), CommandError> {
+    pub async fn open_with_names(
+        place: ClusterArguments,
+    ) -> Result<(Self, KindNames), CommandError> {
         let installation = place.installation()?;
         let caller = place.connect().await?;
         let client = caller.client.clone();
@@ -57,13 +59,16 @@ impl UserSession {
     }
 
     /// Opens files.
-    pub async fn of_files(archive: Archive, place: &PlaceArguments) -> Result<Self, CommandError> {
+    pub async fn of_files(
+        archive: Archive,
+        place: &ClusterArguments,
+    ) -> Result<Self, CommandError> {
         let installation = place.installation()?;
         let held = Some(archive.held());
         let caller = Caller::with_client(archive.client());
         let (namespace, name) = &installation;
         let account = account(&caller.client, namespace, name).await;
-        let me = Me { name: String::new(), groups: Vec::new(), now: Timestamp::now() };
+        let me = UserIdentity { name: String::new(), groups: Vec::new(), now: Timestamp::now() };
         Ok(Self { caller, me, installation, account, opened: Instant::now(), held })
     }
 

@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::CommandError;
 use super::document::Object;
-use super::object_words::{ObjectWords, ObjectWordsError, parse_object, parse_objects};
-use super::place::{self, FromArguments, PlaceArguments};
+use super::object_words::{ObjectArgument, ObjectWordsError, parse_object, parse_objects};
+use super::place::{self, ClusterArguments, SourceArguments};
 use super::session::UserSession;
-use crate::cluster::{Place, Snapshot, Unread, World};
-use crate::decide::{Live, Situation};
+use crate::cluster::{ObjectKey, Snapshot, UnreadKind, World};
+use crate::decide::{ObjectSource, Situation};
 use crate::objects::{ApiError, KindInfo, KindNames, ObjectRef, full_name};
 
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub struct TargetArguments {
     pub(super) namespace: Option<String>,
 
     #[command(flatten)]
-    pub(super) place: PlaceArguments,
+    pub(super) place: ClusterArguments,
 }
 
 /// The object of a command, and the user of the command.
@@ -61,12 +61,12 @@ impl TargetArguments {
     /// Connects to the cluster, and reads the only object.
     pub async fn read_one(self) -> Result<TargetObject, CommandError> {
         parse_object(&self.targets).map_err(usage)?;
-        Ok(self.read(&FromArguments::default()).await?.objects.swap_remove(0))
+        Ok(self.read(&SourceArguments::default()).await?.objects.swap_remove(0))
     }
 
     /// Reads the objects, from files where some are named. An error: the only object could
     /// not be read.
-    pub async fn read(self, from: &FromArguments) -> Result<Targets, CommandError> {
+    pub async fn read(self, from: &SourceArguments) -> Result<Targets, CommandError> {
         let Self { targets, namespace, place } = self;
         let words = parse_objects(&targets, false).map_err(|error| match error {
             ObjectWordsError::OnlyKind(kind) => usage(ObjectWordsError::NoObject(kind)),
@@ -85,7 +85,7 @@ impl TargetArguments {
         let session = Arc::new(session);
         let namespace = namespace.unwrap_or_else(|| session.caller.namespace.clone());
         let (mut objects, mut unread, mut known) = (Vec::new(), Vec::new(), HashSet::new());
-        for ObjectWords { kind, name } in words {
+        for ObjectArgument { kind, name } in words {
             let name = name.unwrap_or_default();
             let read = match names.find(&kind) {
                 Some(info) => {
@@ -187,7 +187,7 @@ pub fn unprotected(session: &UserSession, snapshot: &Snapshot) -> String {
         return next.to_owned();
     }
     let unread = snapshot.unread();
-    let unread = unread.iter().map(|Unread { resource, why }| format!("{resource}: {why}"));
+    let unread = unread.iter().map(|UnreadKind { resource, why }| format!("{resource}: {why}"));
     format!(
         "cannot read the policies: {}; next: have an administrator bind the RBAC verbs get \
          and list on every resource of belay.dev to {}",
@@ -198,7 +198,12 @@ pub fn unprotected(session: &UserSession, snapshot: &Snapshot) -> String {
 
 /// The current facts of a world, without live reads.
 pub fn situation(world: &World) -> Situation<'_> {
-    Situation::new(&world.graph, &world.policies, Live::Graph, world.clock.now().as_second())
+    Situation::new(
+        &world.graph,
+        &world.policies,
+        ObjectSource::Files,
+        world.clock.now().as_second(),
+    )
 }
 
 /// Adds an object to a snapshot, with its Namespace, and returns its index. `None`: its
@@ -207,7 +212,7 @@ pub async fn add_object(
     snapshot: &Snapshot,
     object_ref: &ObjectRef,
     json: &Value,
-) -> Option<Place> {
+) -> Option<ObjectKey> {
     let ObjectRef { group, resource, namespace, name, .. } = object_ref;
     let (kind, namespaces) = {
         let kinds = &snapshot.context.world.read().graph.kinds;
@@ -255,7 +260,7 @@ impl TargetObject {
 
     /// The place of the object in a snapshot. The caller holds the guard of the world: a second
     /// one would wait for a writer that waits for the first.
-    pub fn place(&self, world: &World) -> Option<Place> {
+    pub fn place(&self, world: &World) -> Option<ObjectKey> {
         let ObjectRef { group, resource, namespace, name, .. } = &self.object_ref;
         let kind = world.graph.kinds.find_resource(group, resource)?;
         Some((kind, namespace.clone(), name.clone()))

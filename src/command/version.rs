@@ -6,7 +6,7 @@ use clap::Args;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 
-use super::place::PlaceArguments;
+use super::place::ClusterArguments;
 use super::{CommandError, block_on, print};
 use crate::objects::ApiError;
 
@@ -20,7 +20,7 @@ pub struct VersionArguments {
     client: bool,
 
     #[command(flatten)]
-    place: PlaceArguments,
+    place: ClusterArguments,
 }
 
 pub fn run(arguments: VersionArguments) -> Result<ExitCode, CommandError> {
@@ -39,7 +39,7 @@ pub fn run(arguments: VersionArguments) -> Result<ExitCode, CommandError> {
 }
 
 /// The version of the installation, from the labels of its Deployment, or why it is unknown.
-async fn read_server(place: PlaceArguments) -> Result<Result<String, String>, CommandError> {
+async fn read_server(place: ClusterArguments) -> Result<Result<String, String>, CommandError> {
     let (namespace, name) = place.installation()?;
     let caller = place.connect().await?;
     let deployments: Api<Deployment> = Api::namespaced(caller.client, &namespace);

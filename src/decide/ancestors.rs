@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::item::JudgedObject;
-use super::owners::{MOST_OWNERS, MOST_OWNERS_READ, OwnerState, owner_state};
+use super::owners::{MAX_OWNERS, MAX_OWNERS_READ, OwnerState, owner_state};
 use super::{LiveRead, Situation};
 use crate::graph::{DeletedObject, MAX_OWNER_LEVELS, Node, OwnerRef, RememberedOwner};
 use crate::objects::{KeyedSet, Uid};
-use crate::policy::{Approval, Identity};
+use crate::policy::{Approval, ObjectIdentity};
 
 /// Whether exemption records count: the approvals that belay itself writes when
 /// an exempt subject deletes something.
@@ -28,47 +28,47 @@ pub(crate) enum ExemptionRecords {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DeletionState {
     /// The object is not being deleted, or belay does not remember it.
-    Lives,
+    Exists,
     /// The object is Terminating or was deleted; with the time if belay has seen it
     /// Terminating.
-    Ends(Option<i64>),
+    IsDeleted(Option<i64>),
 }
 
 impl DeletionState {
     pub(super) fn of_item(item: &JudgedObject<'_>) -> Self {
-        item.deleted().map_or(Self::Lives, |deleted| Self::Ends(Some(deleted)))
+        item.deletion_time().map_or(Self::Exists, |deleted| Self::IsDeleted(Some(deleted)))
     }
 
     fn of_node(node: Node<'_>) -> Self {
-        node.deletion_time().map_or(Self::Lives, |deleted| Self::Ends(Some(deleted)))
+        node.deletion_time().map_or(Self::Exists, |deleted| Self::IsDeleted(Some(deleted)))
     }
 
-    fn deleted(self) -> Option<i64> {
+    fn deletion_time(self) -> Option<i64> {
         match self {
-            Self::Lives => None,
-            Self::Ends(deleted) => deleted,
+            Self::Exists => None,
+            Self::IsDeleted(deleted) => deleted,
         }
     }
 }
 
 /// Whether an approval of an object in this state counts for the object itself, or for
 /// content of it that was created at this time.
-pub(super) fn counts(
+pub(super) fn approval_counts(
     situation: &Situation<'_>,
     records: ExemptionRecords,
     approval: &Approval,
     (state, created): (DeletionState, i64),
 ) -> bool {
-    if !approval.is_in_force(state.deleted(), created, situation.now) {
+    if !approval.is_in_force(state.deletion_time(), created, situation.now) {
         return false;
     }
     if !situation.policies.identities.is_own(&approval.approver) {
         return true;
     }
     match state {
-        DeletionState::Lives => false,
-        DeletionState::Ends(deleted) => {
-            let follows = |deleted| approval.precedes(deleted) && created <= deleted;
+        DeletionState::Exists => false,
+        DeletionState::IsDeleted(deleted) => {
+            let follows = |deleted| approval.was_created_before(deleted) && created <= deleted;
             records != ExemptionRecords::Ignored && deleted.is_none_or(follows)
         }
     }
@@ -86,7 +86,7 @@ pub(super) struct ApprovalSearch<'s, 'a> {
     /// When the object at the bottom was created.
     created: i64,
     /// Whether these approvals are sufficient.
-    are_enough: &'s dyn Fn(&ApprovalsByName<'a>) -> bool,
+    are_sufficient: &'s dyn Fn(&ApprovalsByName<'a>) -> bool,
     /// The approvals on paths with sufficient approvals.
     pub(super) found: ApprovalsByName<'a>,
     /// The approvals on a path without sufficient approvals.
@@ -94,7 +94,7 @@ pub(super) struct ApprovalSearch<'s, 'a> {
     /// Approvals that are older than a change of owners on their path.
     pub(super) late: ApprovalsByName<'a>,
     /// How many owners were checked.
-    looked_at: usize,
+    checked: usize,
 }
 
 /// Approvals by name, because several paths may lead to the same one.
@@ -108,7 +108,17 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
     ) -> Self {
         let (found, lacking, late) = Default::default();
         let looked_at = 0;
-        Self { situation, records, namespace, created, are_enough, found, lacking, late, looked_at }
+        Self {
+            situation,
+            records,
+            namespace,
+            created,
+            are_sufficient: are_enough,
+            found,
+            lacking,
+            late,
+            checked: looked_at,
+        }
     }
 
     /// Whether all paths of owners of an object in this namespace have sufficient
@@ -156,16 +166,16 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         };
         let mut with = Cow::Borrowed(below);
         self.find_approvals((claim, version), state, &mut with);
-        if matches!(with, Cow::Owned(_)) && (self.are_enough)(&with) {
+        if matches!(with, Cow::Owned(_)) && (self.are_sufficient)(&with) {
             self.found.extend(with.iter());
             return true;
         }
         self.lacking = with.clone().into_owned();
-        self.looked_at += 1;
+        self.checked += 1;
         let steps = 1 + owners.now.len() + owners.past.len() + with.len();
         // An owner beyond the limits, or in a cycle, keeps the object.
         depth <= MAX_OWNER_LEVELS
-            && self.looked_at <= MOST_OWNERS
+            && self.checked <= MAX_OWNERS
             && !owners.are_more
             && situation.work.charge(steps)
             && self.check_owners(claim.namespace, &owners, &with, (version, depth + 1))
@@ -181,7 +191,8 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
     ) {
         let Self { situation, records, namespace, created, .. } = *self;
         let counting = content_approvals(situation, claim).filter(|approval| {
-            approval.reaches(namespace) && counts(situation, records, approval, (state, created))
+            approval.covers_namespace(namespace)
+                && approval_counts(situation, records, approval, (state, created))
         });
         for approval in counting {
             let covers = version <= approval.version;
@@ -194,7 +205,7 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
 /// The approvals that name a uid, up to the limit; none if the budget of work is used up.
 pub(super) fn approvals_of<'a>(situation: &Situation<'a>, uid: Uid) -> &'a [Approval] {
     let approvals = situation.policies.approvals.of_uid(uid);
-    let looked_at = &approvals[..approvals.len().min(MOST_OWNERS)];
+    let looked_at = &approvals[..approvals.len().min(MAX_OWNERS)];
     if situation.work.charge(looked_at.len()) { looked_at } else { &[] }
 }
 
@@ -209,7 +220,8 @@ fn content_approvals<'a>(
         info.is_some_and(|info| {
             let (group, resource) = (info.group.as_str(), info.resource.as_str());
             let OwnerRef { namespace, name, uid, .. } = *claim;
-            approval.content && approval.names(&Identity { group, resource, namespace, name, uid })
+            approval.content
+                && approval.names_object(&ObjectIdentity { group, resource, namespace, name, uid })
         })
     };
     of.iter().filter(named).collect::<Vec<_>>().into_iter()
@@ -262,7 +274,7 @@ impl<'c> Owners<'c> {
         Self::new(situation, (Some(node), u64::MAX), node.owner_refs().collect())
     }
 
-    fn of_gone(gone: &'c DeletedObject) -> Self {
+    fn of_deleted(gone: &'c DeletedObject) -> Self {
         let past = gone.past_owners.iter().map(|past| (past.owner.claim(), past.version));
         Self {
             now: gone.owners.iter().map(RememberedOwner::claim).collect(),
@@ -276,16 +288,16 @@ impl<'c> Owners<'c> {
 /// The known state and owners of an owner that does not exist.
 fn find_absent<'a>(situation: &Situation<'a>, claim: &OwnerRef<'_>) -> (DeletionState, Owners<'a>) {
     if let Some(gone) = situation.graph.deleted_object(claim.uid) {
-        return (DeletionState::Ends(gone.deleted), Owners::of_gone(gone));
+        return (DeletionState::IsDeleted(gone.deleted), Owners::of_deleted(gone));
     }
     let Some(node) = node(situation, claim) else {
-        return (DeletionState::Lives, Owners::default());
+        return (DeletionState::Exists, Owners::default());
     };
     if !is_absent(situation, claim) {
         return (DeletionState::of_node(node), Owners::default());
     }
     // A live read shows that it was deleted a moment ago.
-    (DeletionState::Ends(node.deletion_time()), Owners::of_node(situation, node))
+    (DeletionState::IsDeleted(node.deletion_time()), Owners::of_node(situation, node))
 }
 
 /// The owner from a live read or from the graph.
@@ -325,14 +337,12 @@ impl AncestorApprovalSummary {
             if !seen.insert(claim.uid) {
                 continue;
             }
-            if seen.len() > MOST_OWNERS
-                || next.len() > 10 * MOST_OWNERS
-                || !situation.work.charge(1)
+            if seen.len() > MAX_OWNERS || next.len() > 10 * MAX_OWNERS || !situation.work.charge(1)
             {
                 above.incomplete = true;
                 break;
             }
-            above.incomplete |= situation.policies.approvals.of_uid(claim.uid).len() > MOST_OWNERS;
+            above.incomplete |= situation.policies.approvals.of_uid(claim.uid).len() > MAX_OWNERS;
             for approval in content_approvals(situation, &claim) {
                 let own = situation.policies.identities.is_own(&approval.approver);
                 let deleted = node(situation, &claim).and_then(Node::deletion_time);
@@ -358,7 +368,7 @@ impl AncestorApprovalSummary {
     fn read(&mut self, situation: &Situation<'_>, claim: &OwnerRef<'_>) {
         let Some(kind) = claim.kind else { return };
         let read = situation.object_read(kind, claim.namespace, claim.name);
-        if self.unread.len() < MOST_OWNERS_READ
+        if self.unread.len() < MAX_OWNERS_READ
             && situation.is_unread(&read)
             && !self.unread.contains(&read)
         {

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::ancestors::{
-    ApprovalSearch, ApprovalsByName, DeletionState, ExemptionRecords, Owners, approvals_of, counts,
+    ApprovalSearch, ApprovalsByName, DeletionState, ExemptionRecords, Owners, approval_counts,
+    approvals_of,
 };
 use super::item::JudgedObject;
 use super::owners::is_cascade;
 use super::{IneffectiveApproval, Situation};
-use crate::policy::{Approval, ApprovalTerms, DiscountReason, Policy};
+use crate::policy::{Approval, ApprovalTerms, IneffectiveReason, Policy};
 
 /// The approvals in force for this object, until they are sufficient: approvals of the
 /// object, and approvals with scope Content of its container or of an owner whose
@@ -25,17 +26,18 @@ fn in_force<'a>(
         if records == ExemptionRecords::Cascade { records } else { ExemptionRecords::Ignored };
     let by_name = |approval: &'a Approval| (approval.name.as_str(), approval);
     let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
-        approval.names(&identity) && counts(situation, records, approval, (state, i64::MIN))
+        approval.names_object(&identity)
+            && approval_counts(situation, records, approval, (state, i64::MIN))
     });
     let mut found: ApprovalsByName<'a> = named.map(by_name).collect();
-    let (namespace, created) = (item.facts.namespace, item.created());
+    let (namespace, created) = (item.facts.namespace, item.creation_time());
     for container in containers(situation, item) {
         let (identity, state) = (container.identity(), DeletionState::of_item(&container));
         let content = approvals_of(situation, identity.uid).iter().filter(|approval| {
             approval.content
-                && approval.names(&identity)
-                && approval.reaches(namespace)
-                && counts(situation, above, approval, (state, created))
+                && approval.names_object(&identity)
+                && approval.covers_namespace(namespace)
+                && approval_counts(situation, above, approval, (state, created))
         });
         found.extend(content.map(by_name));
     }
@@ -96,12 +98,12 @@ pub(crate) fn required_approvals(
     let ApprovalStatus { people, terms, .. } =
         approval_status(situation, item, policies, ExemptionRecords::Ignored);
     let terms = terms?;
-    let people = terms.people(&people).into_iter().map(str::to_owned).collect();
+    let people = terms.approvers(&people).into_iter().map(str::to_owned).collect();
     Some(RequiredApprovals { terms, people })
 }
 
 /// The limit of ineffective approvals in a verdict.
-pub(super) const MOST_INEFFECTIVE: usize = 3;
+pub(super) const MAX_INEFFECTIVE: usize = 3;
 
 /// The approvals of an object that are in force but do not count for one of these
 /// policies, up to the limit.
@@ -113,14 +115,14 @@ pub(crate) fn ineffective_approvals(
     let ApprovalStatus { people, late, .. } =
         approval_status(situation, item, policies, ExemptionRecords::Ignored);
     let discounted = people.into_iter().filter_map(|approval| {
-        let (policy, why) = Policy::discounting(approval, policies.iter().copied())?;
+        let (policy, why) = Policy::ineffective(approval, policies.iter().copied())?;
         Some((&approval.approver, &policy.source, why))
     });
     let late = late.into_iter().filter_map(|approval| {
-        Some((&approval.approver, &policies.first()?.source, DiscountReason::Attached))
+        Some((&approval.approver, &policies.first()?.source, IneffectiveReason::Attached))
     });
     let reported =
-        discounted.chain(late).collect::<BTreeSet<_>>().into_iter().take(MOST_INEFFECTIVE);
+        discounted.chain(late).collect::<BTreeSet<_>>().into_iter().take(MAX_INEFFECTIVE);
     let ineffective_approvals = reported.map(|(approver, policy, why)| {
         let (approver, policy) = (approver.clone(), policy.clone());
         IneffectiveApproval { approver, policy, why }

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::*;
 use crate::graph::{
-    Certainty, DeletionRequest, EdgeQualifier, Edges, Graph, UnresolvedUse, ObjectPhase, DeletionOutcome,
-    Propagation, Requirement, Selector, SelectorEdge, Strength, fates,
+    Certainty, DeletionOutcome, DeletionRequest, EdgeQualifier, Edges, Graph, ObjectPhase,
+    Propagation, Requirement, Selector, SelectorEdge, Strength, UnresolvedUse, fates,
 };
 use crate::objects::{ApiError, Object, ObjectRef, Text};
 use crate::policy::{Approval, Approvals, Policy, PolicySet};
@@ -55,7 +55,7 @@ fn review(
         resource: Resource { resource: "configmaps".into(), ..Resource::default() },
         name: "x".into(),
         namespace: "shop".into(),
-        user: User { name: Text::from("eve"), groups: Vec::new() },
+        user: Requester { name: Text::from("eve"), groups: Vec::new() },
         dry_run: false,
         options: DeleteOptions::default(),
         object: new,
@@ -67,7 +67,7 @@ fn review(
 
 fn counted(graph: &Graph, review: &Review<'_>, most: usize) -> (Verdict, usize) {
     let policies = PolicySet::default();
-    let live = Live::Graph;
+    let live = ObjectSource::Files;
     let situation = Situation::new(graph, &policies, live, 0);
     let budget = StepBudget::new(most);
     let verdict = decide_within(&situation, review, &budget);
@@ -128,7 +128,7 @@ fn h68_removed_owner_references_are_compared_and_read_within_bounds() {
     let (mut graph, policies, reads): (Graph, _, _) = Default::default();
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
     graph.apply(kind, &config_map("no", 0, 0), ObjectPhase::Active, Edges::default());
-    let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
+    let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(&reads), 0);
     let update = |owners: usize| {
         let (old, new) = (config_map("no", 0, owners), config_map("no", 0, 0));
         let budget = StepBudget::new(STEPS);
@@ -138,7 +138,7 @@ fn h68_removed_owner_references_are_compared_and_read_within_bounds() {
     for (owners, read) in [(16, 16), (17, 0), (1_001, 0), (100_000, 0)] {
         let (verdict, steps) = update(owners);
         assert_eq!(verdict.decision, Decision::Allow, "{owners}");
-        assert_eq!(verdict.confirm.len(), read, "{owners}");
+        assert_eq!(verdict.needed_reads.len(), read, "{owners}");
         assert!(steps < 1_000, "{owners}: {steps}");
     }
     // A reference that belay does not read may name a protected owner.
@@ -146,7 +146,7 @@ fn h68_removed_owner_references_are_compared_and_read_within_bounds() {
         "protect": {"fromOrphaning": {}}});
     let policy = Policy::compile("kept", &serde_json::from_value(spec).unwrap()).unwrap();
     let policies = PolicySet::new(vec![policy], &Catalogue::new(&graph.kinds, &[]).unwrap());
-    let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
+    let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(&reads), 0);
     for owners in [17, 1_001] {
         let (old, new) = (config_map("no", 0, owners), config_map("no", 0, 0));
         let review = review(Operation::Update, old, Some(new));
@@ -158,17 +158,17 @@ fn h68_removed_owner_references_are_compared_and_read_within_bounds() {
 #[test]
 fn h62_an_owner_with_a_name_that_is_too_long_is_not_read() {
     let (graph, policies, reads) = Default::default();
-    let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
+    let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(&reads), 0);
     let after = |length: usize| {
         let mut new = config_map("Always", 0, 1);
         new.metadata.owner_references[0].name = Text::from(&*String::leak("o".repeat(length)));
         let review = review(Operation::Update, config_map("Always", 0, 0), Some(new));
         decide_within(&situation, &review, &StepBudget::new(STEPS))
     };
-    let is_read = |verdict: &Verdict| !verdict.confirm.is_empty();
+    let is_read = |verdict: &Verdict| !verdict.needed_reads.is_empty();
     assert!(is_read(&after(253)));
     let verdict = after(254);
-    assert!(!is_read(&verdict), "{:?}", verdict.confirm.len());
+    assert!(!is_read(&verdict), "{:?}", verdict.needed_reads.len());
     assert_eq!(verdict.decision, Decision::Deny);
 }
 
@@ -382,7 +382,7 @@ fn uses_config_map() -> Edges {
         name: "x".to_owned(),
         uid: None,
         strength: Strength::Needs,
-        excuse: EdgeQualifier::None,
+        qualifier: EdgeQualifier::None,
         relation: crate::graph::RelationId(0),
         path: "p".to_owned(),
     };
@@ -460,7 +460,12 @@ fn h06_a_look_at_many_labels_costs_the_steps_that_it_takes() {
     let pod = named("pod", 0);
     let pod = Object::deserialize(&pod).unwrap();
     let pods = graph.kinds.find("", "Pod").unwrap();
-    graph.apply(pods, &pod, ObjectPhase::Active, Edges { selector_edges: vec![edge], ..Edges::default() });
+    graph.apply(
+        pods,
+        &pod,
+        ObjectPhase::Active,
+        Edges { selector_edges: vec![edge], ..Edges::default() },
+    );
     let budget = StepBudget::new(STEPS);
     let target = graph.find(kind, "shop", "x").unwrap();
     let users = graph.users_limited(target, StepLimit::new(&budget)).count();
@@ -509,7 +514,7 @@ fn h54_the_content_of_a_namespace_that_does_not_exist_is_not_looked_at() {
     let policies = PolicySet::new(vec![policy], &Catalogue::new(&graph.kinds, &[]).unwrap());
     let ask = |uid: &str, reads: &LiveReads| {
         let budget = StepBudget::new(STEPS);
-        let situation = Situation::new(&graph, &policies, Live::Read(reads), 0);
+        let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(reads), 0);
         (decide_within(&situation, &delete_namespace(uid), &budget), budget.steps())
     };
     let mut reads = LiveReads::default();
@@ -517,13 +522,13 @@ fn h54_the_content_of_a_namespace_that_does_not_exist_is_not_looked_at() {
     assert!(verdict.reason == Some(Reason::NotEmpty) && steps > 1_000, "{steps} {verdict:?}");
     let (verdict, steps) = ask("made-up", &reads);
     assert_eq!(steps, 0);
-    let [read] = &verdict.confirm[..] else { panic!("{verdict:?}") };
+    let [read] = &verdict.needed_reads[..] else { panic!("{verdict:?}") };
     // Whatever comes back, nothing is walked for it.
     for (answer, decision) in [(Ok(()), Decision::Allow), (Err(ApiError::NotFound), Decision::Deny)]
     {
-        reads.done.insert(read.clone(), answer);
+        reads.results.insert(read.clone(), answer);
         let (verdict, steps) = ask("made-up", &reads);
-        assert_eq!((verdict.decision, verdict.confirm, steps), (decision, Vec::new(), 0));
+        assert_eq!((verdict.decision, verdict.needed_reads, steps), (decision, Vec::new(), 0));
     }
 }
 
@@ -611,7 +616,7 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
             expires: 60,
         };
         policies.approvals = crate::policy::Approvals::new((0..count).map(approval));
-        let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+        let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
         let budget = StepBudget::new(STEPS);
         let question = review(Operation::Delete, config_map("Always", 0, 0), None);
         let verdict = decide_within(&situation, &question, &budget);
@@ -694,7 +699,7 @@ fn h43_an_owner_with_more_approvals_than_are_looked_at_may_be_approved_with_its_
         let mut policies = PolicySet::default();
         let others = (0..others).map(|n| approval(n, "o0", uid, false));
         policies.approvals = Approvals::new(others);
-        let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+        let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
         let (old, new) = (config_map("Always", 0, 0), config_map("Always", 0, 1));
         decide(&situation, &review(Operation::Update, old, Some(new))).decision
     };
@@ -730,7 +735,7 @@ fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_onc
     let mut policies = PolicySet::default();
     policies.approvals = Approvals::new((0..approvals).map(|n| approval(n, "top", "top", true)));
     let budget = StepBudget::new(STEPS);
-    let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+    let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
     let situation = Situation { work: StepLimit::new(&budget), ..situation };
     let item = JudgedObject::of_node(&situation, graph.object(kind, "shop", "x").unwrap());
     let applied = situation.policies_of(item.facts);
@@ -740,7 +745,7 @@ fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_onc
     assert_eq!(approvers, ["ann-0", "ann-1", "ann-2"]);
     // The first owner that is not covered decides.
     assert!(
-        (owners::MOST_OWNERS..owners::MOST_OWNERS + 1_000).contains(&budget.steps()),
+        (owners::MAX_OWNERS..owners::MAX_OWNERS + 1_000).contains(&budget.steps()),
         "{}",
         budget.steps()
     );

@@ -5,7 +5,7 @@ use super::ancestors::ExemptionRecords;
 use super::approved::sufficient_approvals;
 use super::item::JudgedObject;
 use super::judgement::Judgement;
-use super::users::{UsedObject, users};
+use super::users::{UsedObject, find_users};
 use super::{Cause, Reason, Situation};
 use crate::graph::Fates;
 use crate::objects::ORPHAN;
@@ -25,12 +25,12 @@ pub(super) fn defer_to_release<'a>(
     let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let released =
         |applied: &AppliedPolicy<'_>| !protects_beyond_use(applied) && may_be_released(applied);
-    if !target.may_wait(&judgement.situation) || !enforcing.clone().all(released) {
+    if !target.may_be_held(&judgement.situation) || !enforcing.clone().all(released) {
         return false;
     }
     let mut waits = false;
-    for applied in enforcing.filter(|applied| applied.policy.holds()) {
-        judgement.wait(applied, target, (vec![Cause::CheckedAtRelease], 0));
+    for applied in enforcing.filter(|applied| applied.policy.places_hold()) {
+        judgement.add_hold_or_finding(applied, target, (vec![Cause::CheckedAtRelease], 0));
         waits = true;
     }
     waits
@@ -45,7 +45,7 @@ fn protects_beyond_use(applied: &AppliedPolicy<'_>) -> bool {
 
 /// Whether a release waits for the users of this policy.
 fn may_be_released(applied: &AppliedPolicy<'_>) -> bool {
-    applied.policy.modes.while_used.is_none() || applied.policy.holds()
+    applied.policy.modes.while_used.is_none() || applied.policy.places_hold()
 }
 
 /// Whether the release checks all users of a policy. With `onDelete: Deny` the remaining
@@ -57,7 +57,7 @@ fn is_left_to_release(applied: &AppliedPolicy<'_>) -> bool {
 
 /// Denies the DELETE of an object that would wait for the release, if a policy with
 /// `onDelete: Deny` counts remaining users.
-pub(super) fn refuse_for_remaining_users<'a>(
+pub(super) fn judge_remaining_users<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     target: &JudgedObject<'a>,
@@ -69,11 +69,11 @@ pub(super) fn refuse_for_remaining_users<'a>(
             continue;
         }
         let owners = &mut judgement.user_owners;
-        let used = UsedObject { item: target, keeps: true, follows: None };
-        let found = users(&situation, fates, used, in_use, false, owners);
+        let used = UsedObject { item: target, release_waits: true, owner_propagation: None };
+        let found = find_users(&situation, fates, used, in_use, false, owners);
         if !found.blocking.is_empty() {
-            judgement.confirm(&applied, found.confirm);
-            judgement.refuse(&applied, target, Reason::InUse, (found.blocking, found.more));
+            judgement.require_reads(&applied, found.needed_reads);
+            judgement.add_finding(&applied, target, Reason::InUse, (found.blocking, found.more));
         }
     }
 }
@@ -94,7 +94,7 @@ pub(crate) fn refusal_in_cascade<'p>(
     item: &JudgedObject<'p>,
 ) -> CollectorRefusal<'p> {
     // Policies deny again after a Pause.
-    let mut applied = situation.policies_despite_pause(item.facts);
+    let mut applied = situation.policies_ignoring_pause(item.facts);
     applied
         .retain(|applied| applied.action == Action::Deny && applied.policy.may_refuse_collector());
     let policies: Vec<_> = applied.iter().map(|applied| applied.policy).collect();
@@ -114,7 +114,8 @@ pub(crate) fn refusal_in_cascade<'p>(
     }
     // A live read has no earlier age of the hold.
     let known = item.node.map(|node| JudgedObject::of_node(situation, node));
-    let waits = item.may_wait(situation) && known.is_none_or(|known| known.may_wait(situation));
+    let waits =
+        item.may_be_held(situation) && known.is_none_or(|known| known.may_be_held(situation));
     let waits = waits && !applied.iter().any(protects_beyond_use);
     let counting = applied.iter().filter(|applied| !waits || !is_left_to_release(applied));
     let modes: Vec<_> =

@@ -6,19 +6,19 @@
 use super::{Cause, Verdict};
 
 /// The limit of causes that messages list. Messages have the number of the others.
-pub(super) const LISTED: usize = 3;
+pub(super) const MAX_LISTED_CAUSES: usize = 3;
 
 /// The causes that keep one object.
 #[derive(Default)]
 pub(super) struct CauseList {
     /// The namespace of the object; empty for a cluster-scoped one.
     pub(super) namespace: String,
-    here: Found,
-    elsewhere: Found,
+    here: ListedCauses,
+    elsewhere: ListedCauses,
 }
 
 #[derive(Default)]
-struct Found {
+struct ListedCauses {
     /// At most the number that messages list.
     causes: Vec<Cause>,
     /// The number of further causes.
@@ -33,9 +33,9 @@ impl CauseList {
 
     /// Adds a cause in a namespace. The cause is built only if messages list it.
     pub(super) fn add(&mut self, namespace: &str, cause: impl FnOnce() -> Cause) {
-        let apart = is_elsewhere(&self.namespace, namespace);
+        let apart = is_in_other_namespace(&self.namespace, namespace);
         let found = if apart { &mut self.elsewhere } else { &mut self.here };
-        if found.causes.len() < LISTED {
+        if found.causes.len() < MAX_LISTED_CAUSES {
             found.causes.push(cause());
         } else {
             found.more += 1;
@@ -53,7 +53,7 @@ impl CauseList {
 
     /// The listed causes, and the number of the others.
     pub(super) fn into_causes(self) -> (Vec<Cause>, usize) {
-        let Found { mut causes, more } = self.here;
+        let ListedCauses { mut causes, more } = self.here;
         let elsewhere = self.elsewhere;
         if !elsewhere.causes.is_empty() {
             causes.push(Cause::Elsewhere { causes: elsewhere.causes, more: elsewhere.more });
@@ -64,13 +64,13 @@ impl CauseList {
 
 /// Whether two objects are in different namespaces. A cluster-scoped object is in no
 /// namespace.
-pub(super) fn is_elsewhere(namespace: &str, other: &str) -> bool {
+pub(super) fn is_in_other_namespace(namespace: &str, other: &str) -> bool {
     !namespace.is_empty() && !other.is_empty() && namespace != other
 }
 
 /// A cause about an object in another namespace, hidden if needed.
 pub(super) fn cause_of_object(namespace: &str, other: &str, cause: Cause) -> Cause {
-    match is_elsewhere(namespace, other) {
+    match is_in_other_namespace(namespace, other) {
         true => Cause::Elsewhere { causes: vec![cause], more: 0 },
         false => cause,
     }
@@ -78,7 +78,7 @@ pub(super) fn cause_of_object(namespace: &str, other: &str, cause: Cause) -> Cau
 
 impl Verdict {
     /// The verdict with the causes in other namespaces, for users who may read them.
-    pub fn in_full(mut self) -> Self {
+    pub fn with_other_namespaces(mut self) -> Self {
         for blocker in &mut self.blockers {
             let mut full = Vec::new();
             for cause in std::mem::take(&mut blocker.causes) {
@@ -90,8 +90,8 @@ impl Verdict {
                     other => full.push(other),
                 }
             }
-            blocker.more += full.len().saturating_sub(LISTED);
-            full.truncate(LISTED);
+            blocker.more += full.len().saturating_sub(MAX_LISTED_CAUSES);
+            full.truncate(MAX_LISTED_CAUSES);
             blocker.causes = full;
         }
         self

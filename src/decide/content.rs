@@ -10,10 +10,12 @@ use super::{Cause, ContentReason, LiveRead, NextStep, Situation};
 use crate::graph::{Fates, Graph, Node};
 use crate::objects::{KindId, KindInfo, Kinds, full_name};
 use crate::policy::api::Action;
-use crate::policy::{AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, Source};
+use crate::policy::{
+    AppliedPolicy, Exists, MatchResult, Matcher, NotEmpty, ObjectFacts, PolicySource,
+};
 
 /// The limit of objects that belay counts. More objects do not change the verdict.
-const COUNTED: usize = 1_000;
+const MAX_OBJECTS: usize = 1_000;
 
 /// The objects that keep another one.
 #[derive(Default)]
@@ -21,7 +23,7 @@ pub(super) struct BlockingObjects {
     /// The causes that keep the object.
     pub(super) causes: CauseList,
     /// The live reads that this result needs.
-    pub(super) confirm: Vec<LiveRead>,
+    pub(super) needed_reads: Vec<LiveRead>,
     /// The cause if the objects are unknown.
     pub(super) unknown: Option<Cause>,
     /// The unknown kind, by group and resource.
@@ -37,13 +39,13 @@ impl BlockingObjects {
     /// Adds a cause in a namespace. Returns whether to continue the search.
     fn add(&mut self, namespace: &str, cause: impl FnOnce() -> Cause) -> bool {
         self.causes.add(namespace, cause);
-        self.causes.more() < COUNTED
+        self.causes.more() < MAX_OBJECTS
     }
 
     fn add_absence(&mut self, kind: &KindInfo, absence: Absence) {
         match absence {
             Absence::Proved => {}
-            Absence::Unread(list) => self.confirm.push(list),
+            Absence::Unread(list) => self.needed_reads.push(list),
             _ if self.unknown.is_some() => {}
             Absence::Unreadable { object, namespace } => {
                 let cause = Cause::Unknown(object, Some(NextStep::ChangeObject));
@@ -80,7 +82,7 @@ pub(super) enum Container<'a> {
     /// A Namespace of this name.
     Namespace(&'a str),
     /// A CRD: the objects of this kind, by group and resource.
-    Definition(&'a str, &'a str),
+    Crd(&'a str, &'a str),
 }
 
 impl<'a> Container<'a> {
@@ -93,11 +95,11 @@ impl<'a> Container<'a> {
         }
         let definition = ("apiextensions.k8s.io", "customresourcedefinitions");
         let (resource, group) = facts.name.split_once('.').unwrap_or((facts.name, ""));
-        ((facts.group, facts.resource) == definition).then_some(Self::Definition(group, resource))
+        ((facts.group, facts.resource) == definition).then_some(Self::Crd(group, resource))
     }
 
     /// Its content in a graph.
-    pub(super) fn members(self, graph: &'a Graph) -> Box<dyn Iterator<Item = Node<'a>> + 'a> {
+    pub(super) fn objects(self, graph: &'a Graph) -> Box<dyn Iterator<Item = Node<'a>> + 'a> {
         let kinds = &graph.kinds;
         match self {
             Self::Namespace(name) => {
@@ -105,7 +107,7 @@ impl<'a> Container<'a> {
                 let members = place.into_iter().flat_map(|place| graph.objects_in_namespace(place));
                 Box::new(members.filter_map(|id| graph.get(id)))
             }
-            Self::Definition(group, resource) => {
+            Self::Crd(group, resource) => {
                 let kind = kinds.find_resource(group, resource);
                 let instances = kind.into_iter().flat_map(|kind| graph.objects_of_kind(kind));
                 Box::new(instances.filter_map(|id| graph.get(id)))
@@ -114,19 +116,23 @@ impl<'a> Container<'a> {
     }
 
     /// Its content in the graph and in the live reads.
-    pub(super) fn items(self, situation: Situation<'a>) -> impl Iterator<Item = JudgedObject<'a>> {
+    pub(super) fn judged_objects(
+        self,
+        situation: Situation<'a>,
+    ) -> impl Iterator<Item = JudgedObject<'a>> {
         let known =
-            self.members(situation.graph).map(move |n| JudgedObject::of_node(&situation, n));
+            self.objects(situation.graph).map(move |n| JudgedObject::of_node(&situation, n));
         let live = situation.reads().into_iter().flat_map(move |reads| {
-            let new =
-                self.members(&reads.graph).filter(move |n| situation.graph.find_counterpart(*n).is_none());
+            let new = self
+                .objects(&reads.graph)
+                .filter(move |n| situation.graph.find_counterpart(*n).is_none());
             new.map(move |node| JudgedObject::of_node(&situation, node))
         });
-        known.chain(live).filter(move |item| !self.has_by_default(item))
+        known.chain(live).filter(move |item| !self.is_default_object(item))
     }
 
     /// Whether this is a Namespace, and the control plane creates the object in it.
-    pub(super) fn has_by_default(self, item: &JudgedObject<'_>) -> bool {
+    pub(super) fn is_default_object(self, item: &JudgedObject<'_>) -> bool {
         let ObjectFacts { group, resource, namespace, name, .. } = item.facts;
         matches!(self, Self::Namespace(own) if own == namespace)
             && is_default_object(group, resource, name)
@@ -144,12 +150,12 @@ impl<'a> Container<'a> {
         match self {
             Self::Namespace(name) => {
                 for kind in kinds_of_content(situation, kinds) {
-                    let list = situation.list(kind, name, first);
+                    let list = situation.list_read(kind, name, first);
                     let info = situation.graph.kinds.info(kind);
-                    kept.add_absence(info, situation.absence(kind, list, true));
+                    kept.add_absence(info, situation.prove_absence(kind, list, true));
                 }
             }
-            Self::Definition(group, resource) => {
+            Self::Crd(group, resource) => {
                 require_absent_kind(situation, (group, resource), first, kept);
             }
         }
@@ -166,18 +172,18 @@ fn require_absent_kind(
 ) {
     let kinds = &situation.graph.kinds;
     if let Some(kind) = kinds.find_resource(group, resource) {
-        let list = situation.list(kind, "", first);
-        kept.add_absence(kinds.info(kind), situation.absence_by_metadata(kind, list));
+        let list = situation.list_read(kind, "", first);
+        kept.add_absence(kinds.info(kind), situation.prove_absence_by_metadata(kind, list));
         return;
     }
     let unknown = format!("belay doesn't know the kind {}", full_name(group, resource));
     let (group, resource) = (group.to_owned(), resource.to_owned());
     kept.unknown_kind = (group.clone(), resource.clone());
     let list = LiveRead::List { group, resource, namespace: String::new(), first };
-    match situation.reads().map(|reads| reads.done.get(&list)) {
+    match situation.reads().map(|reads| reads.results.get(&list)) {
         // A live read shows that the kind does not exist.
         Some(Some(Ok(()))) => {}
-        Some(None) => kept.confirm.push(list),
+        Some(None) => kept.needed_reads.push(list),
         Some(Some(Err(why))) => {
             let next = NextStep::after(why);
             kept.unknown = Some(Cause::Unknown(format!("{unknown}: {why}"), Some(next)));
@@ -187,14 +193,14 @@ fn require_absent_kind(
 }
 
 /// The content of a Namespace or CRD that counts. Other objects have no content.
-pub(super) fn content<'a>(
+pub(super) fn find_content<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     not_empty: &'a NotEmpty,
 ) -> BlockingObjects {
     let mut kept = BlockingObjects::default();
     let Some(container) = Container::from_item(item) else { return kept };
-    for member in container.items(*situation) {
+    for member in container.judged_objects(*situation) {
         if !situation.work.charge(8) {
             break;
         }
@@ -210,7 +216,7 @@ pub(super) fn content<'a>(
     if kept.causes.is_empty() {
         // One object is enough if every object counts.
         let first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
-        let definition = matches!(container, Container::Definition(..));
+        let definition = matches!(container, Container::Crd(..));
         let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::Protected };
         container.require_lists(situation, first && definition, kinds, &mut kept);
     }
@@ -224,8 +230,8 @@ pub(super) fn require_content_lists(
 ) -> BlockingObjects {
     let mut kept = BlockingObjects::default();
     let Some(container) = Container::from_item(item) else { return kept };
-    if let Container::Definition(group, resource) = container
-        && !situation.policies.names(group, resource)
+    if let Container::Crd(group, resource) = container
+        && !situation.policies.names_kind(group, resource)
     {
         return kept;
     }
@@ -234,7 +240,7 @@ pub(super) fn require_content_lists(
 }
 
 /// The objects whose existence keeps the object.
-pub(super) fn existing<'a>(
+pub(super) fn find_existing<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
@@ -242,14 +248,15 @@ pub(super) fn existing<'a>(
 ) -> BlockingObjects {
     let mut kept = BlockingObjects::new(item.facts.own_namespace());
     for (group, resource) in &exists.kinds {
-        let container = Container::Definition(group, resource);
-        for other in container.items(*situation) {
+        let container = Container::Crd(group, resource);
+        for other in container.judged_objects(*situation) {
             if !situation.work.charge(1) {
                 break;
             }
             let goes = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
             let placed =
-                exists.place.match_place(situation.places(), other.facts) != MatchResult::No;
+                exists.namespace_labels.match_namespace(situation.namespace_labels(), other.facts)
+                    != MatchResult::No;
             let counts = other.uid() != item.uid() && !goes && placed;
             let cause = || Cause::Exists(other.object_name());
             if counts && !kept.add(other.facts.namespace, cause) {
@@ -258,7 +265,7 @@ pub(super) fn existing<'a>(
         }
         if kept.causes.is_empty() {
             let itself = (item.facts.group, item.facts.resource) == (group, resource);
-            let first = exists.place.is_empty() && !itself;
+            let first = exists.namespace_labels.is_empty() && !itself;
             // The release does not check it again.
             require_absent_kind(situation, (group, resource), first, &mut kept);
         }
@@ -273,8 +280,9 @@ fn content_reason<'a>(
     container: Container<'_>,
     not_empty: &NotEmpty,
 ) -> Option<ContentReason> {
-    let ignored =
-        |matcher: &Matcher| matcher.matches(situation.places(), item.facts) == MatchResult::Yes;
+    let ignored = |matcher: &Matcher| {
+        matcher.matches(situation.namespace_labels(), item.facts) == MatchResult::Yes
+    };
     if not_empty.ignore.iter().any(ignored) {
         return None;
     }
@@ -306,7 +314,7 @@ fn is_bound_claim(kinds: &Kinds, item: &JudgedObject<'_>) -> bool {
 }
 
 /// The policy with action Deny that protects an object now.
-fn protected(situation: &Situation<'_>, item: &JudgedObject<'_>) -> Option<Source> {
+fn protected(situation: &Situation<'_>, item: &JudgedObject<'_>) -> Option<PolicySource> {
     let applied = situation.policies_of(item.facts);
     let mut enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let protects = enforcing.find(|applied| protects_now(situation, applied, item));
@@ -335,7 +343,7 @@ fn kinds_of_content(situation: &Situation<'_>, which: ContentKinds) -> Vec<KindI
             ContentKinds::Any => true,
             ContentKinds::Protected if Some(*kind) == claims => true,
             ContentKinds::Protected | ContentKinds::Named => {
-                policies.names(&info.group, &info.resource)
+                policies.names_kind(&info.group, &info.resource)
             }
         };
         counts && !events

@@ -2,9 +2,9 @@
 
 use super::item::JudgedObject;
 use super::judgement::Judgement;
-use super::list_limits::refuse_long_lists;
+use super::list_limits::judge_long_lists;
 use super::situation::is_default_object;
-use super::{HoldChange, HoldPlace, Review, Situation, Verdict};
+use super::{HoldChange, HoldPosition, Review, Situation, Verdict};
 use crate::objects::{Kinds, Object, is_hold};
 use crate::policy::AppliedPolicy;
 use crate::policy::api::Action;
@@ -12,9 +12,10 @@ use crate::policy::api::Action;
 pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(object) = &review.object else { return Verdict::allow(review.target()) };
     let target = JudgedObject::of_review(situation, review, object);
-    let mut verdict = Verdict::allow(target.target());
-    let wants =
-        |applied: &AppliedPolicy<'_>| applied.action == Action::Deny && applied.policy.holds();
+    let mut verdict = Verdict::allow(target.object_ref());
+    let wants = |applied: &AppliedPolicy<'_>| {
+        applied.action == Action::Deny && applied.policy.places_hold()
+    };
     if object.is_held()
         || is_hold_unsafe(target.facts.group, target.facts.resource, object)
         || !situation.policies_of(target.facts).iter().any(wants)
@@ -22,11 +23,11 @@ pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
         return verdict;
     }
     let mut judgement = Judgement::new(situation, review);
-    if refuse_long_lists(&mut judgement, review, &target) {
+    if judge_long_lists(&mut judgement, review, &target) {
         return judgement.verdict(&[target]);
     }
-    let place = HoldPlace::in_list(object, usize::MAX);
-    verdict.hold = Some(HoldChange { place, restored: false });
+    let place = HoldPosition::in_list(object, usize::MAX);
+    verdict.hold = Some(HoldChange { position: place, restored: false });
     verdict
 }
 

@@ -2,25 +2,25 @@
 //! for the object itself. Of questions 4 to 7 the strictest answer wins. At the end
 //! question 1 removes the blockers that are approved.
 
-use super::cascade::{defer_to_release, refuse_for_remaining_users};
+use super::cascade::{defer_to_release, judge_remaining_users};
 use super::content::{
-    BlockingObjects, Container, content, existing, protects_now, require_content_lists,
+    BlockingObjects, Container, find_content, find_existing, protects_now, require_content_lists,
 };
 use super::item::JudgedObject;
 use super::judgement::Judgement;
-use super::list_limits::refuse_long_lists;
-use super::orphaning::refuse_orphaning;
+use super::list_limits::judge_long_lists;
+use super::orphaning::judge_orphaning;
 use super::owners::{OwnerState, is_cascade, owner_state};
-use super::stripping::refuse_lost_propagation;
-use super::users::{UsedObject, users};
+use super::stripping::judge_lost_propagation;
+use super::users::{UsedObject, find_users};
 use super::{Cause, ContentReason, Reason, Review, Situation, Verdict};
 use crate::graph::{Certainty, DeletionRequest, Fates, Graph, Node, NodeId, Propagation, fates};
 use crate::objects::{DefaultPropagation, FOREGROUND, HoldAge, KeyedSet, NumberSet};
 use crate::policy::api::OnDelete;
-use crate::policy::{AppliedPolicy, Policy, Source};
+use crate::policy::{AppliedPolicy, Policy, PolicySource};
 
 /// The limit of objects that belay follows a deletion through.
-const FOLLOWED: usize = 200_000;
+const MAX_FOLLOWED: usize = 200_000;
 
 pub(super) fn delete(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(object) = &review.old_object else {
@@ -62,7 +62,7 @@ pub(super) fn delete_by<'a>(
     propagation: Propagation,
 ) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
-    let refused = refuse_long_lists(&mut judgement, review, target);
+    let refused = judge_long_lists(&mut judgement, review, target);
     if !refused {
         let member = deletion_target(&mut judgement, review, target, propagation);
         judge_deletion(&mut judgement, member.as_slice());
@@ -94,13 +94,13 @@ pub(super) struct DeletionTarget<'a> {
     propagation: Propagation,
     /// Whether the release checks the users of the object, so that questions 4 to 6 do
     /// not apply to the object itself.
-    waits: bool,
+    deferred_to_release: bool,
 }
 
 impl<'a> DeletionTarget<'a> {
     /// A target to which every question applies.
     pub(super) fn new(item: JudgedObject<'a>, propagation: Propagation) -> Self {
-        Self { item, propagation, waits: false }
+        Self { item, propagation, deferred_to_release: false }
     }
 }
 
@@ -113,13 +113,13 @@ fn deletion_target<'a>(
     propagation: Propagation,
 ) -> Option<DeletionTarget<'a>> {
     let situation = judgement.situation;
-    refuse_lost_propagation(judgement, target, propagation);
+    judge_lost_propagation(judgement, target, propagation);
     if target.is_terminating() {
         if target.facts.is_namespace() {
             // Without a spec.finalizer a DELETE removes the Namespace from storage, also
             // with content.
             if review.details.old_spec_finalizers.is_empty() {
-                refuse_remaining_content(judgement, target);
+                judge_remaining_content(judgement, target);
             }
             return None;
         }
@@ -130,7 +130,10 @@ fn deletion_target<'a>(
     // The namespace controller deletes everything in the Namespace, and belay decides
     // about each DELETE.
     let alone = waits && situation.is_namespace_terminating(target.facts.namespace);
-    (!alone).then_some(DeletionTarget { waits, ..DeletionTarget::new(*target, propagation) })
+    (!alone).then_some(DeletionTarget {
+        deferred_to_release: waits,
+        ..DeletionTarget::new(*target, propagation)
+    })
 }
 
 /// The objects that a deletion affects.
@@ -138,18 +141,19 @@ pub(super) struct AffectedObjects {
     fates: Fates,
     /// The objects that may be lost, in a stable order.
     lost: Vec<NodeId>,
-    whole: bool,
+    complete: bool,
 }
 
 impl AffectedObjects {
     fn follow(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> Self {
-        let of = |member: &DeletionTarget<'_>| targets(situation, &member.item, member.propagation);
+        let of =
+            |member: &DeletionTarget<'_>| walk_targets(situation, &member.item, member.propagation);
         let targets: Vec<_> = members.iter().flat_map(of).collect();
         // The effects of a waiting object happen when its hold is removed.
-        let waiting = members.iter().filter(|member| member.waits);
+        let waiting = members.iter().filter(|member| member.deferred_to_release);
         let released: Vec<_> = waiting.filter_map(|m| m.item.node).map(Node::id).collect();
         let request = DeletionRequest {
-            limit: FOLLOWED,
+            limit: MAX_FOLLOWED,
             work: situation.work,
             released: &released,
             same_scope: true,
@@ -159,7 +163,7 @@ impl AffectedObjects {
         let mut lost: Vec<_> = fates.iter().map(|(id, _)| id).collect();
         lost.retain(|id| fates.may_be_lost(*id));
         lost.sort_unstable();
-        Self { whole: fates.is_complete(), fates, lost }
+        Self { complete: fates.is_complete(), fates, lost }
     }
 
     /// The same with all dependents of the object, also those with other owners: a user
@@ -170,8 +174,8 @@ impl AffectedObjects {
         let mut next = vec![(member.item.uid(), member.item.facts.namespace)];
         while let Some((uid, namespace)) = next.pop() {
             for node in situation.graph.possible_dependents(uid, namespace) {
-                if !situation.work.charge(1) || seen.len() > FOLLOWED {
-                    closure.whole = false;
+                if !situation.work.charge(1) || seen.len() > MAX_FOLLOWED {
+                    closure.complete = false;
                     break;
                 }
                 // belay has decided about a Terminating object before.
@@ -192,8 +196,8 @@ impl AffectedObjects {
     }
 
     /// Whether everything was followed.
-    pub(super) fn is_whole(&self) -> bool {
-        self.whole
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
     }
 }
 
@@ -201,36 +205,41 @@ impl AffectedObjects {
 pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, members: &[DeletionTarget<'a>]) {
     if !members.is_empty() {
         let closure = AffectedObjects::follow(&judgement.situation, members);
-        judge_closure(judgement, members, &closure);
+        judge_affected(judgement, members, &closure);
     }
 }
 
 /// Questions 4 to 7 for the closure of these targets.
-pub(super) fn judge_closure<'a>(
+pub(super) fn judge_affected<'a>(
     judgement: &mut Judgement<'a>,
     members: &[DeletionTarget<'a>],
     closure: &AffectedObjects,
 ) {
     let (situation, fates) = (judgement.situation, &closure.fates);
-    judgement.set_deletes();
+    judgement.set_leads_to_deletion();
     let nodes = members.iter().filter_map(|member| member.item.node);
     let own: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
-    for DeletionTarget { item: target, waits, .. } in members {
+    for DeletionTarget { item: target, deferred_to_release: waits, .. } in members {
         if *waits {
-            refuse_for_remaining_users(judgement, fates, target);
+            judge_remaining_users(judgement, fates, target);
         } else {
-            judge_protection(judgement, fates, target, Cascade { live: true, follows: None });
+            judge_protection(
+                judgement,
+                fates,
+                target,
+                Cascade { needs_live_proof: true, owner_propagation: None },
+            );
         }
-        if !closure.is_whole() {
-            let limit = Cause::TooLarge(format!("has more than {FOLLOWED} objects below it"));
-            judgement.refuse_unknown_objects(target, &limit, |_| true);
+        if !closure.is_complete() {
+            let limit = Cause::TooLarge(format!("has more than {MAX_FOLLOWED} objects below it"));
+            judgement.add_unknown_objects(target, &limit, |_| true);
         }
     }
     let contained =
         |member: &DeletionTarget<'a>| Some((member.item, Container::from_item(&member.item)?));
     let containers: Vec<_> = members.iter().filter_map(contained).collect();
     // The API server deletes the instances of a CRD without admission.
-    let live = containers.iter().any(|(_, c)| matches!(c, Container::Definition(..)));
+    let live = containers.iter().any(|(_, c)| matches!(c, Container::Crd(..)));
     // The controllers of containers delete their content whatever owns it.
     let foreground = members.iter().any(|member| member.propagation == Propagation::Foreground);
     let how = if foreground { Propagation::Foreground } else { Propagation::Background };
@@ -240,25 +249,35 @@ pub(super) fn judge_closure<'a>(
             break;
         }
         let item = JudgedObject::of_node(&situation, node);
-        if containers.iter().any(|(_, container)| container.has_by_default(&item)) {
+        if containers.iter().any(|(_, container)| container.is_default_object(&item)) {
             continue;
         }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
-        judgement.set_content(certain || !containers.is_empty());
-        judge_protection(judgement, fates, &item, Cascade { live, follows });
+        judgement.set_covered_by_content_approval(certain || !containers.is_empty());
+        judge_protection(
+            judgement,
+            fates,
+            &item,
+            Cascade { needs_live_proof: live, owner_propagation: follows },
+        );
     }
     for (target, container) in &containers {
-        judgement.set_content(true);
-        for item in container.items(situation).filter(|item| item.node.is_none()) {
-            judge_protection(judgement, fates, &item, Cascade { live, follows });
+        judgement.set_covered_by_content_approval(true);
+        for item in container.judged_objects(situation).filter(|item| item.node.is_none()) {
+            judge_protection(
+                judgement,
+                fates,
+                &item,
+                Cascade { needs_live_proof: live, owner_propagation: follows },
+            );
         }
         require_known_content(judgement, target, |_| true);
     }
     for DeletionTarget { item: target, propagation, .. } in members {
-        judgement.set_content(*propagation == Propagation::Orphan);
-        refuse_orphaning(judgement, fates, target, *propagation);
+        judgement.set_covered_by_content_approval(*propagation == Propagation::Orphan);
+        judge_orphaning(judgement, fates, target, *propagation);
     }
-    judgement.set_content(false);
+    judgement.set_covered_by_content_approval(false);
 }
 
 /// Denies the request unless belay knows all content of a Namespace or CRD that policies
@@ -269,19 +288,19 @@ pub(super) fn require_known_content<'a>(
     applies: impl Fn(&Policy) -> bool,
 ) {
     let kept = require_content_lists(&judgement.situation, target);
-    judgement.confirm_all(kept.confirm);
+    judgement.require_reads_for_any_action(kept.needed_reads);
     let Some(unknown) = kept.unknown else { return };
     let (group, resource) = &kept.unknown_kind;
-    judgement.refuse_unknown_objects(target, &unknown, |policy| {
+    judgement.add_unknown_objects(target, &unknown, |policy| {
         // belay watches objects with the label of any kind.
-        let labelled = matches!(policy.source, Source::Label(_));
+        let labelled = matches!(policy.source, PolicySource::Label(_));
         !labelled && policy.names_kind(group, resource) && applies(policy)
     });
 }
 
 /// The targets for the fates: the target itself, or, if the graph doesn't have it yet,
 /// its known dependents and content.
-fn targets(
+fn walk_targets(
     situation: &Situation<'_>,
     target: &JudgedObject<'_>,
     propagation: Propagation,
@@ -304,7 +323,7 @@ fn targets(
     let dependents = graph.dependents_in_same_scope(target.uid(), target.facts.namespace);
     let dependents = dependents.filter(only).map(Node::id);
     let container = Container::from_item(target).into_iter();
-    let members = container.flat_map(|container| container.members(graph)).map(Node::id);
+    let members = container.flat_map(|container| container.objects(graph)).map(Node::id);
     dependents.chain(members).map(|id| (id, Propagation::Background)).collect()
 }
 
@@ -312,9 +331,9 @@ fn targets(
 #[derive(Clone, Copy)]
 struct Cascade {
     /// Whether no later check would catch a mistake.
-    live: bool,
+    needs_live_proof: bool,
     /// If the object is deleted because its owners are: how these are deleted.
-    follows: Option<Propagation>,
+    owner_propagation: Option<Propagation>,
 }
 
 /// Questions 4 to 6 for one object: the target, or an object that would be deleted as
@@ -323,96 +342,100 @@ fn judge_protection<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
-    Cascade { live, follows }: Cascade,
+    Cascade { needs_live_proof: live, owner_propagation: follows }: Cascade,
 ) {
     let situation = judgement.situation;
     for applied in &judgement.binding_policies(item) {
         let modes = &applied.policy.modes;
         if modes.always {
-            judgement.refuse(applied, item, Reason::Protected, (vec![Cause::Always], 0));
+            judgement.add_finding(applied, item, Reason::Protected, (vec![Cause::Always], 0));
         }
         if let Some(in_use) = &modes.while_used {
             // The release does not wait for a policy that binds only some subjects.
-            let keeps = applied.policy.keeps();
+            let keeps = applied.policy.delays_release();
             let owners = &mut judgement.user_owners;
-            let used = UsedObject { item, keeps, follows };
-            let found = users(&situation, fates, used, in_use, live, owners);
-            judgement.confirm(applied, found.confirm);
+            let used = UsedObject { item, release_waits: keeps, owner_propagation: follows };
+            let found = find_users(&situation, fates, used, in_use, live, owners);
+            judgement.require_reads(applied, found.needed_reads);
             if !found.blocking.is_empty() {
                 let causes = (found.blocking, found.more);
                 let hold = keeps && in_use.on_delete == OnDelete::Hold;
-                match item.may_wait_in(&situation).filter(|_| hold) {
-                    _ if hold && item.may_wait(&situation) => judgement.wait(applied, item, causes),
-                    Some(seconds) => judgement.refuse_until(applied, item, causes, seconds),
-                    None => judgement.refuse(applied, item, Reason::InUse, causes),
+                match item.may_be_held_in(&situation).filter(|_| hold) {
+                    _ if hold && item.may_be_held(&situation) => {
+                        judgement.add_hold_or_finding(applied, item, causes)
+                    }
+                    Some(seconds) => {
+                        judgement.add_finding_with_retry(applied, item, causes, seconds)
+                    }
+                    None => judgement.add_finding(applied, item, Reason::InUse, causes),
                 }
             } else if let Some(unknown) = found.unknown {
-                judgement.refuse(applied, item, Reason::Unknown, (vec![unknown], 0));
+                judgement.add_finding(applied, item, Reason::Unknown, (vec![unknown], 0));
             } else if !found.doomed.is_empty() {
-                judgement.wait(applied, item, (found.doomed, 0));
+                judgement.add_hold_or_finding(applied, item, (found.doomed, 0));
             }
         }
         for exists in &modes.while_exists {
-            let kept = existing(&situation, fates, item, exists);
-            refuse_for_objects(judgement, applied, item, Reason::StillNeeded, kept);
+            let kept = find_existing(&situation, fates, item, exists);
+            add_blocking_objects(judgement, applied, item, Reason::StillNeeded, kept);
         }
         if let Some(not_empty) = &modes.while_not_empty {
-            let kept = content(&situation, item, not_empty);
-            refuse_for_objects(judgement, applied, item, Reason::NotEmpty, kept);
+            let kept = find_content(&situation, item, not_empty);
+            add_blocking_objects(judgement, applied, item, Reason::NotEmpty, kept);
         }
     }
 }
 
-fn refuse_for_objects<'a>(
+fn add_blocking_objects<'a>(
     judgement: &mut Judgement<'a>,
     applied: &AppliedPolicy<'a>,
     item: &JudgedObject<'a>,
     reason: Reason,
     kept: BlockingObjects,
 ) {
-    judgement.confirm(applied, kept.confirm);
+    judgement.require_reads(applied, kept.needed_reads);
     if !kept.causes.is_empty() {
-        judgement.refuse(applied, item, reason, kept.causes.into_causes());
+        judgement.add_finding(applied, item, reason, kept.causes.into_causes());
     } else if let Some(unknown) = kept.unknown {
-        judgement.refuse(applied, item, Reason::Unknown, (vec![unknown], 0));
+        judgement.add_finding(applied, item, Reason::Unknown, (vec![unknown], 0));
     }
 }
 
 /// Denies the removal of a Namespace from storage, or of its last finalizer, while it has
 /// protected content. This applies to all users, and also if no policy selects the
 /// Namespace, because policies select its content.
-pub(super) fn refuse_remaining_content<'a>(
+pub(super) fn judge_remaining_content<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
 ) {
     let situation = judgement.situation;
     for applied in situation.policies_of(target.facts) {
         if let Some(not_empty) = &applied.policy.modes.while_not_empty {
-            let kept = content(&situation, target, not_empty);
-            refuse_for_objects(judgement, &applied, target, Reason::NotEmpty, kept);
+            let kept = find_content(&situation, target, not_empty);
+            add_blocking_objects(judgement, &applied, target, Reason::NotEmpty, kept);
         }
     }
     let Some(container) = Container::from_item(target) else { return };
-    judgement.set_content(true);
-    for item in container.items(situation) {
+    judgement.set_covered_by_content_approval(true);
+    for item in container.judged_objects(situation) {
         for applied in situation.policies_of(item.facts) {
             let source = || applied.policy.source.clone();
             // An object without its Namespace can be read but not written, so belay could
             // never remove its hold.
             let why = match protects_now(&situation, &applied, &item) {
                 true => Some(ContentReason::Protected(source())),
-                false if applied.policy.holds() && item.hold() != HoldAge::NotHeld => {
+                false if applied.policy.places_hold() && item.hold() != HoldAge::NotHeld => {
                     Some(ContentReason::Held(source()))
                 }
                 false => None,
             };
             if let Some(why) = why {
                 let cause = Cause::Content { object: item.object_name(), why };
-                judgement.refuse(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
+                judgement.add_finding(&applied, &item, Reason::NotEmpty, (vec![cause], 0));
             }
         }
     }
-    judgement.set_content(false);
+    judgement.set_covered_by_content_approval(false);
     require_known_content(judgement, target, |_| true);
 }
 

@@ -21,17 +21,20 @@ pub(super) fn evict(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         let mut judgement = Judgement::new(situation, review);
         let read = situation.object_read(kind, namespace, name);
         if situation.is_unread(&read) {
-            judgement.confirm_all([read]);
+            judgement.require_reads_for_any_action([read]);
         } else if live.is_none() && !situation.graph.proves_absence(kind, namespace, name) {
             let (why, next) = situation.why_unknown(kind, namespace);
             let what = format!("not all objects of kind Pod are known: {why}");
             let unknown = Cause::Unknown(what, next);
             // belay watches the labels of Pods only if a setting asks for it.
             judgement
-                .refuse_unknown_objects(&target, &unknown, |policy| policy.names_kind("", "pods"));
+                .add_unknown_objects(&target, &unknown, |policy| policy.names_kind("", "pods"));
         }
-        return Verdict { answer: DenialStatus::TooManyRequests, ..judgement.verdict(&[target]) };
+        return Verdict {
+            denial_status: DenialStatus::TooManyRequests,
+            ..judgement.verdict(&[target])
+        };
     };
     let verdict = delete_item(situation, review, &JudgedObject::of_node(situation, pod));
-    Verdict { answer: DenialStatus::TooManyRequests, ..verdict }
+    Verdict { denial_status: DenialStatus::TooManyRequests, ..verdict }
 }

@@ -46,7 +46,7 @@ impl Existence {
         if situation.is_unread(&read) {
             return Self::Unread(read);
         }
-        let failed = situation.reads().and_then(|reads| reads.done.get(&read)?.as_ref().err());
+        let failed = situation.reads().and_then(|reads| reads.results.get(&read)?.as_ref().err());
         match failed {
             Some(why) => {
                 let next = NextStep::after(why);
@@ -98,7 +98,7 @@ pub(super) fn decide_unknown_container(
         Existence::Unread(read) => {
             let unread =
                 decide_unknown(review, "there was no time left to read the object".to_owned());
-            Some(Verdict { confirm: vec![read], ..unread })
+            Some(Verdict { needed_reads: vec![read], ..unread })
         }
         Existence::Unknown(why, next) => Some(decide_unproven(review, why, next)),
     }
@@ -129,16 +129,16 @@ pub(super) fn decide_existing(
             let why = "there was no time left to read the object".to_owned();
             (vec![read], why, Some(NextStep::Retry))
         }
-        Existence::Unknown(why, next) => (verdict.confirm.clone(), why, next),
+        Existence::Unknown(why, next) => (verdict.needed_reads.clone(), why, next),
     };
     match verdict.decision {
-        Decision::Deny => Verdict { confirm, ..decide_unproven(review, why, next) },
+        Decision::Deny => Verdict { needed_reads: confirm, ..decide_unproven(review, why, next) },
         _ => Verdict {
             decision: Decision::Allow,
             reason: None,
             blockers: Vec::new(),
             more: 0,
-            confirm,
+            needed_reads: confirm,
             ..verdict
         },
     }
@@ -147,7 +147,7 @@ pub(super) fn decide_existing(
 /// Whether a verdict reports more than that its target is protected, or may do so after
 /// more live reads.
 fn names_others(verdict: &Verdict) -> bool {
-    let Verdict { target, blockers, more, confirm, .. } = verdict;
+    let Verdict { target, blockers, more, needed_reads: confirm, .. } = verdict;
     *more > 0
         || !confirm.is_empty()
         || blockers.iter().any(|b| b.object != *target || b.causes != [Cause::Always] || b.more > 0)

@@ -1,6 +1,6 @@
 //! UPDATE of namespaces/finalize, which removes a Namespace from storage.
 
-use super::delete::refuse_remaining_content;
+use super::delete::judge_remaining_content;
 use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::update::judge_changes;
@@ -15,7 +15,7 @@ pub(super) fn finalize(situation: &Situation<'_>, review: &Review<'_>) -> Verdic
     let mut judgement = Judgement::new(situation, review);
     let left: KeyedSet<&String> = review.details.new_spec_finalizers.iter().collect();
     if review.details.old_spec_finalizers.iter().any(|finalizer| !left.contains(finalizer)) {
-        refuse_remaining_content(&mut judgement, &target);
+        judge_remaining_content(&mut judgement, &target);
     }
     // This subresource also changes metadata.finalizers.
     judge_changes(&mut judgement, review, &target);

@@ -1,7 +1,7 @@
 //! Which objects a message may advise to delete first: belay gives no advice that it would
 //! deny.
 
-use super::causes::is_elsewhere;
+use super::causes::is_in_other_namespace;
 use super::delete::delete_by;
 use super::item::JudgedObject;
 use super::{
@@ -55,7 +55,7 @@ impl Verdict {
                 let denies = |verdict: Verdict| verdict.decision == Decision::Deny;
                 object.object.is_volume()
                     // The message shows no names of other namespaces.
-                    || is_elsewhere(namespace, &object.object.namespace)
+                    || is_in_other_namespace(namespace, &object.object.namespace)
                     || delete(object).is_some_and(denies)
             };
             let helps = !first.iter().any(is_denied);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{DeleteOptions, Resource, Review, ReviewDetails, Situation, User};
+use super::{DeleteOptions, Requester, Resource, Review, ReviewDetails, Situation};
 use crate::objects::{Metadata, Object, OwnerReference};
 use crate::policy::Approval;
 
@@ -42,7 +42,7 @@ fn inputs() -> BTreeSet<String> {
             labelled,
         }),
         fields!(Resource { group, resource, subresource }),
-        fields!(User { name, groups }),
+        fields!(Requester { name, groups }),
         fields!(DeleteOptions { propagation_policy, orphan_dependents }),
         fields!(owned ReviewDetails { rest_changes, old_spec_finalizers, new_spec_finalizers }),
         fields!(Object { api_version, kind, metadata }),
@@ -73,7 +73,7 @@ fn inputs() -> BTreeSet<String> {
             created,
             expires,
         }),
-        fields!(Situation { graph, policies, live, now, work }),
+        fields!(Situation { graph, policies, source, now, work }),
     ];
     inputs.into_iter().flatten().collect()
 }

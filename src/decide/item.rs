@@ -6,7 +6,7 @@ use crate::objects::{
     FOREGROUND, HoldAge, KindId, LONGEST_NAME, ORPHAN, Object, ObjectRef, Uid, is_hold,
     is_namespace, split_api_version,
 };
-use crate::policy::{Identity, ObjectFacts};
+use crate::policy::{ObjectFacts, ObjectIdentity};
 
 /// Finalizers whose controllers only wait. For any other finalizer a deletionTimestamp
 /// starts a clean-up, which deletes external resources while the object still exists.
@@ -98,7 +98,7 @@ impl<'a> JudgedObject<'a> {
     }
 
     /// When it was created, in seconds since 1970.
-    pub(super) fn created(&self) -> i64 {
+    pub(super) fn creation_time(&self) -> i64 {
         match self.body {
             ObjectData::Review(object) => object.created().unwrap_or(i64::MIN),
             ObjectData::Node(node) => node.creation_time(),
@@ -115,7 +115,7 @@ impl<'a> JudgedObject<'a> {
         }
     }
 
-    pub(super) fn deleted(&self) -> Option<i64> {
+    pub(super) fn deletion_time(&self) -> Option<i64> {
         match self.body {
             ObjectData::Review(object) => object.deleted(),
             ObjectData::Node(node) => node.deletion_time(),
@@ -123,7 +123,7 @@ impl<'a> JudgedObject<'a> {
     }
 
     pub(super) fn is_terminating(&self) -> bool {
-        self.deleted().is_some()
+        self.deletion_time().is_some()
     }
 
     pub(super) fn hold(&self) -> HoldAge {
@@ -137,7 +137,7 @@ impl<'a> JudgedObject<'a> {
     }
 
     /// Whether the object has an effective hold.
-    pub(super) fn is_held(&self, situation: &Situation<'_>) -> bool {
+    pub(super) fn has_effective_hold(&self, situation: &Situation<'_>) -> bool {
         self.hold().is_effective(situation.now)
     }
 
@@ -152,12 +152,13 @@ impl<'a> JudgedObject<'a> {
 
     /// Whether only the hold decides when the object is removed: the hold is effective,
     /// and no other controller starts a clean-up.
-    pub(super) fn may_wait(&self, situation: &Situation<'_>) -> bool {
-        self.is_held(situation) && self.finalizers().into_iter().all(is_waiting_finalizer)
+    pub(super) fn may_be_held(&self, situation: &Situation<'_>) -> bool {
+        self.has_effective_hold(situation)
+            && self.finalizers().into_iter().all(is_waiting_finalizer)
     }
 
     /// In how many seconds the object may wait, if only the age of its hold prevents that.
-    pub(super) fn may_wait_in(&self, situation: &Situation<'_>) -> Option<i64> {
+    pub(super) fn may_be_held_in(&self, situation: &Situation<'_>) -> Option<i64> {
         let seconds = self.hold().effective_in(situation.now)?;
         self.finalizers().into_iter().all(is_waiting_finalizer).then_some(seconds)
     }
@@ -192,12 +193,12 @@ impl<'a> JudgedObject<'a> {
         node.into_iter().flat_map(Node::used_kinds)
     }
 
-    pub(super) fn identity(&self) -> Identity<'a> {
+    pub(super) fn identity(&self) -> ObjectIdentity<'a> {
         let ObjectFacts { group, resource, namespace, name, .. } = self.facts;
-        Identity { group, resource, namespace, name, uid: self.uid() }
+        ObjectIdentity { group, resource, namespace, name, uid: self.uid() }
     }
 
-    pub(super) fn target(&self) -> ObjectRef {
+    pub(super) fn object_ref(&self) -> ObjectRef {
         let ObjectFacts { group, resource, namespace, name, .. } = self.facts;
         ObjectRef::new((group, resource), namespace, name).with_kind(self.kind_name)
     }

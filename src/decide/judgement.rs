@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use super::ancestors::{AncestorApprovalSummary, ExemptionRecords};
 use super::approved::{
-    MOST_INEFFECTIVE, ineffective_approvals, is_in_cascade, sufficient_approvals,
+    MAX_INEFFECTIVE, ineffective_approvals, is_in_cascade, sufficient_approvals,
 };
 use super::existence::Existence;
 use super::item::JudgedObject;
@@ -16,24 +16,24 @@ use super::{
 };
 use crate::objects::{HoldAge, KeyedMap, KeyedSet, Uid};
 use crate::policy::api::Action;
-use crate::policy::{AppliedPolicy, ApprovalTerms, Policy, Source};
+use crate::policy::{AppliedPolicy, ApprovalTerms, Policy, PolicySource};
 
 /// One objection of a policy to the request.
 struct Finding<'a> {
     policy: &'a Policy,
-    outcome: Decision,
+    decision: Decision,
     item: JudgedObject<'a>,
     reason: Reason,
     causes: Vec<Cause>,
     more: usize,
     /// Whether an approval of the target with scope Content covers the object.
-    is_content: bool,
+    covered_by_content_approval: bool,
     /// In how many seconds the same request waits instead.
     retry: Option<i64>,
 }
 
 /// The limit of blockers in a verdict. The verdict has the number of the others.
-const MOST_BLOCKERS: usize = 20;
+const MAX_BLOCKERS: usize = 20;
 
 /// The findings for one request.
 pub(super) struct Judgement<'a> {
@@ -42,11 +42,11 @@ pub(super) struct Judgement<'a> {
     pub(super) user_owners: UserOwners<'a>,
     findings: Vec<Finding<'a>>,
     exempted: Vec<&'a Policy>,
-    confirm: Vec<LiveRead>,
+    needed_reads: Vec<LiveRead>,
     ineffective_approvals: Vec<IneffectiveApproval>,
-    deletes: bool,
-    may_wait: bool,
-    is_content: bool,
+    leads_to_deletion: bool,
+    allows_hold: bool,
+    covered_by_content_approval: bool,
 }
 
 impl<'a> Judgement<'a> {
@@ -57,29 +57,29 @@ impl<'a> Judgement<'a> {
             user_owners: UserOwners::new(situation),
             findings: Vec::new(),
             exempted: Vec::new(),
-            confirm: Vec::new(),
+            needed_reads: Vec::new(),
             ineffective_approvals: Vec::new(),
-            deletes: false,
-            may_wait: true,
-            is_content: false,
+            leads_to_deletion: false,
+            allows_hold: true,
+            covered_by_content_approval: false,
         }
     }
 
     /// The request leads to a deletion, from which other deletions may follow.
-    pub(super) fn set_deletes(&mut self) {
-        self.deletes = true;
+    pub(super) fn set_leads_to_deletion(&mut self) {
+        self.leads_to_deletion = true;
     }
 
     /// Denies the request even where a hold would keep the object, because an approval
     /// would release the hold after this request.
     pub(super) fn deny_instead_of_hold(&mut self) {
-        self.may_wait = false;
+        self.allows_hold = false;
     }
 
     /// Sets whether an approval of the target with scope Content covers the next
     /// findings.
-    pub(super) fn set_content(&mut self, certainly: bool) {
-        self.is_content = certainly;
+    pub(super) fn set_covered_by_content_approval(&mut self, certainly: bool) {
+        self.covered_by_content_approval = certainly;
     }
 
     /// The policies of an object that bind the user.
@@ -91,7 +91,7 @@ impl<'a> Judgement<'a> {
         let ignores_labels = self.ignores_labels(item);
         applied.retain(|AppliedPolicy { policy, .. }| {
             policy.binds(user.person())
-                && !(ignores_labels && matches!(policy.source, Source::Label(_)))
+                && !(ignores_labels && matches!(policy.source, PolicySource::Label(_)))
         });
         applied
     }
@@ -120,20 +120,20 @@ impl<'a> Judgement<'a> {
 
     /// Denies the request because belay does not know all objects that these policies
     /// could protect. Each policy uses its strictest action.
-    pub(super) fn refuse_unknown_objects(
+    pub(super) fn add_unknown_objects(
         &mut self,
         target: &JudgedObject<'a>,
         what: &Cause,
         applies: impl Fn(&Policy) -> bool,
     ) {
-        self.refuse_unknown(target, what, |policy| {
+        self.add_unknown(target, what, |policy| {
             (policy.modes.always || policy.modes.while_used.is_some()) && applies(policy)
         });
     }
 
     /// Each selected policy that binds the user denies the request with its strictest
     /// action.
-    pub(super) fn refuse_unknown(
+    pub(super) fn add_unknown(
         &mut self,
         target: &JudgedObject<'a>,
         what: &Cause,
@@ -143,29 +143,29 @@ impl<'a> Judgement<'a> {
         let paused = policies.is_paused(now);
         let ignores_labels = self.evicts_pod();
         for policy in policies.iter() {
-            let ignored = ignores_labels && matches!(policy.source, Source::Label(_));
+            let ignored = ignores_labels && matches!(policy.source, PolicySource::Label(_));
             if policy.binds(self.review.user.person()) && !ignored && which(policy) {
                 let action = if paused { Action::Audit } else { policy.strictest_action() };
                 let applied = AppliedPolicy { policy, action, certain: true };
-                self.refuse(&applied, target, Reason::Unknown, (vec![what.clone()], 0));
+                self.add_finding(&applied, target, Reason::Unknown, (vec![what.clone()], 0));
             }
         }
     }
 
     /// Adds an objection of a policy about an object.
-    pub(super) fn refuse(
+    pub(super) fn add_finding(
         &mut self,
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
         reason: Reason,
         (causes, more): (Vec<Cause>, usize),
     ) {
-        self.add(applied, item, reason, applied.action.into(), (causes, more));
+        self.add_unless_exempt(applied, item, reason, applied.action.into(), (causes, more));
     }
 
     /// The same, because of users while the hold is not effective yet. After so many seconds,
     /// the object waits instead.
-    pub(super) fn refuse_until(
+    pub(super) fn add_finding_with_retry(
         &mut self,
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
@@ -173,38 +173,38 @@ impl<'a> Judgement<'a> {
         seconds: i64,
     ) {
         let before = self.findings.len();
-        self.refuse(applied, item, Reason::InUse, causes);
-        if let Some(finding) = self.findings.get_mut(before).filter(|_| self.may_wait) {
+        self.add_finding(applied, item, Reason::InUse, causes);
+        if let Some(finding) = self.findings.get_mut(before).filter(|_| self.allows_hold) {
             finding.retry = Some(seconds);
         }
     }
 
     /// The same, also for users whom the policy exempts.
-    pub(super) fn refuse_exempt_too(
+    pub(super) fn add_finding_for_exempt_too(
         &mut self,
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
         reason: Reason,
         causes: Vec<Cause>,
     ) {
-        self.push(applied, item, reason, applied.action.into(), (causes, 0));
+        self.push_finding(applied, item, reason, applied.action.into(), (causes, 0));
     }
 
     /// The hold keeps the object until these causes are gone.
-    pub(super) fn wait(
+    pub(super) fn add_hold_or_finding(
         &mut self,
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
         (causes, more): (Vec<Cause>, usize),
     ) {
-        if applied.action == Action::Deny && self.may_wait {
-            self.add(applied, item, Reason::InUse, Decision::Hold, (causes, more));
+        if applied.action == Action::Deny && self.allows_hold {
+            self.add_unless_exempt(applied, item, Reason::InUse, Decision::Hold, (causes, more));
         } else {
-            self.refuse(applied, item, Reason::InUse, (causes, more));
+            self.add_finding(applied, item, Reason::InUse, (causes, more));
         }
     }
 
-    fn add(
+    fn add_unless_exempt(
         &mut self,
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
@@ -224,10 +224,10 @@ impl<'a> Judgement<'a> {
             }
             outcome = Decision::Hold;
         }
-        self.push(applied, item, reason, outcome, causes);
+        self.push_finding(applied, item, reason, outcome, causes);
     }
 
-    fn push(
+    fn push_finding(
         &mut self,
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
@@ -246,40 +246,43 @@ impl<'a> Judgement<'a> {
             });
             causes = vec![Cause::Unknown(what, next)];
         }
-        let is_content = self.is_content;
+        let is_content = self.covered_by_content_approval;
         self.findings.push(Finding {
             policy,
-            outcome,
+            decision: outcome,
             item: *item,
             reason,
             causes,
             more,
-            is_content,
+            covered_by_content_approval: is_content,
             retry: None,
         });
     }
 
     /// Adds live reads that the verdict needs. A policy with action Warn or Audit needs
     /// none.
-    pub(super) fn confirm(
+    pub(super) fn require_reads(
         &mut self,
         applied: &AppliedPolicy<'a>,
         reads: impl IntoIterator<Item = LiveRead>,
     ) {
         if applied.action == Action::Deny {
-            self.confirm_all(reads);
+            self.require_reads_for_any_action(reads);
         }
     }
 
     /// The same, independent of a policy.
-    pub(super) fn confirm_all(&mut self, reads: impl IntoIterator<Item = LiveRead>) {
-        self.confirm.extend(reads);
+    pub(super) fn require_reads_for_any_action(
+        &mut self,
+        reads: impl IntoIterator<Item = LiveRead>,
+    ) {
+        self.needed_reads.extend(reads);
     }
 
     /// Whether the findings deny this object and no approvals are sufficient.
-    pub(super) fn is_refused(&self, item: &JudgedObject<'a>) -> bool {
+    pub(super) fn is_denied(&self, item: &JudgedObject<'a>) -> bool {
         let denies = |finding: &&Finding<'_>| {
-            finding.outcome == Decision::Deny && finding.item.uid() == item.uid()
+            finding.decision == Decision::Deny && finding.item.uid() == item.uid()
         };
         let denying: Vec<_> = self.findings.iter().filter(denies).map(|f| f.policy).collect();
         !denying.is_empty()
@@ -289,9 +292,9 @@ impl<'a> Judgement<'a> {
 
     /// Denies the request by every policy that binds the user, because the limit of work
     /// is reached and the other findings are unknown.
-    fn refuse_over_budget(&mut self, target: &JudgedObject<'a>) {
+    fn add_budget_exceeded(&mut self, target: &JudgedObject<'a>) {
         let says = "reaches more objects and references than belay follows for one request";
-        self.refuse_unknown(target, &Cause::TooLarge(says.to_owned()), |_| true);
+        self.add_unknown(target, &Cause::TooLarge(says.to_owned()), |_| true);
     }
 
     /// Whether there are no findings.
@@ -302,19 +305,19 @@ impl<'a> Judgement<'a> {
     /// The verdict on these targets. It names the first one.
     pub(super) fn verdict(mut self, targets: &[JudgedObject<'a>]) -> Verdict {
         if let Some(target) = targets.first().filter(|_| self.situation.work.is_used_up()) {
-            self.refuse_over_budget(target);
+            self.add_budget_exceeded(target);
         }
         let mut overrides = Overrides::default();
         self.remove_approved(&mut overrides, targets);
-        self.confirm_records(targets);
-        let strictest = self.findings.iter().map(|finding| finding.outcome).max();
+        self.require_owner_reads(targets);
+        let strictest = self.findings.iter().map(|finding| finding.decision).max();
         let passes = strictest.is_none_or(Decision::passes);
         overrides.exempted = sources(self.exempted.iter().copied());
         let ends = self.is_deletion().then(|| targets.first()).flatten();
         let ends = ends.filter(|target| passes && !target.is_terminating());
         let ends = ends.filter(|_| !self.review.dry_run);
-        let records = self.deletes && !self.exempted.is_empty();
-        let exempt = records && ends.is_some_and(|target| self.is_there(target));
+        let records = self.leads_to_deletion && !self.exempted.is_empty();
+        let exempt = records && ends.is_some_and(|target| self.target_exists(target));
         let exemption = exempt.then(|| Exemption {
             uid: targets.first().map(JudgedObject::uid_text).unwrap_or_default(),
             user: self.review.user.name.to_string(),
@@ -322,14 +325,14 @@ impl<'a> Judgement<'a> {
             seconds: ApprovalTerms::all(self.exempted.iter().map(|policy| &policy.approval))
                 .map_or(0, |terms| terms.longest_seconds),
         });
-        self.confirm.sort_unstable();
-        self.confirm.dedup();
-        let denying = self.findings.iter().filter(|finding| finding.outcome == Decision::Deny);
+        self.needed_reads.sort_unstable();
+        self.needed_reads.dedup();
+        let denying = self.findings.iter().filter(|finding| finding.decision == Decision::Deny);
         // The longest wait, if no denial remains after it.
         let retry_seconds = denying.map(|finding| finding.retry).collect::<Option<Vec<_>>>();
         let retry_seconds = retry_seconds.and_then(|seconds| seconds.into_iter().max());
-        let (blockers, more) = blockers(self.findings, targets);
-        let target = targets.first().map(JudgedObject::target).unwrap_or_default();
+        let (blockers, more) = merge_findings(self.findings, targets);
+        let target = targets.first().map(JudgedObject::object_ref).unwrap_or_default();
         let revoked =
             ends.map_or_else(Vec::new, |target| exemption_records(&self.situation, target));
         let ineffective_approvals = if passes { Vec::new() } else { self.ineffective_approvals };
@@ -338,9 +341,9 @@ impl<'a> Judgement<'a> {
         // to delete it.
         let in_full = target.own_namespace().is_empty();
         let verdict = Verdict::from_blockers(target, blockers);
-        let verdict = if in_full { verdict.in_full() } else { verdict };
+        let verdict = if in_full { verdict.with_other_namespaces() } else { verdict };
         Verdict {
-            confirm: self.confirm,
+            needed_reads: self.needed_reads,
             more,
             overrides,
             exemption,
@@ -359,12 +362,12 @@ impl<'a> Judgement<'a> {
 
     /// Whether a live read finds the target. belay records no exemption for an object
     /// that doesn't exist, because only a forger would gain from it.
-    fn is_there(&mut self, target: &JudgedObject<'a>) -> bool {
+    fn target_exists(&mut self, target: &JudgedObject<'a>) -> bool {
         match Existence::of_item(&self.situation, target) {
             Existence::Exists => true,
             Existence::Absent => false,
             Existence::Unread(read) => {
-                self.confirm.push(read);
+                self.needed_reads.push(read);
                 true
             }
             Existence::Unknown(..) => target.node.is_some(),
@@ -373,8 +376,8 @@ impl<'a> Judgement<'a> {
 
     /// Reads the owners live before a denial, if an exemption record exists for one of
     /// them: the graph may lag behind the deletion of that owner.
-    fn confirm_records(&mut self, targets: &[JudgedObject<'a>]) {
-        let refused = self.findings.iter().any(|finding| finding.outcome == Decision::Deny);
+    fn require_owner_reads(&mut self, targets: &[JudgedObject<'a>]) {
+        let refused = self.findings.iter().any(|finding| finding.decision == Decision::Deny);
         let approvals = &self.situation.policies.approvals;
         if self.review.operation != Operation::Delete || !refused || approvals.is_empty() {
             return;
@@ -383,7 +386,7 @@ impl<'a> Judgement<'a> {
             let above =
                 AncestorApprovalSummary::find(&self.situation, &target.owners(&self.situation));
             if above.recorded {
-                self.confirm.extend(above.unread);
+                self.needed_reads.extend(above.unread);
             }
         }
     }
@@ -407,7 +410,7 @@ impl<'a> Judgement<'a> {
         for outcome in [Decision::Deny, Decision::Hold] {
             let mut by_object: KeyedMap<Uid, Vec<usize>> = KeyedMap::default();
             for (at, finding) in self.findings.iter().enumerate() {
-                if finding.outcome == outcome {
+                if finding.decision == outcome {
                     by_object.entry(finding.item.uid()).or_default().push(at);
                 }
             }
@@ -423,7 +426,7 @@ impl<'a> Judgement<'a> {
                     overrides.approvals.extend(yes.iter().map(|approval| approval.name.clone()));
                     gone.insert(uid);
                 } else if outcome == Decision::Deny
-                    && self.ineffective_approvals.len() < MOST_INEFFECTIVE
+                    && self.ineffective_approvals.len() < MAX_INEFFECTIVE
                 {
                     self.ineffective_approvals.extend(ineffective_approvals(
                         &self.situation,
@@ -434,7 +437,7 @@ impl<'a> Judgement<'a> {
             }
             // Action Warn or Audit reports nothing about approved objects.
             self.findings.retain(|finding| {
-                let taken = finding.outcome == outcome || finding.outcome < Decision::Hold;
+                let taken = finding.decision == outcome || finding.decision < Decision::Hold;
                 !(taken && gone.contains(&finding.item.uid()))
             });
         }
@@ -442,7 +445,7 @@ impl<'a> Judgement<'a> {
         overrides.approvals.dedup();
         self.ineffective_approvals.sort_unstable();
         self.ineffective_approvals.dedup();
-        self.ineffective_approvals.truncate(MOST_INEFFECTIVE);
+        self.ineffective_approvals.truncate(MAX_INEFFECTIVE);
     }
 }
 
@@ -452,7 +455,7 @@ fn exemption_records(situation: &Situation<'_>, target: &JudgedObject<'_>) -> Ve
     let identity = target.identity();
     let of = policies.approvals.of_uid(identity.uid).iter();
     let records = of.filter(|approval| {
-        approval.names(&identity) && policies.identities.is_own(&approval.approver)
+        approval.names_object(&identity) && policies.identities.is_own(&approval.approver)
     });
     let revoked = records.map(|approval| {
         let (name, uid) = (approval.name.clone(), approval.own_uid.clone());
@@ -463,17 +466,28 @@ fn exemption_records(situation: &Situation<'_>, target: &JudgedObject<'_>) -> Ve
 
 /// Merges findings with the same cause for the same object into one blocker with all
 /// their policies. Returns the strictest blockers and the number of the others.
-fn blockers(mut findings: Vec<Finding<'_>>, targets: &[JudgedObject<'_>]) -> (Vec<Blocker>, usize) {
+fn merge_findings(
+    mut findings: Vec<Finding<'_>>,
+    targets: &[JudgedObject<'_>],
+) -> (Vec<Blocker>, usize) {
     let own: KeyedSet<Uid> = targets.iter().map(JudgedObject::uid).collect();
     findings.sort_by_key(|finding| {
-        (Reverse(finding.outcome), !own.contains(&finding.item.uid()), finding.reason)
+        (Reverse(finding.decision), !own.contains(&finding.item.uid()), finding.reason)
     });
     let mut blockers: Vec<Blocker> = Vec::new();
     let mut places: KeyedMap<(Decision, Reason, Uid), Vec<usize>> = KeyedMap::default();
     let mut more = 0;
     for finding in findings {
-        let Finding { policy, outcome, item, reason, causes, more: others, is_content, .. } =
-            finding;
+        let Finding {
+            policy,
+            decision: outcome,
+            item,
+            reason,
+            causes,
+            more: others,
+            covered_by_content_approval: is_content,
+            ..
+        } = finding;
         let same = places.entry((outcome, reason, item.uid())).or_default();
         let known = same.iter().copied().find(|at| blockers[*at].causes == causes);
         if let Some(at) = known {
@@ -482,30 +496,30 @@ fn blockers(mut findings: Vec<Finding<'_>>, targets: &[JudgedObject<'_>]) -> (Ve
                 blocker.policies.push(policy.source.clone());
             }
             blocker.more = blocker.more.max(others);
-            blocker.people = blocker.people.max(policy.approval.required);
+            blocker.required_approvals = blocker.required_approvals.max(policy.approval.required);
             continue;
         }
-        if blockers.len() >= MOST_BLOCKERS {
-            more += usize::from(blockers[0].outcome == outcome);
+        if blockers.len() >= MAX_BLOCKERS {
+            more += usize::from(blockers[0].decision == outcome);
             continue;
         }
         same.push(blockers.len());
         blockers.push(Blocker {
-            outcome,
+            decision: outcome,
             reason,
             policies: vec![policy.source.clone()],
-            object: item.target(),
+            object: item.object_ref(),
             causes,
             more: others,
-            people: policy.approval.required,
-            is_content: is_content && !own.contains(&item.uid()),
+            required_approvals: policy.approval.required,
+            covered_by_content_approval: is_content && !own.contains(&item.uid()),
         });
     }
     (blockers, more)
 }
 
-fn sources<'a>(policies: impl Iterator<Item = &'a Policy>) -> Vec<Source> {
-    let mut sources: Vec<Source> = policies.map(|policy| policy.source.clone()).collect();
+fn sources<'a>(policies: impl Iterator<Item = &'a Policy>) -> Vec<PolicySource> {
+    let mut sources: Vec<PolicySource> = policies.map(|policy| policy.source.clone()).collect();
     sources.sort_unstable();
     sources.dedup();
     sources

@@ -11,7 +11,7 @@ use crate::objects::Object;
 
 /// Denies the request if policies protect such an object. Returns whether this decides
 /// the request, because approvals are not sufficient.
-pub(super) fn refuse_long_lists<'a>(
+pub(super) fn judge_long_lists<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &JudgedObject<'a>,
@@ -29,7 +29,7 @@ pub(super) fn refuse_long_lists<'a>(
     };
     for applied in judgement.binding_policies(target) {
         let says = format!("has {count} {what}; belay supports at most {MAX_LIST_ENTRIES}");
-        judgement.refuse(&applied, target, Reason::Unknown, (vec![Cause::TooLarge(says)], 0));
+        judgement.add_finding(&applied, target, Reason::Unknown, (vec![Cause::TooLarge(says)], 0));
     }
-    judgement.is_refused(target)
+    judgement.is_denied(target)
 }

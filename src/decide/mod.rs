@@ -62,16 +62,18 @@ pub(crate) use render::{
     HOLD_WARNING, approve_command, describe_cause, policy_names, remedies, sentence,
 };
 pub use render::{audit_annotations, causes, message, patch, warnings};
-pub use review::{AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User};
+pub use review::{
+    AdmissionPhase, DeleteOptions, Operation, Requester, Resource, Review, ReviewDetails,
+};
 pub(crate) use situation::is_default_object;
-pub use situation::{Live, LiveRead, LiveReads, Situation};
+pub use situation::{LiveRead, LiveReads, ObjectSource, Situation};
 pub use status_causes::{StatusCause, denial};
 pub use unreadable::{
     FailurePolicy, decide_paused, decide_unconfirmed, decide_unknown, decide_unreadable,
 };
 pub(crate) use users::counting_users;
 pub use verdict::{
-    Blocker, Cause, ContentReason, Decision, DenialStatus, Exemption, HoldChange, HoldPlace,
+    Blocker, Cause, ContentReason, Decision, DenialStatus, Exemption, HoldChange, HoldPosition,
     IneffectiveApproval, ObjectName, Overrides, Reason, Recordable, RefusedStep, RevokedRecord,
     Verdict,
 };
@@ -126,7 +128,7 @@ fn answer(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
         (AdmissionPhase::Validate, Operation::Delete) if subresource.is_empty() => {
             delete::delete(situation, review)
         }
-        (AdmissionPhase::Validate, _) if review.evicts() => evict::evict(situation, review),
+        (AdmissionPhase::Validate, _) if review.is_eviction() => evict::evict(situation, review),
         (AdmissionPhase::Validate, Operation::Update)
             if is("", "namespaces") && subresource == "finalize" =>
         {

@@ -1,6 +1,6 @@
 //! Question 7 of a DELETE: the objects that would lose an owner.
 
-use super::causes::LISTED;
+use super::causes::MAX_LISTED_CAUSES;
 use super::item::{JudgedObject, object_name};
 use super::judgement::Judgement;
 use super::owners::{OwnerState, owner_state};
@@ -10,7 +10,7 @@ use crate::objects::ORPHAN;
 
 /// Denies a deletion that orphans protected dependents, or that orphans the dependents of
 /// a protected owner.
-pub(super) fn refuse_orphaning<'a>(
+pub(super) fn judge_orphaning<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     target: &JudgedObject<'a>,
@@ -38,23 +38,23 @@ pub(super) fn refuse_orphaning<'a>(
         if keeps_an_owner(&situation, *node, target, fates) {
             // An approval of one owner does not cover a dependent that another owner
             // keeps.
-            judgement.set_content(false);
+            judgement.set_covered_by_content_approval(false);
         }
         for applied in applied.iter().filter(|applied| applied.policy.modes.from_orphaning) {
             let causes = vec![Cause::Owner(deleted_owner(&situation, *node, target, fates))];
-            judgement.refuse(applied, &item, Reason::WouldOrphan, (causes, 0));
+            judgement.add_finding(applied, &item, Reason::WouldOrphan, (causes, 0));
         }
-        judgement.set_content(propagation == Propagation::Orphan);
+        judgement.set_covered_by_content_approval(propagation == Propagation::Orphan);
     }
     if propagation != Propagation::Orphan || dependents.is_empty() {
         return;
     }
     for applied in judgement.binding_policies(target) {
         if applied.policy.modes.from_orphaning {
-            let listed = dependents.iter().take(LISTED);
+            let listed = dependents.iter().take(MAX_LISTED_CAUSES);
             let causes = listed.map(|node| Cause::Dependent(object_name(*node))).collect();
-            let more = dependents.len().saturating_sub(LISTED);
-            judgement.refuse(&applied, target, Reason::WouldOrphan, (causes, more));
+            let more = dependents.len().saturating_sub(MAX_LISTED_CAUSES);
+            judgement.add_finding(&applied, target, Reason::WouldOrphan, (causes, more));
         }
     }
 }
@@ -88,9 +88,10 @@ fn keeps_an_owner(
     node.owner_refs().any(|claim| {
         claim.uid != target.uid()
             && match owner_state(situation, node.namespace(), &claim) {
-                OwnerState::Solid(owner) => {
-                    !situation.graph.find_counterpart(owner).is_some_and(|o| fates.may_be_lost(o.id()))
-                }
+                OwnerState::Solid(owner) => !situation
+                    .graph
+                    .find_counterpart(owner)
+                    .is_some_and(|o| fates.may_be_lost(o.id())),
                 _ => false,
             }
     })

@@ -77,36 +77,39 @@ pub(super) struct UserOwners<'a> {
     /// garbage collector never deletes a cycle of owners (R10).
     doomed: KeyedMap<Uid, bool>,
     /// How many objects were checked for this user.
-    looked_at: usize,
+    checked: usize,
     /// The topmost owner of an owner, by uid.
-    roots: KeyedMap<Uid, Node<'a>>,
+    topmost_owners: KeyedMap<Uid, Node<'a>>,
 }
 
 /// Real objects have fewer owners.
-pub(super) const MOST_OWNERS: usize = 1_000;
+pub(super) const MAX_OWNERS: usize = 1_000;
 
 /// The limit of live reads for the owners of one object.
-pub(super) const MOST_OWNERS_READ: usize = 16;
+pub(super) const MAX_OWNERS_READ: usize = 16;
 
 impl<'a> UserOwners<'a> {
     pub(super) fn new(situation: &Situation<'a>) -> Self {
         let (doomed, roots) = Default::default();
-        Self { situation: *situation, doomed, looked_at: 0, roots }
+        Self { situation: *situation, doomed, checked: 0, topmost_owners: roots }
     }
 
     /// Whether a user is certain to be deleted and not re-created, so that waiting for it
     /// is enough. A Terminating user with an existing owner does not count as doomed: the
     /// owner re-creates it, and the new object needs the same objects.
     pub(super) fn is_doomed(&mut self, user: Node<'_>) -> bool {
-        self.looked_at = 0;
+        self.checked = 0;
         self.is_doomed_at(user, 0)
     }
 
     /// The topmost owner of a user.
-    pub(super) fn root(&mut self, user: Node<'a>) -> Node<'a> {
+    pub(super) fn topmost_owner(&mut self, user: Node<'a>) -> Node<'a> {
         let work = self.situation.work;
         let Some(owner) = user.first_owner(work) else { return user };
-        let root = *self.roots.entry(owner.uid()).or_insert_with(|| owner.root_owner_limited(work));
+        let root = *self
+            .topmost_owners
+            .entry(owner.uid())
+            .or_insert_with(|| owner.root_owner_limited(work));
         // A cycle has no topmost owner.
         if root.id() == user.id() { owner } else { root }
     }
@@ -115,10 +118,10 @@ impl<'a> UserOwners<'a> {
         if let Some(known) = self.doomed.get(&node.uid()) {
             return *known;
         }
-        if depth > MAX_OWNER_LEVELS || self.looked_at > MOST_OWNERS {
+        if depth > MAX_OWNER_LEVELS || self.checked > MAX_OWNERS {
             return false;
         }
-        self.looked_at += 1;
+        self.checked += 1;
         self.doomed.insert(node.uid(), false);
         let doomed = self.will_be_deleted(node, depth);
         self.doomed.insert(node.uid(), doomed);
@@ -178,7 +181,7 @@ pub(super) fn find_owner<'a>(
         for node in level {
             let steps = 1 + node.owners().len();
             if node.has_too_many_owners()
-                || seen.len() > MOST_OWNERS
+                || seen.len() > MAX_OWNERS
                 || !situation.work.charge(steps)
             {
                 return OwnerSearch::Unknown;
@@ -237,8 +240,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
             return *known;
         }
         let owners = node.owners().len();
-        let bounded =
-            levels > 0 && self.answers.len() <= MOST_OWNERS && !node.has_too_many_owners();
+        let bounded = levels > 0 && self.answers.len() <= MAX_OWNERS && !node.has_too_many_owners();
         // The owners beyond the limit are unknown.
         if !bounded || !self.situation.work.charge(8 + owners) {
             return true;
@@ -261,7 +263,7 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
     }
 
     fn read(&mut self, claim: &OwnerRef<'_>) {
-        let Some(kind) = claim.kind.filter(|_| self.unread.len() < MOST_OWNERS_READ) else {
+        let Some(kind) = claim.kind.filter(|_| self.unread.len() < MAX_OWNERS_READ) else {
             return;
         };
         let read = self.situation.object_read(kind, claim.namespace, claim.name);
@@ -288,7 +290,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::decide::Live;
+    use crate::decide::ObjectSource;
     use crate::graph::{Edges, Graph, ObjectPhase, StepBudget, StepLimit};
     use crate::objects::Object;
     use crate::policy::PolicySet;
@@ -316,7 +318,7 @@ mod tests {
         }
         graph.set_complete(kind, true);
         let (policies, budget) = (PolicySet::default(), StepBudget::new(most));
-        let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+        let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
         let situation = Situation { work: StepLimit::new(&budget), ..situation };
         let object = graph.object(kind, "shop", &format!("a{pairs}")).unwrap();
         let found = find_owner(&situation, object, |_| false, |_| false);

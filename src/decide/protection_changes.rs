@@ -10,7 +10,7 @@ use super::{Cause, ObjectName, Reason, Review};
 use crate::objects::NumberSet;
 use crate::policy::{AppliedPolicy, Policy};
 
-pub(super) fn refuse_weaker_protection<'a>(
+pub(super) fn judge_weaker_protection<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
     target: &JudgedObject<'a>,
@@ -20,10 +20,10 @@ pub(super) fn refuse_weaker_protection<'a>(
     let after = JudgedObject::of_review(&situation, review, new).facts;
     let before = judgement.binding_policies(target);
     let own = target.object_name();
-    refuse_lost_policies(judgement, target, &own, &before, &situation.policies_of(after));
+    judge_lost_policies(judgement, target, &own, &before, &situation.policies_of(after));
     if review.old_object.as_ref().is_some_and(|old| old.metadata.labels != new.metadata.labels) {
         let item = JudgedObject::of_review(&situation, review, new);
-        refuse_lost_users(judgement, target, &item, &before);
+        judge_lost_users(judgement, target, &item, &before);
     }
 
     // The labels of a Namespace also decide which policies apply to its content.
@@ -32,18 +32,18 @@ pub(super) fn refuse_weaker_protection<'a>(
         return;
     };
     let differs = |key: &str| target.facts.labels.get(key) != after.labels.get(key);
-    let applies = |policy: &Policy| policy.place_keys().any(differs);
+    let applies = |policy: &Policy| policy.namespace_label_keys().any(differs);
     if !situation.policies.iter().any(applies) {
         return;
     }
-    let places = situation.places().with_labels(target.facts.name, after.labels);
-    for item in container.items(situation) {
+    let places = situation.namespace_labels().with_labels(target.facts.name, after.labels);
+    for item in container.judged_objects(situation) {
         let mut before = judgement.binding_policies(&item);
         before.retain(|applied| applies(applied.policy));
         if !before.is_empty() {
-            let after = situation.policies_at(places, item.facts);
+            let after = situation.policies_with_labels(places, item.facts);
             let named = item.object_name();
-            refuse_lost_policies(judgement, target, &named, &before, &after);
+            judge_lost_policies(judgement, target, &named, &before, &after);
         }
     }
     require_known_content(judgement, target, applies);
@@ -51,7 +51,7 @@ pub(super) fn refuse_weaker_protection<'a>(
 
 /// Denies a change of labels after which a selector of a user no longer matches the
 /// object.
-fn refuse_lost_users<'a>(
+fn judge_lost_users<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
     after: &JudgedObject<'a>,
@@ -66,13 +66,13 @@ fn refuse_lost_users<'a>(
         };
         if !users(target).is_subset(&users(after)) {
             let causes = vec![Cause::WeakerProtection(target.object_name())];
-            judgement.refuse(applied, target, Reason::Protected, (causes, 0));
+            judgement.add_finding(applied, target, Reason::Protected, (causes, 0));
         }
     }
 }
 
 /// Denies a change after which a policy no longer applies, or has a milder action.
-fn refuse_lost_policies<'a>(
+fn judge_lost_policies<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
     named: &ObjectName,
@@ -84,7 +84,7 @@ fn refuse_lost_policies<'a>(
             std::ptr::eq(other.policy, applied.policy) && other.action >= applied.action
         });
         if !stays {
-            judgement.refuse(
+            judgement.add_finding(
                 applied,
                 target,
                 Reason::Protected,

@@ -8,13 +8,13 @@ use serde_json::json;
 
 use super::remedy::{Remedy, remedy};
 use super::{
-    Blocker, Cause, ContentReason, Decision, HoldChange, HoldPlace, ObjectName, Reason, Verdict,
+    Blocker, Cause, ContentReason, Decision, HoldChange, HoldPosition, ObjectName, Reason, Verdict,
 };
 use crate::objects::{HOLD, ObjectRef, and_more, one_line, one_line_name};
-use crate::policy::Source;
+use crate::policy::PolicySource;
 
 /// How many blockers a message describes.
-const MOST_DESCRIBED: usize = 3;
+const MAX_DESCRIBED: usize = 3;
 
 /// Kubernetes asks webhooks for warnings of at most this length.
 const LONGEST_WARNING: usize = 120;
@@ -38,7 +38,7 @@ pub fn message(verdict: &Verdict) -> Option<String> {
 
 /// The blockers that decide a verdict.
 fn deciding(verdict: &Verdict) -> Vec<&Blocker> {
-    verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision).collect()
+    verdict.blockers.iter().filter(|blocker| blocker.decision == verdict.decision).collect()
 }
 
 /// The facts of a denial by policies, or of the denial that action Warn or Audit replaces.
@@ -60,7 +60,7 @@ impl DenialFacts {
         let first = deciding.first().filter(|first| !first.policies.is_empty())?;
         Some(Self {
             reasons: reasons(verdict, &deciding),
-            undescribed: deciding.len().saturating_sub(MOST_DESCRIBED) + verdict.more,
+            undescribed: deciding.len().saturating_sub(MAX_DESCRIBED) + verdict.more,
             remedy: remedy(verdict, first),
             commands: approval_commands(verdict, &deciding),
         })
@@ -110,14 +110,14 @@ fn text_of_facts(verdict: &Verdict, facts: &DenialFacts) -> String {
 /// its dependent may give the same reason.
 fn reasons(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<(String, Blocker)> {
     let mut reasons: Vec<(String, Blocker)> = Vec::new();
-    for blocker in deciding.iter().take(MOST_DESCRIBED) {
+    for blocker in deciding.iter().take(MAX_DESCRIBED) {
         let reason = sentence_about(verdict, blocker);
         let Some((_, known)) = reasons.iter_mut().find(|(known, _)| *known == reason) else {
             reasons.push((reason, (*blocker).clone()));
             continue;
         };
         let new = blocker.policies.iter().filter(|source| !known.policies.contains(source));
-        let new: Vec<Source> = new.cloned().collect();
+        let new: Vec<PolicySource> = new.cloned().collect();
         known.policies.extend(new);
     }
     reasons
@@ -147,10 +147,12 @@ impl fmt::Display for ApprovalCommand {
 /// protected is certainly deleted with it, and for the objects that this approval does not
 /// cover.
 fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCommand> {
-    let of_target = |blocker: &&&Blocker| blocker.is_content || blocker.object == verdict.target;
+    let of_target = |blocker: &&&Blocker| {
+        blocker.covered_by_content_approval || blocker.object == verdict.target
+    };
     let mut commands = Vec::new();
     let mut add = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
-        let people = blockers.iter().map(|blocker| blocker.people).fold(1, usize::max);
+        let people = blockers.iter().map(|blocker| blocker.required_approvals).fold(1, usize::max);
         let command = ApprovalCommand { command: approve_command(object, content), people };
         if !commands.contains(&command) {
             commands.push(command);
@@ -158,10 +160,14 @@ fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCo
     };
     let covered: Vec<_> = deciding.iter().filter(of_target).collect();
     if !covered.is_empty() {
-        add(&verdict.target, covered.iter().any(|blocker| blocker.is_content), &covered);
+        add(
+            &verdict.target,
+            covered.iter().any(|blocker| blocker.covered_by_content_approval),
+            &covered,
+        );
     }
     let others = deciding.iter().filter(|blocker| !of_target(blocker));
-    others.take(MOST_DESCRIBED).for_each(|blocker| add(&blocker.object, false, &[blocker]));
+    others.take(MAX_DESCRIBED).for_each(|blocker| add(&blocker.object, false, &[blocker]));
     commands
 }
 
@@ -335,7 +341,7 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
 
 /// All causes of a verdict, those in other namespaces as well: for belay's own log.
 pub fn causes(verdict: &Verdict) -> String {
-    let verdict = verdict.clone().in_full();
+    let verdict = verdict.clone().with_other_namespaces();
     let lists: Vec<String> = verdict.blockers.iter().map(list).collect();
     one_line(&lists.join("; "), LONGEST).into_owned()
 }
@@ -346,12 +352,12 @@ pub(crate) fn policy_names(blocker: &Blocker) -> String {
         .policies
         .iter()
         .filter_map(|source| match source {
-            Source::Policy(name) => Some(name.as_str()),
-            Source::Label(_) => None,
+            PolicySource::Policy(name) => Some(name.as_str()),
+            PolicySource::Label(_) => None,
         })
         .collect();
-    let labels = blocker.policies.iter().filter(|source| matches!(source, Source::Label(_)));
-    let mut parts: Vec<String> = labels.map(Source::to_string).collect();
+    let labels = blocker.policies.iter().filter(|source| matches!(source, PolicySource::Label(_)));
+    let mut parts: Vec<String> = labels.map(PolicySource::to_string).collect();
     match names[..] {
         [] => {}
         [name] => parts.push(format!("policy {name}")),
@@ -367,7 +373,7 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
         let text = "belay restored the finalizer";
         warnings.push(format!("{text} {HOLD}, and removes it when nothing uses the object"));
     }
-    let Some(blocker) = verdict.blockers.first().filter(|b| b.outcome == verdict.decision) else {
+    let Some(blocker) = verdict.blockers.first().filter(|b| b.decision == verdict.decision) else {
         return warnings;
     };
     let policies = policy_names(blocker);
@@ -404,8 +410,8 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
     if let Some(reason) = verdict.reason {
         annotations.push(("reason", reason.as_str().to_owned()));
     }
-    let sources = |sources: &mut dyn Iterator<Item = &Source>| {
-        let mut names: Vec<String> = sources.map(Source::to_string).collect();
+    let sources = |sources: &mut dyn Iterator<Item = &PolicySource>| {
+        let mut names: Vec<String> = sources.map(PolicySource::to_string).collect();
         names.sort();
         names.dedup();
         names.join(", ")
@@ -436,9 +442,9 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
 pub fn patch(verdict: &Verdict) -> Option<Patch> {
     let list = || PointerBuf::from_tokens(["metadata", "finalizers"]);
     let add = |path, value| PatchOperation::Add(AddOperation { path, value });
-    Some(Patch(match &verdict.hold.as_ref()?.place {
-        HoldPlace::First => vec![add(list(), json!([HOLD]))],
-        HoldPlace::At { index, finalizers } => {
+    Some(Patch(match &verdict.hold.as_ref()?.position {
+        HoldPosition::NewList => vec![add(list(), json!([HOLD]))],
+        HoldPosition::At { index, finalizers } => {
             let index = index.to_string();
             let place = PointerBuf::from_tokens(["metadata", "finalizers", index.as_str()]);
             let test = TestOperation { path: list(), value: json!(finalizers) };

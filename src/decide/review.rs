@@ -65,14 +65,14 @@ pub struct Resource<'a> {
 
 /// The user of the request.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct User<'a> {
+pub struct Requester<'a> {
     /// The authenticated user name.
     pub name: Text<'a>,
     /// The authenticated groups.
     pub groups: Vec<Text<'a>>,
 }
 
-impl User<'_> {
+impl Requester<'_> {
     /// The user as policies match it.
     pub fn person(&self) -> Person<'_> {
         Person { name: &self.name, groups: &self.groups }
@@ -122,7 +122,7 @@ pub struct Review<'a> {
     /// The object's namespace.
     pub namespace: Text<'a>,
     /// The user of the request.
-    pub user: User<'a>,
+    pub user: Requester<'a>,
     /// Whether the request is a dry run.
     pub dry_run: bool,
     /// Options of a DELETE, or of the DELETE that an eviction is.
@@ -250,7 +250,7 @@ impl Review<'_> {
             resource: Resource { group, resource, subresource },
             name: self.name.to_static(),
             namespace: self.namespace.to_static(),
-            user: User {
+            user: Requester {
                 name: self.user.name.to_static(),
                 groups: self.user.groups.iter().map(Text::to_static).collect(),
             },
@@ -270,21 +270,21 @@ impl Review<'_> {
     pub fn needs_details(&self) -> bool {
         let is_namespace = is_namespace(&self.resource.group, &self.resource.resource);
         match self.operation {
-            Operation::Update => is_namespace || self.drops_hold(),
+            Operation::Update => is_namespace || self.removes_hold(),
             Operation::Delete => is_namespace,
             Operation::Create | Operation::Connect => false,
         }
     }
 
     /// Whether the request evicts a Pod. The object in the review is an Eviction.
-    pub fn evicts(&self) -> bool {
+    pub fn is_eviction(&self) -> bool {
         let Self { resource, operation, .. } = self;
         let is_pod = resource.group.is_empty() && resource.resource == "pods";
         is_pod && resource.subresource == "eviction" && *operation == Operation::Create
     }
 
     /// Whether the request removes the hold.
-    pub fn drops_hold(&self) -> bool {
+    pub fn removes_hold(&self) -> bool {
         let held = |object: &Option<Object<'_>>| object.as_ref().is_some_and(Object::is_held);
         held(&self.old_object) && !held(&self.object)
     }
@@ -303,7 +303,7 @@ impl Review<'_> {
     /// The kind of the target, as this object of the review has it.
     pub(super) fn kind_name<'o>(&self, object: &'o Object<'_>) -> &'o str {
         // The object is an Eviction.
-        if self.evicts() { "Pod" } else { object.kind.as_str() }
+        if self.is_eviction() { "Pod" } else { object.kind.as_str() }
     }
 
     /// The name of the target. A deletecollection has no name in the request, so the name

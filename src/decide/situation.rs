@@ -15,7 +15,7 @@ pub struct Situation<'a> {
     /// The policies and approvals.
     pub policies: &'a PolicySet,
     /// The live reads for this decision.
-    pub live: Live<'a>,
+    pub source: ObjectSource<'a>,
     /// The time, in seconds since 1970.
     pub now: i64,
     /// The limit of work. [`super::decide`] sets it for each review, and the release for
@@ -25,11 +25,11 @@ pub struct Situation<'a> {
 
 /// The source of the graph.
 #[derive(Clone, Copy)]
-pub enum Live<'a> {
+pub enum ObjectSource<'a> {
     /// Files: the graph is complete.
-    Graph,
+    Files,
     /// A cluster, with these live reads.
-    Read(&'a LiveReads),
+    Cluster(&'a LiveReads),
 }
 
 /// A read from the API server.
@@ -68,7 +68,7 @@ pub struct LiveReads {
     /// only the reads found have higher numbers.
     pub graph: Graph,
     /// The reads with their results.
-    pub done: HashMap<LiveRead, Result<(), ApiError>>,
+    pub results: HashMap<LiveRead, Result<(), ApiError>>,
 }
 
 /// Objects that the control plane creates in every Namespace and re-creates after a
@@ -83,35 +83,40 @@ pub(crate) fn is_default_object(group: &str, resource: &str, name: &str) -> bool
 
 impl<'a> Situation<'a> {
     /// A situation without a limit of work.
-    pub fn new(graph: &'a Graph, policies: &'a PolicySet, live: Live<'a>, now: i64) -> Self {
-        Self { graph, policies, live, now, work: StepLimit::default() }
+    pub fn new(
+        graph: &'a Graph,
+        policies: &'a PolicySet,
+        live: ObjectSource<'a>,
+        now: i64,
+    ) -> Self {
+        Self { graph, policies, source: live, now, work: StepLimit::default() }
     }
 
     /// The policies that apply to an object, with the effect of a Pause.
     pub(crate) fn policies_of(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
-        self.policies_at(self.places(), facts)
+        self.policies_with_labels(self.namespace_labels(), facts)
     }
 
     /// The policies that apply to an object, without the effect of a Pause. A Pause
     /// allows deletes, but releases no hold.
-    pub(crate) fn policies_despite_pause(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
+    pub(crate) fn policies_ignoring_pause(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
         if self.is_deleted_default(facts) {
             return Vec::new();
         }
-        self.policies.policies_despite_pause(self.places(), facts)
+        self.policies.policies_ignoring_pause(self.namespace_labels(), facts)
     }
 
     /// The policies that count an object as protected. They protect the objects that every
     /// Namespace has, too, but users count only their own.
-    pub(crate) fn counting_policies(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
+    pub(crate) fn protecting_policies(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
         match is_default_object(facts.group, facts.resource, facts.name) {
             true => Vec::new(),
-            false => self.policies_despite_pause(facts),
+            false => self.policies_ignoring_pause(facts),
         }
     }
 
     /// The policies that apply to an object, with these labels of Namespaces.
-    pub(super) fn policies_at(
+    pub(super) fn policies_with_labels(
         &self,
         places: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
@@ -138,15 +143,15 @@ impl<'a> Situation<'a> {
     }
 
     /// The labels of Namespaces.
-    pub(super) fn places(&self) -> NamespaceLabels<'a> {
+    pub(super) fn namespace_labels(&self) -> NamespaceLabels<'a> {
         NamespaceLabels::new(self.graph)
     }
 
     /// The live reads; `None` without a cluster.
     pub(super) fn reads(&self) -> Option<&'a LiveReads> {
-        match self.live {
-            Live::Graph => None,
-            Live::Read(reads) => Some(reads),
+        match self.source {
+            ObjectSource::Files => None,
+            ObjectSource::Cluster(reads) => Some(reads),
         }
     }
 
@@ -158,31 +163,31 @@ impl<'a> Situation<'a> {
         namespace: &str,
         name: &str,
     ) -> Option<Option<Node<'a>>> {
-        let reads = self.reads().filter(|reads| !reads.done.is_empty())?;
-        let read = reads.done.get(&self.object_read(kind, namespace, name))?;
+        let reads = self.reads().filter(|reads| !reads.results.is_empty())?;
+        let read = reads.results.get(&self.object_read(kind, namespace, name))?;
         read.as_ref().ok()?;
         Some(reads.graph.object(kind, namespace, name))
     }
 
     /// Whether the verdict still needs this read.
     pub(super) fn is_unread(&self, read: &LiveRead) -> bool {
-        self.reads().is_some_and(|reads| !reads.done.contains_key(read))
+        self.reads().is_some_and(|reads| !reads.results.contains_key(read))
     }
 
     /// Whether belay knows all objects of a kind: from this live list, or, without
     /// `live`, from a graph with a connected watch. Without a connected watch the list is
     /// always needed. Otherwise returns the list to read, or why the objects are unknown.
-    pub(super) fn absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
-        self.absence_unless(kind, list, live, Graph::unreadable_in)
+    pub(super) fn prove_absence(&self, kind: KindId, list: LiveRead, live: bool) -> Absence {
+        self.prove_absence_with(kind, list, live, Graph::unreadable_in)
     }
 
     /// The same, always live, for checks that need only metadata: an object with too many
     /// references is readable for them.
-    pub(super) fn absence_by_metadata(&self, kind: KindId, list: LiveRead) -> Absence {
-        self.absence_unless(kind, list, true, Graph::malformed_in)
+    pub(super) fn prove_absence_by_metadata(&self, kind: KindId, list: LiveRead) -> Absence {
+        self.prove_absence_with(kind, list, true, Graph::malformed_in)
     }
 
-    fn absence_unless(
+    fn prove_absence_with(
         &self,
         kind: KindId,
         list: LiveRead,
@@ -200,7 +205,7 @@ impl<'a> Situation<'a> {
         if known && !live {
             return proved(self.graph, namespace);
         }
-        match self.reads().map(|reads| (reads, reads.done.get(&list))) {
+        match self.reads().map(|reads| (reads, reads.results.get(&list))) {
             Some((_, None)) => Absence::Unread(list),
             Some((reads, Some(Ok(())))) => proved(&reads.graph, namespace),
             Some((_, Some(Err(why)))) => {
@@ -235,7 +240,7 @@ impl<'a> Situation<'a> {
     }
 
     /// The read of the objects of a kind.
-    pub(crate) fn list(&self, kind: KindId, namespace: &str, first: bool) -> LiveRead {
+    pub(crate) fn list_read(&self, kind: KindId, namespace: &str, first: bool) -> LiveRead {
         let info = self.graph.kinds.info(kind);
         LiveRead::List {
             group: info.group.clone(),

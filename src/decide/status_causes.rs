@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::render::{ApprovalCommand, DenialFacts, denial_text, describe_cause};
 use super::{Blocker, Cause, Decision, ObjectName, Verdict};
 use crate::objects::{one_line, one_line_name};
-use crate::policy::Source;
+use crate::policy::PolicySource;
 
 /// The most causes of a denial, and the most characters in a text of one: clients choose
 /// the length of names, and an answer has to stay small.
@@ -85,8 +85,8 @@ fn add_blocker(reason: &str, blocker: &Blocker, all: &mut Vec<StatusCause>) {
     all.extend(causes.filter(|cause| !cause.message.is_empty()));
     add_number("MoreCauses", blocker.more, all);
     all.extend(blocker.policies.iter().map(|source| match source {
-        Source::Policy(name) => StatusCause::new("Policy", name),
-        Source::Label(_) => StatusCause::new("Label", &source.to_string()),
+        PolicySource::Policy(name) => StatusCause::new("Policy", name),
+        PolicySource::Label(_) => StatusCause::new("Label", &source.to_string()),
     }));
 }
 
@@ -109,10 +109,13 @@ mod tests {
 
     fn blocker(target: &ObjectRef, causes: Vec<Cause>) -> Blocker {
         Blocker {
-            policies: vec![Source::Policy("claims".to_owned()), Source::Label("Always")],
+            policies: vec![
+                PolicySource::Policy("claims".to_owned()),
+                PolicySource::Label("Always"),
+            ],
             causes,
             more: 2,
-            people: 2,
+            required_approvals: 2,
             ..Blocker::new(Decision::Deny, Reason::InUse, target.clone())
         }
     }
@@ -150,7 +153,7 @@ mod tests {
 
         // A request that passes is not refused for anything.
         verdict.decision = Decision::Warn;
-        verdict.blockers[0].outcome = Decision::Warn;
+        verdict.blockers[0].decision = Decision::Warn;
         assert_eq!(denial(&verdict).unwrap_or_default().1, []);
     }
 
@@ -160,7 +163,7 @@ mod tests {
         let long = "x".repeat(1 << 16);
         let user = Cause::User { root: object(&long), through: None, path: long.clone() };
         let mut one = blocker(&target, vec![user; 3]);
-        one.policies = vec![Source::Policy("claims".to_owned()); 100];
+        one.policies = vec![PolicySource::Policy("claims".to_owned()); 100];
         let verdict = Verdict::from_blockers(target, vec![one; 4]);
         let all = denial(&verdict).unwrap_or_default().1;
         let longest = all.iter().map(|cause| cause.message.len().max(cause.field.len()));

@@ -3,12 +3,12 @@
 use super::item::JudgedObject;
 use super::judgement::Judgement;
 use super::{Cause, Reason, Review, Situation};
-use crate::graph::{Propagation, ObjectUser};
+use crate::graph::{ObjectUser, Propagation};
 use crate::objects::{FOREGROUND, KeyedSet, KindId, ORPHAN, Text, is_hold};
 use crate::policy::AppliedPolicy;
 
 /// Denies an UPDATE that removes guarded finalizers of other controllers.
-pub(super) fn refuse_finalizer_removal<'a>(
+pub(super) fn judge_finalizer_removal<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
     target: &JudgedObject<'a>,
@@ -17,12 +17,12 @@ pub(super) fn refuse_finalizer_removal<'a>(
     let left = review.object.iter().flat_map(|o| o.metadata.finalizers.iter().flatten());
     let left: KeyedSet<&str> = left.map(Text::as_str).collect();
     let is_removed = |finalizer: &str| !is_hold(finalizer) && !left.contains(finalizer);
-    refuse_stripping(judgement, target, applied, (is_removed, Cause::Finalizer));
+    judge_stripping(judgement, target, applied, (is_removed, Cause::Finalizer));
 }
 
 /// Denies a DELETE that removes a guarded `foregroundDeletion` or `orphan`: the API server
 /// keeps only that of the propagation.
-pub(super) fn refuse_lost_propagation<'a>(
+pub(super) fn judge_lost_propagation<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
     propagation: Propagation,
@@ -34,13 +34,13 @@ pub(super) fn refuse_lost_propagation<'a>(
     };
     if target.finalizers().into_iter().any(is_removed) {
         let applied = judgement.binding_policies(target);
-        refuse_stripping(judgement, target, &applied, (is_removed, Cause::LostFinalizer));
+        judge_stripping(judgement, target, &applied, (is_removed, Cause::LostFinalizer));
     }
 }
 
 /// Denies the removal of the guarded ones of these finalizers. `cause` makes the cause of the
 /// denial from a finalizer.
-fn refuse_stripping<'a>(
+fn judge_stripping<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
     applied: &[AppliedPolicy<'a>],
@@ -64,7 +64,7 @@ fn refuse_stripping<'a>(
                 && !guards_nothing(&situation, target, finalizer)
             {
                 let causes = vec![cause(finalizer.to_owned())];
-                judgement.refuse(applied, target, Reason::FinalizerGuarded, (causes, 0));
+                judgement.add_finding(applied, target, Reason::FinalizerGuarded, (causes, 0));
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::objects::{
     ApiError, Flaw, Kinds, Object, Unreadable, set_former_hold_for_tests, split_api_version,
 };
 use crate::policy::api::{DeletionPolicySpec, Scope};
-use crate::policy::{Approval, Approvals, Identities, Pause, Policy, PolicySet, Source};
+use crate::policy::{Approval, Approvals, Identities, Pause, Policy, PolicySet, PolicySource};
 use crate::relations::Catalogue;
 
 /// 2026-01-01T12:00:00Z: "now" in every row.
@@ -371,7 +371,7 @@ fn prepare(row: &Row) -> Prepared {
             object: crate::objects::ObjectRef::of_kind(info, namespace, name),
             uid: crate::objects::Uid::new(&named),
             content: yes.scope == Scope::Content,
-            exempts: yes.exempts.iter().cloned().map(Source::Policy).collect(),
+            exempts: yes.exempts.iter().cloned().map(PolicySource::Policy).collect(),
             version: 10,
             created: NOW + yes.given * 60,
             expires: NOW + yes.until * 60,
@@ -427,7 +427,7 @@ fn mark_unreadable(graph: &mut Graph, objects: &[String], flaw: Flaw) {
         let (kind, namespace, name) = split(object);
         let kind = graph.kinds.iter().find(|(_, info)| info.kind == kind).unwrap().0;
         let place = Some((namespace.to_owned(), name.to_owned()));
-        assert!(graph.set_unreadable(kind, &Unreadable { place, flaw }));
+        assert!(graph.set_unreadable(kind, &Unreadable { name: place, flaw }));
     }
 }
 
@@ -498,7 +498,7 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         },
         name: if row.ask.nameless { "" } else { text("/metadata/name") }.into(),
         namespace: text("/metadata/namespace").into(),
-        user: User {
+        user: Requester {
             name: user.as_str().into(),
             groups: row.ask.groups.iter().map(|g| g.as_str().into()).collect(),
         },
@@ -523,9 +523,9 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
     if let (Some(reads), Some(live)) = (&mut reads, &row.live) {
         // The verdict lists the reads before the first one is made.
         let none = LiveReads::default();
-        let live_none = Live::Read(&none);
+        let live_none = ObjectSource::Cluster(&none);
         let situation = Situation::new(&graph, &policies, live_none, NOW);
-        let asked = decide(&situation, &review).confirm;
+        let asked = decide(&situation, &review).needed_reads;
         if let Some(odd) = live.done.iter().find(|done| !asked.iter().any(|a| read(a) == **done)) {
             return Err(format!("{file}: {}\n  no row asks to {odd}, but {asked:?}", row.row));
         }
@@ -535,13 +535,13 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         for asked in asked {
             let name = read(&asked);
             if let Some(why) = live.failed.get(&name) {
-                reads.done.insert(asked, Err(api_error(why)));
+                reads.results.insert(asked, Err(api_error(why)));
             } else if live.done.contains(&name) {
-                reads.done.insert(asked, Ok(()));
+                reads.results.insert(asked, Ok(()));
             }
         }
     }
-    let live = reads.as_ref().map_or(Live::Graph, Live::Read);
+    let live = reads.as_ref().map_or(ObjectSource::Files, ObjectSource::Cluster);
     let situation = Situation::new(&graph, &policies, live, NOW);
     let verdict = decide(&situation, &review);
     compare(file, row, &verdict, new.as_ref())
@@ -574,10 +574,10 @@ fn compare(file: &str, row: &Row, verdict: &Verdict, new: Option<&Value>) -> Res
     let exempted: Vec<_> = verdict.overrides.exempted.iter().map(ToString::to_string).collect();
     same("exempted by", &row.expect.exempted, &exempted);
     same("records", &row.expect.records, &verdict.exemption.is_some());
-    let confirm: Vec<_> = verdict.confirm.iter().map(read).collect();
+    let confirm: Vec<_> = verdict.needed_reads.iter().map(read).collect();
     same("confirm", &row.expect.confirm, &confirm);
     if let Some(code) = row.expect.code {
-        let found = match verdict.answer {
+        let found = match verdict.denial_status {
             DenialStatus::Forbidden => 403,
             DenialStatus::TooManyRequests => 429,
         };

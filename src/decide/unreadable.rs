@@ -1,7 +1,7 @@
 //! Verdicts on reviews that belay cannot judge: the review is unreadable, or data is
 //! missing or late.
 
-use super::causes::is_elsewhere;
+use super::causes::is_in_other_namespace;
 use super::{
     AdmissionPhase, Blocker, Cause, Decision, DenialStatus, LiveRead, NextStep, Reason, Review,
     Verdict,
@@ -22,7 +22,7 @@ pub enum FailurePolicy {
 /// The verdict on an unreadable review. `detail` says what is unreadable.
 pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolicy) -> Verdict {
     match policy {
-        FailurePolicy::Fail => refuse_without_policy(target, Cause::Unknown(detail, None)),
+        FailurePolicy::Fail => deny_without_policy(target, Cause::Unknown(detail, None)),
         FailurePolicy::Ignore => Verdict::allow(target),
     }
 }
@@ -45,8 +45,12 @@ pub(super) fn decide_unproven(
     match review.phase {
         AdmissionPhase::Mutate => Verdict::allow(review.target()),
         AdmissionPhase::Validate => Verdict {
-            answer: if eviction { DenialStatus::TooManyRequests } else { DenialStatus::Forbidden },
-            ..refuse_without_policy(review.target(), Cause::NotEvaluated(what, next))
+            denial_status: if eviction {
+                DenialStatus::TooManyRequests
+            } else {
+                DenialStatus::Forbidden
+            },
+            ..deny_without_policy(review.target(), Cause::NotEvaluated(what, next))
         },
     }
 }
@@ -54,7 +58,7 @@ pub(super) fn decide_unproven(
 /// The verdict during a Pause, which denies nothing. A Pause turns policies to Audit, but
 /// denials of unreadable reviews come from no policy. Holds stay during a Pause.
 pub fn decide_paused(mut verdict: Verdict) -> Verdict {
-    let outcomes = verdict.blockers.iter_mut().map(|blocker| &mut blocker.outcome);
+    let outcomes = verdict.blockers.iter_mut().map(|blocker| &mut blocker.decision);
     for outcome in outcomes.chain([&mut verdict.decision]) {
         if *outcome == Decision::Deny {
             *outcome = Decision::Audit;
@@ -67,10 +71,10 @@ pub fn decide_paused(mut verdict: Verdict) -> Verdict {
 /// stays, and any other verdict becomes a denial.
 pub fn decide_unconfirmed(review: &Review<'_>, verdict: Verdict) -> Verdict {
     if verdict.decision == Decision::Deny {
-        return Verdict { confirm: Vec::new(), ..verdict };
+        return Verdict { needed_reads: Vec::new(), ..verdict };
     }
-    let Some(first) = verdict.confirm.first() else { return verdict };
-    let others = and_more(verdict.confirm.len() - 1, "read");
+    let Some(first) = verdict.needed_reads.first() else { return verdict };
+    let others = and_more(verdict.needed_reads.len() - 1, "read");
     let what = format!(
         "there was no time left to confirm {}{others}",
         describe_read(first, &verdict.target)
@@ -88,7 +92,7 @@ fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
             (group, resource, namespace, String::new())
         }
     };
-    if is_elsewhere(target.own_namespace(), namespace) {
+    if is_in_other_namespace(target.own_namespace(), namespace) {
         return "objects in another namespace".to_owned();
     }
     let place = match namespace.as_str() {
@@ -98,11 +102,11 @@ fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
     format!("{}{name}{place}", full_name(group, resource))
 }
 
-fn refuse_without_policy(target: ObjectRef, cause: Cause) -> Verdict {
+fn deny_without_policy(target: ObjectRef, cause: Cause) -> Verdict {
     // belay evaluated no policy.
     let blocker = Blocker {
         causes: vec![cause],
-        people: 0,
+        required_approvals: 0,
         ..Blocker::new(Decision::Deny, Reason::Unknown, target.clone())
     };
     Verdict::from_blockers(target, vec![blocker])
@@ -111,7 +115,7 @@ fn refuse_without_policy(target: ObjectRef, cause: Cause) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{DeleteOptions, Operation, Resource, ReviewDetails, User, message};
+    use crate::decide::{DeleteOptions, Operation, Requester, Resource, ReviewDetails, message};
 
     fn review(phase: AdmissionPhase, subresource: &'static str) -> Review<'static> {
         Review {
@@ -125,7 +129,7 @@ mod tests {
             },
             name: "p".into(),
             namespace: "db".into(),
-            user: User::default(),
+            user: Requester::default(),
             dry_run: false,
             options: DeleteOptions::default(),
             object: None,
@@ -143,7 +147,7 @@ mod tests {
             first: false,
         };
         let allow = Verdict::allow(ObjectRef::default());
-        Verdict { decision, confirm: vec![read; reads], ..allow }
+        Verdict { decision, needed_reads: vec![read; reads], ..allow }
     }
 
     #[test]
@@ -171,10 +175,10 @@ mod tests {
         assert_eq!(allowed, Verdict::allow(review(AdmissionPhase::Mutate, "").target()));
         let verdict = decide_unknown(&review(AdmissionPhase::Validate, "eviction"), what());
         assert_eq!(
-            (verdict.decision, verdict.answer),
+            (verdict.decision, verdict.denial_status),
             (Decision::Deny, DenialStatus::TooManyRequests)
         );
         let verdict = decide_unknown(&review(AdmissionPhase::Validate, ""), what());
-        assert_eq!(verdict.answer, DenialStatus::Forbidden);
+        assert_eq!(verdict.denial_status, DenialStatus::Forbidden);
     }
 }

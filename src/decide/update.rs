@@ -4,15 +4,15 @@
 use super::ancestors::{AncestorApprovalSummary, ExemptionRecords};
 use super::approved::sufficient_approvals;
 use super::content::Container;
-use super::delete::{AffectedObjects, DeletionTarget, judge_closure, judge_deletion};
+use super::delete::{AffectedObjects, DeletionTarget, judge_affected, judge_deletion};
 use super::item::{JudgedObject, object_name};
 use super::judgement::Judgement;
-use super::list_limits::refuse_long_lists;
-use super::owners::{DeletionSearch, MOST_OWNERS_READ, OwnerState, owner_state};
-use super::protection_changes::refuse_weaker_protection;
-use super::stripping::refuse_finalizer_removal;
+use super::list_limits::judge_long_lists;
+use super::owners::{DeletionSearch, MAX_OWNERS_READ, OwnerState, owner_state};
+use super::protection_changes::judge_weaker_protection;
+use super::stripping::judge_finalizer_removal;
 use super::{
-    Cause, HoldChange, HoldPlace, LiveRead, NextStep, ObjectName, Reason, Review, Situation,
+    Cause, HoldChange, HoldPosition, LiveRead, NextStep, ObjectName, Reason, Review, Situation,
     Verdict, is_hold_unsafe_on_kind,
 };
 use crate::graph::{MAX_LIST_ENTRIES, Node, OwnerRef, Propagation};
@@ -26,10 +26,10 @@ pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     let target = JudgedObject::of_review(situation, review, old);
     // belay itself releases holds.
     if situation.policies.identities.is_own(&review.user.name) {
-        return Verdict::allow(target.target());
+        return Verdict::allow(target.object_ref());
     }
     let mut judgement = Judgement::new(situation, review);
-    if !refuse_long_lists(&mut judgement, review, &target) {
+    if !judge_long_lists(&mut judgement, review, &target) {
         judge_changes(&mut judgement, review, &target);
     }
     judgement.verdict(&[target])
@@ -42,15 +42,15 @@ pub(super) fn judge_changes<'a>(
     target: &JudgedObject<'a>,
 ) {
     let applied = judgement.binding_policies(target);
-    if review.drops_hold() {
+    if review.removes_hold() {
         // The mutating phase restores the hold of an object that is not Terminating. If
         // that phase was skipped, this phase denies the removal.
-        refuse_hold_removal(judgement, target);
+        judge_hold_removal(judgement, target);
     }
-    refuse_finalizer_removal(judgement, review, target, &applied);
+    judge_finalizer_removal(judgement, review, target, &applied);
     judge_orphan_removal(judgement, review, target);
     judge_owner_changes(judgement, review, target, &applied);
-    refuse_weaker_protection(judgement, review, target);
+    judge_weaker_protection(judgement, review, target);
 }
 
 /// The mutating phase for a request that removes the hold from an object that is not
@@ -61,11 +61,11 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
     };
     let target = JudgedObject::of_review(situation, review, old);
     let own = situation.policies.identities.is_own(&review.user.name);
-    if own || !review.drops_hold() || old.is_terminating() {
-        return Verdict::allow(target.target());
+    if own || !review.removes_hold() || old.is_terminating() {
+        return Verdict::allow(target.object_ref());
     }
     let mut judgement = Judgement::new(situation, review);
-    refuse_hold_removal(&mut judgement, &target);
+    judge_hold_removal(&mut judgement, &target);
     let verdict = judgement.verdict(&[target]);
     if verdict.decision.passes() || !review.details.rest_changes {
         return verdict;
@@ -74,15 +74,15 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
     // other changes and restores the hold at its index, so that a repeated apply writes
     // nothing.
     let index = old.hold().map_or(0, |hold| hold.index);
-    let place = HoldPlace::in_list(new, index);
-    let hold = Some(HoldChange { place, restored: true });
-    Verdict { hold, ..Verdict::allow(target.target()) }
+    let place = HoldPosition::in_list(new, index);
+    let hold = Some(HoldChange { position: place, restored: true });
+    Verdict { hold, ..Verdict::allow(target.object_ref()) }
 }
 
 /// Denies the removal of a hold that a policy still wants, also for users whom the policy
 /// doesn't bind or exempts: only belay releases holds. Where belay releases no holds, it
 /// adds none and guards none.
-fn refuse_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'a>) {
+fn judge_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'a>) {
     let Situation { policies, .. } = judgement.situation;
     let ObjectFacts { group, resource, .. } = target.facts;
     if is_hold_unsafe_on_kind(group, resource) {
@@ -90,11 +90,11 @@ fn refuse_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<
     }
     let applied = judgement.situation.policies_of(target.facts);
     let holds = |applied: &&AppliedPolicy<'_>| {
-        applied.policy.holds() && policies.releases(applied.policy, group, resource)
+        applied.policy.places_hold() && policies.releases_holds_of(applied.policy, group, resource)
     };
     for applied in applied.iter().filter(holds) {
         let causes = vec![Cause::Hold { terminating: target.is_terminating() }];
-        judgement.refuse_exempt_too(applied, target, Reason::FinalizerGuarded, causes);
+        judgement.add_finding_for_exempt_too(applied, target, Reason::FinalizerGuarded, causes);
     }
 }
 
@@ -151,14 +151,15 @@ fn judge_owner_changes<'a>(
         let standing = owner_state(&situation, target.facts.namespace, claim);
         !matches!(standing, OwnerState::Unresolved)
     };
-    let unchanged: KeyedSet<_> = after.iter().map(|c| (identity(c), c.version)).collect();
-    let stayed: KeyedSet<_> = after.iter().filter(resolves).map(identity).collect();
-    let had: KeyedSet<_> = before.iter().map(identity).collect();
+    let unchanged: KeyedSet<_> = after.iter().map(|c| (owner_identity(c), c.version)).collect();
+    let stayed: KeyedSet<_> = after.iter().filter(resolves).map(owner_identity).collect();
+    let had: KeyedSet<_> = before.iter().map(owner_identity).collect();
     let stays = |claim: &OwnerRef<'_>| {
-        stayed.contains(&identity(claim)) || unchanged.contains(&(identity(claim), claim.version))
+        stayed.contains(&owner_identity(claim))
+            || unchanged.contains(&(owner_identity(claim), claim.version))
     };
     let gone: Vec<_> = before.iter().filter(|claim| !stays(claim)).collect();
-    let came = after.iter().filter(|claim| !had.contains(&identity(claim)));
+    let came = after.iter().filter(|claim| !had.contains(&owner_identity(claim)));
     let came: Vec<_> = came.copied().collect();
     // An added reference without an owner is dangling, and the garbage collector removes
     // references by uid: also those of an owner that exists.
@@ -171,17 +172,17 @@ fn judge_owner_changes<'a>(
     let kept = !keeping.is_empty();
     // The StatefulSet controller replaces the StatefulSet as the owner of a claim by a
     // Pod. Users may have added the remaining owner for this purpose.
-    let replaces = by_collector || (by_control_plane && is_claim(target));
+    let replaces = by_collector || (by_control_plane && is_persistent_volume_claim(target));
     if !kept || !replaces {
         let removed = gone.iter().chain(&repeated);
         let unread = removed.filter(|claim| matches!(of(claim), OwnerState::Unresolved));
         let unread: Vec<_> = unread.filter_map(|claim| unread_owner(&situation, claim)).collect();
-        if unread.len() > MOST_OWNERS_READ {
-            refuse_unknown_owners(judgement, target, &format!("{} unread", unread.len()));
+        if unread.len() > MAX_OWNERS_READ {
+            judge_unknown_owners(judgement, target, &format!("{} unread", unread.len()));
         } else {
-            judgement.confirm_all(unread);
+            judgement.require_reads_for_any_action(unread);
         }
-        let still_kept = keeping.iter().any(|claim| had.contains(&identity(claim)));
+        let still_kept = keeping.iter().any(|claim| had.contains(&owner_identity(claim)));
         for claim in &gone {
             judge_owner_removal(judgement, target, (applied, still_kept), claim, Cause::Owner);
         }
@@ -208,10 +209,12 @@ fn judge_owner_changes<'a>(
         return;
     }
     // The garbage collector deletes an object whose owners are all absent or Terminating.
-    judge_closure(judgement, &[member], &closure);
-    if !opens && !judgement.is_empty() && after.len() <= MOST_OWNERS_READ {
+    judge_affected(judgement, &[member], &closure);
+    if !opens && !judgement.is_empty() && after.len() <= MAX_OWNERS_READ {
         // The graph may lag behind the creation of an owner.
-        judgement.confirm_all(after.iter().filter_map(|claim| unread_owner(&situation, claim)));
+        judgement.require_reads_for_any_action(
+            after.iter().filter_map(|claim| unread_owner(&situation, claim)),
+        );
     }
 }
 
@@ -223,22 +226,18 @@ fn judge_many_owner_changes<'a>(
     by_collector: bool,
 ) {
     if !by_collector {
-        refuse_unknown_owners(judgement, target, &format!("more than {MAX_LIST_ENTRIES}"));
+        judge_unknown_owners(judgement, target, &format!("more than {MAX_LIST_ENTRIES}"));
     }
     judgement.deny_instead_of_hold();
     let member = DeletionTarget::new(*target, Propagation::Background);
     let closure = AffectedObjects::with_dependents(&judgement.situation, &member);
-    judge_closure(judgement, &[member], &closure);
+    judge_affected(judgement, &[member], &closure);
 }
 
 /// Denies a change of more owner references than belay checks.
-fn refuse_unknown_owners<'a>(
-    judgement: &mut Judgement<'a>,
-    target: &JudgedObject<'a>,
-    count: &str,
-) {
+fn judge_unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'a>, count: &str) {
     let says = format!("changes {count} owner references, which is more than belay checks");
-    judgement.refuse_unknown(target, &Cause::TooLarge(says), |policy| policy.modes.from_orphaning);
+    judgement.add_unknown(target, &Cause::TooLarge(says), |policy| policy.modes.from_orphaning);
 }
 
 /// Whether new owners allow a deletion of the object or its dependents that a DELETE of
@@ -253,8 +252,8 @@ fn widens_deletion<'a>(
 ) -> bool {
     let situation = judgement.situation;
     // The closure does not have all content of a Namespace or CRD.
-    let mut protected = Container::from_item(target).is_some() || !closure.is_whole();
-    let mut lets_exempt_subjects_delete = !closure.is_whole();
+    let mut protected = Container::from_item(target).is_some() || !closure.is_complete();
+    let mut lets_exempt_subjects_delete = !closure.is_complete();
     let mut look = |applied: &[AppliedPolicy<'_>]| {
         let denying = applied.iter().filter(|applied| applied.action == Action::Deny);
         denying.for_each(|applied| {
@@ -279,7 +278,7 @@ fn widens_deletion<'a>(
     {
         return true;
     }
-    if new.len() > MOST_OWNERS_READ {
+    if new.len() > MAX_OWNERS_READ {
         return true;
     }
     let namespace = target.facts.namespace;
@@ -299,13 +298,15 @@ fn widens_deletion<'a>(
         return true;
     }
     // The graph may lag behind the deletion of a direct or indirect owner.
-    judgement.confirm_all(new.iter().filter_map(|claim| unread_owner(&situation, claim)));
-    judgement.confirm_all(going.unread);
+    judgement.require_reads_for_any_action(
+        new.iter().filter_map(|claim| unread_owner(&situation, claim)),
+    );
+    judgement.require_reads_for_any_action(going.unread);
     false
 }
 
 /// The key by which owner references are compared.
-fn identity<'c>(claim: &OwnerRef<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
+fn owner_identity<'c>(claim: &OwnerRef<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
     (claim.kind, claim.namespace, claim.name, claim.uid)
 }
 
@@ -315,7 +316,7 @@ fn unread_owner(situation: &Situation<'_>, claim: &OwnerRef<'_>) -> Option<LiveR
     situation.is_unread(&read).then_some(read)
 }
 
-fn is_claim(item: &JudgedObject<'_>) -> bool {
+fn is_persistent_volume_claim(item: &JudgedObject<'_>) -> bool {
     (item.facts.group, item.facts.resource) == ("", "persistentvolumeclaims")
 }
 
@@ -330,7 +331,9 @@ fn is_removed_by_retention_policy(
 ) -> bool {
     let stays = owner.is_some_and(|owner| !owner.is_terminating());
     let orphans = owner.is_some_and(Node::has_orphan_finalizer);
-    let Some(kind) = claim.kind.filter(|_| is_claim(target)) else { return false };
+    let Some(kind) = claim.kind.filter(|_| is_persistent_volume_claim(target)) else {
+        return false;
+    };
     let info = situation.graph.kinds.info(kind);
     match (&*info.group, &*info.kind) {
         ("apps", "StatefulSet") => stays,
@@ -359,7 +362,7 @@ fn judge_owner_removal<'a>(
     let refuse = |judgement: &mut Judgement<'a>, owner: ObjectName| {
         for applied in &refusing {
             let causes = vec![cause(owner.clone())];
-            judgement.refuse(applied, target, Reason::WouldOrphan, (causes, 0));
+            judgement.add_finding(applied, target, Reason::WouldOrphan, (causes, 0));
         }
     };
     let owner: Node<'a> = match owner_state(&situation, target.facts.namespace, claim) {
@@ -381,7 +384,7 @@ fn judge_owner_removal<'a>(
             for applied in &refusing {
                 let what = format!("belay doesn't know its owner {}", claim.name);
                 let unknown = vec![Cause::Unknown(what, Some(NextStep::KeepOwner))];
-                judgement.refuse(applied, target, Reason::Unknown, (unknown, 0));
+                judgement.add_finding(applied, target, Reason::Unknown, (unknown, 0));
             }
             return;
         }
@@ -418,6 +421,6 @@ fn judge_owner_removal<'a>(
     });
     for applied in &of_owner {
         let causes = vec![dependent.clone()];
-        judgement.refuse(applied, &owner_item, Reason::WouldOrphan, (causes, 0));
+        judgement.add_finding(applied, &owner_item, Reason::WouldOrphan, (causes, 0));
     }
 }

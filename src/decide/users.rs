@@ -1,31 +1,31 @@
 //! Question 5 of a DELETE: the remaining users of the object.
 
-use super::causes::{CauseList, LISTED, cause_of_object, is_elsewhere};
+use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object, is_in_other_namespace};
 use super::item::{JudgedObject, is_waiting_finalizer, object_name};
 use super::owners::{OwnerSearch, UserOwners, find_owner, root_read};
 use super::situation::Absence;
 use super::{Cause, LiveRead, NextStep, Situation};
 use crate::graph::{
-    Certainty, EdgeQualifier, Fates, Graph, Node, ObjectPhase, DeletionOutcome, OwnerRef, Propagation,
-    SelectorTarget, Strength, ObjectUser,
+    Certainty, DeletionOutcome, EdgeQualifier, Fates, Graph, Node, ObjectPhase, ObjectUser,
+    OwnerRef, Propagation, SelectorTarget, Strength,
 };
 use crate::objects::{KeyedMap, Uid, full_name};
 use crate::policy::{InUse, ObjectFacts};
 
 /// The limit of users that belay checks. More users do not change the verdict.
-const COUNTED: usize = 1_000;
+const MAX_USERS: usize = 1_000;
 
 /// The limit of topmost owners that one verdict reads live.
-const CONFIRMED: usize = 16;
+const MAX_ROOTS_READ: usize = 16;
 
 /// An object whose users are sought.
 #[derive(Clone, Copy)]
 pub(super) struct UsedObject<'i, 'a> {
     pub(super) item: &'i JudgedObject<'a>,
     /// Whether a release waits for the policy. Otherwise a hold does not help.
-    pub(super) keeps: bool,
+    pub(super) release_waits: bool,
     /// If the object is deleted because its owners are: how these are deleted.
-    pub(super) follows: Option<Propagation>,
+    pub(super) owner_propagation: Option<Propagation>,
 }
 
 /// The users of an object.
@@ -38,7 +38,7 @@ pub(super) struct UserFindings {
     /// The users that are certain to be deleted: the hold waits for them.
     pub(super) doomed: Vec<Cause>,
     /// The live reads that this result needs.
-    pub(super) confirm: Vec<LiveRead>,
+    pub(super) needed_reads: Vec<LiveRead>,
     /// The cause if the users are unknown.
     pub(super) unknown: Option<Cause>,
 }
@@ -46,16 +46,16 @@ pub(super) struct UserFindings {
 /// The users of this object that are not certainly deleted with it. One found user is enough to
 /// deny. That there is none needs a proof: a graph that has all objects of every kind that
 /// could be a user, and `live` where nothing would catch a mistake.
-pub(super) fn users<'a>(
+pub(super) fn find_users<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
-    UsedObject { item, keeps, follows }: UsedObject<'_, 'a>,
+    UsedObject { item, release_waits: keeps, owner_propagation: follows }: UsedObject<'_, 'a>,
     in_use: &'a InUse,
     live: bool,
     owners: &mut UserOwners<'a>,
 ) -> UserFindings {
     let mut found = UserFindings::default();
-    let held = keeps && item.is_held(situation);
+    let held = keeps && item.has_effective_hold(situation);
     // In a foreground deletion the garbage collector deletes an object before its owner.
     // Then the hold keeps the object for the owner.
     let follows = |user: Node<'a>| {
@@ -81,14 +81,14 @@ pub(super) fn users<'a>(
         let goes = held && owners.is_doomed(user.node);
         let managers = if goes { &mut doomed } else { &mut blocking };
         managers.add(user, owners);
-        if blocking.looked_at >= COUNTED {
+        if blocking.checked >= MAX_USERS {
             break;
         }
     }
     // Also for a held object: without a connected watch belay reads lists.
     if let Some(reads) = situation.reads().filter(|_| blocking.is_empty()) {
         for user in counting_users(situation, item, in_use, &reads.graph) {
-            if blocking.looked_at >= COUNTED || !situation.work.charge(1) {
+            if blocking.checked >= MAX_USERS || !situation.work.charge(1) {
                 break;
             }
             let goes = situation
@@ -103,14 +103,14 @@ pub(super) fn users<'a>(
     if blocking.is_empty() {
         require_user_lists(situation, item, live, &mut found);
     }
-    let (blocking, doomed) = (blocking.in_order(), doomed.in_order());
+    let (blocking, doomed) = (blocking.into_sorted(), doomed.into_sorted());
     // After `kubectl delete sts/x pvc/y` the graph may lag behind the first deletion.
-    let roots = blocking.users.iter().take(CONFIRMED).filter(|_| held);
+    let roots = blocking.users.iter().take(MAX_ROOTS_READ).filter(|_| held);
     let reads = roots.filter_map(|(_, user)| {
-        let root = owners.root(user.node);
+        let root = owners.topmost_owner(user.node);
         root_read(situation, user.node, root)
     });
-    found.confirm.extend(reads.filter(|read| situation.is_unread(read)));
+    found.needed_reads.extend(reads.filter(|read| situation.is_unread(read)));
     (found.blocking, found.more) = blocking.causes();
     (found.doomed, _) = doomed.causes();
     found
@@ -121,8 +121,8 @@ pub(super) fn users<'a>(
 /// waits for the same as all the others.
 fn is_deleted_together(fates: &Fates, user: Node<'_>) -> bool {
     fates.get(user.id()).is_some_and(|fate| {
-        let waits =
-            fate.outcome == DeletionOutcome::Held && user.finalizers().iter().all(is_waiting_finalizer);
+        let waits = fate.outcome == DeletionOutcome::Held
+            && user.finalizers().iter().all(is_waiting_finalizer);
         fate.certainty == Certainty::Certain && (fate.outcome == DeletionOutcome::Deleted || waits)
     })
 }
@@ -139,8 +139,9 @@ fn is_deleted_first<'a>(
     let owns = |object: Node<'a>| {
         find_owner(situation, object, |owner| owner.uid() == user.uid(), |_| false)
     };
-    fate.is_some_and(|fate| fate.certainty == Certainty::Certain && fate.outcome == DeletionOutcome::Held)
-        && item.node.is_some_and(|object| matches!(owns(object), OwnerSearch::Found(_)))
+    fate.is_some_and(|fate| {
+        fate.certainty == Certainty::Certain && fate.outcome == DeletionOutcome::Held
+    }) && item.node.is_some_and(|object| matches!(owns(object), OwnerSearch::Found(_)))
 }
 
 /// Users by their managers: ten Pods of a Deployment are one cause. Causes are only built
@@ -154,13 +155,13 @@ struct UsersByManager<'s, 'a> {
     /// The best example of a user for each manager.
     users: Vec<(Node<'a>, ObjectUser<'a>)>,
     index: KeyedMap<Uid, usize>,
-    looked_at: usize,
+    checked: usize,
 }
 
 impl<'s, 'a> UsersByManager<'s, 'a> {
     fn new(situation: &'s Situation<'a>, in_use: &'s InUse, namespace: &'a str) -> Self {
         let (users, index) = (Vec::new(), KeyedMap::default());
-        Self { situation, in_use, namespace, users, index, looked_at: 0 }
+        Self { situation, in_use, namespace, users, index, checked: 0 }
     }
 
     fn is_empty(&self) -> bool {
@@ -168,9 +169,10 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
     }
 
     fn add(&mut self, user: ObjectUser<'a>, owners: &mut UserOwners<'a>) {
-        self.looked_at += 1;
+        self.checked += 1;
         let manager = manager(self.situation, user.node, self.in_use, owners);
-        let rank = |user: &ObjectUser<'a>| (self.is_elsewhere(manager, user), rank(manager, user));
+        let rank =
+            |user: &ObjectUser<'a>| (self.is_elsewhere(manager, user), example_rank(manager, user));
         match self.index.get(&manager.uid()) {
             None => {
                 self.index.insert(manager.uid(), self.users.len());
@@ -186,20 +188,22 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
 
     fn is_elsewhere(&self, manager: Node<'a>, user: &ObjectUser<'a>) -> bool {
         let nodes = [manager, user.node];
-        nodes.iter().any(|node| is_elsewhere(self.namespace, node.namespace()))
+        nodes.iter().any(|node| is_in_other_namespace(self.namespace, node.namespace()))
     }
 
     /// Sorts the users of other namespaces behind the others, and moves the first ones by
     /// name to the front, so that the result does not depend on the order of the search.
-    fn in_order(mut self) -> Self {
+    fn into_sorted(mut self) -> Self {
         let users = std::mem::take(&mut self.users);
         let (elsewhere, here): (Vec<_>, Vec<_>) =
             users.into_iter().partition(|(manager, user)| self.is_elsewhere(*manager, user));
         for mut users in [here, elsewhere] {
-            if users.len() > LISTED {
-                users.select_nth_unstable_by_key(LISTED, |(manager, _)| by_name(*manager));
+            if users.len() > MAX_LISTED_CAUSES {
+                users.select_nth_unstable_by_key(MAX_LISTED_CAUSES, |(manager, _)| {
+                    by_name(*manager)
+                });
             }
-            let listed = users.len().min(LISTED);
+            let listed = users.len().min(MAX_LISTED_CAUSES);
             users[..listed].sort_by_key(|(manager, _)| by_name(*manager));
             self.users.append(&mut users);
         }
@@ -212,7 +216,8 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
         for (manager, user) in &self.users {
             // The manager or the user may be cluster-scoped.
             let nodes = [*manager, user.node].map(Node::namespace);
-            let apart = nodes.into_iter().find(|other| is_elsewhere(self.namespace, other));
+            let apart =
+                nodes.into_iter().find(|other| is_in_other_namespace(self.namespace, other));
             causes.add(apart.unwrap_or(self.namespace), || Cause::User {
                 root: object_name(*manager),
                 through: (manager.uid() != user.node.uid()).then(|| object_name(user.node)),
@@ -228,7 +233,7 @@ fn by_name<'g>(node: Node<'g>) -> (&'g str, &'g str, &'g str) {
 }
 
 /// A running Pod is a better example than its template.
-fn rank<'g>(manager: Node<'g>, user: &ObjectUser<'g>) -> impl Ord + use<'g> {
+fn example_rank<'g>(manager: Node<'g>, user: &ObjectUser<'g>) -> impl Ord + use<'g> {
     let (kind, _, name) = by_name(user.node);
     (kind != "Pod", manager.uid() == user.node.uid(), name, user.path())
 }
@@ -260,13 +265,13 @@ pub(crate) fn counting_users<'a>(
     let sought =
         item.kind.map(|kind| SelectorTarget { kind, namespace, name, label, label_steps, work });
     let selector_users = sought.into_iter().flat_map(|sought| graph.selector_users(sought));
-    named
-        .chain(selector_users)
-        .filter(move |user| user.node.uid() != item.uid() && counts(&situation, user, in_use))
+    named.chain(selector_users).filter(move |user| {
+        user.node.uid() != item.uid() && counts_as_user(&situation, user, in_use)
+    })
 }
 
 /// Whether this use keeps an object under this policy.
-fn counts(situation: &Situation<'_>, user: &ObjectUser<'_>, in_use: &InUse) -> bool {
+fn counts_as_user(situation: &Situation<'_>, user: &ObjectUser<'_>, in_use: &InUse) -> bool {
     let facts = ObjectFacts::of_node(user.node);
     let excused = match user.qualifier() {
         EdgeQualifier::None => false,
@@ -274,10 +279,7 @@ fn counts(situation: &Situation<'_>, user: &ObjectUser<'_>, in_use: &InUse) -> b
         // A scaled-down ReplicaSet counts only for policies that name its kind.
         EdgeQualifier::ScaledDown => !in_use.by.iter().any(|by| by.names_resource(facts.resource)),
     };
-    if user.strength() != Strength::Needs
-        || excused
-        || user.node.phase() == ObjectPhase::Finished
-    {
+    if user.strength() != Strength::Needs || excused || user.node.phase() == ObjectPhase::Finished {
         return false;
     }
     in_use.by.is_empty()
@@ -301,7 +303,7 @@ fn find_selected_owner<'a>(
     let may_be_meant = |claim: &OwnerRef<'_>| {
         claim.kind.is_none_or(|kind| {
             let info = kinds.info(kind);
-            in_use.by.iter().any(|by| by.may_mean(&info.group, &info.resource))
+            in_use.by.iter().any(|by| by.may_select_kind(&info.group, &info.resource))
         })
     };
     find_owner(situation, user, |owner| selects_user(in_use, owner), may_be_meant)
@@ -315,7 +317,7 @@ fn manager<'a>(
     in_use: &InUse,
     owners: &mut UserOwners<'a>,
 ) -> Node<'a> {
-    let root = owners.root(user);
+    let root = owners.topmost_owner(user);
     if in_use.by.is_empty() || selects_user(in_use, root) {
         return root;
     }
@@ -339,11 +341,11 @@ fn require_user_lists(
         found.unknown = Some(Cause::Unknown(what, Some(NextStep::ServeKind)));
         return;
     };
-    for (needer, crosses) in situation.policies.needers(&situation.graph.kinds, kind) {
+    for (needer, crosses) in situation.policies.user_kinds(&situation.graph.kinds, kind) {
         let namespace = if crosses { "" } else { item.facts.namespace };
-        match situation.absence(needer, situation.list(needer, namespace, false), live) {
+        match situation.prove_absence(needer, situation.list_read(needer, namespace, false), live) {
             Absence::Proved => {}
-            Absence::Unread(list) => found.confirm.push(list),
+            Absence::Unread(list) => found.needed_reads.push(list),
             Absence::Unreadable { object, namespace } => {
                 let what = format!("{object}, so it may use it");
                 let cause = Cause::Unknown(what, Some(NextStep::ChangeObject));

@@ -8,7 +8,7 @@ use super::{LiveRead, NextStep};
 use crate::graph::Propagation;
 use crate::objects::{Object, ObjectRef, one_line_name};
 use crate::policy::api::Action;
-use crate::policy::{DiscountReason, Source};
+use crate::policy::{IneffectiveReason, PolicySource};
 
 /// The result for a request, from the mildest to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
@@ -190,20 +190,20 @@ pub enum ContentReason {
     /// It is a bound PersistentVolumeClaim.
     Bound,
     /// It is protected by this policy.
-    Protected(Source),
+    Protected(PolicySource),
     /// This policy placed a hold on it. Without its Namespace, belay could not remove the hold.
-    Held(Source),
+    Held(PolicySource),
 }
 
 /// One reason for a denial, or for the denial that action Warn or Audit replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
     /// Deny, Hold, Warn or Audit.
-    pub outcome: Decision,
+    pub decision: Decision,
     /// The value in `status.reason`.
     pub reason: Reason,
     /// The policies that are the reason.
-    pub policies: Vec<Source>,
+    pub policies: Vec<PolicySource>,
     /// The protected object: the target, or an object that would be deleted as well.
     pub object: ObjectRef,
     /// At most the number of causes that messages list.
@@ -211,16 +211,25 @@ pub struct Blocker {
     /// How many more there are.
     pub more: usize,
     /// How many different people must approve.
-    pub people: usize,
+    pub required_approvals: usize,
     /// Whether an approval of the target with its content covers the object.
-    pub is_content: bool,
+    pub covered_by_content_approval: bool,
 }
 
 impl Blocker {
     /// A blocker without policies and causes, against which one person can approve.
     pub fn new(outcome: Decision, reason: Reason, object: ObjectRef) -> Self {
         let (policies, causes) = (Vec::new(), Vec::new());
-        Self { outcome, reason, policies, object, causes, more: 0, people: 1, is_content: false }
+        Self {
+            decision: outcome,
+            reason,
+            policies,
+            object,
+            causes,
+            more: 0,
+            required_approvals: 1,
+            covered_by_content_approval: false,
+        }
     }
 
     /// Whether only the target itself, or objects of the target, use the object.
@@ -237,7 +246,7 @@ pub struct Overrides {
     /// The names of the approvals that were sufficient.
     pub approvals: Vec<String>,
     /// The policies that exempt the user.
-    pub exempted: Vec<Source>,
+    pub exempted: Vec<PolicySource>,
 }
 
 /// An exemption that belay records as an approval of its own, so that the deletes of the
@@ -249,7 +258,7 @@ pub struct Exemption {
     /// The exempt user.
     pub user: String,
     /// The policies that exempt the user.
-    pub policies: Vec<Source>,
+    pub policies: Vec<PolicySource>,
     /// How long the record is in force.
     pub seconds: i64,
 }
@@ -270,9 +279,9 @@ pub struct IneffectiveApproval {
     /// Who gave it.
     pub approver: String,
     /// The policy for which it does not count.
-    pub policy: Source,
+    pub policy: PolicySource,
     /// Why.
-    pub why: DiscountReason,
+    pub why: IneffectiveReason,
 }
 
 impl std::fmt::Display for IneffectiveApproval {
@@ -286,16 +295,16 @@ impl std::fmt::Display for IneffectiveApproval {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldChange {
     /// The place of the hold in the list of finalizers.
-    pub place: HoldPlace,
+    pub position: HoldPosition,
     /// Whether the request removes the hold and belay restores it.
     pub restored: bool,
 }
 
 /// The place of the hold in the list of finalizers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HoldPlace {
+pub enum HoldPosition {
     /// The object has no list of finalizers yet.
-    First,
+    NewList,
     /// The object has a list of finalizers.
     At {
         /// The index of the hold in the list.
@@ -305,11 +314,11 @@ pub enum HoldPlace {
     },
 }
 
-impl HoldPlace {
+impl HoldPosition {
     /// The place in the list of this object, at this index or at the end.
     pub(crate) fn in_list(object: &Object<'_>, index: usize) -> Self {
         match &object.metadata.finalizers {
-            None => Self::First,
+            None => Self::NewList,
             Some(finalizers) => Self::At {
                 index: index.min(finalizers.len()),
                 finalizers: finalizers.iter().map(|f| f.to_string()).collect(),
@@ -352,9 +361,9 @@ pub struct Verdict {
     /// The change of the hold in the mutating phase.
     pub hold: Option<HoldChange>,
     /// The live reads that the verdict still needs; empty when it is final.
-    pub confirm: Vec<LiveRead>,
+    pub needed_reads: Vec<LiveRead>,
     /// The HTTP code of a denial.
-    pub answer: DenialStatus,
+    pub denial_status: DenialStatus,
     /// The propagation with which the same DELETE would pass. Only evaluated for denials
     /// because of orphaning, because the DELETE removes the finalizer of a propagation, and
     /// because the target uses an object that is deleted before it.
@@ -368,7 +377,7 @@ pub struct Verdict {
     /// `None` if only other changes help.
     pub retry_seconds: Option<i64>,
     /// Whether Events, statuses, logs and metrics may describe the verdict.
-    pub recorded: Recordable,
+    pub recordable: Recordable,
 }
 
 /// An object that keeps another one, and whose DELETE would not pass either.
@@ -405,13 +414,13 @@ impl Verdict {
             revoked: Vec::new(),
             ineffective_approvals: Vec::new(),
             hold: None,
-            confirm: Vec::new(),
-            answer: DenialStatus::Forbidden,
+            needed_reads: Vec::new(),
+            denial_status: DenialStatus::Forbidden,
             passing_propagation: None,
             is_update: false,
             refused_steps: Vec::new(),
             retry_seconds: None,
-            recorded: Recordable::Confirmed,
+            recordable: Recordable::Confirmed,
         }
     }
 
@@ -419,7 +428,7 @@ impl Verdict {
     pub fn from_blockers(target: ObjectRef, blockers: Vec<Blocker>) -> Self {
         let strictest = blockers.first();
         Self {
-            decision: strictest.map_or(Decision::Allow, |blocker| blocker.outcome),
+            decision: strictest.map_or(Decision::Allow, |blocker| blocker.decision),
             reason: strictest.map(|blocker| blocker.reason),
             blockers,
             ..Self::allow(target)
@@ -429,7 +438,7 @@ impl Verdict {
     /// Whether the verdict denies the request only because belay could not read
     /// something.
     pub fn is_unknown(&self) -> bool {
-        let mut denying = self.blockers.iter().filter(|b| b.outcome == Decision::Deny);
+        let mut denying = self.blockers.iter().filter(|b| b.decision == Decision::Deny);
         self.decision == Decision::Deny
             && self.more == 0
             && denying.all(|blocker| blocker.reason == Reason::Unknown)

@@ -112,7 +112,7 @@ mod tests {
 
     fn place(namespace: &str, name: &str) -> Unreadable {
         let place = Some((namespace.to_owned(), name.to_owned()));
-        Unreadable { place, ..Unreadable::of_unknown_place() }
+        Unreadable { name: place, ..Unreadable::of_unknown_place() }
     }
 
     #[test]
@@ -125,8 +125,14 @@ mod tests {
         graph.set_unreadable(pods, &bad);
         assert!(!graph.proves_absence(pods, "shop", "bad"));
         assert!(graph.proves_absence(pods, "shop", "other"));
-        assert_eq!(graph.describe_unreadable(pods, "shop").as_deref(), Some("Pod shop/bad can't be read"));
-        assert_eq!(graph.describe_unreadable(pods, "").as_deref(), Some("Pod shop/bad can't be read"));
+        assert_eq!(
+            graph.describe_unreadable(pods, "shop").as_deref(),
+            Some("Pod shop/bad can't be read")
+        );
+        assert_eq!(
+            graph.describe_unreadable(pods, "").as_deref(),
+            Some("Pod shop/bad can't be read")
+        );
         assert_eq!(graph.describe_unreadable(pods, "db"), None);
         graph.delete(pods, "shop", "bad", None);
         assert!(graph.proves_absence(pods, "shop", "bad"));
@@ -182,7 +188,10 @@ mod tests {
         graph.apply(pods, &object, Default::default(), edges());
         let words = format!("Pod shop/p has more than {MAX_REFERENCES} references");
         assert_eq!(graph.describe_unreadable(pods, "shop"), Some(words));
-        assert_eq!((graph.describe_unreadable(pods, "db"), graph.malformed_in(pods, "")), (None, None));
+        assert_eq!(
+            (graph.describe_unreadable(pods, "db"), graph.malformed_in(pods, "")),
+            (None, None)
+        );
         assert!(graph.object(pods, "shop", "p").is_some());
         graph.apply(pods, &object, Default::default(), Edges::default());
         assert_eq!(graph.describe_unreadable(pods, ""), None);

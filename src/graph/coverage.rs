@@ -52,7 +52,7 @@ pub(super) struct UnreadableSet {
 impl UnreadableSet {
     /// Says whether that is new.
     pub(super) fn add(&mut self, unreadable: &Unreadable) -> bool {
-        match &unreadable.place {
+        match &unreadable.name {
             Some(place) => self.by_name.insert(place.clone(), unreadable.flaw).is_none(),
             None => !std::mem::replace(&mut self.has_unnamed, true),
         }
@@ -97,7 +97,7 @@ fn describe_flaw((namespace, name): &(String, String), flaw: Flaw) -> String {
 /// An object with more references than are kept.
 pub(super) fn too_many_references(namespace: &str, name: &str) -> Unreadable {
     let place = Some((namespace.to_owned(), name.to_owned()));
-    Unreadable { place, flaw: Flaw::TooManyReferences }
+    Unreadable { name: place, flaw: Flaw::TooManyReferences }
 }
 
 impl KindCoverage {

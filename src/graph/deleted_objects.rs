@@ -70,13 +70,13 @@ pub(super) struct DeletedObjects {
 const MOST: usize = 131_072;
 
 /// The limit of remembered owners of one object, and the longest name of an owner.
-const MOST_OWNERS: usize = 8;
+const MAX_OWNERS: usize = 8;
 const LONGEST_NAME: usize = 253;
 
 /// The limit of lost owners, in total and in one namespace: editors of a namespace can
 /// make objects lose any number of owners.
-const MOST_PAST: usize = MOST / 2;
-const MOST_PAST_IN_ONE: usize = MOST / 32;
+const MAX_PAST: usize = MOST / 2;
+const MAX_PAST_IN_ONE: usize = MOST / 32;
 
 impl RememberedOwner {
     /// `None` if the name is longer than names of objects, or the kind is unknown.
@@ -101,7 +101,7 @@ impl DeletedObject {
         deleted: Option<i64>,
     ) -> Self {
         let count = owners.len();
-        let owners: Box<[_]> = owners.filter_map(RememberedOwner::new).take(MOST_OWNERS).collect();
+        let owners: Box<[_]> = owners.filter_map(RememberedOwner::new).take(MAX_OWNERS).collect();
         let had_more_owners = owners.len() < count;
         Self { had_more_owners, owners, owners_version: 0, past_owners: Vec::new(), deleted }
     }
@@ -198,9 +198,9 @@ impl DeletedObjects {
         }
         let known = self.past_owners(id).len();
         let here = self.past_in.get(&namespace).copied().unwrap_or_default();
-        if known + lost.len() > MOST_OWNERS
-            || here + lost.len() > MOST_PAST_IN_ONE
-            || self.past + lost.len() > MOST_PAST
+        if known + lost.len() > MAX_OWNERS
+            || here + lost.len() > MAX_PAST_IN_ONE
+            || self.past + lost.len() > MAX_PAST
         {
             return false;
         }
@@ -270,14 +270,14 @@ mod tests {
             (gone.owners.len(), gone.had_more_owners)
         };
         let names = |count| vec!["a".to_owned(); count];
-        assert_eq!(of(&names(MOST_OWNERS)), (MOST_OWNERS, false));
-        assert_eq!(of(&names(1_000)), (MOST_OWNERS, true));
+        assert_eq!(of(&names(MAX_OWNERS)), (MAX_OWNERS, false));
+        assert_eq!(of(&names(1_000)), (MAX_OWNERS, true));
         assert_eq!(of(&["a".repeat(1 << 20)]), (0, true));
 
         let mut deleted_objects = DeletedObjects::default();
-        let most = MOST / (1 + MOST_OWNERS);
+        let most = MOST / (1 + MAX_OWNERS);
         for number in 0..2 * most {
-            let owners = [owner(kind, "a", uid(0)); MOST_OWNERS];
+            let owners = [owner(kind, "a", uid(0)); MAX_OWNERS];
             deleted_objects.remember(uid(number), DeletedObject::new(owners.into_iter(), None));
         }
         assert!(deleted_objects.size() <= MOST && deleted_objects.by_uid.len() <= most);
@@ -296,11 +296,11 @@ mod tests {
             vec![PastOwner { owner, version: 1 }]
         };
         let id = NodeId::from_index;
-        for number in 0..2 * MOST_PAST_IN_ONE {
+        for number in 0..2 * MAX_PAST_IN_ONE {
             let has_room = deleted_objects.remember_lost_owners(id(number), id(1), lost(number));
-            assert_eq!(has_room, number < MOST_PAST_IN_ONE);
+            assert_eq!(has_room, number < MAX_PAST_IN_ONE);
         }
-        let other = 2 * MOST_PAST_IN_ONE;
+        let other = 2 * MAX_PAST_IN_ONE;
         assert!(deleted_objects.remember_lost_owners(id(other), id(2), lost(other)));
         for number in 0..=other {
             let namespace = if number == other { id(2) } else { id(1) };

@@ -7,7 +7,7 @@ use super::edges::OwnerEdge;
 use super::id_set::IdSet;
 use crate::objects::{KeyedMap, KindId, Uid, shrink_map};
 
-/// What is kept of more owner references than [`super::MOST_LIST_ENTRIES`]: a reference takes
+/// What is kept of more owner references than [`super::MAX_LIST_ENTRIES`]: a reference takes
 /// a few bytes, and no node.
 #[derive(Debug)]
 pub(super) struct ManyOwners {

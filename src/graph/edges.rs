@@ -45,7 +45,7 @@ pub struct Edges {
     pub uses: Vec<UnresolvedUse>,
     /// To whatever matches, now or later.
     pub selector_edges: Vec<SelectorEdge>,
-    /// Whether there are more than [`MOST_REFERENCES`], so that none was read.
+    /// Whether there are more than [`MAX_REFERENCES`], so that none was read.
     pub too_many: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct UnresolvedUse {
     /// What the edge means.
     pub strength: Strength,
     /// Why it means less.
-    pub excuse: EdgeQualifier,
+    pub qualifier: EdgeQualifier,
     /// Which relation found it.
     pub relation: RelationId,
     /// Where: `spec.volumes[0].secret.secretName`.
@@ -176,7 +176,7 @@ pub struct UseEdge {
     /// What the edge means.
     pub strength: Strength,
     /// Why it means less.
-    pub excuse: EdgeQualifier,
+    pub qualifier: EdgeQualifier,
     /// Which relation found it.
     pub relation: RelationId,
     /// The uid where the reference says one: another object of that name is

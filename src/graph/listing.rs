@@ -56,7 +56,7 @@ impl Graph {
     /// An object is in the list that is being read, and can't be read.
     pub fn add_unreadable_to_listing(&self, listing: &mut Listing, unreadable: &Unreadable) {
         listing.unreadable.add(unreadable);
-        if let Some((namespace, name)) = &unreadable.place {
+        if let Some((namespace, name)) = &unreadable.name {
             listing.seen.extend(self.find(listing.kind, namespace, name));
         }
     }

@@ -35,16 +35,16 @@ mod store;
 pub use coverage::Incomplete;
 pub use deleted_objects::{DeletedObject, PastOwner, RememberedOwner};
 pub use edges::{
-    EdgeQualifier, Edges, MAX_REFERENCES, UnresolvedUse, OwnerEdge, RelationId, Requirement, Selector,
-    SelectorEdge, Strength, UseEdge,
+    EdgeQualifier, Edges, MAX_REFERENCES, OwnerEdge, RelationId, Requirement, Selector,
+    SelectorEdge, Strength, UnresolvedUse, UseEdge,
 };
 pub use fates::{
-    Certainty, DeletionRequest, Fate, Fates, DeletionOutcome, Propagation, RefusesDelete, fates,
+    Certainty, DeletionOutcome, DeletionRequest, Fate, Fates, Propagation, RefusesDelete, fates,
 };
 pub use listing::Listing;
 pub use node::Node;
 pub use node_id::NodeId;
-pub use query::{SelectorTarget, ObjectUser, UserEdge};
+pub use query::{ObjectUser, SelectorTarget, UserEdge};
 pub use slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS, ObjectPhase, OwnerRef};
 pub use steps::{StepBudget, StepLimit};
 pub use store::{ApplyResult, Graph};

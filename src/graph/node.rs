@@ -3,7 +3,7 @@
 use super::deleted_objects::PastOwner;
 use super::edges::{OwnerEdge, SelectorEdge, UseEdge};
 use super::node_id::NodeId;
-use super::slot::{MAX_OWNER_LEVELS, StoredObject, ObjectPhase, OwnerRef, StoredNode};
+use super::slot::{MAX_OWNER_LEVELS, ObjectPhase, OwnerRef, StoredNode, StoredObject};
 use super::steps::StepLimit;
 use super::store::Graph;
 use crate::objects::{HoldAge, KindId, KindInfo, ObjectRef, PackedList, PackedMap, Uid};

@@ -38,7 +38,7 @@ impl<'g> ObjectUser<'g> {
     /// Why the edge may mean less.
     pub fn qualifier(&self) -> EdgeQualifier {
         match self.edge {
-            UserEdge::Use(edge) => edge.excuse,
+            UserEdge::Use(edge) => edge.qualifier,
             UserEdge::Selector(_) => EdgeQualifier::None,
         }
     }
@@ -188,7 +188,12 @@ mod tests {
                 (0..labels).map(|n| (format!("label-{n:057}"), json!(""))).collect();
             let value = json!({"metadata": {"name": name, "namespace": "a", "uid": name, "labels": labels}});
             let object = Object::deserialize(&value).unwrap();
-            graph.apply(kind, &object, ObjectPhase::Active, Edges { selector_edges: open, ..Edges::default() });
+            graph.apply(
+                kind,
+                &object,
+                ObjectPhase::Active,
+                Edges { selector_edges: open, ..Edges::default() },
+            );
         };
         let open = SelectorEdge {
             kind,

@@ -33,7 +33,7 @@ pub(super) struct StoredObject {
     pub(super) deleted: Option<i64>,
     pub(super) hold: HoldAge,
     pub(super) phase: ObjectPhase,
-    /// None, if there are more than [`MOST_LIST_ENTRIES`].
+    /// None, if there are more than [`MAX_LIST_ENTRIES`].
     pub(super) owners: Box<[OwnerEdge]>,
     pub(super) owners_version: u64,
     pub(super) many_owners: Option<Box<ManyOwners>>,

@@ -3,11 +3,11 @@
 use super::coverage::{KindCoverage, too_many_references};
 use super::deleted_objects::{DeletedObject, DeletedObjects, PastOwner, RememberedOwner};
 use super::dependents::{Dependents, ManyOwners};
-use super::edges::{Edges, UnresolvedUse, OwnerEdge, SelectorEdge, UseEdge};
+use super::edges::{Edges, OwnerEdge, SelectorEdge, UnresolvedUse, UseEdge};
 use super::id_set::IdSet;
 use super::node_id::NodeId;
 use super::nodes::NodeStore;
-use super::slot::{MAX_LIST_ENTRIES, StoredObject, ObjectPhase, OwnerRef};
+use super::slot::{MAX_LIST_ENTRIES, ObjectPhase, OwnerRef, StoredObject};
 use crate::objects::{
     FOREGROUND, Interner, KeyedSet, KindId, Kinds, NumberMap, NumberSet, ORPHAN, Object,
     OwnerReference, PackedList, PackedMap, Uid, split_api_version,
@@ -438,11 +438,11 @@ impl Graph {
             let namespaced = self.kinds.info(edge.kind).namespaced;
             let namespace = if namespaced { edge.namespace.as_str() } else { "" };
             let to = self.find_or_insert_node(edge.kind, namespace, &edge.name);
-            if seen.insert((to, edge.strength, edge.excuse, edge.uid)) {
+            if seen.insert((to, edge.strength, edge.qualifier, edge.uid)) {
                 kept.push(UseEdge {
                     to,
                     strength: edge.strength,
-                    excuse: edge.excuse,
+                    qualifier: edge.qualifier,
                     relation: edge.relation,
                     uid: edge.uid.map(Box::new),
                     path: self.interner.intern(&edge.path),
@@ -649,7 +649,7 @@ mod tests {
         assert_eq!(apply(&mut graph, "created", "8", None), 8, "it has none");
         assert_eq!(apply(&mut graph, "created", "9", Some("b")), 9);
         let place = Some(("shop".to_owned(), "unread".to_owned()));
-        graph.set_unreadable(kind, &Unreadable { place, ..Unreadable::of_unknown_place() });
+        graph.set_unreadable(kind, &Unreadable { name: place, ..Unreadable::of_unknown_place() });
         assert_eq!(apply(&mut graph, "unread", "10", Some("a")), 10, "it was there before");
         graph.set_stale(kind);
         assert_eq!(apply(&mut graph, "later", "11", Some("a")), 11, "its creation was missed");
@@ -711,7 +711,8 @@ mod tests {
         let now =
             [manifest("stays", "uid-stays", None), manifest("again", "uid-again", Some("stays"))];
         let objects: Vec<_> = now.iter().map(|v| Object::deserialize(v).unwrap()).collect();
-        graph.replace_kind(kind, objects.iter().map(|o| (o, ObjectPhase::Active, Edges::default())));
+        graph
+            .replace_kind(kind, objects.iter().map(|o| (o, ObjectPhase::Active, Edges::default())));
         assert!(graph.is_complete(kind));
         let mut names: Vec<_> = graph
             .objects_of_kind(kind)

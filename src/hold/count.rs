@@ -11,13 +11,13 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-pub use self::protection::keeping_policies;
+pub use self::protection::release_policies;
 pub(super) use self::protection::{Protection, WhileUsed, protection};
 
 use super::exceptions::{HeldTarget, ReleaseGroup, UserException, is_only_held};
 use super::owners::{OwnerReader, OwnersAbove, READS};
 use crate::decide::{
-    Cause, JudgedObject, Live, LiveRead, LiveReads, Situation, counting_users, object_name,
+    Cause, JudgedObject, LiveRead, LiveReads, ObjectSource, Situation, counting_users, object_name,
 };
 use crate::graph::{Node, NodeId, ObjectUser};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
@@ -64,7 +64,7 @@ pub enum UnknownUse {
     )]
     TooManySteps,
     /// Each round of reads leads to more of them.
-    #[error("the search for its users needs more than {} rounds of reads", ROUNDS)]
+    #[error("the search for its users needs more than {} rounds of reads", MAX_READ_ROUNDS)]
     TooManyRounds,
     /// The numbers of kinds or relations are others now.
     #[error("the known kinds or relations changed during the count")]
@@ -74,7 +74,7 @@ pub enum UnknownUse {
     UnreadableUser(String),
     /// The objects of a kind that may use the target could not be listed.
     #[error("objects of kind {kind} may use it: {why}")]
-    Unlisted {
+    ListFailed {
         /// The kind.
         kind: String,
         /// Why not.
@@ -82,7 +82,7 @@ pub enum UnknownUse {
     },
     /// The person who asks may list only a part of the objects that may use the target.
     #[error("{resource} may use it: {why}")]
-    PartlyListed {
+    ListForbidden {
         /// The plural and group of the objects.
         resource: String,
         /// Why not.
@@ -103,7 +103,7 @@ pub enum ReleaseReason {
 
 /// The limit of rounds of reads in a pass. Reads lead to more reads, because users have
 /// owners and cycles have users of users.
-pub const ROUNDS: u8 = 16;
+pub const MAX_READ_ROUNDS: u8 = 16;
 
 /// The limit of causes in a result.
 const MAX_LISTED_CAUSES: usize = 3;
@@ -133,7 +133,7 @@ pub fn without_hold(target: &Value) -> Value {
 ///
 /// In a cluster the caller sets the budget of `situation` to [`PASS_STEPS`], because an
 /// editor of a namespace can create thousands of waiting objects.
-pub fn count(
+pub fn check_use(
     situation: &Situation<'_>,
     known: bool,
     reads: &LiveReads,
@@ -155,7 +155,7 @@ pub(super) fn check_use_with(
     let Some(node) = reads.graph.get(target) else {
         return UseCheck::Unknown(UnknownUse::TargetUnread);
     };
-    let situation = &Situation { live: Live::Read(reads), ..*situation };
+    let situation = &Situation { source: ObjectSource::Cluster(reads), ..*situation };
     let owner_reader = OwnerReader { situation, reads };
     match protection(situation, node) {
         Protection::Uncertain => {
@@ -166,15 +166,15 @@ pub(super) fn check_use_with(
         Protection::Always => return UseCheck::InUse(vec![Cause::Always]),
         Protection::WhileUsed(_) => {}
     }
-    let mut counting = Counting {
+    let mut counting = UseSearch {
         owner_reader,
         exceptions,
-        members: vec![],
-        waits: NumberMap::default(),
+        cycle: vec![],
+        waiting: NumberMap::default(),
         above: NumberMap::default(),
-        read: vec![],
-        kept: vec![],
-        keeping: 0,
+        needed_reads: vec![],
+        causes: vec![],
+        keeping_users: 0,
     };
     let ran = counting.run(node);
     if situation.work.is_used_up() {
@@ -182,28 +182,28 @@ pub(super) fn check_use_with(
     }
     match ran {
         Err(unknown) => UseCheck::Unknown(unknown),
-        Ok(()) if !counting.kept.is_empty() => UseCheck::InUse(counting.kept),
-        Ok(()) if !counting.read.is_empty() => UseCheck::NeedsReads(counting.read),
+        Ok(()) if !counting.causes.is_empty() => UseCheck::InUse(counting.causes),
+        Ok(()) if !counting.needed_reads.is_empty() => UseCheck::NeedsReads(counting.needed_reads),
         Ok(()) => UseCheck::Releasable(ReleaseReason::Unused),
     }
 }
 
 /// A count in progress: the target, and the objects that wait in a cycle with it.
-struct Counting<'a> {
+struct UseSearch<'a> {
     owner_reader: OwnerReader<'a>,
     exceptions: &'a [UserException],
-    members: Vec<NodeId>,
+    cycle: Vec<NodeId>,
     /// The members that wait, by the member that they wait for.
-    waits: NumberMap<NodeId, Vec<NodeId>>,
+    waiting: NumberMap<NodeId, Vec<NodeId>>,
     /// The owners above each user.
     above: NumberMap<NodeId, Rc<OwnersAbove>>,
-    read: Vec<LiveRead>,
-    kept: Vec<Cause>,
+    needed_reads: Vec<LiveRead>,
+    causes: Vec<Cause>,
     /// The number of users that keep the target.
-    keeping: usize,
+    keeping_users: usize,
 }
 
-impl<'a> Counting<'a> {
+impl<'a> UseSearch<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), UnknownUse> {
         // The search finds the members of the cycle, and the objects that are deleted
         // with the cycle depend on all members. So repeat it until there are no new
@@ -211,17 +211,20 @@ impl<'a> Counting<'a> {
         let mut group = self.group(&[target.id()])?;
         loop {
             self.find_users(target, &group)?;
-            let news = self.members.iter().any(|member| !group.contains(*member));
-            if !news || !self.read.is_empty() || self.owner_reader.situation.work.is_used_up() {
+            let news = self.cycle.iter().any(|member| !group.contains(*member));
+            if !news
+                || !self.needed_reads.is_empty()
+                || self.owner_reader.situation.work.is_used_up()
+            {
                 break;
             }
-            let members = self.members.clone();
+            let members = self.cycle.clone();
             group = self.group(&members)?;
         }
         // A member that does not wait for the target is released before it.
-        if self.read.is_empty() {
+        if self.needed_reads.is_empty() {
             let waiting = self.waiting_for(target.id());
-            let members = self.members.iter().copied();
+            let members = self.cycle.iter().copied();
             let apart: Vec<_> = members.filter(|member| !waiting.contains(member)).collect();
             apart.into_iter().for_each(|member| self.add_member_cause(member));
         }
@@ -231,10 +234,10 @@ impl<'a> Counting<'a> {
     /// Finds the users of the target and of the members that wait in a cycle with it, for
     /// the case that their holds are removed.
     fn find_users(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), UnknownUse> {
-        (self.waits, self.kept, self.keeping) = (NumberMap::default(), Vec::new(), 0);
-        self.members = vec![target.id()];
+        (self.waiting, self.causes, self.keeping_users) = (NumberMap::default(), Vec::new(), 0);
+        self.cycle = vec![target.id()];
         let mut at = 0;
-        while let Some(member) = self.members.get(at).copied() {
+        while let Some(member) = self.cycle.get(at).copied() {
             at += 1;
             let Some(node) = self.owner_reader.graph().get(member) else { continue };
             if !self.owner_reader.charge(8 * (1 + node.labels().size())) {
@@ -273,7 +276,7 @@ impl<'a> Counting<'a> {
         for in_use in kept.modes {
             let mut meant = NumberSet::default();
             for user in counting_users(&live, &item, in_use, graph) {
-                if self.keeping >= MAX_COUNTED_USERS {
+                if self.keeping_users >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
                 meant.insert(user.node.id());
@@ -286,7 +289,7 @@ impl<'a> Counting<'a> {
             // have been read.
             let any_user = if in_use.optional { &ANY_OPTIONAL_USER } else { &ANY_USER };
             for user in counting_users(&live, &item, any_user, graph) {
-                if self.keeping >= MAX_COUNTED_USERS {
+                if self.keeping_users >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
                 if !meant.contains(&user.node.id()) {
@@ -336,11 +339,11 @@ impl<'a> Counting<'a> {
             return;
         }
         // The graph has the target without its hold.
-        let is_target = self.members.first() == Some(&node.id());
+        let is_target = self.cycle.first() == Some(&node.id());
         if has(UserException::Cycle) && (is_target || is_only_held(node)) {
-            let waiting = self.waits.entry(node.id()).or_default();
+            let waiting = self.waiting.entry(node.id()).or_default();
             if waiting.is_empty() && !is_target {
-                self.members.push(node.id());
+                self.cycle.push(node.id());
             }
             waiting.push(held.node.id());
             return;
@@ -362,7 +365,7 @@ impl<'a> Counting<'a> {
         let mut found = NumberSet::from_iter([target]);
         let mut next = vec![target];
         while let Some(member) = next.pop() {
-            let waiting = self.waits.get(&member).map_or(&[][..], Vec::as_slice);
+            let waiting = self.waiting.get(&member).map_or(&[][..], Vec::as_slice);
             if !self.owner_reader.charge(1 + waiting.len()) {
                 break;
             }
@@ -378,15 +381,15 @@ impl<'a> Counting<'a> {
     }
 
     fn add_cause(&mut self, node: Node<'a>, path: &str) {
-        self.keeping += 1;
-        if self.kept.len() >= MAX_LISTED_CAUSES {
+        self.keeping_users += 1;
+        if self.causes.len() >= MAX_LISTED_CAUSES {
             return;
         }
         let root = node.root_owner_limited(self.owner_reader.situation.work);
         let through = (root.id() != node.id()).then(|| object_name(node));
         let cause = Cause::User { root: object_name(root), through, path: path.to_owned() };
-        if !self.kept.contains(&cause) {
-            self.kept.push(cause);
+        if !self.causes.contains(&cause) {
+            self.causes.push(cause);
         }
     }
 
@@ -394,8 +397,8 @@ impl<'a> Counting<'a> {
         // Each read is compared with all others.
         self.owner_reader.charge(8 * reads.len());
         for read in reads {
-            if self.read.len() < READS && !self.read.contains(read) {
-                self.read.push(read.clone());
+            if self.needed_reads.len() < READS && !self.needed_reads.contains(read) {
+                self.needed_reads.push(read.clone());
             }
         }
     }
@@ -406,10 +409,11 @@ impl<'a> Counting<'a> {
     fn unread_lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, UnknownUse> {
         let situation = self.owner_reader.situation;
         let mut unread = Vec::new();
-        for (needer, crosses) in situation.policies.needers(&situation.graph.kinds, node.kind()) {
+        for (needer, crosses) in situation.policies.user_kinds(&situation.graph.kinds, node.kind())
+        {
             self.owner_reader.charge(8);
             let namespace = if crosses { "" } else { node.namespace() };
-            let read = situation.list(needer, namespace, false);
+            let read = situation.list_read(needer, namespace, false);
             let kinds = &situation.graph.kinds;
             let info = kinds.info(needer);
             // Discovery shows which built-in kinds a server has. The absence of a custom
@@ -420,13 +424,15 @@ impl<'a> Counting<'a> {
             match self.owner_reader.done(&read) {
                 None => unread.push((list_order(&info.group, &info.resource), read)),
                 Some(Ok(())) => {
-                    if let Some(object) = self.owner_reader.graph().describe_unreadable(needer, namespace) {
+                    if let Some(object) =
+                        self.owner_reader.graph().describe_unreadable(needer, namespace)
+                    {
                         return Err(UnknownUse::UnreadableUser(object));
                     }
                 }
                 Some(Err(why)) => {
                     let (kind, why) = (info.kind.clone(), why.clone());
-                    return Err(UnknownUse::Unlisted { kind, why });
+                    return Err(UnknownUse::ListFailed { kind, why });
                 }
             }
         }

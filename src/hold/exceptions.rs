@@ -4,7 +4,8 @@
 use super::owners::{OwnerReader, OwnersAbove};
 use crate::decide::is_waiting_finalizer;
 use crate::graph::{
-    Certainty, DeletionRequest, Fates, Node, NodeId, DeletionOutcome, Propagation, RefusesDelete, fates,
+    Certainty, DeletionOutcome, DeletionRequest, Fates, Node, NodeId, Propagation, RefusesDelete,
+    fates,
 };
 use crate::objects::{NumberSet, is_hold};
 

@@ -31,12 +31,15 @@ mod model;
 mod tests;
 
 pub use count::{
-    PASS_STEPS, ROUNDS, ReleaseReason, UnknownUse, UseCheck, count, keeping_policies, without_hold,
+    MAX_READ_ROUNDS, PASS_STEPS, ReleaseReason, UnknownUse, UseCheck, check_use, release_policies,
+    without_hold,
 };
 pub use forecast::{HoldForecast, forecast};
 #[cfg(test)]
 pub use patch::TOKEN;
 pub use patch::{HoldRemoval, TargetState, TokenWrite};
-pub use plan::{Plan, Wanted, hold_want, plan, plan_patch, policies_wanting_hold, wants_hold};
-pub use protocol::{End, Input, Output, ReleaseTiming, RequestResult, WaitReason};
+pub use plan::{
+    HoldPlan, HoldWant, hold_want, plan, plan_patch, policies_wanting_hold, wants_hold,
+};
+pub use protocol::{Input, Output, ReleaseEnd, ReleaseTiming, RequestResult, WaitReason};
 pub use release::Release;

@@ -51,7 +51,7 @@ impl<'a> OwnerReader<'a> {
 
     /// The result of a read in this pass; `None` if it was not made.
     pub(super) fn done(&self, read: &LiveRead) -> Option<&'a Result<(), ApiError>> {
-        self.reads.done.get(read)
+        self.reads.results.get(read)
     }
 
     fn owner(&self, item: Node<'a>, reference: &OwnerEdge) -> Owner<'a> {
@@ -166,7 +166,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::decide::Live;
+    use crate::decide::ObjectSource;
     use crate::graph::{Edges, ObjectPhase};
     use crate::objects::Object;
     use crate::policy::PolicySet;
@@ -183,7 +183,7 @@ mod tests {
             let object = Object::deserialize(&value).unwrap();
             reads.graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
             let (graph, policies) = (Graph::default(), PolicySet::default());
-            let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
+            let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(&reads), 0);
             let node = reads.graph.object(kind, "b", "a").unwrap();
             OwnerReader { situation: &situation, reads: &reads }.find_owners(node).unknown
         };

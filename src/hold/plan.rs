@@ -10,27 +10,27 @@ use serde_json::json;
 
 use super::patch::{add, remove, replace, test};
 use crate::decide::{
-    HoldPlace, Situation, is_default_object, is_hold_unsafe, is_hold_unsafe_on_kind,
+    HoldPosition, Situation, is_default_object, is_hold_unsafe, is_hold_unsafe_on_kind,
 };
 use crate::objects::{HOLD, HoldEntry, Object};
 use crate::policy::api::Action;
-use crate::policy::{AppliedPolicy, ObjectFacts, Source};
+use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
 
 /// What to do with the hold of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Plan {
+pub enum HoldPlan {
     /// Nothing, or unknown.
     Nothing,
     /// Add the missing hold: the object is older than its policy, or a user removed the
     /// hold while belay was down.
-    Add(HoldPlace),
+    Add(HoldPosition),
     /// Remove a hold that no policy wants, or a second hold.
     Remove(HoldEntry),
     /// Rename a hold that has a former name.
     Rename(HoldEntry),
 }
 
-impl Plan {
+impl HoldPlan {
     /// The action for the log; `None` if there is nothing to do.
     pub fn action(&self) -> Option<&'static str> {
         match self {
@@ -49,31 +49,31 @@ pub fn plan(
     known: bool,
     resource: (&str, &str),
     object: &Object<'_>,
-) -> Plan {
+) -> HoldPlan {
     // Under a pause everything is Audit, and that ends.
     if !known || object.is_terminating() || situation.policies.is_paused(situation.now) {
-        return Plan::Nothing;
+        return HoldPlan::Nothing;
     }
     let metadata = &object.metadata;
     let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);
     let wanted = hold_want(situation, facts);
     match (object.hold(), wanted) {
-        (None, Wanted::Yes) if !is_hold_unsafe(resource.0, resource.1, object) => {
-            Plan::Add(HoldPlace::in_list(object, usize::MAX))
+        (None, HoldWant::Yes) if !is_hold_unsafe(resource.0, resource.1, object) => {
+            HoldPlan::Add(HoldPosition::in_list(object, usize::MAX))
         }
-        (Some(hold), Wanted::No) => Plan::Remove(hold),
+        (Some(hold), HoldWant::No) => HoldPlan::Remove(hold),
         (Some(hold), _) if hold.is_former() => {
             let present = metadata.finalizers.iter().flatten().any(|f| f == HOLD);
-            if present { Plan::Remove(hold) } else { Plan::Rename(hold) }
+            if present { HoldPlan::Remove(hold) } else { HoldPlan::Rename(hold) }
         }
-        _ => Plan::Nothing,
+        _ => HoldPlan::Nothing,
     }
 }
 
 /// Whether policies want the hold on an object, by its kind, labels and namespace. A hold
 /// may still be unsafe on the object itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum HoldWant {
     /// No policy wants it, or a hold is unsafe on the kind, or every Namespace has the object.
     No,
     /// The labels of its Namespace are unknown.
@@ -83,47 +83,49 @@ pub enum Wanted {
 }
 
 /// Whether policies want the hold on an object.
-pub fn hold_want(situation: &Situation<'_>, facts: ObjectFacts<'_>) -> Wanted {
+pub fn hold_want(situation: &Situation<'_>, facts: ObjectFacts<'_>) -> HoldWant {
     let ObjectFacts { group, resource, name, .. } = facts;
     if is_hold_unsafe_on_kind(group, resource) || is_default_object(group, resource, name) {
-        return Wanted::No;
+        return HoldWant::No;
     }
     let applied = situation.policies_of(facts);
     let mut wanting = applied.iter().filter(|applied| wants_hold(applied));
     match (wanting.clone().next(), wanting.any(|applied| applied.certain)) {
-        (None, _) => Wanted::No,
-        (Some(_), false) => Wanted::Unknown,
-        (Some(_), true) => Wanted::Yes,
+        (None, _) => HoldWant::No,
+        (Some(_), false) => HoldWant::Unknown,
+        (Some(_), true) => HoldWant::Yes,
     }
 }
 
 /// Whether a policy that applies to an object wants the hold on it.
 pub fn wants_hold(applied: &AppliedPolicy<'_>) -> bool {
-    applied.action == Action::Deny && applied.policy.holds()
+    applied.action == Action::Deny && applied.policy.places_hold()
 }
 
 /// The policies that certainly want the hold on an object.
-pub fn policies_wanting_hold(applied: &[AppliedPolicy<'_>]) -> Vec<Source> {
+pub fn policies_wanting_hold(applied: &[AppliedPolicy<'_>]) -> Vec<PolicySource> {
     let wanting = applied.iter().filter(|applied| applied.certain && wants_hold(applied));
     wanting.map(|applied| applied.policy.source.clone()).collect()
 }
 
 /// The patch for a plan on this resourceVersion; `None` if there is nothing to do.
-pub fn plan_patch(plan: &Plan, uid: &str, version: &str) -> Option<Patch> {
+pub fn plan_patch(plan: &HoldPlan, uid: &str, version: &str) -> Option<Patch> {
     // The test of the version also ensures that the object is not Terminating.
     let mut operations = vec![test(&["uid"], uid), test(&["resourceVersion"], version)];
     match plan {
-        Plan::Nothing => return None,
-        Plan::Add(HoldPlace::First) => operations.push(add(&["finalizers"], json!([HOLD]))),
-        Plan::Add(HoldPlace::At { index, .. }) => {
+        HoldPlan::Nothing => return None,
+        HoldPlan::Add(HoldPosition::NewList) => {
+            operations.push(add(&["finalizers"], json!([HOLD])))
+        }
+        HoldPlan::Add(HoldPosition::At { index, .. }) => {
             operations.push(add(&["finalizers", &index.to_string()], json!(HOLD)));
         }
-        Plan::Remove(hold) => {
+        HoldPlan::Remove(hold) => {
             let index = hold.index.to_string();
             operations.push(test(&["finalizers", &index], hold.name));
             operations.push(remove(&["finalizers", &index]));
         }
-        Plan::Rename(hold) => {
+        HoldPlan::Rename(hold) => {
             let index = hold.index.to_string();
             operations.push(test(&["finalizers", &index], hold.name));
             operations.push(replace(&["finalizers", &index], json!(HOLD)));

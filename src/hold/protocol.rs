@@ -14,13 +14,13 @@ pub struct ReleaseTiming {
     /// pass: the greatest `settleSeconds` of its policies.
     pub settle: Duration,
     /// How old the last read may be when the removal is sent.
-    pub fresh: Duration,
+    pub max_read_age: Duration,
     /// How long a whole pass may take.
-    pub pass: Duration,
+    pub max_pass: Duration,
     /// The wait after a first failure. Each further failure doubles it.
     pub retry: Duration,
     /// The longest wait.
-    pub retry_most: Duration,
+    pub max_retry: Duration,
 }
 
 impl Default for ReleaseTiming {
@@ -28,10 +28,10 @@ impl Default for ReleaseTiming {
         Self {
             // The API server gives a write 34 seconds, etcd 7 more.
             settle: Duration::from_secs(45),
-            fresh: Duration::from_secs(2),
-            pass: Duration::from_secs(60),
+            max_read_age: Duration::from_secs(2),
+            max_pass: Duration::from_secs(60),
             retry: Duration::from_secs(1),
-            retry_most: Duration::from_secs(120),
+            max_retry: Duration::from_secs(120),
         }
     }
 }
@@ -40,7 +40,7 @@ impl Default for ReleaseTiming {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RequestResult {
     /// 200, with the object.
-    Done(TargetState),
+    Object(TargetState),
     /// 404: the object does not exist, or its Namespace does not exist (`details.kind` of
     /// the answer is `namespaces`).
     Missing {
@@ -51,7 +51,7 @@ pub enum RequestResult {
     Conflict,
     /// No answer, or an answer that does not show whether the API server made the change:
     /// a time-out, a broken connection, a 5xx.
-    Lost,
+    NoAnswer,
     /// 401, 403, 405, 429 and similar: the API server did not make the change.
     Failed(Arc<str>),
 }
@@ -107,14 +107,14 @@ pub enum Output {
     /// The reason to report in the status.
     Waits(WaitReason),
     /// The release has ended.
-    Ended(End),
+    Ended(ReleaseEnd),
 }
 
 /// What a target waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum WaitReason {
     /// These causes keep the object.
-    For(Vec<Cause>),
+    InUse(Vec<Cause>),
     /// Something is unknown; the text gives the reason.
     Unknown(Arc<str>),
     /// Its Namespace was removed by force. The object can be read, but not written until
@@ -124,7 +124,7 @@ pub enum WaitReason {
 
 /// How a release ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum End {
+pub enum ReleaseEnd {
     /// belay removed the hold.
     Released(ReleaseReason),
     /// The object was deleted or replaced, or another client removed the hold. A removal

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::count::{ROUNDS, ReleaseReason, UnknownUse, UseCheck};
+use super::count::{MAX_READ_ROUNDS, ReleaseReason, UnknownUse, UseCheck};
 use super::patch::{HoldRemoval, TargetState, TokenWrite};
-use super::protocol::{End, Input, Output, ReleaseTiming, RequestResult, WaitReason};
+use super::protocol::{Input, Output, ReleaseEnd, ReleaseTiming, RequestResult, WaitReason};
 use crate::decide::LiveRead;
 
 /// One pass, which begins with its token.
@@ -33,7 +33,7 @@ enum State {
     /// The reads that remain; the first one is in progress.
     Reading(Pass, Vec<LiveRead>),
     Removing(ReleaseReason),
-    Ended(End),
+    Ended(ReleaseEnd),
 }
 
 /// The number of conflicts in a row that other writers explain. After more, the API
@@ -81,7 +81,7 @@ impl Release {
     }
 
     /// How the release ended; `None` before the end.
-    pub fn ended(&self) -> Option<End> {
+    pub fn ended(&self) -> Option<ReleaseEnd> {
         match self.state {
             State::Ended(end) => Some(end),
             _ => None,
@@ -116,7 +116,7 @@ impl Release {
                 self.state = state;
                 self.observe(now, observed)
             }
-            (_, Input::Deleted) => self.end(End::Gone),
+            (_, Input::Deleted) => self.end(ReleaseEnd::Gone),
             (State::Idle, Input::StartPass) => self.begin_pass(now),
             // A user may have been deleted after its kind was listed, so the release
             // needs another pass.
@@ -158,7 +158,7 @@ impl Release {
     /// hold ends the release.
     fn observe(&mut self, now: Duration, observed: TargetState) -> Vec<Output> {
         if observed.uid != self.uid {
-            return self.end(End::Gone);
+            return self.end(ReleaseEnd::Gone);
         }
         let (deleted, held) = (observed.deleted.is_some(), observed.hold.is_some());
         self.observed = Some(observed);
@@ -166,7 +166,9 @@ impl Release {
             // Before it is Terminating, a hold may still be added.
             (false, _, _) => Vec::new(),
             // A Terminating object gets no new finalizers.
-            (true, false, _) if !matches!(self.state, State::Removing(_)) => self.end(End::Gone),
+            (true, false, _) if !matches!(self.state, State::Removing(_)) => {
+                self.end(ReleaseEnd::Gone)
+            }
             (true, true, None) => {
                 self.since = Some(now);
                 vec![Output::SchedulePass(now + self.limits.settle)]
@@ -195,7 +197,7 @@ impl Release {
         marked: Option<&Arc<str>>,
     ) -> Vec<Output> {
         match answer {
-            RequestResult::Done(observed) => {
+            RequestResult::Object(observed) => {
                 // A conflict with another writer needs no long wait. Other failures back
                 // off as usual.
                 if marked.is_some_and(|version| *version != observed.version) {
@@ -213,7 +215,7 @@ impl Release {
                 }
                 outputs
             }
-            RequestResult::Missing { namespace: false } => self.end(End::Gone),
+            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::Gone),
             other => self.handle_failure(now, other),
         }
     }
@@ -228,7 +230,7 @@ impl Release {
         begun: Duration,
     ) -> Vec<Output> {
         match answer {
-            RequestResult::Done(observed)
+            RequestResult::Object(observed)
                 if observed.uid == self.uid
                     && observed.token.as_ref() == Some(token)
                     && observed.deleted.is_some()
@@ -238,29 +240,29 @@ impl Release {
                 self.state = State::CheckingUse(Pass { observed, begun, read_at: now, rounds: 0 });
                 vec![Output::CheckUse]
             }
-            RequestResult::Done(observed) => {
-                self.handle_get(now, RequestResult::Done(observed), None)
+            RequestResult::Object(observed) => {
+                self.handle_get(now, RequestResult::Object(observed), None)
             }
-            RequestResult::Missing { namespace: false } => self.end(End::Gone),
+            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::Gone),
             RequestResult::Conflict => {
                 let version = self.observed.as_ref().map(|observed| observed.version.clone());
                 self.read_again(version)
             }
-            RequestResult::Lost => self.read_again(None),
+            RequestResult::NoAnswer => self.read_again(None),
             other => self.handle_failure(now, other),
         }
     }
 
     fn handle_count(&mut self, now: Duration, pass: Pass, count: UseCheck) -> Vec<Output> {
         let mut outputs = match count {
-            UseCheck::NeedsReads(reads) if pass.rounds < ROUNDS && !reads.is_empty() => {
+            UseCheck::NeedsReads(reads) if pass.rounds < MAX_READ_ROUNDS && !reads.is_empty() => {
                 let pass = Pass { rounds: pass.rounds + 1, ..pass };
                 return self.read_next(now, pass, reads);
             }
             UseCheck::Releasable(free) => return self.remove(now, &pass, free),
             UseCheck::InUse(causes) => {
                 self.refusals = 0;
-                vec![Output::Waits(WaitReason::For(causes))]
+                vec![Output::Waits(WaitReason::InUse(causes))]
             }
             UseCheck::Unknown(why) => {
                 vec![Output::Waits(WaitReason::Unknown(why.to_string().into()))]
@@ -277,8 +279,8 @@ impl Release {
 
     /// Removes the hold if the reads are fresh, and ends the pass otherwise.
     fn remove(&mut self, now: Duration, pass: &Pass, free: ReleaseReason) -> Vec<Output> {
-        let fresh = now.saturating_sub(pass.read_at) <= self.limits.fresh
-            && now.saturating_sub(pass.begun) <= self.limits.pass;
+        let fresh = now.saturating_sub(pass.read_at) <= self.limits.max_read_age
+            && now.saturating_sub(pass.begun) <= self.limits.max_pass;
         match HoldRemoval::of_target(&pass.observed).filter(|_| fresh) {
             Some(removal) => {
                 self.state = State::Removing(free);
@@ -306,16 +308,16 @@ impl Release {
     ) -> Vec<Output> {
         match answer {
             // Another client had added a second hold.
-            RequestResult::Done(observed) if observed.hold.is_some() => {
+            RequestResult::Object(observed) if observed.hold.is_some() => {
                 let mut outputs = self.observe(now, observed);
                 if self.ended().is_none() {
                     outputs.extend(self.schedule_pass(now));
                 }
                 outputs
             }
-            RequestResult::Done(_) => self.end(End::Released(free)),
-            RequestResult::Missing { namespace: false } => self.end(End::Gone),
-            RequestResult::Conflict | RequestResult::Lost => self.read_again(None),
+            RequestResult::Object(_) => self.end(ReleaseEnd::Released(free)),
+            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::Gone),
+            RequestResult::Conflict | RequestResult::NoAnswer => self.read_again(None),
             other => self.handle_failure(now, other),
         }
     }
@@ -352,11 +354,11 @@ impl Release {
         }
         let factor = 1_u32.checked_shl(self.failures.min(16)).unwrap_or(u32::MAX);
         self.failures = (self.failures + 1).min(16);
-        let wait = self.limits.retry.saturating_mul(factor).min(self.limits.retry_most);
+        let wait = self.limits.retry.saturating_mul(factor).min(self.limits.max_retry);
         vec![Output::SchedulePass(now + wait)]
     }
 
-    fn end(&mut self, end: End) -> Vec<Output> {
+    fn end(&mut self, end: ReleaseEnd) -> Vec<Output> {
         self.state = State::Ended(end);
         vec![Output::Ended(end)]
     }

@@ -46,7 +46,7 @@ fn counting(object: &mut Value) -> Release {
     json_patch::patch(object, &mark.patch()).unwrap();
     object["metadata"]["resourceVersion"] = json!("8");
     let outputs =
-        release.step(seconds(46), Input::TokenWritten(RequestResult::Done(observed(object))));
+        release.step(seconds(46), Input::TokenWritten(RequestResult::Object(observed(object))));
     assert_eq!(outputs, [Output::CheckUse]);
     release
 }
@@ -92,14 +92,14 @@ fn what_is_not_terminating_or_not_held_is_left_alone() {
     bare["metadata"]["finalizers"] = json!(["x/y"]);
     assert_eq!(
         release.step(seconds(99), Input::Observed(observed(&bare))),
-        [Output::Ended(End::Gone)]
+        [Output::Ended(ReleaseEnd::Gone)]
     );
     let mut other = target();
     other["metadata"]["uid"] = json!("v");
     let mut release = Release::new("u".into(), "r".into(), ReleaseTiming::default());
     assert_eq!(
         release.step(seconds(0), Input::Observed(observed(&other))),
-        [Output::Ended(End::Gone)]
+        [Output::Ended(ReleaseEnd::Gone)]
     );
     assert_eq!(release.step(seconds(0), Input::Observed(observed(&target()))), [], "it is over");
 }
@@ -122,8 +122,9 @@ fn a_whole_pass_takes_the_hold_off_and_nothing_else() {
     json_patch::patch(&mut object, &removal.patch()).unwrap();
     assert_eq!(object["metadata"]["finalizers"], json!(["x/y"]));
     assert_eq!(object["metadata"]["annotations"], json!({"other": "stays"}));
-    let outputs = release.step(seconds(49), Input::Removed(RequestResult::Done(observed(&object))));
-    assert_eq!(outputs, [Output::Ended(End::Released(ReleaseReason::Unused))]);
+    let outputs =
+        release.step(seconds(49), Input::Removed(RequestResult::Object(observed(&object))));
+    assert_eq!(outputs, [Output::Ended(ReleaseEnd::Released(ReleaseReason::Unused))]);
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn a_write_that_always_fails_is_reported() {
     for at in 0..4 {
         let now = seconds(50 + 10 * at);
         assert_eq!(release.step(now, Input::TokenWritten(RequestResult::Conflict)), [Output::Get]);
-        let outputs = release.step(now, Input::Got(RequestResult::Done(observed(&object))));
+        let outputs = release.step(now, Input::Got(RequestResult::Object(observed(&object))));
         let told = outputs.iter().any(|o| matches!(o, Output::Waits(WaitReason::Unknown(_))));
         assert_eq!(told, at == 3, "{outputs:?}");
         release.step(seconds(59 + 10 * at), Input::StartPass);
@@ -227,9 +228,9 @@ fn answers_to_the_removal_mean_what_they_say() {
         let (mut release, _) = removing(&mut target());
         release.step(seconds(47), Input::Removed(answer))
     };
-    assert_eq!(ask(RequestResult::Missing { namespace: false }), [Output::Ended(End::Gone)]);
+    assert_eq!(ask(RequestResult::Missing { namespace: false }), [Output::Ended(ReleaseEnd::Gone)]);
     assert_eq!(ask(RequestResult::Conflict), [Output::Get]);
-    assert_eq!(ask(RequestResult::Lost), [Output::Get]);
+    assert_eq!(ask(RequestResult::NoAnswer), [Output::Get]);
     let outputs = ask(RequestResult::Missing { namespace: true });
     assert_eq!(outputs[0], Output::Waits(WaitReason::Stranded));
     assert!(matches!(outputs[1], Output::SchedulePass(_)), "its Namespace may be re-created");
@@ -241,11 +242,11 @@ fn after_a_lost_answer_the_object_shows_the_result() {
     let mut object = target();
     let (release, _) = removing(&mut object);
     let mut ask = release.clone();
-    ask.step(seconds(80), Input::Removed(RequestResult::Lost));
+    ask.step(seconds(80), Input::Removed(RequestResult::NoAnswer));
     let gone = Input::Got(RequestResult::Missing { namespace: false });
-    assert_eq!(ask.clone().step(seconds(80), gone), [Output::Ended(End::Gone)]);
+    assert_eq!(ask.clone().step(seconds(80), gone), [Output::Ended(ReleaseEnd::Gone)]);
     // It did not land: a new pass with a new token, and the old one is void.
-    ask.step(seconds(80), Input::Got(RequestResult::Done(observed(&object))));
+    ask.step(seconds(80), Input::Got(RequestResult::Object(observed(&object))));
     let outputs = ask.step(seconds(81), Input::StartPass);
     let [Output::WriteToken(mark)] = &outputs[..] else { panic!("{outputs:?}") };
     json_patch::patch(&mut object, &mark.patch()).unwrap();
@@ -273,7 +274,7 @@ fn who_is_kept_is_looked_at_again_later_and_later() {
     for _ in 0..10 {
         let outputs =
             release.step(seconds(50), Input::UseChecked(UseCheck::InUse(vec![Cause::Always])));
-        let [Output::Waits(WaitReason::For(_)), Output::DropReads, Output::SchedulePass(at)] =
+        let [Output::Waits(WaitReason::InUse(_)), Output::DropReads, Output::SchedulePass(at)] =
             outputs[..]
         else {
             panic!("{outputs:?}")
@@ -283,7 +284,7 @@ fn who_is_kept_is_looked_at_again_later_and_later() {
         let [Output::WriteToken(mark)] = &outputs[..] else { panic!("{outputs:?}") };
         json_patch::patch(&mut object, &mark.patch()).unwrap_or(());
         object["metadata"]["annotations"][TOKEN] = json!(&*mark.token);
-        release.step(seconds(50), Input::TokenWritten(RequestResult::Done(observed(&object))));
+        release.step(seconds(50), Input::TokenWritten(RequestResult::Object(observed(&object))));
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 120, 120, 120]);
 }
@@ -295,7 +296,7 @@ fn a_token_of_another_replica_starts_no_pass() {
     json_patch::patch(&mut object, &mark.patch()).unwrap();
     object["metadata"]["annotations"][TOKEN] = json!("other/1");
     let outputs =
-        release.step(seconds(46), Input::TokenWritten(RequestResult::Done(observed(&object))));
+        release.step(seconds(46), Input::TokenWritten(RequestResult::Object(observed(&object))));
     assert!(matches!(outputs[..], [Output::SchedulePass(_)]), "{outputs:?}");
 }
 

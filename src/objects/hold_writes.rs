@@ -28,7 +28,7 @@ impl HoldWrites {
 impl<'de> Deserialize<'de> for HoldWrites {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut found = Found::default();
-        Walk { place: Place::Managers, found: &mut found }.deserialize(deserializer)?;
+        Walk { level: JsonLevel::Managers, found: &mut found }.deserialize(deserializer)?;
         Ok(Self(if found.strange { Some(i64::MAX) } else { found.latest }))
     }
 }
@@ -59,7 +59,7 @@ struct Found {
 
 /// Where in managedFields a value is.
 #[derive(Clone, Copy)]
-enum Place {
+enum JsonLevel {
     Managers,
     Manager,
     Time,
@@ -68,7 +68,7 @@ enum Place {
     Finalizers,
 }
 
-impl Place {
+impl JsonLevel {
     /// Where the value of this key is; `None`: skip it.
     fn below(self, key: &[u8]) -> Option<Self> {
         match (self, key) {
@@ -82,13 +82,13 @@ impl Place {
 }
 
 struct Walk<'w> {
-    place: Place,
+    level: JsonLevel,
     found: &'w mut Found,
 }
 
 impl Walk<'_> {
-    fn at(&mut self, place: Place) -> Walk<'_> {
-        Walk { place, found: self.found }
+    fn at(&mut self, place: JsonLevel) -> Walk<'_> {
+        Walk { level: place, found: self.found }
     }
 
     fn strange<E>(self) -> Result<(), E> {
@@ -133,7 +133,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        if !matches!(self.place, Place::Time) {
+        if !matches!(self.level, JsonLevel::Time) {
             return self.strange();
         }
         self.found.time = super::time::parse_time(text);
@@ -141,8 +141,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
-        if matches!(self.place, Place::Managers) {
-            while list.next_element_seed(self.at(Place::Manager))?.is_some() {}
+        if matches!(self.level, JsonLevel::Managers) {
+            while list.next_element_seed(self.at(JsonLevel::Manager))?.is_some() {}
             return Ok(());
         }
         while list.next_element::<IgnoredAny>()?.is_some() {}
@@ -150,26 +150,29 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        if matches!(self.place, Place::Manager) {
+        if matches!(self.level, JsonLevel::Manager) {
             (self.found.time, self.found.names_hold) = (None, false);
         }
         while let Some(key) = map.next_key_seed(Key)? {
-            match self.place.below(&key) {
+            match self.level.below(&key) {
                 Some(place) => map.next_value_seed(self.at(place))?,
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
-            if matches!(self.place, Place::Finalizers) {
+            if matches!(self.level, JsonLevel::Finalizers) {
                 self.found.names_hold |= is_hold_key(&key);
             }
         }
-        match self.place {
-            Place::Manager if self.found.names_hold => {
+        match self.level {
+            JsonLevel::Manager if self.found.names_hold => {
                 // A time that can't be read is no proof of age.
                 let time = self.found.time.unwrap_or(i64::MAX);
                 self.found.latest = self.found.latest.max(Some(time));
             }
-            Place::Managers | Place::Time => self.found.strange = true,
-            Place::Manager | Place::Fields | Place::Metadata | Place::Finalizers => {}
+            JsonLevel::Managers | JsonLevel::Time => self.found.strange = true,
+            JsonLevel::Manager
+            | JsonLevel::Fields
+            | JsonLevel::Metadata
+            | JsonLevel::Finalizers => {}
         }
         Ok(())
     }

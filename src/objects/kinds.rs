@@ -16,7 +16,7 @@ const OVERFLOW: KindId = KindId(0);
 
 /// The limit of kinds with a number for mentions. Any user can mention kinds in owner
 /// references, which must not use up the numbers for served kinds.
-const MOST_MENTIONED: usize = 10_000;
+const MAX_MENTIONED: usize = 10_000;
 
 /// The longest group and the longest kind that the API server accepts.
 const LONGEST_GROUP: usize = 253;
@@ -173,7 +173,7 @@ impl Kinds {
         if group.len() > LONGEST_GROUP || kind.len() > LONGEST_KIND {
             return OVERFLOW;
         }
-        self.number(group, kind, MOST_MENTIONED)
+        self.number(group, kind, MAX_MENTIONED)
     }
 
     fn number(&mut self, group: &str, kind: &str, most: usize) -> KindId {

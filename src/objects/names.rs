@@ -35,7 +35,7 @@ enum NameMatch {
 }
 
 /// The limit of suggestions for a mistyped name.
-const MOST_SUGGESTIONS: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 
 impl KindNames {
     /// The names of these kinds.
@@ -152,7 +152,7 @@ impl KindNames {
             }
         }
         near.sort();
-        near.into_iter().take(MOST_SUGGESTIONS).map(|(_, name)| name).collect()
+        near.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| name).collect()
     }
 }
 

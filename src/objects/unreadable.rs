@@ -12,7 +12,7 @@ use super::{Text, null_is_default};
 pub struct Unreadable {
     /// Namespace (empty for a cluster-scoped object) and name; `None` if not
     /// even these can be read.
-    pub place: Option<(String, String)>,
+    pub name: Option<(String, String)>,
     /// Why.
     pub flaw: Flaw,
 }
@@ -61,7 +61,7 @@ impl Unreadable {
 
     /// An object of which nothing was read.
     pub fn of_unknown_place() -> Self {
-        Self { place: None, flaw: Flaw::Malformed { line: 0, column: 0 } }
+        Self { name: None, flaw: Flaw::Malformed { line: 0, column: 0 } }
     }
 
     fn with_flaw(json: &str, flaw: Flaw) -> Self {
@@ -70,7 +70,7 @@ impl Unreadable {
             !named.name.is_empty() && named.name.len().max(named.namespace.len()) <= LONGEST_KEPT
         });
         let place = named.map(|named| (named.namespace.to_string(), named.name.to_string()));
-        Self { place, flaw }
+        Self { name: place, flaw }
     }
 
     /// Which object can't be used, and why.
@@ -79,7 +79,7 @@ impl Unreadable {
             Flaw::Malformed { .. } => "can't be read",
             Flaw::TooManyReferences => "has too many references",
         };
-        match &self.place {
+        match &self.name {
             Some((namespace, name)) if namespace.is_empty() => format!("{name} {why}"),
             Some((namespace, name)) => format!("{namespace}/{name} {why}"),
             None => format!("one of them {why}"),
@@ -88,7 +88,7 @@ impl Unreadable {
 
     /// The length of its namespace and name.
     pub fn place_len(&self) -> usize {
-        self.place.as_ref().map_or(0, |(namespace, name)| namespace.len() + name.len())
+        self.name.as_ref().map_or(0, |(namespace, name)| namespace.len() + name.len())
     }
 }
 
@@ -119,10 +119,10 @@ mod tests {
     fn keeps_namespace_and_name_and_nothing_of_the_body() {
         let json = r#"{"metadata":{"namespace":"shop","name":"bad","labels":["hunter2"]}}"#;
         let found = unreadable(json);
-        assert_eq!(found.place, Some(("shop".to_owned(), "bad".to_owned())));
+        assert_eq!(found.name, Some(("shop".to_owned(), "bad".to_owned())));
         assert!(!format!("{found} {found:?}").contains("hunter2"), "{found:?}");
         let cluster = unreadable(r#"{"metadata":{"name":"bad","namespace":null,"labels":1}}"#);
-        assert_eq!(cluster.place, Some((String::new(), "bad".to_owned())));
+        assert_eq!(cluster.name, Some((String::new(), "bad".to_owned())));
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
             format!(r#"{{"metadata":{{"name":"{}","labels":1}}}}"#, "a".repeat(2000)),
             "7".to_owned(),
         ] {
-            assert_eq!(unreadable(&json).place, None, "{json}");
+            assert_eq!(unreadable(&json).name, None, "{json}");
         }
     }
 }

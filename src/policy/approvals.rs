@@ -2,7 +2,7 @@
 //! approvals that are in force for an object.
 
 use super::api::{DeletionApproval, Scope};
-use super::compiled::{ApprovalTerms, Policy, Source};
+use super::compiled::{ApprovalTerms, Policy, PolicySource};
 use super::identities::account;
 use crate::objects::{KeyedMap, ObjectRef, Uid};
 
@@ -59,7 +59,7 @@ pub struct Approval {
     /// Whether it also covers the content and the dependents.
     pub content: bool,
     /// The policies of an exemption record of belay; not read from other approvals.
-    pub exempts: Vec<Source>,
+    pub exempts: Vec<PolicySource>,
     /// Its resourceVersion. The API server uses one counter for all kinds, so this shows
     /// which writes are older than the approval.
     pub version: u64,
@@ -86,7 +86,7 @@ impl Approval {
             object: target.object_ref(),
             uid: Uid::new(&target.uid),
             content: spec.scope == Scope::Content,
-            exempts: spec.exempts.iter().cloned().map(Source::Policy).collect(),
+            exempts: spec.exempts.iter().cloned().map(PolicySource::Policy).collect(),
             version: approval
                 .metadata
                 .resource_version
@@ -100,7 +100,7 @@ impl Approval {
 
     /// Whether it names exactly this object. With the uid alone, a user with rights in
     /// one namespace could approve objects in another one.
-    pub fn names(&self, identity: &Identity<'_>) -> bool {
+    pub fn names_object(&self, identity: &ObjectIdentity<'_>) -> bool {
         self.uid == identity.uid
             && self.object.is_of((identity.group, identity.resource))
             && self.object.namespace == identity.namespace
@@ -110,14 +110,14 @@ impl Approval {
     /// Whether its content may be in this namespace: the API server checked the right to
     /// approve only in the namespace of the target. For a cluster-scoped object other
     /// than a Namespace it checked the right in the whole cluster.
-    pub fn reaches(&self, namespace: &str) -> bool {
+    pub fn covers_namespace(&self, namespace: &str) -> bool {
         let checked = self.object.own_namespace();
         checked.is_empty() || checked == namespace
     }
 
     /// Whether it is older than the deletion of its object. The clocks of two API servers
     /// may differ a little.
-    pub fn precedes(&self, deleted: i64) -> bool {
+    pub fn was_created_before(&self, deleted: i64) -> bool {
         self.created <= deleted.saturating_add(SERVERS_SKEW_SECONDS)
     }
 
@@ -135,7 +135,7 @@ impl Approval {
 /// The identity of an object, with its uid. It borrows, because a decision looks up every object
 /// on its way, and an [`ObjectRef`] would copy the strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity<'a> {
+pub struct ObjectIdentity<'a> {
     /// API group.
     pub group: &'a str,
     /// Plural name.
@@ -199,12 +199,12 @@ impl ApprovalTerms {
     /// Whether these approvals are sufficient: from enough different people, each short
     /// enough.
     pub fn are_met(&self, approvals: &[&Approval]) -> bool {
-        self.people(approvals).len() >= self.required
+        self.approvers(approvals).len() >= self.required
     }
 
     /// The people whose approvals count, each once.
-    pub fn people<'p>(&self, approvals: &[&'p Approval]) -> Vec<&'p str> {
-        let counting = approvals.iter().filter(|approval| self.discount(approval).is_none());
+    pub fn approvers<'p>(&self, approvals: &[&'p Approval]) -> Vec<&'p str> {
+        let counting = approvals.iter().filter(|approval| self.why_ineffective(approval).is_none());
         let mut people: Vec<&str> = counting.map(|approval| approval.approver.as_str()).collect();
         people.sort_unstable();
         people.dedup();
@@ -212,34 +212,34 @@ impl ApprovalTerms {
     }
 
     /// Why an approval does not count; `None` if it counts.
-    fn discount(&self, approval: &Approval) -> Option<DiscountReason> {
+    fn why_ineffective(&self, approval: &Approval) -> Option<IneffectiveReason> {
         let seconds = approval.expires.saturating_sub(approval.created);
         if !(1..=self.longest_seconds).contains(&seconds) {
-            return Some(DiscountReason::TooLong { longest_seconds: self.longest_seconds });
+            return Some(IneffectiveReason::TooLong { longest_seconds: self.longest_seconds });
         }
         let (namespace, name) = account(&approval.approver)?;
         let listed = |listed: &String| listed.split_once('/') == Some((namespace, name));
-        (!self.accounts.iter().any(listed)).then_some(DiscountReason::Unlisted)
+        (!self.accounts.iter().any(listed)).then_some(IneffectiveReason::Unlisted)
     }
 }
 
 impl Policy {
     /// The first of these policies for which an approval does not count, with the reason;
     /// `None` if it counts for all.
-    pub fn discounting<'p>(
+    pub fn ineffective<'p>(
         approval: &Approval,
         policies: impl IntoIterator<Item = &'p Self>,
-    ) -> Option<(&'p Self, DiscountReason)> {
+    ) -> Option<(&'p Self, IneffectiveReason)> {
         let discounts = policies
             .into_iter()
-            .filter_map(|policy| Some((policy, policy.approval.discount(approval)?)));
+            .filter_map(|policy| Some((policy, policy.approval.why_ineffective(approval)?)));
         discounts.min_by_key(|(_, why)| *why)
     }
 }
 
 /// Why an approval does not count for a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DiscountReason {
+pub enum IneffectiveReason {
     /// It lasts longer than this.
     TooLong {
         /// What the policy allows.
@@ -252,9 +252,9 @@ pub enum DiscountReason {
     Attached,
 }
 
-impl DiscountReason {
+impl IneffectiveReason {
     /// The reason for a policy, as a clause after "the approval" or "it".
-    pub fn explain(self, policy: &Source) -> String {
+    pub fn explain(self, policy: &PolicySource) -> String {
         match self {
             Self::TooLong { longest_seconds } => {
                 let longest = format_seconds(longest_seconds.unsigned_abs());

@@ -22,14 +22,14 @@ pub const BINDS_SOME: &str =
 
 /// The source of a policy, which is its name in messages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
+pub enum PolicySource {
     /// The label `belay.dev/protect` with this value, on the object itself.
     Label(&'static str),
     /// The DeletionPolicy of this name.
     Policy(String),
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for PolicySource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Label(value) => write!(f, "label {PROTECT_LABEL}={value}"),
@@ -42,7 +42,7 @@ impl std::fmt::Display for Source {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// Its source.
-    pub source: Source,
+    pub source: PolicySource,
     /// Which objects; any entry matches.
     pub(super) targets: Vec<Matcher>,
     exclude: Vec<Matcher>,
@@ -136,7 +136,7 @@ pub struct Exists {
     /// Their kinds, as pairs of group and resource.
     pub kinds: Vec<(String, String)>,
     /// The labels of their Namespaces.
-    pub place: Labels,
+    pub namespace_labels: Labels,
 }
 
 /// The terms of approvals.
@@ -157,10 +157,10 @@ impl Policy {
         if !problems.is_empty() {
             return Err(problems);
         }
-        Ok(Self::lower(Source::Policy(name.to_owned()), spec))
+        Ok(Self::from_spec(PolicySource::Policy(name.to_owned()), spec))
     }
 
-    fn lower(source: Source, spec: &DeletionPolicySpec) -> Self {
+    fn from_spec(source: PolicySource, spec: &DeletionPolicySpec) -> Self {
         let DeletionPolicySpec {
             targets,
             exclude,
@@ -179,7 +179,7 @@ impl Policy {
             exclude: exclude.iter().map(Matcher::compile).collect(),
             subjects: subjects.clone(),
             exempt: exempt_subjects.clone(),
-            modes: Modes::lower(protect),
+            modes: Modes::from_spec(protect),
             hold: *hold,
             action: *action,
             overrides: action_overrides
@@ -204,7 +204,7 @@ impl Policy {
     }
 
     /// The policies of the label `belay.dev/protect`.
-    pub(super) fn of_label(value: &'static str, protect: Protect) -> Self {
+    pub(super) fn for_label(value: &'static str, protect: Protect) -> Self {
         let labelled = LabelSelector {
             match_labels: [(PROTECT_LABEL.to_owned(), value.to_owned())].into(),
             ..LabelSelector::default()
@@ -228,7 +228,7 @@ impl Policy {
             protect,
             ..DeletionPolicySpec::default()
         };
-        Self::lower(Source::Label(value), &spec)
+        Self::from_spec(PolicySource::Label(value), &spec)
     }
 
     /// Whether the policy binds a user.
@@ -252,7 +252,7 @@ impl Policy {
     }
 
     /// Whether an entry matches an object that nothing excludes.
-    pub(super) fn protects(
+    pub(super) fn matches(
         &self,
         target: &Matcher,
         places: NamespaceLabels<'_>,
@@ -275,7 +275,7 @@ impl Policy {
 
     /// The action of the policy for an object, and whether it is certain. If the labels
     /// of its Namespace are unknown, this is the strictest possible action.
-    pub(super) fn action(
+    pub(super) fn action_for(
         &self,
         places: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
@@ -286,7 +286,7 @@ impl Policy {
         }
         let mut possible: Option<Action> = None;
         for (place, action) in &self.overrides {
-            match place.match_place(places, facts) {
+            match place.match_namespace(places, facts) {
                 MatchResult::No => {}
                 MatchResult::Yes => return strictest_of(possible, *action),
                 MatchResult::Unknown => possible = possible.max(Some(*action)),
@@ -313,8 +313,8 @@ impl Policy {
     }
 
     /// The labels of Namespaces that decide what it does.
-    pub fn place_keys(&self) -> impl Iterator<Item = &str> {
-        let places = self.targets.iter().chain(&self.exclude).map(Matcher::place);
+    pub fn namespace_label_keys(&self) -> impl Iterator<Item = &str> {
+        let places = self.targets.iter().chain(&self.exclude).map(Matcher::namespace_labels);
         places.chain(self.overrides.iter().map(|(place, _)| place)).flat_map(Labels::keys)
     }
 
@@ -326,43 +326,43 @@ impl Policy {
 
     /// Whether it binds all users. A policy for some subjects keeps no object that
     /// another subject has deleted, because that subject got no denial.
-    pub fn binds_everybody(&self) -> bool {
+    pub fn binds_all_users(&self) -> bool {
         self.subjects.is_empty()
     }
 
     /// Whether a release waits for this policy.
-    pub fn keeps(&self) -> bool {
-        self.binds_everybody() && self.waits()
+    pub fn delays_release(&self) -> bool {
+        self.binds_all_users() && self.has_release_condition()
     }
 
     /// Whether it protects in a way that can keep a hold in place.
-    fn waits(&self) -> bool {
-        self.keeps_always() || self.modes.while_used.is_some()
+    fn has_release_condition(&self) -> bool {
+        self.requires_approval_to_release() || self.modes.while_used.is_some()
     }
 
     /// Whether it would add the hold to objects if it bound all users.
-    pub fn holds_but_for_subjects(&self) -> bool {
-        self.hold == HoldMode::Auto && self.waits() && !self.binds_everybody()
+    pub fn would_place_hold_without_subjects(&self) -> bool {
+        self.hold == HoldMode::Auto && self.has_release_condition() && !self.binds_all_users()
     }
 
     /// Whether it adds the hold to objects: only if a release waits for it.
-    pub fn holds(&self) -> bool {
-        self.hold == HoldMode::Auto && self.keeps()
+    pub fn places_hold(&self) -> bool {
+        self.hold == HoldMode::Auto && self.delays_release()
     }
 
     /// Whether an object is deleted at once when an owner of it is deleted by a
     /// subject that the policy exempts or does not bind. Where only users keep the
     /// object, its hold waits for them all the same.
     pub fn lets_exempt_subjects_delete(&self) -> bool {
-        let without_hold = self.modes.while_used.is_some() && !self.holds();
+        let without_hold = self.modes.while_used.is_some() && !self.places_hold();
         let exempts =
-            !self.exempt.is_empty() || !(self.binds_everybody() || self.may_refuse_collector());
+            !self.exempt.is_empty() || !(self.binds_all_users() || self.may_refuse_collector());
         exempts && (self.modes.protects_unused() || without_hold)
     }
 
     /// Whether only an approval releases a hold. A policy with exempt subjects keeps
     /// nothing, because an object that one of them deletes would wait for an approval.
-    pub fn keeps_always(&self) -> bool {
+    pub fn requires_approval_to_release(&self) -> bool {
         self.modes.always && self.exempt.is_empty()
     }
 }
@@ -373,7 +373,7 @@ fn strictest_of(possible: Option<Action>, action: Action) -> (Action, bool) {
 }
 
 impl Modes {
-    fn lower(protect: &Protect) -> Self {
+    fn from_spec(protect: &Protect) -> Self {
         let Protect {
             always,
             while_used,
@@ -406,6 +406,9 @@ impl Exists {
         let Existing { api_groups, resources, namespace_selector } = existing;
         let kinds =
             api_groups.iter().flat_map(|g| resources.iter().map(|r| (g.clone(), r.clone())));
-        Self { kinds: kinds.collect(), place: Labels::compile(namespace_selector.as_ref()) }
+        Self {
+            kinds: kinds.collect(),
+            namespace_labels: Labels::compile(namespace_selector.as_ref()),
+        }
     }
 }

@@ -18,9 +18,12 @@ mod selectors;
 #[cfg(test)]
 mod tests;
 
-pub use approvals::{Approval, Approvals, DiscountReason, Identity, Pause, format_seconds};
+pub use approvals::{
+    Approval, Approvals, IneffectiveReason, ObjectIdentity, Pause, format_seconds,
+};
 pub use compiled::{
-    ApprovalTerms, BACKFILL, BINDS_SOME, Exists, InUse, Modes, NotEmpty, Policy, Source, mode_names,
+    ApprovalTerms, BACKFILL, BINDS_SOME, Exists, InUse, Modes, NotEmpty, Policy, PolicySource,
+    mode_names,
 };
 pub use facts::{KeyValues, NamespaceLabels, ObjectFacts};
 pub use finalizer_guard::FinalizerGuard;

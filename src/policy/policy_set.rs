@@ -7,10 +7,10 @@
 
 use super::api::{Action, Always, Protect, WhileUsed};
 use super::approvals::{Approvals, Pause};
-use super::compiled::{Policy, Source};
+use super::compiled::{Policy, PolicySource};
 use super::facts::{NamespaceLabels, ObjectFacts};
 use super::identities::Identities;
-use super::selectors::{MatchResult, Narrowed};
+use super::selectors::{LookupKey, MatchResult};
 use crate::objects::{KeyedMap, KindId, Kinds, LABEL_VALUES, full_name};
 use crate::relations::{Catalogue, UserKinds};
 
@@ -21,7 +21,7 @@ type Entry = (u32, u32);
 
 /// The policies of one kind.
 #[derive(Debug, Default)]
-struct Bucket {
+struct PolicyIndex {
     by_name: Map<Vec<Entry>>,
     by_namespace: Map<Vec<Entry>>,
     others: Vec<Entry>,
@@ -32,9 +32,9 @@ struct Bucket {
 pub struct PolicySet {
     policies: Vec<Policy>,
     /// By group, then by resource.
-    by_kind: Map<Map<Bucket>>,
+    by_kind: Map<Map<PolicyIndex>>,
     /// Those that name a group or a resource `*`.
-    of_any_kind: Bucket,
+    of_any_kind: PolicyIndex,
     needers: UserKinds,
     /// Who has approved what.
     pub approvals: Approvals,
@@ -72,11 +72,11 @@ impl PolicySet {
         let always = Protect { always: Some(Always {}), ..Protect::default() };
         let while_used = Protect { while_used: Some(WhileUsed::default()), ..Protect::default() };
         let labels = [(LABEL_VALUES[0], always), (LABEL_VALUES[1], while_used)];
-        let labels = labels.map(|(value, protect)| Policy::of_label(value, protect));
+        let labels = labels.map(|(value, protect)| Policy::for_label(value, protect));
         let mut set = Self {
             policies: labels.into_iter().chain(policies).collect(),
             by_kind: Map::default(),
-            of_any_kind: Bucket::default(),
+            of_any_kind: PolicyIndex::default(),
             needers: catalogue.needers(),
             approvals: Approvals::default(),
             pauses: Vec::new(),
@@ -93,7 +93,7 @@ impl PolicySet {
                             group.entry(resource.into()).or_default()
                         }
                     };
-                    bucket.insert(target.narrowed(), (number, entry));
+                    bucket.insert(target.lookup_key(), (number, entry));
                 }
             }
         }
@@ -107,7 +107,7 @@ impl PolicySet {
 
     /// The policies that apply to an object, each once, in their order, with
     /// what they would do if there were no pause.
-    pub fn policies_despite_pause<'p>(
+    pub fn policies_ignoring_pause<'p>(
         &'p self,
         places: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
@@ -122,13 +122,13 @@ impl PolicySet {
             let policy = &self.policies[entries[0].0 as usize];
             let matched = entries
                 .iter()
-                .map(|(_, entry)| policy.protects(&policy.targets[*entry as usize], places, facts));
+                .map(|(_, entry)| policy.matches(&policy.targets[*entry as usize], places, facts));
             let certain = match matched.max() {
                 None | Some(MatchResult::No) => continue,
                 Some(MatchResult::Unknown) => false,
                 Some(MatchResult::Yes) => true,
             };
-            let (action, sure) = policy.action(places, facts);
+            let (action, sure) = policy.action_for(places, facts);
             applied.push(AppliedPolicy { policy, action, certain: certain && sure });
         }
         applied
@@ -151,10 +151,10 @@ impl PolicySet {
     }
 
     /// Whether a DeletionPolicy names this kind.
-    pub fn names(&self, group: &str, resource: &str) -> bool {
+    pub fn names_kind(&self, group: &str, resource: &str) -> bool {
         let policies = self.policies.iter();
         policies
-            .filter(|policy| matches!(policy.source, Source::Policy(_)))
+            .filter(|policy| matches!(policy.source, PolicySource::Policy(_)))
             .any(|policy| policy.names_kind(group, resource))
     }
 
@@ -165,7 +165,7 @@ impl PolicySet {
         facts: ObjectFacts<'_>,
         now: i64,
     ) -> Vec<AppliedPolicy<'p>> {
-        let mut applied = self.policies_despite_pause(places, facts);
+        let mut applied = self.policies_ignoring_pause(places, facts);
         if self.is_paused(now) {
             applied.iter_mut().for_each(|applied| applied.action = Action::Audit);
         }
@@ -173,16 +173,17 @@ impl PolicySet {
     }
 
     /// Whether belay releases the holds of a policy on objects of a kind.
-    pub fn releases(&self, policy: &Policy, group: &str, resource: &str) -> bool {
-        matches!(policy.source, Source::Policy(_)) || self.releases_labelled(group, resource)
+    pub fn releases_holds_of(&self, policy: &Policy, group: &str, resource: &str) -> bool {
+        matches!(policy.source, PolicySource::Policy(_))
+            || self.releases_label_holds(group, resource)
     }
 
     /// Whether belay releases any holds on objects of a kind.
-    pub fn releases_any(&self, group: &str, resource: &str) -> bool {
-        self.names(group, resource) || self.releases_labelled(group, resource)
+    pub fn releases_any_hold(&self, group: &str, resource: &str) -> bool {
+        self.names_kind(group, resource) || self.releases_label_holds(group, resource)
     }
 
-    fn releases_labelled(&self, group: &str, resource: &str) -> bool {
+    fn releases_label_holds(&self, group: &str, resource: &str) -> bool {
         let is_listed = |kinds: &Vec<(String, String)>| {
             kinds.iter().any(|(g, r)| (g.as_str(), r.as_str()) == (group, resource))
         };
@@ -201,8 +202,8 @@ impl PolicySet {
 
     /// The kinds whose objects could need one of this kind, and whether they
     /// could do so from another namespace.
-    pub fn needers(&self, kinds: &Kinds, kind: KindId) -> impl Iterator<Item = (KindId, bool)> {
-        self.needers.of(kinds, kind)
+    pub fn user_kinds(&self, kinds: &Kinds, kind: KindId) -> impl Iterator<Item = (KindId, bool)> {
+        self.needers.user_kinds(kinds, kind)
     }
 
     /// The annotations that policies read.
@@ -213,7 +214,7 @@ impl PolicySet {
     /// The kinds that policies name and the API server does not serve, each with its policy. An
     /// entry is every pair of its groups and resources, as in RBAC. So a pair is a mistake only
     /// if its group, or its resource, is valid in no other pair.
-    pub fn unknown_kinds<'p>(&'p self, kinds: &'p Kinds) -> Vec<(&'p Source, String)> {
+    pub fn unknown_kinds<'p>(&'p self, kinds: &'p Kinds) -> Vec<(&'p PolicySource, String)> {
         let mut unknown = Vec::new();
         for policy in &self.policies {
             let exists = policy.modes.while_exists.iter().map(|exists| {
@@ -241,12 +242,12 @@ impl PolicySet {
     }
 }
 
-impl Bucket {
-    fn insert(&mut self, narrowed: Narrowed<'_>, entry: Entry) {
+impl PolicyIndex {
+    fn insert(&mut self, narrowed: LookupKey<'_>, entry: Entry) {
         let (map, keys): (_, Vec<&str>) = match narrowed {
-            Narrowed::Not => return self.others.push(entry),
-            Narrowed::Names(names) => (&mut self.by_name, names),
-            Narrowed::Namespaces(names) => {
+            LookupKey::None => return self.others.push(entry),
+            LookupKey::Names(names) => (&mut self.by_name, names),
+            LookupKey::Namespaces(names) => {
                 (&mut self.by_namespace, names.iter().map(String::as_str).collect())
             }
         };
@@ -277,11 +278,13 @@ mod tests {
         let mut set = PolicySet::default();
         let leases = ("coordination.k8s.io", "leases");
         let releases = |set: &PolicySet, (group, resource)| {
-            set.iter().all(|policy| set.releases(policy, group, resource))
+            set.iter().all(|policy| set.releases_holds_of(policy, group, resource))
         };
         assert!(releases(&set, leases), "the setting is not known");
         set.label_holds = Some(vec![(String::new(), "configmaps".to_owned())]);
         assert!(releases(&set, ("", "configmaps")) && !releases(&set, leases));
-        assert!(set.releases_any("", "configmaps") && !set.releases_any(leases.0, leases.1));
+        assert!(
+            set.releases_any_hold("", "configmaps") && !set.releases_any_hold(leases.0, leases.1)
+        );
     }
 }

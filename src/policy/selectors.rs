@@ -57,7 +57,11 @@ impl Labels {
 
     /// Whether an object lives in a Namespace that matches. Objects outside of
     /// namespaces always do, as for webhooks.
-    pub fn match_place(&self, places: NamespaceLabels<'_>, facts: ObjectFacts<'_>) -> MatchResult {
+    pub fn match_namespace(
+        &self,
+        places: NamespaceLabels<'_>,
+        facts: ObjectFacts<'_>,
+    ) -> MatchResult {
         if self.is_empty() {
             return MatchResult::Yes;
         }
@@ -131,13 +135,13 @@ impl Glob {
 
 /// What narrows an entry of a policy to few objects of its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Narrowed<'m> {
+pub enum LookupKey<'m> {
     /// These names.
     Names(Vec<&'m str>),
     /// These namespaces.
     Namespaces(&'m [String]),
     /// Nothing that could be looked up.
-    Not,
+    None,
 }
 
 /// Which objects: one entry of `targets`, `exclude` or `ignore`.
@@ -146,7 +150,7 @@ pub struct Matcher {
     groups: Vec<String>,
     resources: Vec<String>,
     names: Vec<Glob>,
-    place: Labels,
+    namespace_labels: Labels,
     labels: Labels,
     annotations: Vec<(String, String)>,
 }
@@ -166,7 +170,7 @@ impl Matcher {
             groups: api_groups.clone(),
             resources: resources.clone(),
             names: names.iter().map(|name| Glob::new(name)).collect(),
-            place: Labels::compile(namespace_selector.as_ref()),
+            namespace_labels: Labels::compile(namespace_selector.as_ref()),
             labels: Labels::compile(object_selector.as_ref()),
             annotations: match_annotations.clone().into_iter().collect(),
         }
@@ -178,7 +182,7 @@ impl Matcher {
             && (self.names.is_empty() || self.names.iter().any(|name| name.matches(facts.name)))
             && self.labels.matches(|key| facts.labels.get(key))
             && self.annotations.iter().all(|(k, v)| facts.annotations.get(k) == Some(v.as_str()));
-        if itself { self.place.match_place(places, facts) } else { MatchResult::No }
+        if itself { self.namespace_labels.match_namespace(places, facts) } else { MatchResult::No }
     }
 
     /// The kinds it names, as pairs of group and resource; `*` may be either.
@@ -200,17 +204,17 @@ impl Matcher {
     }
 
     /// The labels that the Namespace must have.
-    pub fn place(&self) -> &Labels {
-        &self.place
+    pub fn namespace_labels(&self) -> &Labels {
+        &self.namespace_labels
     }
 
     /// What narrows it.
-    pub fn narrowed(&self) -> Narrowed<'_> {
+    pub fn lookup_key(&self) -> LookupKey<'_> {
         let literal: Option<Vec<&str>> = self.names.iter().map(Glob::literal).collect();
-        match (literal, self.place.names()) {
-            (Some(names), _) if !names.is_empty() => Narrowed::Names(names),
-            (_, Some(namespaces)) => Narrowed::Namespaces(namespaces),
-            _ => Narrowed::Not,
+        match (literal, self.namespace_labels.names()) {
+            (Some(names), _) if !names.is_empty() => LookupKey::Names(names),
+            (_, Some(namespaces)) => LookupKey::Namespaces(namespaces),
+            _ => LookupKey::None,
         }
     }
 }
@@ -248,7 +252,7 @@ impl UserMatcher {
 
     /// Whether an object of this kind, of which nothing else is known, could be
     /// meant.
-    pub fn may_mean(&self, group: &str, resource: &str) -> bool {
+    pub fn may_select_kind(&self, group: &str, resource: &str) -> bool {
         // The plural name of a kind that is only mentioned is unknown.
         let named =
             resource.is_empty() || self.resources.is_empty() || names(&self.resources, resource);

@@ -78,13 +78,13 @@ proptest! {
         let object = Object::deserialize(&value).unwrap();
         let facts = ObjectFacts::of_object(resource, (namespace, name), &object);
         let places = NamespaceLabels::new(&graph);
-        let expected: Vec<(Source, bool)> = compiled.iter().filter_map(|policy| {
-            let matched = policy.targets.iter().map(|target| policy.protects(target, places, facts));
+        let expected: Vec<(PolicySource, bool)> = compiled.iter().filter_map(|policy| {
+            let matched = policy.targets.iter().map(|target| policy.matches(target, places, facts));
             let matched: Vec<_> = matched.filter(|matched| *matched != MatchResult::No).collect();
             (!matched.is_empty()).then(|| (policy.source.clone(), matched.contains(&MatchResult::Yes)))
         }).collect();
         let set = PolicySet::new(compiled.clone(), &Catalogue::default());
-        let found: Vec<(Source, bool)> =
+        let found: Vec<(PolicySource, bool)> =
             set.policies_of(places, facts, 0).iter().map(|a| (a.policy.source.clone(), a.certain)).collect();
         prop_assert_eq!(found, expected);
     }
@@ -153,7 +153,7 @@ fn of_namespaces_that_are_left_out_no_policy_speaks() {
     let applies = |resource, namespace, name| {
         let (labels, annotations) = (KeyValues::Texts(&labels), KeyValues::Texts(&labels));
         let facts = ObjectFacts { group: "", resource, namespace, name, labels, annotations };
-        !set.policies_despite_pause(NamespaceLabels::new(&graph), facts).is_empty()
+        !set.policies_ignoring_pause(NamespaceLabels::new(&graph), facts).is_empty()
     };
     assert!(applies("configmaps", "shop", "c") && applies("namespaces", "", "shop"));
     assert!(applies("nodes", "", "kube-system"), "a Node of that name is no Namespace");

@@ -6,7 +6,7 @@ use crate::graph::Strength::{self, Mentions, Needs};
 
 /// A kind that a row starts from, and where in it the row's path begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct From {
+pub struct RowSource {
     /// API group.
     pub group: &'static str,
     /// Plural name.
@@ -19,7 +19,7 @@ pub struct From {
 
 /// Something that ends a need: from then on the edge is a mention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Guard {
+pub struct EndCondition {
     /// A path in the object that has the edge.
     pub path: &'static str,
     /// The values that end it; an empty one: any.
@@ -28,7 +28,7 @@ pub struct Guard {
 
 /// The kinds that a reference can name if it names the kind as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nameable<List> {
+pub enum NameableKinds<List> {
     /// All kinds.
     Any,
     /// All namespaced kinds: the reference is local.
@@ -39,7 +39,7 @@ pub enum Nameable<List> {
 
 /// What a row leads to. Paths are relative to what the row's path finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum To {
+pub enum RowTarget {
     /// An object of a known kind by name. The namespace is that of the object
     /// itself where `namespace` is empty or finds nothing.
     Name {
@@ -62,7 +62,7 @@ pub enum To {
         /// Where the namespace is; empty: only the object's own can be meant.
         namespace: &'static str,
         /// The kinds that it can name, as group and plural name.
-        kinds: Nameable<&'static [(&'static str, &'static str)]>,
+        kinds: NameableKinds<&'static [(&'static str, &'static str)]>,
     },
     /// Objects of a kind by a plain map of labels.
     PlainLabels {
@@ -108,22 +108,22 @@ pub struct Row {
     /// Its stable name.
     pub name: &'static str,
     /// The kinds that have it.
-    pub from: &'static [From],
+    pub from: &'static [RowSource],
     /// The paths to the reference, from the base of each kind. `c[]` stands
     /// for containers, initContainers and ephemeralContainers.
-    pub at: &'static [&'static str],
+    pub paths: &'static [&'static str],
     /// What it leads to.
-    pub to: To,
+    pub to: RowTarget,
     /// What it means.
     pub strength: Strength,
     /// Where the reference says that it is optional.
     pub optional: &'static str,
     /// What ends the need.
-    pub until: Option<Guard>,
+    pub ends_when: Option<EndCondition>,
 }
 
-const fn from(group: &'static str, resource: &'static str, base: &'static str) -> From {
-    From { group, resource, base, history: false }
+const fn from(group: &'static str, resource: &'static str, base: &'static str) -> RowSource {
+    RowSource { group, resource, base, history: false }
 }
 
 const ROLES: &[(&str, &str)] =
@@ -133,7 +133,7 @@ const ROLES: &[(&str, &str)] =
 const CLAIM_SOURCES: &[(&str, &str)] = &[CLAIM];
 
 /// Everything with a Pod spec in it.
-const POD_SPECS: &[From] = &[
+const POD_SPECS: &[RowSource] = &[
     from("", "pods", "spec"),
     from("", "podtemplates", "template.spec"),
     from("", "replicationcontrollers", "spec.template.spec"),
@@ -145,7 +145,7 @@ const POD_SPECS: &[From] = &[
     from("batch", "cronjobs", "spec.jobTemplate.spec.template.spec"),
     from("argoproj.io", "rollouts", "spec.template.spec"),
     // A rollback would use what it names; nothing uses it now.
-    From {
+    RowSource {
         group: "apps",
         resource: "controllerrevisions",
         base: "data.spec.template.spec",
@@ -154,32 +154,32 @@ const POD_SPECS: &[From] = &[
 ];
 
 /// What makes Pods.
-const POD_TEMPLATES: &[From] = match POD_SPECS {
+const POD_TEMPLATES: &[RowSource] = match POD_SPECS {
     [_pods, templates @ ..] => templates,
     [] => &[],
 };
 
-const PODS: &[From] = &[from("", "pods", "")];
-const CLAIMS: &[From] = &[from("", "persistentvolumeclaims", "")];
-const VOLUMES: &[From] = &[from("", "persistentvolumes", "")];
-const CLAIMS_AND_VOLUMES: &[From] =
+const PODS: &[RowSource] = &[from("", "pods", "")];
+const CLAIMS: &[RowSource] = &[from("", "persistentvolumeclaims", "")];
+const VOLUMES: &[RowSource] = &[from("", "persistentvolumes", "")];
+const CLAIMS_AND_VOLUMES: &[RowSource] =
     &[from("", "persistentvolumeclaims", ""), from("", "persistentvolumes", "")];
-const STATEFUL_SETS: &[From] = &[from("apps", "statefulsets", "")];
-const STORAGE_CLASSES: &[From] = &[from("storage.k8s.io", "storageclasses", "")];
-const ATTACHMENTS: &[From] = &[from("storage.k8s.io", "volumeattachments", "")];
-const INGRESSES: &[From] = &[from("networking.k8s.io", "ingresses", "")];
-const NETWORK_POLICIES: &[From] = &[from("networking.k8s.io", "networkpolicies", "")];
-const ENDPOINT_SLICES: &[From] = &[from("discovery.k8s.io", "endpointslices", "")];
-const BINDINGS: &[From] = &[
+const STATEFUL_SETS: &[RowSource] = &[from("apps", "statefulsets", "")];
+const STORAGE_CLASSES: &[RowSource] = &[from("storage.k8s.io", "storageclasses", "")];
+const ATTACHMENTS: &[RowSource] = &[from("storage.k8s.io", "volumeattachments", "")];
+const INGRESSES: &[RowSource] = &[from("networking.k8s.io", "ingresses", "")];
+const NETWORK_POLICIES: &[RowSource] = &[from("networking.k8s.io", "networkpolicies", "")];
+const ENDPOINT_SLICES: &[RowSource] = &[from("discovery.k8s.io", "endpointslices", "")];
+const BINDINGS: &[RowSource] = &[
     from("rbac.authorization.k8s.io", "rolebindings", ""),
     from("rbac.authorization.k8s.io", "clusterrolebindings", ""),
 ];
-const WEBHOOKS: &[From] = &[
+const WEBHOOKS: &[RowSource] = &[
     from("admissionregistration.k8s.io", "validatingwebhookconfigurations", ""),
     from("admissionregistration.k8s.io", "mutatingwebhookconfigurations", ""),
 ];
 
-const ADMISSION_POLICIES: &[From] = &[
+const ADMISSION_POLICIES: &[RowSource] = &[
     from("admissionregistration.k8s.io", "validatingadmissionpolicies", ""),
     from("admissionregistration.k8s.io", "mutatingadmissionpolicies", ""),
     from("admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""),
@@ -198,25 +198,25 @@ const STORAGE_CLASS: (&str, &str) = ("storage.k8s.io", "storageclasses");
 const CSI_DRIVER: (&str, &str) = ("storage.k8s.io", "csidrivers");
 const DEVICE_CLASS: (&str, &str) = ("resource.k8s.io", "deviceclasses");
 
-const fn named(kind: (&'static str, &'static str), name: &'static str) -> To {
-    To::Name { group: kind.0, resource: kind.1, name, namespace: "", uid: "" }
+const fn named(kind: (&'static str, &'static str), name: &'static str) -> RowTarget {
+    RowTarget::Name { group: kind.0, resource: kind.1, name, namespace: "", uid: "" }
 }
 
 const fn placed(
     kind: (&'static str, &'static str),
     name: &'static str,
     namespace: &'static str,
-) -> To {
-    To::Name { group: kind.0, resource: kind.1, name, namespace, uid: "" }
+) -> RowTarget {
+    RowTarget::Name { group: kind.0, resource: kind.1, name, namespace, uid: "" }
 }
 
 const fn row(
     name: &'static str,
-    from: &'static [From],
+    from: &'static [RowSource],
     at: &'static [&'static str],
-    to: To,
+    to: RowTarget,
 ) -> Row {
-    Row { name, from, at, to, strength: Needs, optional: "", until: None }
+    Row { name, from, paths: at, to, strength: Needs, optional: "", ends_when: None }
 }
 
 impl Row {
@@ -229,7 +229,7 @@ impl Row {
     }
 
     const fn until(self, path: &'static str, equals: &'static [&'static str]) -> Self {
-        Self { until: Some(Guard { path, equals }), ..self }
+        Self { ends_when: Some(EndCondition { path, equals }), ..self }
     }
 }
 
@@ -272,7 +272,7 @@ pub const OWNED: &[Owned] = &[
 pub const ROWS: &[Row] = &[
     // What Pods and whatever makes Pods use.
     row("pod-claim", POD_SPECS, &["volumes[*].persistentVolumeClaim"], named(CLAIM, "claimName")),
-    row("pod-ephemeral-claim", PODS, &["spec.volumes[*]"], To::EphemeralClaim { group: CLAIM.0, resource: CLAIM.1 }),
+    row("pod-ephemeral-claim", PODS, &["spec.volumes[*]"], RowTarget::EphemeralClaim { group: CLAIM.0, resource: CLAIM.1 }),
     row("pod-secret-volume", POD_SPECS, &["volumes[*].secret"], named(SECRET, "secretName")).optional(),
     row("pod-secret-projected", POD_SPECS, &["volumes[*].projected.sources[*].secret"], named(SECRET, "name")).optional(),
     row("pod-secret-env", POD_SPECS, &["c[].env[*].valueFrom.secretKeyRef", "c[].envFrom[*].secretRef"], named(SECRET, "name")).optional(),
@@ -294,7 +294,7 @@ pub const ROWS: &[Row] = &[
     row("pod-azure-file-secret", POD_SPECS, &["volumes[*].azureFile"], named(SECRET, "secretName")),
     row("pod-ephemeral-storage-class", POD_SPECS, &["volumes[*].ephemeral.volumeClaimTemplate.spec.storageClassName"], named(STORAGE_CLASS, "")),
     // The API server takes the namespace of a data source out of claims, not out of templates.
-    row("pod-template-claim-source", POD_TEMPLATES, &["volumes[*].ephemeral.volumeClaimTemplate.spec.dataSource", "volumes[*].ephemeral.volumeClaimTemplate.spec.dataSourceRef"], To::Typed { group: "", namespace: "", kinds: Nameable::Only(CLAIM_SOURCES) }),
+    row("pod-template-claim-source", POD_TEMPLATES, &["volumes[*].ephemeral.volumeClaimTemplate.spec.dataSource", "volumes[*].ephemeral.volumeClaimTemplate.spec.dataSourceRef"], RowTarget::Typed { group: "", namespace: "", kinds: NameableKinds::Only(CLAIM_SOURCES) }),
     row("pod-template-attributes-class", POD_TEMPLATES, &["volumes[*].ephemeral.volumeClaimTemplate.spec.volumeAttributesClassName"], named(ATTRIBUTES_CLASS, "")),
     row("pod-affinity-namespace", POD_SPECS, &["affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].namespaces[*]", "affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[*].podAffinityTerm.namespaces[*]", "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].namespaces[*]", "affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[*].podAffinityTerm.namespaces[*]"], named(NAMESPACE, "")).mentions(),
     row("pod-node", PODS, &["spec.nodeName"], named(NODE, "")).mentions(),
@@ -307,9 +307,9 @@ pub const ROWS: &[Row] = &[
     // Anyone can name the volume of another claim, which is then Pending or Lost.
     row("claim-volume", CLAIMS, &["spec.volumeName"], named(("", "persistentvolumes"), "")).until("status.phase", &["Pending", "Lost"]),
     row("storage-class", CLAIMS_AND_VOLUMES, &["spec.storageClassName", "metadata.annotations[\"volume.beta.kubernetes.io/storage-class\"]"], named(STORAGE_CLASS, "")),
-    row("claim-data-source", CLAIMS, &["spec.dataSource", "spec.dataSourceRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Namespaced }).until("status.phase", &["Bound"]),
+    row("claim-data-source", CLAIMS, &["spec.dataSource", "spec.dataSourceRef"], RowTarget::Typed { group: "", namespace: "namespace", kinds: NameableKinds::Namespaced }).until("status.phase", &["Bound"]),
     row("volume-attributes-class", CLAIMS_AND_VOLUMES, &["spec.volumeAttributesClassName", "status.currentVolumeAttributesClassName"], named(ATTRIBUTES_CLASS, "")),
-    row("volume-claim", VOLUMES, &["spec.claimRef"], To::Name { group: "", resource: "persistentvolumeclaims", name: "name", namespace: "namespace", uid: "uid" }).mentions(),
+    row("volume-claim", VOLUMES, &["spec.claimRef"], RowTarget::Name { group: "", resource: "persistentvolumeclaims", name: "name", namespace: "namespace", uid: "uid" }).mentions(),
     row("volume-csi-driver", VOLUMES, &["spec.csi.driver"], named(CSI_DRIVER, "")).mentions(),
     row("volume-csi-secret", VOLUMES, &["spec.csi.controllerPublishSecretRef", "spec.csi.nodeStageSecretRef", "spec.csi.nodePublishSecretRef", "spec.csi.controllerExpandSecretRef", "spec.csi.nodeExpandSecretRef"], placed(SECRET, "name", "namespace")),
     row("volume-secret", VOLUMES, &["spec.cephfs.secretRef", "spec.rbd.secretRef", "spec.iscsi.secretRef", "spec.flexVolume.secretRef", "spec.storageos.secretRef", "spec.scaleIO.secretRef", "spec.cinder.secretRef"], placed(SECRET, "name", "namespace")),
@@ -327,33 +327,33 @@ pub const ROWS: &[Row] = &[
     row("attachment-driver", ATTACHMENTS, &["spec.attacher"], named(CSI_DRIVER, "")),
     row("attachment-node", ATTACHMENTS, &["spec.nodeName"], named(NODE, "")).mentions(),
     row("capacity-storage-class", &[from("storage.k8s.io", "csistoragecapacities", "")], &["storageClassName"], named(STORAGE_CLASS, "")).mentions(),
-    row("csi-node", &[from("storage.k8s.io", "csinodes", "")], &[""], To::SameName { group: "", resource: "nodes" }).mentions(),
+    row("csi-node", &[from("storage.k8s.io", "csinodes", "")], &[""], RowTarget::SameName { group: "", resource: "nodes" }).mentions(),
     // Workloads.
     row("stateful-set-service", STATEFUL_SETS, &["spec.serviceName"], named(SERVICE, "")),
-    row("stateful-set-claims", STATEFUL_SETS, &["spec.volumeClaimTemplates[*]"], To::Claims { group: CLAIM.0, resource: CLAIM.1 }),
+    row("stateful-set-claims", STATEFUL_SETS, &["spec.volumeClaimTemplates[*]"], RowTarget::Claims { group: CLAIM.0, resource: CLAIM.1 }),
     row("stateful-set-storage-class", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.storageClassName"], named(STORAGE_CLASS, "")),
-    row("stateful-set-claim-source", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.dataSource", "spec.volumeClaimTemplates[*].spec.dataSourceRef"], To::Typed { group: "", namespace: "", kinds: Nameable::Only(CLAIM_SOURCES) }),
+    row("stateful-set-claim-source", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.dataSource", "spec.volumeClaimTemplates[*].spec.dataSourceRef"], RowTarget::Typed { group: "", namespace: "", kinds: NameableKinds::Only(CLAIM_SOURCES) }),
     row("stateful-set-attributes-class", STATEFUL_SETS, &["spec.volumeClaimTemplates[*].spec.volumeAttributesClassName"], named(ATTRIBUTES_CLASS, "")),
-    row("autoscaler-target", &[from("autoscaling", "horizontalpodautoscalers", "")], &["spec.scaleTargetRef"], To::Typed { group: "", namespace: "", kinds: Nameable::Namespaced }).mentions(),
-    row("disruption-budget-pods", &[from("policy", "poddisruptionbudgets", "")], &["spec.selector"], To::Labels { group: "", resource: "pods" }).mentions(),
+    row("autoscaler-target", &[from("autoscaling", "horizontalpodautoscalers", "")], &["spec.scaleTargetRef"], RowTarget::Typed { group: "", namespace: "", kinds: NameableKinds::Namespaced }).mentions(),
+    row("disruption-budget-pods", &[from("policy", "poddisruptionbudgets", "")], &["spec.selector"], RowTarget::Labels { group: "", resource: "pods" }).mentions(),
     // Network.
-    row("service-pods", &[from("", "services", "")], &["spec.selector"], To::PlainLabels { group: "", resource: "pods" }).mentions(),
+    row("service-pods", &[from("", "services", "")], &["spec.selector"], RowTarget::PlainLabels { group: "", resource: "pods" }).mentions(),
     row("endpoint-slice-service", ENDPOINT_SLICES, &["metadata.labels[\"kubernetes.io/service-name\"]"], named(SERVICE, "")).mentions(),
-    row("endpoint-slice-target", ENDPOINT_SLICES, &["endpoints[*].targetRef"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Any }).mentions(),
-    row("network-policy-pods", NETWORK_POLICIES, &["spec.podSelector"], To::Labels { group: "", resource: "pods" }).mentions(),
-    row("network-policy-peer-pods", NETWORK_POLICIES, &["spec.ingress[*].from[*].podSelector", "spec.egress[*].to[*].podSelector"], To::Labels { group: "", resource: "pods" }).mentions(),
-    row("network-policy-namespaces", NETWORK_POLICIES, &["spec.ingress[*].from[*].namespaceSelector", "spec.egress[*].to[*].namespaceSelector"], To::Labels { group: "", resource: "namespaces" }).mentions(),
+    row("endpoint-slice-target", ENDPOINT_SLICES, &["endpoints[*].targetRef"], RowTarget::Typed { group: "", namespace: "namespace", kinds: NameableKinds::Any }).mentions(),
+    row("network-policy-pods", NETWORK_POLICIES, &["spec.podSelector"], RowTarget::Labels { group: "", resource: "pods" }).mentions(),
+    row("network-policy-peer-pods", NETWORK_POLICIES, &["spec.ingress[*].from[*].podSelector", "spec.egress[*].to[*].podSelector"], RowTarget::Labels { group: "", resource: "pods" }).mentions(),
+    row("network-policy-namespaces", NETWORK_POLICIES, &["spec.ingress[*].from[*].namespaceSelector", "spec.egress[*].to[*].namespaceSelector"], RowTarget::Labels { group: "", resource: "namespaces" }).mentions(),
     row("network-policy-namespace", NETWORK_POLICIES, &["spec.ingress[*].from[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.egress[*].to[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "spec.ingress[*].from[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]", "spec.egress[*].to[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),
     row("ingress-service", INGRESSES, &["spec.defaultBackend.service", "spec.rules[*].http.paths[*].backend.service"], named(SERVICE, "name")),
-    row("ingress-resource", INGRESSES, &["spec.defaultBackend.resource", "spec.rules[*].http.paths[*].backend.resource"], To::Typed { group: "", namespace: "", kinds: Nameable::Namespaced }),
+    row("ingress-resource", INGRESSES, &["spec.defaultBackend.resource", "spec.rules[*].http.paths[*].backend.resource"], RowTarget::Typed { group: "", namespace: "", kinds: NameableKinds::Namespaced }),
     row("ingress-secret", INGRESSES, &["spec.tls[*]"], named(SECRET, "secretName")),
     row("ingress-class", INGRESSES, &["spec.ingressClassName"], named(("networking.k8s.io", "ingressclasses"), "")),
-    row("ingress-class-parameters", &[from("networking.k8s.io", "ingressclasses", "")], &["spec.parameters"], To::Typed { group: "", namespace: "namespace", kinds: Nameable::Any }),
+    row("ingress-class-parameters", &[from("networking.k8s.io", "ingressclasses", "")], &["spec.parameters"], RowTarget::Typed { group: "", namespace: "namespace", kinds: NameableKinds::Any }),
     // Access.
-    row("binding-role", BINDINGS, &["roleRef"], To::Typed { group: "rbac.authorization.k8s.io", namespace: "", kinds: Nameable::Only(ROLES) }),
+    row("binding-role", BINDINGS, &["roleRef"], RowTarget::Typed { group: "rbac.authorization.k8s.io", namespace: "", kinds: NameableKinds::Only(ROLES) }),
     row("binding-service-account", BINDINGS, &["subjects[?kind=ServiceAccount]"], placed(SERVICE_ACCOUNT, "name", "namespace")).mentions(),
     row("binding-namespace", BINDINGS, &["subjects[?kind=ServiceAccount].namespace"], named(NAMESPACE, "")).mentions(),
-    row("role-aggregation", &[from("rbac.authorization.k8s.io", "clusterroles", "")], &["aggregationRule.clusterRoleSelectors[*]"], To::Labels { group: "rbac.authorization.k8s.io", resource: "clusterroles" }).mentions(),
+    row("role-aggregation", &[from("rbac.authorization.k8s.io", "clusterroles", "")], &["aggregationRule.clusterRoleSelectors[*]"], RowTarget::Labels { group: "rbac.authorization.k8s.io", resource: "clusterroles" }).mentions(),
     // The API server's own extensions.
     row("webhook-service", WEBHOOKS, &["webhooks[*].clientConfig.service"], placed(SERVICE, "name", "namespace")),
     row("webhook-namespace", WEBHOOKS, &["webhooks[*].namespaceSelector.matchLabels[\"kubernetes.io/metadata.name\"]", "webhooks[*].namespaceSelector.matchExpressions[?key=kubernetes.io/metadata.name].values[*]"], named(NAMESPACE, "")).mentions(),
@@ -374,14 +374,14 @@ pub fn related_kinds() -> BTreeSet<(&'static str, &'static str)> {
     for row in ROWS {
         kinds.extend(row.from.iter().map(|from| (from.group, from.resource)));
         match row.to {
-            To::Typed { kinds: Nameable::Only(only), .. } => kinds.extend(only),
-            To::Typed { .. } => {}
-            To::Name { group, resource, .. }
-            | To::PlainLabels { group, resource }
-            | To::Labels { group, resource }
-            | To::Claims { group, resource }
-            | To::EphemeralClaim { group, resource }
-            | To::SameName { group, resource } => {
+            RowTarget::Typed { kinds: NameableKinds::Only(only), .. } => kinds.extend(only),
+            RowTarget::Typed { .. } => {}
+            RowTarget::Name { group, resource, .. }
+            | RowTarget::PlainLabels { group, resource }
+            | RowTarget::Labels { group, resource }
+            | RowTarget::Claims { group, resource }
+            | RowTarget::EphemeralClaim { group, resource }
+            | RowTarget::SameName { group, resource } => {
                 kinds.insert((group, resource));
             }
         }

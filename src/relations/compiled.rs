@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::catalogue::GroupKind;
 use super::fields::Fields;
-use super::leaf::{ReferenceRule, Target};
+use super::leaf::{ReferenceRule, ReferenceTarget};
 use super::path::{Path, Step, for_each};
 use super::reading::{ORDINALS, Reading};
 use crate::graph::{Edges, MAX_REFERENCES, ObjectPhase};
@@ -12,15 +12,15 @@ use crate::objects::{Kinds, PROTECT_LABEL, split_api_version};
 
 /// So many values are read of one object: of an endpoint that takes part in two
 /// references there are eight.
-const MOST_VALUES: usize = 8 * MAX_REFERENCES;
+const MAX_VALUES: usize = 8 * MAX_REFERENCES;
 
 /// A place of this length counts as one more reference.
-const LONG_PLACE: usize = 256;
+const LONG_NAME: usize = 256;
 
 /// The paths that are read from the objects of one kind.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Compiled {
-    pub(super) tree: Tree,
+pub(super) struct CompiledRelations {
+    pub(super) tree: PathTree,
     pub(super) finished: Vec<(Path, &'static [&'static str])>,
     pub(super) scaled_down: Option<(Path, &'static [GroupKind])>,
     pub(super) established: Option<Path>,
@@ -30,13 +30,13 @@ pub(super) struct Compiled {
 
 /// Paths, merged where they begin alike.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Tree {
-    next: Vec<(Step, Tree)>,
+pub(super) struct PathTree {
+    next: Vec<(Step, PathTree)>,
     /// The use of the value at the end of a path.
     leaves: Vec<ReferenceRule>,
 }
 
-impl Compiled {
+impl CompiledRelations {
     pub(super) fn find_fields(&mut self) {
         let mut fields = Fields::default();
         for field in ["name", "namespace"] {
@@ -44,10 +44,10 @@ impl Compiled {
         }
         self.tree.add_fields(&mut fields);
         self.tree.leaves(&mut |leaf| {
-            if let Some((path, _)) = &leaf.until {
+            if let Some((path, _)) = &leaf.ends_when {
                 fields.add(path);
             }
-            if let Target::Claims { .. } = leaf.target {
+            if let ReferenceTarget::Claims { .. } = leaf.target {
                 for path in ORDINALS {
                     fields.add_steps(&names(path));
                 }
@@ -73,7 +73,7 @@ impl Compiled {
 
     /// Whether nothing of the body is read.
     pub(super) fn reads_only_metadata(&self) -> bool {
-        let metadata = |(step, _): &(Step, Tree)| *step == Step::Field("metadata".to_owned());
+        let metadata = |(step, _): &(Step, PathTree)| *step == Step::Field("metadata".to_owned());
         self.tree.leaves.is_empty()
             && self.tree.next.iter().all(metadata)
             && self.finished.is_empty()
@@ -83,12 +83,12 @@ impl Compiled {
 
     /// The fields that relations read; `None` if they have too many references.
     pub(super) fn read_fields(&self, json: &str) -> Result<Option<Value>, serde_json::Error> {
-        let fields = self.fields.read(json, MOST_VALUES)?;
+        let fields = self.fields.read(json, MAX_VALUES)?;
         Ok(fields.filter(|fields| {
             let mut references = 0_usize;
             self.tree.walk(fields, &mut String::new(), &mut |leaf, value, place| {
                 // An edge keeps its place, which can be longer than the value.
-                references += leaf.references(value) * (1 + place.len() / LONG_PLACE);
+                references += leaf.max_references(value) * (1 + place.len() / LONG_NAME);
             });
             references <= MAX_REFERENCES
         }))
@@ -125,7 +125,7 @@ impl Compiled {
     }
 }
 
-impl Tree {
+impl PathTree {
     pub(super) fn add(&mut self, steps: &[Step], leaf: ReferenceRule) {
         let Some((step, rest)) = steps.split_first() else {
             self.leaves.push(leaf);

@@ -1,8 +1,8 @@
 //! Relations that users write, compiled to the same leaves as the built-in
 //! rows.
 
-use super::catalogue::Nameable;
-use super::leaf::{ReferenceRule, Target};
+use super::catalogue::NameableKinds;
+use super::leaf::{ReferenceRule, ReferenceTarget};
 use super::path::{Path, PathError};
 use crate::graph::{RelationId, Strength};
 use crate::objects::{KindId, Kinds};
@@ -158,30 +158,31 @@ impl CustomRelation {
         let (at, rests) = self.place().ok()?;
         let rest = |index: usize| rests.get(index).cloned();
         let target = match &self.to {
-            CustomTo::Name { group, resource, .. } => Target::Name {
+            CustomTo::Name { group, resource, .. } => ReferenceTarget::Name {
                 kind: kinds.find_resource(group, resource)?,
                 name: rest(0)?,
                 namespace: rest(1),
                 uid: None,
             },
-            CustomTo::Typed { .. } => Target::Typed {
+            CustomTo::Typed { .. } => ReferenceTarget::Typed {
                 group: rest(1)?,
                 kind: rest(2)?,
                 name: rest(0)?,
                 namespace: rest(3),
                 default_group: String::new(),
-                kinds: Nameable::Any,
+                kinds: NameableKinds::Any,
             },
-            CustomTo::Selector { group, resource, .. } => {
-                Target::Labels { kind: kinds.find_resource(group, resource)?, plain: false }
-            }
+            CustomTo::Selector { group, resource, .. } => ReferenceTarget::Labels {
+                kind: kinds.find_resource(group, resource)?,
+                plain: false,
+            },
         };
         let leaf = ReferenceRule {
             relation,
             target,
             strength: self.strength,
             optional: None,
-            until: self.until.clone(),
+            ends_when: self.until.clone(),
         };
         Some((from, at, leaf))
     }

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::catalogue::{ESTABLISHED, FINISHED, Guard, Nameable, ROWS, Row, SCALED_DOWN, To};
-use super::compiled::Compiled;
+use super::catalogue::{
+    ESTABLISHED, EndCondition, FINISHED, NameableKinds, ROWS, Row, RowTarget, SCALED_DOWN,
+};
+use super::compiled::CompiledRelations;
 use super::custom::CustomRelation;
 #[cfg(test)]
 use super::fields::Fields;
 use super::fields::add_value;
-use super::leaf::{ReferenceRule, Target};
+use super::leaf::{ReferenceRule, ReferenceTarget};
 use super::path::{Path, PathError};
 use crate::graph::{Edges, Graph, ObjectPhase, RelationId, Strength};
 use crate::objects::{KindId, Kinds, Object, Unreadable};
@@ -22,28 +24,28 @@ use crate::objects::{KindId, Kinds, Object, Unreadable};
 #[derive(Debug, Default)]
 pub struct Catalogue {
     names: Vec<String>,
-    by_kind: HashMap<KindId, Compiled>,
+    by_kind: HashMap<KindId, CompiledRelations>,
 }
 
 /// Which kinds have edges that *need*: the absence of a user is a fact only
 /// when all of these are known.
 #[derive(Debug, Clone, Default)]
 pub struct UserKinds {
-    of: HashMap<KindId, BTreeMap<KindId, bool>>,
+    by_kind: HashMap<KindId, BTreeMap<KindId, bool>>,
     /// Those whose references name the kind as well, and whether they can name a
     /// namespace.
-    of_any: BTreeMap<KindId, bool>,
+    naming_any_kind: BTreeMap<KindId, bool>,
     /// The same, if they can name only namespaced kinds.
-    of_namespaced: BTreeMap<KindId, bool>,
+    naming_any_namespaced: BTreeMap<KindId, bool>,
 }
 
 impl UserKinds {
     /// The kinds whose objects could need one of this kind, and whether they
     /// could do so from another namespace.
-    pub fn of(&self, kinds: &Kinds, kind: KindId) -> impl Iterator<Item = (KindId, bool)> {
-        let local = kinds.info(kind).namespaced.then_some(&self.of_namespaced);
-        let mut needers = self.of_any.clone();
-        for (needer, crosses) in self.of.get(&kind).into_iter().chain(local).flatten() {
+    pub fn user_kinds(&self, kinds: &Kinds, kind: KindId) -> impl Iterator<Item = (KindId, bool)> {
+        let local = kinds.info(kind).namespaced.then_some(&self.naming_any_namespaced);
+        let mut needers = self.naming_any_kind.clone();
+        for (needer, crosses) in self.by_kind.get(&kind).into_iter().chain(local).flatten() {
             *needers.entry(*needer).or_default() |= crosses;
         }
         needers.into_iter()
@@ -52,7 +54,7 @@ impl UserKinds {
 
 /// How much of an object relations read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reads {
+pub enum ReadScope {
     /// Nothing.
     Nothing,
     /// Its metadata: a Secret's annotation, and none of its data.
@@ -91,7 +93,7 @@ impl Catalogue {
         if let Some(kind) = kinds.find_resource(group, resource) {
             catalogue.by_kind.entry(kind).or_default().established = Some(Path::parse(path)?);
         }
-        catalogue.by_kind.values_mut().for_each(Compiled::find_fields);
+        catalogue.by_kind.values_mut().for_each(CompiledRelations::find_fields);
         Ok(catalogue)
     }
 
@@ -109,8 +111,8 @@ impl Catalogue {
             target,
             strength: row.strength,
             optional: path(row.optional)?,
-            until: match row.until {
-                Some(Guard { path, equals }) => {
+            ends_when: match row.ends_when {
+                Some(EndCondition { path, equals }) => {
                     Some((Path::parse(path)?, equals.iter().map(ToString::to_string).collect()))
                 }
                 None => None,
@@ -120,7 +122,7 @@ impl Catalogue {
             let Some(kind) = kinds.find_resource(from.group, from.resource) else { continue };
             let base = Path::parse(from.base)?;
             let strength = if from.history { Strength::Mentions } else { row.strength };
-            for at in row.at.iter().flat_map(|at| expand_containers(at)) {
+            for at in row.paths.iter().flat_map(|at| expand_containers(at)) {
                 let at = base.join(&Path::parse(&at)?);
                 let leaf = ReferenceRule { strength, ..leaf.clone() };
                 self.by_kind.entry(kind).or_default().tree.add(at.steps(), leaf);
@@ -147,9 +149,9 @@ impl Catalogue {
     }
 
     /// How much of the objects of a kind is read, beside owners and labels.
-    pub fn reads(&self, kind: KindId) -> Reads {
-        let Some(compiled) = self.by_kind.get(&kind) else { return Reads::Nothing };
-        if compiled.reads_only_metadata() { Reads::Metadata } else { Reads::Body }
+    pub fn reads(&self, kind: KindId) -> ReadScope {
+        let Some(compiled) = self.by_kind.get(&kind) else { return ReadScope::Nothing };
+        if compiled.reads_only_metadata() { ReadScope::Metadata } else { ReadScope::Body }
     }
 
     /// Which kinds have edges that *need*, to which.
@@ -160,24 +162,30 @@ impl Catalogue {
                 if leaf.strength != Strength::Needs {
                     return;
                 }
-                if let Target::Typed { kinds: Nameable::Only(only), .. } = &leaf.target {
+                if let ReferenceTarget::Typed { kinds: NameableKinds::Only(only), .. } =
+                    &leaf.target
+                {
                     for kind in only {
-                        needers.of.entry(*kind).or_default().entry(*from).or_default();
+                        needers.by_kind.entry(*kind).or_default().entry(*from).or_default();
                     }
                     return;
                 }
                 let (of, crosses) = match &leaf.target {
-                    Target::Name { kind, namespace, .. } => {
-                        (needers.of.entry(*kind).or_default(), namespace.is_some())
+                    ReferenceTarget::Name { kind, namespace, .. } => {
+                        (needers.by_kind.entry(*kind).or_default(), namespace.is_some())
                     }
-                    Target::Labels { kind, .. }
-                    | Target::Claims { kind }
-                    | Target::EphemeralClaim { kind }
-                    | Target::SameName { kind } => (needers.of.entry(*kind).or_default(), false),
-                    Target::Typed { namespace, kinds: Nameable::Namespaced, .. } => {
-                        (&mut needers.of_namespaced, namespace.is_some())
+                    ReferenceTarget::Labels { kind, .. }
+                    | ReferenceTarget::Claims { kind }
+                    | ReferenceTarget::EphemeralClaim { kind }
+                    | ReferenceTarget::SameName { kind } => {
+                        (needers.by_kind.entry(*kind).or_default(), false)
                     }
-                    Target::Typed { namespace, .. } => (&mut needers.of_any, namespace.is_some()),
+                    ReferenceTarget::Typed {
+                        namespace, kinds: NameableKinds::Namespaced, ..
+                    } => (&mut needers.naming_any_namespaced, namespace.is_some()),
+                    ReferenceTarget::Typed { namespace, .. } => {
+                        (&mut needers.naming_any_kind, namespace.is_some())
+                    }
                 };
                 *of.entry(*from).or_default() |= crosses;
             });
@@ -302,7 +310,7 @@ enum FieldsRead {
 }
 
 impl Parsed<'_> {
-    /// Whether it has more references than [`MOST_REFERENCES`]. Then it has no
+    /// Whether it has more references than [`MAX_REFERENCES`]. Then it has no
     /// edges, and may use anything.
     pub fn has_too_many_references(&self) -> bool {
         matches!(self.fields, FieldsRead::TooMany)
@@ -320,26 +328,26 @@ fn expand_containers(at: &str) -> Vec<String> {
     }
 }
 
-fn target(kinds: &Kinds, to: &To) -> Result<Option<Target>, PathError> {
+fn target(kinds: &Kinds, to: &RowTarget) -> Result<Option<ReferenceTarget>, PathError> {
     let path = |text: &str| (!text.is_empty()).then(|| Path::parse(text)).transpose();
     let find = |group: &str, resource: &str| kinds.find_resource(group, resource);
     Ok(match to {
-        To::Name { group, resource, name, namespace, uid } => match find(group, resource) {
+        RowTarget::Name { group, resource, name, namespace, uid } => match find(group, resource) {
             None => None,
-            Some(kind) => Some(Target::Name {
+            Some(kind) => Some(ReferenceTarget::Name {
                 kind,
                 name: Path::parse(name)?,
                 namespace: path(namespace)?,
                 uid: path(uid)?,
             }),
         },
-        To::Typed { group, namespace, kinds } => Some(Target::Typed {
+        RowTarget::Typed { group, namespace, kinds } => Some(ReferenceTarget::Typed {
             kinds: match kinds {
-                Nameable::Any => Nameable::Any,
-                Nameable::Namespaced => Nameable::Namespaced,
-                Nameable::Only(only) => {
+                NameableKinds::Any => NameableKinds::Any,
+                NameableKinds::Namespaced => NameableKinds::Namespaced,
+                NameableKinds::Only(only) => {
                     let only = only.iter().filter_map(|(group, resource)| find(group, resource));
-                    Nameable::Only(only.collect())
+                    NameableKinds::Only(only.collect())
                 }
             },
             group: Path::default(),
@@ -348,18 +356,20 @@ fn target(kinds: &Kinds, to: &To) -> Result<Option<Target>, PathError> {
             namespace: path(namespace)?,
             default_group: (*group).to_owned(),
         }),
-        To::Labels { group, resource } => {
-            find(group, resource).map(|kind| Target::Labels { kind, plain: false })
+        RowTarget::Labels { group, resource } => {
+            find(group, resource).map(|kind| ReferenceTarget::Labels { kind, plain: false })
         }
-        To::PlainLabels { group, resource } => {
-            find(group, resource).map(|kind| Target::Labels { kind, plain: true })
+        RowTarget::PlainLabels { group, resource } => {
+            find(group, resource).map(|kind| ReferenceTarget::Labels { kind, plain: true })
         }
-        To::Claims { group, resource } => find(group, resource).map(|kind| Target::Claims { kind }),
-        To::EphemeralClaim { group, resource } => {
-            find(group, resource).map(|kind| Target::EphemeralClaim { kind })
+        RowTarget::Claims { group, resource } => {
+            find(group, resource).map(|kind| ReferenceTarget::Claims { kind })
         }
-        To::SameName { group, resource } => {
-            find(group, resource).map(|kind| Target::SameName { kind })
+        RowTarget::EphemeralClaim { group, resource } => {
+            find(group, resource).map(|kind| ReferenceTarget::EphemeralClaim { kind })
+        }
+        RowTarget::SameName { group, resource } => {
+            find(group, resource).map(|kind| ReferenceTarget::SameName { kind })
         }
     })
 }

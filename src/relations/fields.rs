@@ -13,7 +13,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::leaf::{ReferenceRule, Target};
+use super::leaf::{ReferenceRule, ReferenceTarget};
 use super::path::{Path, Step};
 use crate::objects::Text;
 
@@ -66,13 +66,13 @@ impl Fields {
     /// Also what makes an edge of the value that these are the fields of.
     pub(super) fn add_leaf(&mut self, leaf: &ReferenceRule) {
         match &leaf.target {
-            Target::Name { name, namespace, uid, .. } => {
+            ReferenceTarget::Name { name, namespace, uid, .. } => {
                 self.add(name);
                 for path in namespace.iter().chain(uid) {
                     self.add(path);
                 }
             }
-            Target::Typed { group, kind, name, namespace, .. } => {
+            ReferenceTarget::Typed { group, kind, name, namespace, .. } => {
                 for path in [kind, name].into_iter().chain(namespace) {
                     self.add(path);
                 }
@@ -83,24 +83,24 @@ impl Fields {
                     self.add(group);
                 }
             }
-            Target::Labels { plain: true, .. } => {
+            ReferenceTarget::Labels { plain: true, .. } => {
                 self.values();
             }
-            Target::Labels { plain: false, .. } => {
+            ReferenceTarget::Labels { plain: false, .. } => {
                 self.named("matchLabels").values();
                 let expressions = self.named("matchExpressions").each();
                 expressions.named("key");
                 expressions.named("operator");
                 expressions.named("values").each();
             }
-            Target::Claims { .. } => {
+            ReferenceTarget::Claims { .. } => {
                 self.named("metadata").named("name");
             }
-            Target::EphemeralClaim { .. } => {
+            ReferenceTarget::EphemeralClaim { .. } => {
                 self.named("name");
                 self.named("ephemeral");
             }
-            Target::SameName { .. } => {}
+            ReferenceTarget::SameName { .. } => {}
         }
         if let Some(path) = &leaf.optional {
             self.add(path);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::catalogue::Nameable;
+use super::catalogue::NameableKinds;
 use super::path::Path;
 use crate::graph::{RelationId, Strength};
 use crate::objects::KindId;
@@ -10,15 +10,15 @@ use crate::objects::KindId;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ReferenceRule {
     pub(super) relation: RelationId,
-    pub(super) target: Target,
+    pub(super) target: ReferenceTarget,
     pub(super) strength: Strength,
     pub(super) optional: Option<Path>,
     /// The path whose value ends the need, and the value.
-    pub(super) until: Option<(Path, Vec<String>)>,
+    pub(super) ends_when: Option<(Path, Vec<String>)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Target {
+pub(super) enum ReferenceTarget {
     Name {
         kind: KindId,
         name: Path,
@@ -32,7 +32,7 @@ pub(super) enum Target {
         namespace: Option<Path>,
         default_group: String,
         /// The kinds that the reference can name.
-        kinds: Nameable<Vec<KindId>>,
+        kinds: NameableKinds<Vec<KindId>>,
     },
     Labels {
         kind: KindId,
@@ -52,7 +52,7 @@ pub(super) enum Target {
 impl ReferenceRule {
     /// How many references a value has at the most; of a selector, what it requires
     /// of labels as well.
-    pub(super) fn references(&self, value: &Value) -> usize {
+    pub(super) fn max_references(&self, value: &Value) -> usize {
         let has = |path: &Path| path.get(value).is_some_and(Value::is_string);
         let size = |value: Option<&Value>| match value {
             Some(Value::Array(list)) => list.len(),
@@ -60,16 +60,16 @@ impl ReferenceRule {
             _ => 0,
         };
         match &self.target {
-            Target::Name { name, .. } => usize::from(has(name)),
-            Target::Typed { kind, name, .. } => usize::from(has(kind) && has(name)),
-            Target::Labels { plain: true, .. } => 1 + size(Some(value)),
-            Target::Labels { plain: false, .. } => {
+            ReferenceTarget::Name { name, .. } => usize::from(has(name)),
+            ReferenceTarget::Typed { kind, name, .. } => usize::from(has(kind) && has(name)),
+            ReferenceTarget::Labels { plain: true, .. } => 1 + size(Some(value)),
+            ReferenceTarget::Labels { plain: false, .. } => {
                 let expressions = value.get("matchExpressions").and_then(Value::as_array);
                 let values = expressions.into_iter().flatten().map(|e| 1 + size(e.get("values")));
                 1 + size(value.get("matchLabels")) + values.sum::<usize>()
             }
-            Target::EphemeralClaim { .. } => usize::from(value.get("ephemeral").is_some()),
-            Target::Claims { .. } | Target::SameName { .. } => 1,
+            ReferenceTarget::EphemeralClaim { .. } => usize::from(value.get("ephemeral").is_some()),
+            ReferenceTarget::Claims { .. } | ReferenceTarget::SameName { .. } => 1,
         }
     }
 }

@@ -20,5 +20,5 @@ mod tests;
 pub use catalogue::OWNED;
 pub use catalogue::related_kinds;
 pub use custom::{CustomError, CustomRelation, CustomTo};
-pub use engine::{Catalogue, Parsed, Reads, UserKinds};
+pub use engine::{Catalogue, Parsed, ReadScope, UserKinds};
 pub use path::{Path, PathError};

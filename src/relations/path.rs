@@ -58,8 +58,8 @@ impl Path {
         let error = |(column, expected)| PathError { path: text.to_owned(), column, expected };
         let path = Parser { text: text.chars().collect(), at: 0 }.path().map_err(error)?;
         // The JSON reader goes down 128 steps at the most.
-        const MOST_STEPS: usize = 100;
-        match path.0.len() > MOST_STEPS {
+        const MAX_STEPS: usize = 100;
+        match path.0.len() > MAX_STEPS {
             true => Err(error((0, "at most 100 steps"))),
             false => Ok(path),
         }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::catalogue::Nameable;
-use super::leaf::{ReferenceRule, Target};
+use super::catalogue::NameableKinds;
+use super::leaf::{ReferenceRule, ReferenceTarget};
 use super::path::Path;
-use crate::graph::{EdgeQualifier, Edges, UnresolvedUse, Requirement, Selector, SelectorEdge, Strength};
+use crate::graph::{
+    EdgeQualifier, Edges, Requirement, Selector, SelectorEdge, Strength, UnresolvedUse,
+};
 use crate::objects::{KindId, Kinds, Uid, split_api_version};
 
 /// What decides about the claims of a StatefulSet beside its templates.
@@ -41,7 +43,7 @@ impl<'o> Reading<'o> {
     pub(super) fn edge(&mut self, leaf: &ReferenceRule, value: &Value, place: &str) {
         let text = |path: &Path| path.get(value).and_then(Value::as_str).filter(|t| !t.is_empty());
         match &leaf.target {
-            Target::Name { kind, name, namespace, uid } => {
+            ReferenceTarget::Name { kind, name, namespace, uid } => {
                 let Some(found) = text(name) else { return };
                 let namespace = namespace.as_ref().and_then(text).unwrap_or(self.namespace);
                 // Another program fills in a template.
@@ -53,7 +55,7 @@ impl<'o> Reading<'o> {
                 let path = joined(place, name);
                 self.uses(leaf, value, *kind, namespace, found, uid, path);
             }
-            Target::Typed { group, kind, name, namespace, default_group, kinds } => {
+            ReferenceTarget::Typed { group, kind, name, namespace, default_group, kinds } => {
                 let (Some(kind), Some(found)) = (text(kind), text(name)) else { return };
                 let group = match group.steps().is_empty() {
                     // As Kubernetes' own references say it, in one of two ways.
@@ -68,9 +70,9 @@ impl<'o> Reading<'o> {
                 };
                 let kind = self.kinds.mention(group, kind);
                 let can_be_named = match kinds {
-                    Nameable::Any => true,
-                    Nameable::Namespaced => self.kinds.info(kind).namespaced,
-                    Nameable::Only(only) => only.contains(&kind),
+                    NameableKinds::Any => true,
+                    NameableKinds::Namespaced => self.kinds.info(kind).namespaced,
+                    NameableKinds::Only(only) => only.contains(&kind),
                 };
                 if !can_be_named {
                     return;
@@ -81,19 +83,19 @@ impl<'o> Reading<'o> {
                 let path = joined(place, name);
                 self.uses(leaf, value, kind, namespace, found, None, path);
             }
-            Target::Labels { kind, plain } => {
+            ReferenceTarget::Labels { kind, plain } => {
                 let found = if *plain { plain_labels(value) } else { requirements(value) };
                 if let Some(requirements) = found {
                     self.open(leaf, *kind, Selector::Labels(requirements), place);
                 }
             }
-            Target::Claims { kind } => {
+            ReferenceTarget::Claims { kind } => {
                 let template = value.pointer("/metadata/name").and_then(Value::as_str);
                 let Some(template) = template else { return };
                 let selector = self.ordinals(template);
                 self.open(leaf, *kind, selector, place);
             }
-            Target::EphemeralClaim { kind } => {
+            ReferenceTarget::EphemeralClaim { kind } => {
                 let name = value.get("name").and_then(Value::as_str);
                 if let (Some(volume), Some(Value::Object(_))) = (name, value.get("ephemeral")) {
                     let claim = format!("{}-{volume}", self.name);
@@ -102,7 +104,7 @@ impl<'o> Reading<'o> {
                     self.uses(leaf, value, *kind, namespace, claim, None, path);
                 }
             }
-            Target::SameName { kind } => {
+            ReferenceTarget::SameName { kind } => {
                 let name = self.name.to_owned();
                 let path = "metadata.name".to_owned();
                 self.uses(leaf, value, *kind, String::new(), name, None, path);
@@ -155,7 +157,7 @@ impl<'o> Reading<'o> {
             name,
             uid,
             strength,
-            excuse,
+            qualifier: excuse,
             relation,
             path,
         });
@@ -177,7 +179,7 @@ impl<'o> Reading<'o> {
     /// What the edge means now that the guard may have ended the need.
     fn strength(&self, leaf: &ReferenceRule) -> Strength {
         let mut ended = false;
-        if let Some((path, equals)) = &leaf.until {
+        if let Some((path, equals)) = &leaf.ends_when {
             path.visit(self.object, &mut |_, value| {
                 ended |= equals.iter().any(|equals| match value {
                     Value::Null | Value::Bool(false) => equals == "false",

@@ -64,7 +64,7 @@ fn describe(kinds: &Kinds, catalogue: &Catalogue, edges: &Edges) -> Vec<String> 
         .iter()
         .map(|edge| {
             let info = kinds.info(edge.kind);
-            let excuse = match edge.excuse {
+            let excuse = match edge.qualifier {
                 EdgeQualifier::None => "",
                 EdgeQualifier::Optional => " (optional)",
                 EdgeQualifier::ScaledDown => " (scaled down)",
@@ -324,7 +324,7 @@ fn h38_only_kinds_whose_references_can_name_a_namespace_count_in_others() {
     let crosses = |of: (&str, &str), from: (&str, &str)| {
         let kind = |(group, resource)| kinds.find_resource(group, resource).unwrap();
         needers
-            .of(&kinds, kind(of))
+            .user_kinds(&kinds, kind(of))
             .find(|(needer, _)| *needer == kind(from))
             .map(|(_, crosses)| crosses)
     };

@@ -105,7 +105,7 @@ impl NamespaceLines {
     const MOST: usize = 5;
 
     /// For all.
-    const MOST_OF_ALL: usize = 100;
+    const MAX_OF_ALL: usize = 100;
 
     /// Whether a line may be written now: if so, how many were left out since the last
     /// one.
@@ -116,7 +116,7 @@ impl NamespaceLines {
         }
         let Second { all, by_namespace, left_out, .. } = &mut *second;
         let lines = by_namespace.get(namespace).copied().unwrap_or_default();
-        if lines >= Self::MOST || *all >= Self::MOST_OF_ALL {
+        if lines >= Self::MOST || *all >= Self::MAX_OF_ALL {
             *left_out += 1;
             return None;
         }

@@ -9,19 +9,19 @@ use actix_web::http::header::{self, ContentType, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{self, Body, BodyMemory, HttpRejection, Reserved, Sending};
+use super::body::{self, Body, BodyMemory, HttpRejection, Reserved, ResponseBody};
 use super::connection::Connection;
-use super::counts::LARGE;
+use super::counts::LARGE_BYTES;
 use super::draining::Draining;
 use super::response::respond;
 use super::wire::{self, Parsed};
 use super::{LABELLED, Shared};
 use crate::decide::{
-    AdmissionPhase, Blocker, Decision, FailurePolicy, Operation, Reason, Recordable, User, Verdict,
-    causes, decide_paused, decide_unreadable,
+    AdmissionPhase, Blocker, Decision, FailurePolicy, Operation, Reason, Recordable, Requester,
+    Verdict, causes, decide_paused, decide_unreadable,
 };
 use crate::objects::one_line_name;
-use crate::policy::Source;
+use crate::policy::PolicySource;
 use crate::telemetry::{LineLimit, NamespaceLines, ReviewLabels};
 
 /// The name of the path's secret segment.
@@ -55,19 +55,19 @@ async fn wrong_method(
     payload: web::Payload,
     shared: web::Data<Shared>,
 ) -> HttpResponse {
-    if !has_token(&request, &shared) {
+    if !has_path_token(&request, &shared) {
         return not_found(request, payload, shared).await;
     }
     // The path may contain the secret.
     let message = format!("this path takes POST, not {}", wire::cut(request.method().as_str()));
     let refusal = HttpRejection::new(StatusCode::METHOD_NOT_ALLOWED, message);
-    let mut response = refuse(&request, &shared, refusal, payload);
+    let mut response = reject(&request, &shared, refusal, payload);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
     response
 }
 
 /// Whether a caller knows the secret of the path, if there is one.
-fn has_token(request: &HttpRequest, shared: &Shared) -> bool {
+fn has_path_token(request: &HttpRequest, shared: &Shared) -> bool {
     let Some(tokens) = &shared.tokens else { return true };
     request.match_info().get(TOKEN).is_some_and(|segment| tokens.accepts(segment))
 }
@@ -82,7 +82,7 @@ async fn not_found(
         Some(_) => "not found",
         None => "there is nothing here; belay answers POST /validate and POST /mutate",
     };
-    answer_refusal(&request, &shared, HttpRejection::new(StatusCode::NOT_FOUND, message), payload)
+    answer_rejection(&request, &shared, HttpRejection::new(StatusCode::NOT_FOUND, message), payload)
 }
 
 async fn admit(
@@ -92,7 +92,7 @@ async fn admit(
     (shared, room): (&web::Data<Shared>, &BodyMemory),
     draining: &Draining,
 ) -> HttpResponse {
-    if !has_token(request, shared) {
+    if !has_path_token(request, shared) {
         return not_found(request.clone(), payload, shared.clone()).await;
     }
     if let Some(connection) = Connection::from_request(request) {
@@ -105,9 +105,9 @@ async fn admit(
                 // The client is to take its next request elsewhere.
                 response.force_close();
             }
-            response.content_type(ContentType::json()).body(Sending::new(bytes, request, room))
+            response.content_type(ContentType::json()).body(ResponseBody::new(bytes, request, room))
         }
-        Err(refusal) => refuse(request, shared, refusal, payload),
+        Err(refusal) => reject(request, shared, refusal, payload),
     }
 }
 
@@ -120,7 +120,7 @@ async fn answer(
 ) -> Result<(Vec<u8>, Reserved), HttpRejection> {
     require_json(request)?;
     let limits = &shared.limits;
-    let deadline = callers_timeout(request.query_string())?
+    let deadline = parse_timeout(request.query_string())?
         .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
     let until = Instant::now() + deadline;
     let body = body::read(request, payload, room, deadline).await?;
@@ -128,9 +128,9 @@ async fn answer(
         connection.set_waiting();
     }
     let labelled = request.path().ends_with(LABELLED);
-    let question = ReviewParameters { phase, labelled, until, is_late: false };
-    if body.bytes.len() <= LARGE {
-        return Ok((judge(question, &body.bytes, shared, room, None).await?, body.room));
+    let question = ReviewParameters { phase, labelled, deadline: until, is_late: false };
+    if body.bytes.len() <= LARGE_BYTES {
+        return Ok((decide_review(question, &body.bytes, shared, room, None).await?, body.memory));
     }
     // The API server began to count before the review arrived.
     let turn = room.turn(deadline / 4).await;
@@ -140,8 +140,8 @@ async fn answer(
     let (shared, shared_room) = (Shared::clone(shared), room.clone());
     let runtime = tokio::runtime::Handle::current();
     let judged = web::block(move || {
-        let Body { bytes, room } = body;
-        let judged = runtime.block_on(judge(question, &bytes, &shared, &shared_room, turn));
+        let Body { bytes, memory: room } = body;
+        let judged = runtime.block_on(decide_review(question, &bytes, &shared, &shared_room, turn));
         (judged, room)
     });
     let (bytes, room) = judged.await.map_err(|_| {
@@ -155,21 +155,21 @@ async fn answer(
 struct ReviewParameters {
     phase: AdmissionPhase,
     labelled: bool,
-    until: Instant,
+    deadline: Instant,
     /// Whether there is no time to read its objects.
     is_late: bool,
 }
 
 /// Answers the review in a body. The turn ends after the parsing.
-async fn judge(
-    ReviewParameters { phase, labelled, until, is_late }: ReviewParameters,
+async fn decide_review(
+    ReviewParameters { phase, labelled, deadline: until, is_late }: ReviewParameters,
     body: &[u8],
     shared: &Shared,
     room: &BodyMemory,
     turn: Option<OwnedSemaphorePermit>,
 ) -> Result<Vec<u8>, HttpRejection> {
     let started = Instant::now();
-    let asked = |operation: Operation, user: &User<'_>, dry_run| ReviewSummary {
+    let asked = |operation: Operation, user: &Requester<'_>, dry_run| ReviewSummary {
         phase,
         operation: operation.as_str(),
         class: user.class(),
@@ -179,7 +179,7 @@ async fn judge(
     let start;
     let whole = match is_late {
         true => None,
-        false => read_whole(body, phase, room, (turn, until)).await?,
+        false => read_large_lists(body, phase, room, (turn, until)).await?,
     };
     let is_whole = whole.is_some();
     let (parsed, room_of_lists) = match whole {
@@ -214,19 +214,19 @@ async fn judge(
             if shared.decider.is_paused() {
                 verdict = decide_paused(verdict);
             }
-            verdict.recorded = Recordable::No;
+            verdict.recordable = Recordable::No;
             let bytes = respond(&uid, &verdict, vec![warning]);
             (asked(operation, &user, dry_run), verdict, bytes)
         }
     };
     drop(room_of_lists);
-    account(shared, &asked, &verdict, started.elapsed());
+    record_verdict(shared, &asked, &verdict, started.elapsed());
     Ok(bytes)
 }
 
 /// Reads a whole review, with room for its lists. `None`: there is no room. The turn ends
 /// when it was read.
-async fn read_whole<'b>(
+async fn read_large_lists<'b>(
     body: &'b [u8],
     phase: AdmissionPhase,
     room: &BodyMemory,
@@ -243,7 +243,7 @@ async fn read_whole<'b>(
     drop(parsed);
     let wait = until.saturating_duration_since(Instant::now()) / 4;
     let Some(reserved) = room.for_lists(bytes, wait).await else { return Ok(None) };
-    let is_large = body.len() > LARGE;
+    let is_large = body.len() > LARGE_BYTES;
     let turn = if is_large { room.turn(wait).await } else { None };
     if is_large && turn.is_none() {
         return Ok(None);
@@ -260,7 +260,7 @@ struct ReviewSummary {
     dry_run: bool,
 }
 
-fn account(shared: &Shared, asked: &ReviewSummary, verdict: &Verdict, took: Duration) {
+fn record_verdict(shared: &Shared, asked: &ReviewSummary, verdict: &Verdict, took: Duration) {
     let ReviewSummary { phase, operation, class, user, dry_run } = asked;
     let labels = ReviewLabels {
         webhook: phase.as_str(),
@@ -270,7 +270,7 @@ fn account(shared: &Shared, asked: &ReviewSummary, verdict: &Verdict, took: Dura
         subject_class: class,
     };
     shared.metrics.answered(&labels, took);
-    if verdict.recorded == Recordable::No {
+    if verdict.recordable == Recordable::No {
         return;
     }
     for (policy, reason, outcome) in policy_outcomes(verdict) {
@@ -286,7 +286,7 @@ fn account(shared: &Shared, asked: &ReviewSummary, verdict: &Verdict, took: Dura
     static UNPROVED: LineLimit = LineLimit::new();
     static PROVED: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
     let now = Instant::now();
-    let admitted = match verdict.recorded {
+    let admitted = match verdict.recordable {
         Recordable::Unconfirmed => UNPROVED.admit(now),
         _ => PROVED.admit(&verdict.target.namespace, now),
     };
@@ -320,7 +320,7 @@ fn action(verdict: &Verdict) -> &'static str {
 /// The outcomes by policy and reason, each once. No policy denies an unreadable review.
 fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
     let of = |blocker: &Blocker| {
-        let Blocker { reason, outcome, .. } = *blocker;
+        let Blocker { reason, decision: outcome, .. } = *blocker;
         let mut names: Vec<String> = blocker.policies.iter().map(label).collect();
         if names.is_empty() {
             names.push("no policy".to_owned());
@@ -331,16 +331,16 @@ fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
 }
 
 /// The policy as a metric label. Names of DeletionPolicies have no spaces.
-fn label(source: &Source) -> String {
+fn label(source: &PolicySource) -> String {
     match source {
-        Source::Policy(name) => name.clone(),
-        Source::Label(value) => format!("label {value}"),
+        PolicySource::Policy(name) => name.clone(),
+        PolicySource::Label(value) => format!("label {value}"),
     }
 }
 
 /// The policies that decide the verdict.
 fn policy_list(verdict: &Verdict) -> String {
-    let decisive = verdict.blockers.iter().filter(|blocker| blocker.outcome == verdict.decision);
+    let decisive = verdict.blockers.iter().filter(|blocker| blocker.decision == verdict.decision);
     let names: BTreeSet<String> = decisive.flat_map(|b| &b.policies).map(label).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
@@ -360,7 +360,7 @@ fn require_json(request: &HttpRequest) -> Result<(), HttpRejection> {
 
 /// The timeout of the API server, as `?timeout=5s` in whole seconds. With a shorter one,
 /// a caller could make live reads late.
-fn callers_timeout(query: &str) -> Result<Option<Duration>, HttpRejection> {
+fn parse_timeout(query: &str) -> Result<Option<Duration>, HttpRejection> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let seconds = value.and_then(|value| value.strip_suffix('s')?.parse::<f32>().ok());
     if seconds.is_some_and(|seconds| seconds < 1.0) {
@@ -370,7 +370,7 @@ fn callers_timeout(query: &str) -> Result<Option<Duration>, HttpRejection> {
     Ok(seconds.and_then(|seconds| Duration::try_from_secs_f32(seconds).ok()))
 }
 
-fn refuse(
+fn reject(
     request: &HttpRequest,
     shared: &Shared,
     refusal: HttpRejection,
@@ -381,10 +381,10 @@ fn refuse(
     if let Some(left_out) = LINES.admit(Instant::now()) {
         tracing::warn!(code = code.as_u16(), message, left_out, "bad request");
     }
-    answer_refusal(request, shared, refusal, unread)
+    answer_rejection(request, shared, refusal, unread)
 }
 
-fn answer_refusal(
+fn answer_rejection(
     request: &HttpRequest,
     shared: &Shared,
     refusal: HttpRejection,
@@ -398,7 +398,7 @@ fn answer_refusal(
     HttpResponse::build(code)
         .force_close()
         .content_type(ContentType::plaintext())
-        .body(Sending::new(format!("{message}\n").into_bytes(), request, unread))
+        .body(ResponseBody::new(format!("{message}\n").into_bytes(), request, unread))
 }
 
 #[cfg(test)]
@@ -408,7 +408,10 @@ mod tests {
 
     fn blocker(outcome: Decision, reason: Reason, policies: &[&str]) -> Blocker {
         Blocker {
-            policies: policies.iter().map(|name| Source::Policy((*name).to_owned())).collect(),
+            policies: policies
+                .iter()
+                .map(|name| PolicySource::Policy((*name).to_owned()))
+                .collect(),
             ..Blocker::new(outcome, reason, ObjectRef::default())
         }
     }
@@ -416,7 +419,7 @@ mod tests {
     #[test]
     fn each_policy_is_counted_once_a_reason_with_what_it_would_do() {
         let mut label_too = blocker(Decision::Deny, Reason::Protected, &["kept"]);
-        label_too.policies.push(Source::Label("Always"));
+        label_too.policies.push(PolicySource::Label("Always"));
         let blockers = vec![
             label_too,
             blocker(Decision::Deny, Reason::Protected, &["kept"]),
@@ -446,7 +449,7 @@ mod tests {
         verdict.overrides.approvals.push("yes".to_owned());
         assert_eq!(action(&verdict), "Deny");
         verdict.overrides.approvals.clear();
-        verdict.overrides.exempted.push(Source::Label("Always"));
+        verdict.overrides.exempted.push(PolicySource::Label("Always"));
         assert_eq!(action(&verdict), "Deny");
         let unreadable = blocker(Decision::Deny, Reason::Unknown, &[]);
         let verdict = Verdict::from_blockers(ObjectRef::default(), vec![unreadable]);
@@ -465,7 +468,7 @@ mod tests {
             ("timeout=s", None),
             ("", None),
         ] {
-            let timeout = callers_timeout(query).unwrap();
+            let timeout = parse_timeout(query).unwrap();
             assert_eq!(timeout.map(|d| d.as_secs_f32()), expected, "{query}");
         }
     }
@@ -473,7 +476,7 @@ mod tests {
     #[test]
     fn h35_a_timeout_below_one_second_is_a_bad_request() {
         for query in ["timeout=0.16s", "a=b&timeout=0s", "timeout=-1s"] {
-            assert_eq!(callers_timeout(query).unwrap_err().code, StatusCode::BAD_REQUEST);
+            assert_eq!(parse_timeout(query).unwrap_err().code, StatusCode::BAD_REQUEST);
         }
     }
 }

@@ -46,8 +46,8 @@ impl HttpRejection {
 pub struct BodyMemory {
     small: Budget,
     large: Budget,
-    most: usize,
-    most_small: usize,
+    max_total: usize,
+    max_small: usize,
     /// One large body is parsed at a time.
     parsing: Arc<Semaphore>,
     /// The memory for the lists of parsed reviews, in units.
@@ -60,7 +60,7 @@ pub struct BodyMemory {
 #[derive(Clone)]
 struct Budget {
     free: Arc<Semaphore>,
-    turn: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
     senders: ConnectionSlots,
 }
 
@@ -72,49 +72,49 @@ pub struct Body {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// The reserved memory.
-    pub room: Reserved,
+    pub memory: Reserved,
 }
 
 /// The first bytes of a body need no reservation. The number of connections limits them,
 /// so no ordinary review waits for the bodies of others.
-const FREE: usize = 16 << 10;
+const UNCOUNTED_BYTES: usize = 16 << 10;
 
 /// The unit of reservations in bytes.
-const UNIT: usize = 1 << 10;
+const PERMIT_BYTES: usize = 1 << 10;
 
 /// The lists of real objects take less than this in memory.
 const ORDINARY_LISTS: usize = 16 << 10;
 
 /// A sender is silent if it sends less than this within `SILENT`. The API server
 /// sends a whole body at once.
-const PART: usize = 16 << 10;
+const PART_BYTES: usize = 16 << 10;
 
 /// How long a sender may be silent while others wait for memory.
-const SILENT: Duration = Duration::from_millis(200);
+const SILENCE_LIMIT: Duration = Duration::from_millis(200);
 
 /// How often a waiting body checks for silent senders.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Budget {
     /// A budget of this many bytes, for bodies of at most `most` bytes.
     fn new(bytes: usize, most: usize) -> Self {
-        let units = (bytes.saturating_sub(most) / UNIT).min(Semaphore::MAX_PERMITS);
+        let units = (bytes.saturating_sub(most) / PERMIT_BYTES).min(Semaphore::MAX_PERMITS);
         let (free, turn) = (Arc::new(Semaphore::new(units)), Arc::new(Semaphore::new(1)));
-        Self { free, turn, senders: ConnectionSlots::new(usize::MAX) }
+        Self { free, turns: turn, senders: ConnectionSlots::new(usize::MAX) }
     }
 
     /// Waits for memory for a step, or for the whole rest. Returns the number of bytes.
     async fn reserve(&self, step: usize, rest: usize) -> (Option<OwnedSemaphorePermit>, usize) {
-        let units = u32::try_from(step.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let units = u32::try_from(step.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         let mut free = pin!(self.free.clone().acquire_many_owned(units));
-        let mut turn = pin!(self.turn.clone().acquire_owned());
+        let mut turn = pin!(self.turns.clone().acquire_owned());
         loop {
             // The semaphores are never closed.
             tokio::select! {
                 biased;
                 taken = &mut free => return (taken.ok(), step),
                 taken = &mut turn => return (taken.ok(), rest),
-                () = tokio::time::sleep(LOOK) => self.senders.end_older_than(SILENT),
+                () = tokio::time::sleep(CHECK_INTERVAL) => self.senders.end_older_than(SILENCE_LIMIT),
             }
         }
     }
@@ -126,10 +126,10 @@ impl BodyMemory {
         Self {
             small: Budget::new(limits.small_bodies, limits.small),
             large: Budget::new(limits.bodies, limits.body),
-            most: limits.body,
-            most_small: limits.small,
+            max_total: limits.body,
+            max_small: limits.small,
             parsing: Arc::new(Semaphore::new(1)),
-            lists: Arc::new(Semaphore::new(limits.lists / UNIT)),
+            lists: Arc::new(Semaphore::new(limits.lists / PERMIT_BYTES)),
         }
     }
 
@@ -146,7 +146,7 @@ impl BodyMemory {
         if bytes <= ORDINARY_LISTS {
             return Some(Vec::new());
         }
-        let units = u32::try_from(bytes / UNIT).ok()?;
+        let units = u32::try_from(bytes / PERMIT_BYTES).ok()?;
         let permit = self.lists.clone().acquire_many_owned(units);
         let permit = tokio::time::timeout(wait, permit).await.ok()?;
         Some(Vec::from_iter(permit.ok()))
@@ -169,8 +169,8 @@ pub async fn read(
             "the request has no Content-Length, which the API server sends",
         ));
     };
-    if length > room.most {
-        let most = room.most;
+    if length > room.max_total {
+        let most = room.max_total;
         return Err(HttpRejection::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the body is larger than {most} bytes, the most that belay reads"),
@@ -188,19 +188,19 @@ pub async fn read(
         // Before it may wait for room: what arrives is no head.
         connection.allow(0);
     }
-    let (bytes, first) = (Vec::new(), room.most_small);
+    let (bytes, first) = (Vec::new(), room.max_small);
     let mut arriving = PartialBody { payload, connection, bytes, first, waits: &waits };
     let whole = async {
-        arriving.allow(length.min(FREE));
+        arriving.allow(length.min(UNCOUNTED_BYTES));
         let mut taken = Vec::new();
-        if arriving.receive(length.min(FREE)).await? && length > FREE {
-            let small = length.min(room.most_small);
+        if arriving.receive(length.min(UNCOUNTED_BYTES)).await? && length > UNCOUNTED_BYTES {
+            let small = length.min(room.max_small);
             taken = arriving.fill(small, &room.small).await?.ok_or_else(no_room)?;
             if length > small {
                 taken = arriving.fill(length, &room.large).await?.ok_or_else(no_room)?;
             }
         }
-        Ok(Body { bytes: std::mem::take(&mut arriving.bytes), room: taken })
+        Ok(Body { bytes: std::mem::take(&mut arriving.bytes), memory: taken })
     };
     match tokio::time::timeout(deadline, whole).await {
         Ok(body) => {
@@ -250,7 +250,7 @@ impl PartialBody<'_> {
                 reserved += more;
                 self.allow(reserved.saturating_sub(self.bytes.len()));
             }
-            let part = reserved.min(self.bytes.len() + PART);
+            let part = reserved.min(self.bytes.len() + PART_BYTES);
             let arrived = budget.senders.run(self.receive(part)).await;
             match arrived.transpose()? {
                 None => return Ok(None),
@@ -293,13 +293,13 @@ impl PartialBody<'_> {
 /// chunked body, actix goes on reading it for as long as the sender pleases; while
 /// the body is alive when the answer has been sent, it closes the connection
 /// instead.
-pub struct Sending<K> {
+pub struct ResponseBody<K> {
     bytes: Bytes,
     connection: Option<Rc<Connection>>,
     _kept: K,
 }
 
-impl<K> Sending<K> {
+impl<K> ResponseBody<K> {
     /// These bytes are the answer to this request.
     pub fn new(bytes: Vec<u8>, request: &HttpRequest, kept: K) -> Self {
         let connection = Connection::from_request(request).cloned();
@@ -310,7 +310,7 @@ impl<K> Sending<K> {
     }
 }
 
-impl<K> Drop for Sending<K> {
+impl<K> Drop for ResponseBody<K> {
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
             connection.set_answering(false);
@@ -318,7 +318,7 @@ impl<K> Drop for Sending<K> {
     }
 }
 
-impl<K: Unpin> MessageBody for Sending<K> {
+impl<K: Unpin> MessageBody for ResponseBody<K> {
     type Error = Infallible;
 
     fn size(&self) -> BodySize {
@@ -331,7 +331,7 @@ impl<K: Unpin> MessageBody for Sending<K> {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Infallible>>> {
         let bytes = &mut self.get_mut().bytes;
-        let part = bytes.split_to(bytes.len().min(PART));
+        let part = bytes.split_to(bytes.len().min(PART_BYTES));
         Poll::Ready((!part.is_empty()).then_some(Ok(part)))
     }
 }
@@ -359,14 +359,15 @@ mod tests {
         let room = BodyMemory::new(&Limits::default());
         let free = || room.small.free.available_permits();
         let all = free();
-        let (permit, _) = room.small.reserve(UNIT, 9 * UNIT).await;
+        let (permit, _) = room.small.reserve(PERMIT_BYTES, 9 * PERMIT_BYTES).await;
         let request = TestRequest::default().to_http_request();
-        let mut answer = pin!(Sending::new(vec![0; PART + 1], &request, Vec::from_iter(permit)));
+        let mut answer =
+            pin!(ResponseBody::new(vec![0; PART_BYTES + 1], &request, Vec::from_iter(permit)));
         let mut sent = Vec::new();
         while let Some(part) = std::future::poll_fn(|cx| answer.as_mut().poll_next(cx)).await {
             assert_eq!(free(), all - 1);
             sent.push(part.unwrap().len());
         }
-        assert_eq!(sent, [PART, 1]);
+        assert_eq!(sent, [PART_BYTES, 1]);
     }
 }

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 /// The limit of known addresses. A cluster has a few API servers. A Pod that once learned
 /// the path may have many addresses.
-const MOST: usize = 8;
+const MAX_CALLERS: usize = 8;
 
 /// After this time without use, any other address may replace an address.
-const STALE: Duration = Duration::from_secs(600);
+const STALE_AFTER: Duration = Duration::from_secs(600);
 
 /// Uses within this time count once.
 const SPAN: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub enum Client {
 
 /// The uses of the path by an address.
 #[derive(Debug, Clone, Copy)]
-struct Uses {
+struct CallerUse {
     last: Instant,
     /// The start of the last counted span.
     span: Instant,
@@ -37,7 +37,7 @@ struct Uses {
     spans: u64,
 }
 
-impl Uses {
+impl CallerUse {
     /// The first use.
     fn new(now: Instant) -> Self {
         Self { last: now, span: now, spans: 1 }
@@ -52,14 +52,14 @@ impl Uses {
 
     /// The rank of an address. The lowest is replaced first.
     fn rank(&self, now: Instant) -> (u64, Instant) {
-        let is_stale = now - self.last >= STALE;
+        let is_stale = now - self.last >= STALE_AFTER;
         (if is_stale { 0 } else { self.spans }, self.last)
     }
 }
 
 /// The addresses of the callers that have shown that they know the path. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Callers(Arc<Mutex<HashMap<IpAddr, Uses>>>);
+pub struct Callers(Arc<Mutex<HashMap<IpAddr, CallerUse>>>);
 
 impl Callers {
     /// A caller of this address knows the path. If there are too many, it takes the place
@@ -71,13 +71,13 @@ impl Callers {
             uses.add(now);
             return;
         }
-        if known.len() >= MOST
+        if known.len() >= MAX_CALLERS
             && let Some(least) = known.iter().min_by_key(|(_, uses)| uses.rank(now))
         {
             let least = *least.0;
             known.remove(&least);
         }
-        known.insert(address, Uses::new(now));
+        known.insert(address, CallerUse::new(now));
     }
 
     /// The client with this address.
@@ -126,9 +126,9 @@ mod tests {
         (0..=255).chain(0..=255).for_each(|last| callers.add(pod(last)));
         assert!(is_known(&callers, server));
         let known = (0..=255).filter(|last| is_known(&callers, pod(*last))).count();
-        assert_eq!(known, MOST - 1);
+        assert_eq!(known, MAX_CALLERS - 1);
         // An API server that is gone keeps no place.
-        tokio::time::advance(STALE).await;
+        tokio::time::advance(STALE_AFTER).await;
         (0..8).for_each(|last| callers.add(pod(last)));
         assert!(!is_known(&callers, server));
     }

@@ -16,61 +16,61 @@ use super::callers::Callers;
 use super::slots::{ConnectionSlot, ConnectionSlots, EndRequest, StateSlots};
 
 /// The longest head. The API server's have less than 4 KiB.
-pub const HEAD: usize = 16 << 10;
+pub const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// The limits of one connection. [`super::timed::Timed`] and the handlers share them.
 pub struct Connection {
     /// How many more bytes belay reads. The last read may exceed this by one buffer.
     left: Cell<usize>,
-    phase: Cell<Phase>,
+    phase: Cell<ReadPhase>,
     waiting: Cell<Option<Waker>>,
     slot: RefCell<Option<OccupiedSlot>>,
     end: Arc<EndRequest>,
     /// Whether a part of an answer is not written yet.
     answering: Cell<bool>,
     /// Whether another request may follow.
-    requests: Cell<Requests>,
+    requests: Cell<RequestIntake>,
 }
 
 /// Whether a connection may send another request. actix would answer all that were sent
 /// together, also behind the one whose answer ends the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Requests {
+enum RequestIntake {
     /// Another request may follow.
     Open,
     /// The last request was answered.
     Closed,
     /// The client has sent a request after the last one.
-    Broken,
+    Failed,
 }
 
 /// The slot of a connection, which a newer connection may take.
 struct OccupiedSlot {
     slot: ConnectionSlot,
     /// The slots that it uses until its caller has shown that it knows the path.
-    first: ConnectionSlots,
+    admitted_from: ConnectionSlots,
     /// The slots that it may use then.
     slots: StateSlots,
-    state: CallerState,
+    state: ConnectionState,
     /// Its address, and where that is remembered once the caller is known.
     address: Option<(IpAddr, Callers)>,
 }
 
 /// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum CallerState {
+enum ConnectionState {
     /// It has sent nothing.
     Unused,
     /// It sends a request.
     Sending,
     /// It waits for an answer.
-    Asking,
+    AwaitingAnswer,
     /// It was answered, and has sent nothing since.
     Idle,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ReadPhase {
     /// A head arrives.
     Head,
     /// As much as a head may have was read, and is being parsed.
@@ -84,12 +84,12 @@ impl Connection {
     pub fn new(head: usize) -> Rc<Self> {
         Rc::new(Self {
             left: Cell::new(head),
-            phase: Cell::new(Phase::Head),
+            phase: Cell::new(ReadPhase::Head),
             waiting: Cell::default(),
             slot: RefCell::default(),
             end: Arc::default(),
             answering: Cell::default(),
-            requests: Cell::new(Requests::Open),
+            requests: Cell::new(RequestIntake::Open),
         })
     }
 
@@ -108,8 +108,8 @@ impl Connection {
         address: Option<(IpAddr, Callers)>,
     ) {
         slot.enter_idle(first, &self.end);
-        let (state, first) = (CallerState::Unused, first.clone());
-        self.slot.replace(Some(OccupiedSlot { slot, first, slots, state, address }));
+        let (state, first) = (ConnectionState::Unused, first.clone());
+        self.slot.replace(Some(OccupiedSlot { slot, admitted_from: first, slots, state, address }));
     }
 
     /// Its caller knows the path: from now on only connections that send a request as
@@ -126,17 +126,17 @@ impl Connection {
     /// Its review has arrived: sending connections no longer end it.
     pub fn set_waiting(&self) {
         if let Some(caller) = &mut *self.slot.borrow_mut() {
-            caller.slot.enter(&caller.slots.asking);
-            caller.state = CallerState::Asking;
+            caller.slot.enter(&caller.slots.awaiting_answer);
+            caller.state = ConnectionState::AwaitingAnswer;
         }
     }
 
     /// Its answer was sent.
     pub fn end_answer(&self) {
         if let Some(caller) = &mut *self.slot.borrow_mut()
-            && caller.state == CallerState::Asking
+            && caller.state == ConnectionState::AwaitingAnswer
         {
-            caller.state = CallerState::Idle;
+            caller.state = ConnectionState::Idle;
             caller.slot.enter_idle(&caller.slots.idle, &self.end);
         }
     }
@@ -152,32 +152,32 @@ impl Connection {
     pub fn begin(&self) {
         if let Some(caller) = &mut *self.slot.borrow_mut() {
             match caller.state {
-                CallerState::Unused => caller.slot.enter(&caller.first),
-                CallerState::Idle => caller.slot.enter(&caller.slots.sending),
-                CallerState::Sending | CallerState::Asking => return,
+                ConnectionState::Unused => caller.slot.enter(&caller.admitted_from),
+                ConnectionState::Idle => caller.slot.enter(&caller.slots.sending),
+                ConnectionState::Sending | ConnectionState::AwaitingAnswer => return,
             }
-            caller.state = CallerState::Sending;
+            caller.state = ConnectionState::Sending;
             self.end.withdraw();
         }
     }
 
     /// Whether a request is answered. One behind the last one ends the connection.
     pub fn admit_request(&self) -> bool {
-        let open = self.requests.get() == Requests::Open;
+        let open = self.requests.get() == RequestIntake::Open;
         if !open {
-            self.requests.set(Requests::Broken);
+            self.requests.set(RequestIntake::Failed);
         }
         open
     }
 
     /// The last answer was made.
     pub fn end_requests(&self) {
-        self.requests.set(Requests::Closed);
+        self.requests.set(RequestIntake::Closed);
     }
 
     pub fn check_requests(&self) -> io::Result<()> {
         match self.requests.get() {
-            Requests::Broken => Err(io::ErrorKind::ConnectionAborted.into()),
+            RequestIntake::Failed => Err(io::ErrorKind::ConnectionAborted.into()),
             _ => Ok(()),
         }
     }
@@ -208,7 +208,11 @@ impl Connection {
 
     /// Allows this many more bytes of a body.
     pub fn allow(&self, bytes: usize) {
-        let left = if self.phase.replace(Phase::Body) == Phase::Body { self.left.get() } else { 0 };
+        let left = if self.phase.replace(ReadPhase::Body) == ReadPhase::Body {
+            self.left.get()
+        } else {
+            0
+        };
         self.left.set(left + bytes);
         if let Some(waker) = self.waiting.take() {
             waker.wake();
@@ -218,20 +222,20 @@ impl Connection {
     /// The body has ended, and the next head may arrive.
     pub fn end_body(&self) {
         self.allow(0);
-        self.left.set(HEAD);
-        self.phase.set(Phase::Head);
+        self.left.set(MAX_HEAD_BYTES);
+        self.phase.set(ReadPhase::Head);
     }
 
     /// Nothing may be read now. An error: nor later.
     pub fn wait(&self, cx: &Context<'_>) -> io::Result<()> {
         match self.phase.get() {
-            Phase::Head => {
+            ReadPhase::Head => {
                 // The head may be whole. Its handler then runs before the next read.
-                self.phase.set(Phase::Parsed);
+                self.phase.set(ReadPhase::Parsed);
                 cx.waker().wake_by_ref();
             }
-            Phase::Parsed => return Err(io::ErrorKind::InvalidData.into()),
-            Phase::Body => self.waiting.set(Some(cx.waker().clone())),
+            ReadPhase::Parsed => return Err(io::ErrorKind::InvalidData.into()),
+            ReadPhase::Body => self.waiting.set(Some(cx.waker().clone())),
         }
         Ok(())
     }
@@ -252,7 +256,7 @@ mod tests {
         let few = StateSlots::for_probes(1);
         let slots =
             StateSlots { sending: few.sending, idle: few.idle, ..StateSlots::for_probes(2) };
-        let connection = Connection::new(HEAD);
+        let connection = Connection::new(MAX_HEAD_BYTES);
         let (slot, ended) = slots.new.occupy(std::future::pending::<()>());
         connection.set_slot(slot, &slots.new, slots.clone(), None);
         connection.begin();
@@ -283,7 +287,7 @@ mod tests {
         connection.end_answer();
         connection.begin();
         let (mut newer, _newer) = slots.new.occupy(std::future::pending::<()>());
-        for answered in [&slots.asking, &slots.idle] {
+        for answered in [&slots.awaiting_answer, &slots.idle] {
             newer.enter(answered);
             assert!(futures_util::poll!(&mut ended).is_pending());
         }
@@ -295,7 +299,7 @@ mod tests {
     async fn h126_a_first_request_that_has_arrived_is_read_before_the_connection_ends() {
         for arrived in [true, false] {
             let slots = StateSlots::for_probes(1);
-            let connection = Connection::new(HEAD);
+            let connection = Connection::new(MAX_HEAD_BYTES);
             let (slot, ended) = slots.new.occupy(std::future::pending::<()>());
             let mut ended = std::pin::pin!(ended);
             connection.set_slot(slot, &slots.new, slots.clone(), None);

@@ -11,22 +11,22 @@ use serde::{Deserialize, Deserializer};
 use crate::objects::Text;
 
 /// The longest name that objects may have is 253 bytes long.
-pub const LONGEST: usize = 1 << 10;
+pub const MAX_TEXT_BYTES: usize = 1 << 10;
 
 /// No authenticator sends so many groups.
-pub const GROUPS: usize = 10_000;
+pub const MAX_GROUPS: usize = 10_000;
 
 /// No stored object takes so many bytes: etcd takes values of 1.5 MiB.
-const STORED: usize = 1_600_000;
+const MAX_STORED_BYTES: usize = 1_600_000;
 
 /// Each text of a list takes at least so many of them.
-const TEXT: usize = 2;
+const TEXT_COST: usize = 2;
 
 /// Each field, entry of a map, or owner reference takes at least so many.
-const ENTRY: usize = 8;
+const ENTRY_COST: usize = 8;
 
 /// In so many bytes of JSON no lists reach the bound.
-pub const LARGE: usize = 1 << 20;
+pub const LARGE_BYTES: usize = 1 << 20;
 
 /// The beginning of the message, which has no text of the caller.
 pub const TOO_MANY: &str = "more than ";
@@ -41,18 +41,18 @@ pub fn short<'de: 'a, 'a, D>(deserializer: D) -> Result<Option<Text<'a>>, D::Err
 where
     D: Deserializer<'de>,
 {
-    struct Short<'a>(PhantomData<Text<'a>>);
+    struct ShortTextVisitor<'a>(PhantomData<Text<'a>>);
 
-    impl Short<'_> {
+    impl ShortTextVisitor<'_> {
         fn check<E: Error>(&self, text: &str) -> Result<(), E> {
-            match text.len() <= LONGEST {
+            match text.len() <= MAX_TEXT_BYTES {
                 true => Ok(()),
-                false => Err(E::custom(format_args!("over {LONGEST} bytes"))),
+                false => Err(E::custom(format_args!("over {MAX_TEXT_BYTES} bytes"))),
             }
         }
     }
 
-    impl<'de: 'a, 'a> Visitor<'de> for Short<'a> {
+    impl<'de: 'a, 'a> Visitor<'de> for ShortTextVisitor<'a> {
         type Value = Option<Text<'a>>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,7 +72,7 @@ where
         }
     }
 
-    deserializer.deserialize_any(Short(PhantomData))
+    deserializer.deserialize_any(ShortTextVisitor(PhantomData))
 }
 
 /// Reads `userInfo.groups`, as many as a caller may have.
@@ -80,9 +80,9 @@ pub fn groups<'de: 'a, 'a, D>(deserializer: D) -> Result<Vec<Text<'a>>, D::Error
 where
     D: Deserializer<'de>,
 {
-    struct Groups<'a>(PhantomData<Text<'a>>);
+    struct GroupsVisitor<'a>(PhantomData<Text<'a>>);
 
-    impl<'de: 'a, 'a> Visitor<'de> for Groups<'a> {
+    impl<'de: 'a, 'a> Visitor<'de> for GroupsVisitor<'a> {
         type Value = Vec<Text<'a>>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,8 +96,8 @@ where
         fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
             let mut groups = Vec::new();
             while let Some(group) = entries.next_element()? {
-                if groups.len() == GROUPS {
-                    return Err(too_many(format_args!("{GROUPS} groups in userInfo")));
+                if groups.len() == MAX_GROUPS {
+                    return Err(too_many(format_args!("{MAX_GROUPS} groups in userInfo")));
                 }
                 groups.push(group);
             }
@@ -105,7 +105,7 @@ where
         }
     }
 
-    deserializer.deserialize_any(Groups(PhantomData))
+    deserializer.deserialize_any(GroupsVisitor(PhantomData))
 }
 
 /// An object of which only the entries are counted that are read elsewhere, and
@@ -114,14 +114,14 @@ pub struct CountedObject;
 
 impl<'de> Deserialize<'de> for CountedObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Count { place: Place::Object, bytes: &Cell::new(0) }.deserialize(deserializer)?;
+        SizeCounter { level: JsonLevel::Object, bytes: &Cell::new(0) }.deserialize(deserializer)?;
         Ok(Self)
     }
 }
 
 /// Where in an object a value is.
 #[derive(Clone, Copy)]
-enum Place {
+enum JsonLevel {
     Object,
     Metadata,
     Spec,
@@ -131,9 +131,9 @@ enum Place {
     Entries,
 }
 
-impl Place {
+impl JsonLevel {
     /// Where the value of this key is; `None`: skip it.
-    fn below(self, key: &str) -> Option<Self> {
+    fn child(self, key: &str) -> Option<Self> {
         match (self, key) {
             (Self::Object, "metadata") => Some(Self::Metadata),
             (Self::Object, "spec") => Some(Self::Spec),
@@ -145,22 +145,22 @@ impl Place {
 }
 
 /// Counts the bytes that a value takes at least where it is stored.
-struct Count<'c> {
-    place: Place,
+struct SizeCounter<'c> {
+    level: JsonLevel,
     bytes: &'c Cell<usize>,
 }
 
-impl Count<'_> {
+impl SizeCounter<'_> {
     fn add<E: Error>(&self, bytes: usize) -> Result<(), E> {
         self.bytes.set(self.bytes.get() + bytes);
-        if self.bytes.get() <= STORED {
+        if self.bytes.get() <= MAX_STORED_BYTES {
             return Ok(());
         }
-        Err(too_many(format_args!("{STORED} bytes in the lists of one object")))
+        Err(too_many(format_args!("{MAX_STORED_BYTES} bytes in the lists of one object")))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Count<'_> {
+impl<'de> DeserializeSeed<'de> for SizeCounter<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -169,7 +169,7 @@ impl<'de> DeserializeSeed<'de> for Count<'_> {
 }
 
 /// A value of another type has no entries.
-impl<'de> Visitor<'de> for Count<'_> {
+impl<'de> Visitor<'de> for SizeCounter<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -201,7 +201,7 @@ impl<'de> Visitor<'de> for Count<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let bytes = if matches!(self.place, Place::Entries) { ENTRY } else { TEXT };
+        let bytes = if matches!(self.level, JsonLevel::Entries) { ENTRY_COST } else { TEXT_COST };
         while entries.next_element::<IgnoredAny>()?.is_some() {
             self.add(bytes)?;
         }
@@ -211,11 +211,13 @@ impl<'de> Visitor<'de> for Count<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         while let Some(key) = entries.next_key::<Text<'de>>()? {
             // Of a spec no other field is read.
-            if !matches!(self.place, Place::Spec) {
-                self.add(ENTRY)?;
+            if !matches!(self.level, JsonLevel::Spec) {
+                self.add(ENTRY_COST)?;
             }
-            match self.place.below(&key) {
-                Some(place) => entries.next_value_seed(Count { place, bytes: self.bytes })?,
+            match self.level.child(&key) {
+                Some(place) => {
+                    entries.next_value_seed(SizeCounter { level: place, bytes: self.bytes })?
+                }
                 None => drop(entries.next_value::<IgnoredAny>()?),
             }
         }

@@ -62,11 +62,11 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// Takes the next item, if there is a slot. The slot is in use until
     /// [`FairQueue::end`].
     pub fn begin(&mut self) -> Option<(K, T)> {
-        self.begin_live(|_| true)
+        self.begin_waiting(|_| true)
     }
 
     /// The same without items that no longer wait. They cost their group no turn.
-    fn begin_live(&mut self, waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
+    fn begin_waiting(&mut self, waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
         if self.taken >= self.limits.total {
             return None;
         }
@@ -128,7 +128,7 @@ type Waiters<K> = Arc<Mutex<FairQueue<K, oneshot::Sender<FairPermit<K>>>>>;
 #[derive(Debug)]
 pub struct FairPermit<K: Clone + Eq + Hash = String> {
     group: K,
-    of: Option<FairSemaphore<K>>,
+    semaphore: Option<FairSemaphore<K>>,
 }
 
 impl<K: Clone + Eq + Hash> FairSemaphore<K> {
@@ -141,19 +141,19 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     pub async fn acquire(&self, group: impl Into<K>) -> Option<FairPermit<K>> {
         let (sender, turn) = oneshot::channel();
         self.0.lock().push(&group.into(), sender);
-        self.give();
+        self.grant();
         turn.await.ok()
     }
 
     /// Gives the free slots to the next waiters.
-    fn give(&self) {
+    fn grant(&self) {
         loop {
-            let begun = self.0.lock().begin_live(|waiter| !waiter.is_closed());
+            let begun = self.0.lock().begin_waiting(|waiter| !waiter.is_closed());
             let Some((group, waiter)) = begun else { return };
-            let turn = FairPermit { group, of: Some(self.clone()) };
+            let turn = FairPermit { group, semaphore: Some(self.clone()) };
             if let Err(mut turn) = waiter.send(turn) {
                 // It no longer waits, and the next one gets the slot.
-                turn.of = None;
+                turn.semaphore = None;
                 self.0.lock().end(&turn.group);
             }
         }
@@ -162,9 +162,9 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
 
 impl<K: Clone + Eq + Hash> Drop for FairPermit<K> {
     fn drop(&mut self) {
-        let Some(of) = self.of.take() else { return };
+        let Some(of) = self.semaphore.take() else { return };
         of.0.lock().end(&self.group);
-        of.give();
+        of.grant();
     }
 }
 

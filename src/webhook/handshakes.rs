@@ -20,10 +20,10 @@ use tokio::task::{spawn_local, yield_now};
 
 use super::callers::Client;
 use super::fair::{FairPermit, FairSemaphore, GroupLimits};
-use super::slots::ClientWait;
+use super::slots::WaitTimer;
 
 /// One step of one handshake at a time.
-const STEPS: GroupLimits = GroupLimits { total: 1, per_group: 1 };
+const ONE_STEP: GroupLimits = GroupLimits { total: 1, per_group: 1 };
 
 /// The turn among unknown clients, for one of them, and the turn among all.
 type Turns = (Option<FairPermit<Option<IpAddr>>>, Option<FairPermit<Option<IpAddr>>>);
@@ -43,7 +43,7 @@ pub struct Handshakes {
 impl Handshakes {
     /// Each may take so long.
     pub fn new(limit: Duration) -> Self {
-        let turns = || FairSemaphore::new(STEPS);
+        let turns = || FairSemaphore::new(ONE_STEP);
         Self { turns: turns(), unknown: turns(), limit, left: Rc::default() }
     }
 
@@ -53,7 +53,7 @@ impl Handshakes {
         &self,
         client: Client,
         mut handshake: F,
-        wait: ClientWait,
+        wait: WaitTimer,
     ) -> impl Future<Output = Option<F::Output>> + use<F> {
         let (handshakes, came) = (self.clone(), Instant::now());
         let mut turn: Option<LocalBoxFuture<'static, Turns>> = None;

@@ -13,18 +13,18 @@ use actix_web::rt::net::{ActixStream, Ready, TcpStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A record may arrive for each 128 bytes of requests.
-const BYTES: usize = 128;
+const MIN_BYTES_PER_RECORD: usize = 128;
 
 /// A connection may send 64 records more before its first request, and between two. A
 /// handshake has fewer than ten.
-const FREE: usize = 64 * BYTES;
+const INITIAL_BYTES: usize = 64 * MIN_BYTES_PER_RECORD;
 
 /// Requests allow up to 1,024 records in advance.
-const MOST: usize = 1024 * BYTES;
+const MAX_CREDIT: usize = 1024 * MIN_BYTES_PER_RECORD;
 
 /// So many bytes may arrive of which HTTP gets nothing: most of a record of the greatest
 /// length. A handshake has fewer.
-const SILENT: usize = 20 * 1024;
+const MAX_EMPTY_BYTES: usize = 20 * 1024;
 
 /// The length of a record's header. The last two bytes are the length of the rest.
 const HEADER: usize = 5;
@@ -33,9 +33,9 @@ const HEADER: usize = 5;
 pub struct RecordSocket {
     socket: TcpStream,
     /// The bytes that the next records may use up.
-    left: Cell<usize>,
+    credit: Cell<usize>,
     /// The bytes that have arrived since HTTP got some.
-    silent: Cell<usize>,
+    empty_bytes: Cell<usize>,
     is_handshaking: Cell<bool>,
     header: [u8; HEADER],
     /// How much of the header has arrived.
@@ -47,8 +47,17 @@ pub struct RecordSocket {
 impl RecordSocket {
     /// Counts from now on.
     pub fn new(socket: TcpStream) -> Self {
-        let (left, silent, is_handshaking) = (Cell::new(FREE), Cell::new(0), Cell::new(true));
-        Self { socket, left, silent, is_handshaking, header: [0; HEADER], filled: 0, rest: 0 }
+        let (left, silent, is_handshaking) =
+            (Cell::new(INITIAL_BYTES), Cell::new(0), Cell::new(true));
+        Self {
+            socket,
+            credit: left,
+            empty_bytes: silent,
+            is_handshaking,
+            header: [0; HEADER],
+            filled: 0,
+            rest: 0,
+        }
     }
 
     /// The socket itself.
@@ -58,31 +67,31 @@ impl RecordSocket {
 
     /// So many bytes of a request have arrived.
     pub fn allow_for(&self, bytes: usize) {
-        self.left.set((self.left.get() + bytes).min(MOST));
-        self.silent.set(0);
+        self.credit.set((self.credit.get() + bytes).min(MAX_CREDIT));
+        self.empty_bytes.set(0);
     }
 
     /// What arrived until now was the handshake.
     pub fn end_handshake(&self) {
-        self.silent.set(0);
+        self.empty_bytes.set(0);
         self.is_handshaking.set(false);
     }
 
     /// Whether more than 20 KiB have arrived since HTTP last got data. TLS reads several
     /// records before HTTP gets their content, so this counts once nothing more is there to
     /// read.
-    pub fn carries_nothing(&self) -> bool {
-        self.silent.get() > SILENT
+    pub fn carries_no_data(&self) -> bool {
+        self.empty_bytes.get() > MAX_EMPTY_BYTES
     }
 
     /// A request was answered.
     pub fn allow_request(&self) {
-        self.left.set(self.left.get().max(FREE));
+        self.credit.set(self.credit.get().max(INITIAL_BYTES));
     }
 
     fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        self.silent.set(self.silent.get() + bytes.len());
-        if self.is_handshaking.get() && self.carries_nothing() {
+        self.empty_bytes.set(self.empty_bytes.get() + bytes.len());
+        if self.is_handshaking.get() && self.carries_no_data() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         while let Some(first) = bytes.first() {
@@ -98,8 +107,8 @@ impl RecordSocket {
             if self.filled == HEADER {
                 let [.., high, low] = self.header;
                 (self.rest, self.filled) = (usize::from(u16::from_be_bytes([high, low])), 0);
-                let left = self.left.get().checked_sub(BYTES);
-                self.left.set(left.ok_or(io::ErrorKind::ConnectionAborted)?);
+                let left = self.credit.get().checked_sub(MIN_BYTES_PER_RECORD);
+                self.credit.set(left.ok_or(io::ErrorKind::ConnectionAborted)?);
             }
         }
         Ok(())
@@ -177,7 +186,7 @@ mod tests {
             let mut socket = socket();
             let bytes = [&record[..], &empty].concat().repeat(32);
             assert!(bytes.chunks(chunk).all(|part| socket.count(part).is_ok()));
-            assert_eq!(socket.left.get(), 0);
+            assert_eq!(socket.credit.get(), 0);
             assert!(empty.chunks(chunk).any(|part| socket.count(part).is_err()), "one more");
         }
     }
@@ -186,28 +195,28 @@ mod tests {
     async fn h110_bytes_that_carry_nothing_are_bounded() {
         let mut shaking = socket();
         let header = [22, 3, 3, 0xff, 0xff];
-        assert!(shaking.count(&[&header[..], &[0; SILENT - 5]].concat()).is_ok());
+        assert!(shaking.count(&[&header[..], &[0; MAX_EMPTY_BYTES - 5]].concat()).is_ok());
         assert!(shaking.count(&[0]).is_err());
 
         let mut socket = socket();
         socket.end_handshake();
         let record = [&[23, 3, 3, 0x40, 0][..], &[0; 0x4000]].concat();
         assert!((0..3).all(|_| socket.count(&record).is_ok()));
-        assert!(socket.carries_nothing());
+        assert!(socket.carries_no_data());
         // HTTP gets what is in them.
         socket.allow_for(3 * 0x3fe0);
-        assert!(socket.count(&record[..0x4000]).is_ok() && !socket.carries_nothing());
+        assert!(socket.count(&record[..0x4000]).is_ok() && !socket.carries_no_data());
     }
 
     #[tokio::test]
     async fn h98_requests_allow_records_within_a_bound() {
         let socket = socket();
         socket.allow_for(1);
-        assert_eq!(socket.left.get(), FREE + 1);
+        assert_eq!(socket.credit.get(), INITIAL_BYTES + 1);
         socket.allow_for(usize::MAX / 2);
-        assert_eq!(socket.left.get(), MOST);
-        socket.left.set(1);
+        assert_eq!(socket.credit.get(), MAX_CREDIT);
+        socket.credit.set(1);
         socket.allow_request();
-        assert_eq!(socket.left.get(), FREE);
+        assert_eq!(socket.credit.get(), INITIAL_BYTES);
     }
 }

@@ -59,7 +59,7 @@ pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u
             uid,
             allowed: verdict.decision.passes(),
             status: decide::denial(verdict).map(|(message, causes)| Status {
-                code: match verdict.answer {
+                code: match verdict.denial_status {
                     DenialStatus::Forbidden => 403,
                     DenialStatus::TooManyRequests => 429,
                 },

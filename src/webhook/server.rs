@@ -25,11 +25,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::body::BodyMemory;
 use super::callers::{Callers, Client};
-use super::connection::{Connection, HEAD};
+use super::connection::{Connection, MAX_HEAD_BYTES};
 use super::draining::Draining;
 use super::handshakes::Handshakes;
 use super::records::RecordSocket;
-use super::slots::{Bounds, ConnectionSlots, StateSlots};
+use super::slots::{ConnectionLimits, ConnectionSlots, StateSlots};
 use super::timed::{Socket, Timed};
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
@@ -89,7 +89,7 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     let no_webhook = unbound(listen, "--listen");
     let listener = open_listener(listen).map_err(no_webhook)?;
     let address = listener.local_addr().unwrap_or(listen);
-    let bounds = Bounds::for_threads(workers);
+    let bounds = ConnectionLimits::for_threads(workers);
     let admission =
         admission(listener, tls, (workers, &bounds), &shared, &draining).map_err(no_webhook)?;
 
@@ -145,7 +145,7 @@ fn open_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
 fn admission(
     listener: TcpListener,
     tls: rustls::ServerConfig,
-    (workers, bounds): (usize, &Bounds),
+    (workers, bounds): (usize, &ConnectionLimits),
     shared: &Shared,
     draining: &Draining,
 ) -> std::io::Result<actix_web::dev::Server> {
@@ -287,7 +287,7 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
             |_| AppConfig::default(),
         ));
     apply_fn_factory(http, move |(io, peer): (T, Option<SocketAddr>), http| {
-        let connection = Connection::new(HEAD);
+        let connection = Connection::new(MAX_HEAD_BYTES);
         let timed = Timed::new(io, answer, idle, connection.clone()).with_linger(linger);
         let address = peer.map(|peer| peer.ip());
         let first = match callers.client(address) {

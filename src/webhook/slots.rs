@@ -24,56 +24,62 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::Instant;
 
 /// The limit of handshakes in progress, in all threads.
-const HANDSHAKES: usize = 4096;
+const MAX_HANDSHAKES: usize = 4096;
 
 /// So many may be of addresses whose callers have shown that they know the path.
-const KNOWN_HANDSHAKES: usize = 512;
+const MAX_KNOWN_HANDSHAKES: usize = 512;
 
 /// The limit of connections that send their first request, in all threads.
-const NEW: usize = 1024;
+const MAX_NEW: usize = 1024;
 
 /// So many may be of addresses whose callers have shown that they know the path.
-const KNOWN: usize = 512;
+const MAX_KNOWN: usize = 512;
 
 /// The limit of known connections that send a request, in all threads. Idle and waiting
 /// connections have their own limits, so that they don't age the sending ones.
-const SENDING: usize = 1024;
+const MAX_SENDING: usize = 1024;
 
 /// The limit of idle connections, in all threads. An API server has a few hundred.
-const IDLE: usize = 1536;
+const MAX_IDLE: usize = 1536;
 
 /// The limit of connections that wait for an answer, in all threads.
-const ASKING: usize = 1024;
+const MAX_AWAITING_ANSWER: usize = 1024;
 
 /// The limit of all connections, in all threads. The other limits apply first.
-const CONNECTIONS: usize = HANDSHAKES + KNOWN_HANDSHAKES + NEW + KNOWN + SENDING + IDLE + ASKING;
+const MAX_CONNECTIONS: usize = MAX_HANDSHAKES
+    + MAX_KNOWN_HANDSHAKES
+    + MAX_NEW
+    + MAX_KNOWN
+    + MAX_SENDING
+    + MAX_IDLE
+    + MAX_AWAITING_ANSWER;
 
 /// The number of slots from which a client may count as having many. After its first
 /// requests an API server begins fewer handshakes at once on one thread.
-const MOST_OF_ONE_CLIENT: usize = 32;
+const MAX_OF_ONE_CLIENT: usize = 32;
 
 /// For so long in all a handshake may wait for its client, whatever others need.
-const PATIENCE: Duration = Duration::from_millis(50);
+const MIN_WAIT: Duration = Duration::from_millis(50);
 
-/// For so long a handshake of an address that has [`MOST_OF_ONE_CLIENT`] keeps its place.
+/// For so long a handshake of an address that has [`MAX_OF_ONE_CLIENT`] keeps its place.
 const MIN_AGE: Duration = Duration::from_secs(2);
 
 /// The limit of connections to the probes.
-const PROBES: usize = 64;
+const MAX_PROBE_CONNECTIONS: usize = 64;
 
 /// A limited number of slots. If all are in use, a new future takes the slot of the
 /// oldest one.
 #[derive(Clone)]
 pub struct ConnectionSlots {
     taken: Arc<Mutex<Occupancy>>,
-    most: usize,
+    limit: usize,
 }
 
 #[derive(Default)]
 struct Occupancy {
     /// The number of the next one.
     next: u64,
-    by_number: BTreeMap<u64, Holder>,
+    by_number: BTreeMap<u64, SlotHolder>,
     /// The numbers of each client.
     by_client: HashMap<Option<IpAddr>, BTreeSet<u64>>,
     /// Those that wait for their clients. The first one has waited longest in all.
@@ -81,20 +87,20 @@ struct Occupancy {
 }
 
 /// The holder of a slot.
-struct Holder {
+struct SlotHolder {
     client: Option<IpAddr>,
     since: Instant,
     end: EndAction,
-    wait: Wait,
+    handshake_wait: HandshakeWait,
 }
 
 /// How long a holder has waited for its client.
 #[derive(Clone, Copy)]
-enum Wait {
+enum HandshakeWait {
     /// It waits. Without its earlier waits it would have begun then.
-    Since(Instant),
+    Waiting(Instant),
     /// It has waited so long, and goes on.
-    Over(Duration),
+    Paused(Duration),
 }
 
 impl Occupancy {
@@ -103,15 +109,20 @@ impl Occupancy {
         self.next += 1;
         self.by_number.insert(
             number,
-            Holder { client, since: Instant::now(), end, wait: Wait::Over(Duration::ZERO) },
+            SlotHolder {
+                client,
+                since: Instant::now(),
+                end,
+                handshake_wait: HandshakeWait::Paused(Duration::ZERO),
+            },
         );
         self.by_client.entry(client).or_default().insert(number);
         number
     }
 
-    fn remove(&mut self, number: u64) -> Option<Holder> {
+    fn remove(&mut self, number: u64) -> Option<SlotHolder> {
         let holder = self.by_number.remove(&number)?;
-        if let Wait::Since(since) = holder.wait {
+        if let HandshakeWait::Waiting(since) = holder.handshake_wait {
             self.waiting.remove(&(since, number));
         }
         if let Some(numbers) = self.by_client.get_mut(&holder.client) {
@@ -127,15 +138,15 @@ impl Occupancy {
     fn set_waiting(&mut self, number: u64, waits: bool) {
         let Some(holder) = self.by_number.get_mut(&number) else { return };
         let now = Instant::now();
-        holder.wait = match (holder.wait, waits) {
-            (Wait::Over(waited), true) => {
+        holder.handshake_wait = match (holder.handshake_wait, waits) {
+            (HandshakeWait::Paused(waited), true) => {
                 let since = now.checked_sub(waited).unwrap_or(now);
                 self.waiting.insert((since, number));
-                Wait::Since(since)
+                HandshakeWait::Waiting(since)
             }
-            (Wait::Since(since), false) => {
+            (HandshakeWait::Waiting(since), false) => {
                 self.waiting.remove(&(since, number));
-                Wait::Over(now - since)
+                HandshakeWait::Paused(now - since)
             }
             (same, _) => same,
         };
@@ -146,7 +157,7 @@ impl Occupancy {
     fn end_waiting(&mut self, fewer_than: usize) {
         while self.by_number.len() >= fewer_than
             && let Some(&(since, number)) = self.waiting.first()
-            && since.elapsed() >= PATIENCE
+            && since.elapsed() >= MIN_WAIT
         {
             self.remove(number).into_iter().for_each(|holder| holder.end.end());
         }
@@ -168,10 +179,10 @@ impl Occupancy {
         left / clients
     }
 
-    /// Removes the oldest place. If a client has [`MOST_OF_ONE_CLIENT`] or an eighth of all,
+    /// Removes the oldest place. If a client has [`MAX_OF_ONE_CLIENT`] or an eighth of all,
     /// it removes the oldest one of the clients that have the most.
-    fn remove_oldest(&mut self) -> Option<Holder> {
-        let many = self.by_number.len().div_ceil(8).min(MOST_OF_ONE_CLIENT);
+    fn remove_oldest(&mut self) -> Option<SlotHolder> {
+        let many = self.by_number.len().div_ceil(8).min(MAX_OF_ONE_CLIENT);
         let most = self.by_client.values().map(BTreeSet::len).max()?;
         let oldest = match most < many {
             true => *self.by_number.first_key_value()?.0,
@@ -194,25 +205,31 @@ pub struct StateSlots {
     /// Connections that send a request.
     pub sending: ConnectionSlots,
     /// Connections that wait for an answer.
-    pub asking: ConnectionSlots,
+    pub awaiting_answer: ConnectionSlots,
     /// Idle connections after an answer.
     pub idle: ConnectionSlots,
 }
 
 impl StateSlots {
     /// The slots for one thread.
-    pub fn new(bounds: &Bounds) -> Self {
-        let Bounds { new, known, sending, asking, idle, .. } = *bounds;
+    pub fn new(bounds: &ConnectionLimits) -> Self {
+        let ConnectionLimits { new, known, sending, awaiting_answer: asking, idle, .. } = *bounds;
         let [new, known, sending, asking, idle] =
             [new, known, sending, asking, idle].map(ConnectionSlots::new);
-        Self { new, known, sending, asking, idle }
+        Self { new, known, sending, awaiting_answer: asking, idle }
     }
 
     /// The slots for the probes, where `idle` has the answered connections. The slots of
     /// `idle` and `new` together are fewer than the accepted connections.
     pub fn for_probes(most: usize) -> Self {
         let [new, known, sending, asking] = [most; 4].map(ConnectionSlots::new);
-        Self { new, known, sending, asking, idle: ConnectionSlots::new(most.div_ceil(2)) }
+        Self {
+            new,
+            known,
+            sending,
+            awaiting_answer: asking,
+            idle: ConnectionSlots::new(most.div_ceil(2)),
+        }
     }
 }
 
@@ -296,7 +313,7 @@ impl Drop for ConnectionSlot {
 impl ConnectionSlots {
     /// A limited number of slots.
     pub fn new(most: usize) -> Self {
-        Self { taken: Arc::default(), most }
+        Self { taken: Arc::default(), limit: most }
     }
 
     /// Gives a future a slot, and drops the oldest future if there are too many. The
@@ -320,7 +337,7 @@ impl ConnectionSlots {
     /// The number of a new slot.
     fn add(&self, client: Option<IpAddr>, end: EndAction) -> u64 {
         let mut taken = self.taken.lock();
-        if taken.by_number.len() >= self.most
+        if taken.by_number.len() >= self.limit
             && let Some(oldest) = taken.remove_oldest()
         {
             oldest.end.end();
@@ -331,22 +348,22 @@ impl ConnectionSlots {
     /// Whether a client may begin a further handshake. It may not if all of this holds:
     ///
     /// 1. Half of the slots are in use, and no handshake that waits for its client can end.
-    /// 2. The client has [`MOST_OF_ONE_CLIENT`] slots, and its fair share. In its first requests
+    /// 2. The client has [`MAX_OF_ONE_CLIENT`] slots, and its fair share. In its first requests
     ///    after a restart of belay an API server may begin hundreds at once.
     /// 3. It has at most half of the slots in use. With more it is most likely a proxy, and its
     ///    oldest handshake makes room.
     /// 4. Its oldest handshake is younger than [`MIN_AGE`]. An older one ends for the new one.
     pub fn admit_handshake(&self, client: Option<IpAddr>) -> bool {
         let mut taken = self.taken.lock();
-        taken.end_waiting(self.most / 2);
-        if taken.by_number.len() < self.most / 2 {
+        taken.end_waiting(self.limit / 2);
+        if taken.by_number.len() < self.limit / 2 {
             return true;
         }
         let Some(numbers) = taken.by_client.get(&client) else { return true };
         let Some(oldest) = numbers.first().copied() else { return true };
         let (number, all) = (numbers.len(), taken.by_number.len());
-        let is_few = |number| number < taken.fair_share(client, self.most);
-        if number < MOST_OF_ONE_CLIENT || 2 * number > all || is_few(number) {
+        let is_few = |number| number < taken.fair_share(client, self.limit);
+        if number < MAX_OF_ONE_CLIENT || 2 * number > all || is_few(number) {
             return true;
         }
         if taken.by_number.get(&oldest).is_some_and(|oldest| oldest.since.elapsed() < MIN_AGE) {
@@ -373,13 +390,13 @@ impl ConnectionSlots {
     }
 
     /// The same for a client. The future says when it waits for the client.
-    pub fn run_for<F: Future, B: FnOnce(ClientWait) -> F>(
+    pub fn run_for<F: Future, B: FnOnce(WaitTimer) -> F>(
         &self,
         client: Option<IpAddr>,
         begin: B,
     ) -> impl Future<Output = Option<F::Output>> + use<F, B> {
         let (place, registration) = self.take(client);
-        let wait = ClientWait { taken: self.taken.clone(), number: place.number };
+        let wait = WaitTimer { taken: self.taken.clone(), number: place.number };
         let ended = Abortable::new(begin(wait), registration);
         async move {
             let _place = place;
@@ -389,12 +406,12 @@ impl ConnectionSlots {
 }
 
 /// Notes when the holder of a slot waits for its client.
-pub struct ClientWait {
+pub struct WaitTimer {
     taken: Arc<Mutex<Occupancy>>,
     number: u64,
 }
 
-impl ClientWait {
+impl WaitTimer {
     /// From now on it waits for its client.
     pub fn begin(&self) {
         self.taken.lock().set_waiting(self.number, true);
@@ -408,7 +425,7 @@ impl ClientWait {
 
 /// The limits of each thread, and of the listener of the probes.
 #[derive(Clone, Copy)]
-pub struct Bounds {
+pub struct ConnectionLimits {
     /// Connections. When there are more, the kernel lets new ones wait until one
     /// ends.
     pub connections: usize,
@@ -425,12 +442,12 @@ pub struct Bounds {
     /// Connections of those that have, and send nothing.
     pub idle: usize,
     /// Connections whose review is being decided.
-    pub asking: usize,
+    pub awaiting_answer: usize,
     /// Connections to the probes.
     pub probes: usize,
 }
 
-impl Bounds {
+impl ConnectionLimits {
     /// For so many threads. More than a third of the file descriptors are left
     /// for files and for connections to the API server. The soft limit of a
     /// container is often 1,024, so belay raises it as far as it may.
@@ -442,15 +459,15 @@ impl Bounds {
         let threads = threads.max(1);
         let each = |most: usize, share: usize| (most.min(descriptors / share) / threads).max(1);
         Self {
-            connections: each(CONNECTIONS, 2),
-            handshakes: each(HANDSHAKES, 10),
-            known_handshakes: each(KNOWN_HANDSHAKES, 20),
-            new: each(NEW, 10),
-            known: each(KNOWN, 20),
-            sending: each(SENDING, 10),
-            idle: each(IDLE, 10),
-            asking: each(ASKING, 10),
-            probes: PROBES.min(descriptors / 16).max(1),
+            connections: each(MAX_CONNECTIONS, 2),
+            handshakes: each(MAX_HANDSHAKES, 10),
+            known_handshakes: each(MAX_KNOWN_HANDSHAKES, 20),
+            new: each(MAX_NEW, 10),
+            known: each(MAX_KNOWN, 20),
+            sending: each(MAX_SENDING, 10),
+            idle: each(MAX_IDLE, 10),
+            awaiting_answer: each(MAX_AWAITING_ANSWER, 10),
+            probes: MAX_PROBE_CONNECTIONS.min(descriptors / 16).max(1),
         }
     }
 }

@@ -27,13 +27,13 @@ pub trait Socket {
     fn has_unread(&self) -> bool;
 
     /// So many bytes of a request have arrived.
-    fn arrived(&self, _bytes: usize) {}
+    fn count_received(&self, _bytes: usize) {}
 
     /// A request was answered.
-    fn answered(&self) {}
+    fn end_answer(&self) {}
 
     /// Whether more than 20 KiB have arrived since HTTP last got data.
-    fn carries_nothing(&self) -> bool {
+    fn carries_no_data(&self) -> bool {
         false
     }
 }
@@ -50,15 +50,15 @@ impl Socket for TlsStream<RecordSocket> {
         self.get_ref().0.socket().has_unread()
     }
 
-    fn arrived(&self, bytes: usize) {
+    fn count_received(&self, bytes: usize) {
         self.get_ref().0.allow_for(bytes);
     }
 
-    fn carries_nothing(&self) -> bool {
-        self.get_ref().0.carries_nothing()
+    fn carries_no_data(&self) -> bool {
+        self.get_ref().0.carries_no_data()
     }
 
-    fn answered(&self) {
+    fn end_answer(&self) {
         self.get_ref().0.allow_request();
     }
 }
@@ -71,7 +71,7 @@ pub struct Timed<T> {
     answer: Duration,
     idle: Duration,
     timer: Pin<Box<Sleep>>,
-    asked: bool,
+    is_asking: bool,
     answers: bool,
     /// For how long it stays after its last answer, so that the client can read that.
     linger: Duration,
@@ -85,7 +85,7 @@ impl<T> Timed<T> {
         let timer = Box::pin(sleep(idle));
         let linger = Duration::ZERO;
         let (asked, answers, lingers) = (false, false, false);
-        Self { io, answer, idle, timer, asked, answers, linger, lingers, connection }
+        Self { io, answer, idle, timer, is_asking: asked, answers, linger, lingers, connection }
     }
 
     /// The same for a connection that stays open for a while after its last answer, so
@@ -127,16 +127,16 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         if read.is_pending() {
             // A newer connection has its place, and no request of it is lost.
             let is_asked = self.connection.is_asked_to_end(cx.waker());
-            if is_asked && !self.io.has_unread() || self.io.carries_nothing() {
+            if is_asked && !self.io.has_unread() || self.io.carries_no_data() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             return self.or_timed_out(cx);
         }
         let arrived = buffer.filled().len() - before;
         self.connection.count_received(arrived);
-        self.io.arrived(arrived);
-        if arrived > 0 && !self.asked {
-            self.asked = true;
+        self.io.count_received(arrived);
+        if arrived > 0 && !self.is_asking {
+            self.is_asking = true;
             self.connection.begin();
             let answer = self.answer;
             self.start(answer);
@@ -172,9 +172,9 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for Timed<T> {
             Poll::Pending => self.or_timed_out(cx),
             Poll::Ready(Ok(())) => {
                 if self.answers && !self.connection.is_answering() {
-                    (self.asked, self.answers) = (false, false);
+                    (self.is_asking, self.answers) = (false, false);
                     self.connection.end_answer();
-                    self.io.answered();
+                    self.io.end_answer();
                     let idle = self.idle;
                     self.start(idle);
                 }
@@ -201,7 +201,7 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for Timed<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connection::HEAD;
+    use super::super::connection::MAX_HEAD_BYTES;
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
@@ -229,7 +229,7 @@ mod tests {
     /// The seconds until reading ends, with this much sent every second.
     async fn ends_after(sent: &'static [u8], answered: bool) -> u64 {
         let (mut far, near) = duplex(64);
-        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(HEAD));
+        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(MAX_HEAD_BYTES));
         let start = Instant::now();
         if answered {
             near.write_all(b"answer").await.unwrap();
@@ -261,7 +261,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_ends() {
         let (_far, near) = duplex(4);
-        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(HEAD));
+        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(MAX_HEAD_BYTES));
         let error = near.write_all(b"longer than the pipe").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
@@ -269,7 +269,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn h51_an_answer_that_is_read_slowly_is_not_waited_for() {
         let (mut far, near) = duplex(4);
-        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(HEAD));
+        let mut near = Timed::new(near, ANSWER, IDLE, Connection::new(MAX_HEAD_BYTES));
         let slow = tokio::spawn(async move {
             let mut buffer = [0; 4];
             while far.read_exact(&mut buffer).await.is_ok() {
@@ -298,7 +298,7 @@ mod tests {
         connection.allow(3);
         near.read_exact(&mut buffer).await.unwrap();
         connection.end_body();
-        connection.count_received(HEAD - 3);
+        connection.count_received(MAX_HEAD_BYTES - 3);
         near.read_exact(&mut buffer).await.unwrap();
         let error = near.read_exact(&mut buffer).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a head does not");

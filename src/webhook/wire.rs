@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use super::body::HttpRejection;
-use super::counts::{self, CountedObject, LONGEST};
+use super::counts::{self, CountedObject, MAX_TEXT_BYTES};
 use crate::decide::{
-    AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User,
+    AdmissionPhase, DeleteOptions, Operation, Requester, Resource, Review, ReviewDetails,
 };
 use crate::objects::{Metadata, Object, ObjectRef, Text};
 
@@ -30,7 +30,7 @@ pub enum Parsed<'a> {
         /// What is being done.
         operation: Operation,
         /// Who asks.
-        user: User<'a>,
+        user: Requester<'a>,
         /// Whether nothing will be stored.
         dry_run: bool,
         /// What the request is about.
@@ -167,7 +167,7 @@ struct UserInfo<'a> {
     groups: Vec<Text<'a>>,
 }
 
-impl<'a> From<UserInfo<'a>> for User<'a> {
+impl<'a> From<UserInfo<'a>> for Requester<'a> {
     fn from(UserInfo { username, groups }: UserInfo<'a>) -> Self {
         Self { name: username, groups }
     }
@@ -198,7 +198,7 @@ struct Eviction<'a> {
 /// Reads an envelope with its objects, if their lists are within the bounds. An
 /// object that is watched has no such bounds.
 fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> {
-    if body.len() > counts::LARGE {
+    if body.len() > counts::LARGE_BYTES {
         serde_json::from_slice::<Envelope<'_, CountedObject>>(body)?;
     }
     serde_json::from_slice(body)
@@ -272,15 +272,18 @@ fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
     }
     let Request { resource: of, user_info: user, sub_resource, name, namespace, .. } = request;
     let options = [sub_resource, name, namespace].into_iter().flatten();
-    if options.chain([&of.group, &of.resource, &user.username]).any(|text| text.len() > LONGEST) {
-        return Some(format!("a name, resource or user of it has over {LONGEST} bytes"));
+    if options
+        .chain([&of.group, &of.resource, &user.username])
+        .any(|text| text.len() > MAX_TEXT_BYTES)
+    {
+        return Some(format!("a name, resource or user of it has over {MAX_TEXT_BYTES} bytes"));
     }
     let mut objects = request.old_object.iter().chain(&request.object);
     let is_too_long = |object: &Object<'_>| {
         let Metadata { name, namespace, uid, .. } = &object.metadata;
-        [name, namespace, uid].iter().any(|text| text.len() > LONGEST)
+        [name, namespace, uid].iter().any(|text| text.len() > MAX_TEXT_BYTES)
     };
-    let words = || format!("a name, namespace or uid in it has over {LONGEST} bytes");
+    let words = || format!("a name, namespace or uid in it has over {MAX_TEXT_BYTES} bytes");
     objects.any(is_too_long).then(words)
 }
 
@@ -289,7 +292,7 @@ fn add_details<'a>(review: &mut Review<'a>, body: &'a [u8]) -> Result<(), serde_
     if review.needs_details() {
         review.details = read_details(body)?;
     }
-    if review.evicts() {
+    if review.is_eviction() {
         let envelope: Envelope<'_, Eviction<'_>> = serde_json::from_slice(body)?;
         let eviction = envelope.request.and_then(|request| request.object);
         let options = eviction.and_then(|eviction| eviction.delete_options);
@@ -330,7 +333,7 @@ fn unreadable_review<'a>(review: &Review<'a>, error: &serde_json::Error) -> Pars
 }
 
 fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> {
-    let mut user = User::from(request.user_info);
+    let mut user = Requester::from(request.user_info);
     shorten(&mut user.name);
     Parsed::Unreadable {
         target: ObjectRef {
@@ -416,21 +419,21 @@ fn request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, HttpRejection
 
 /// The answer repeats the uid, and the API server makes it.
 fn check_uid(uid: &Text<'_>) -> Result<(), HttpRejection> {
-    if uid.len() <= LONGEST {
+    if uid.len() <= MAX_TEXT_BYTES {
         return Ok(());
     }
-    let message = format!("the uid of the review has over {LONGEST} bytes");
+    let message = format!("the uid of the review has over {MAX_TEXT_BYTES} bytes");
     Err(HttpRejection::new(StatusCode::BAD_REQUEST, message))
 }
 
 /// The part of a text that answers, logs and live reads use.
 pub(super) fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST)]
+    &text[..text.floor_char_boundary(MAX_TEXT_BYTES)]
 }
 
 /// Cuts a longer text.
 fn shorten(text: &mut Text<'_>) {
-    if text.len() > LONGEST {
+    if text.len() > MAX_TEXT_BYTES {
         *text = Text::from(cut(text)).to_static();
     }
 }
@@ -442,7 +445,7 @@ pub fn start(body: &[u8]) -> Vec<u8> {
     let ends = memchr::memmem::find_iter(body, b",\"object\":").take(4);
     let mut starts = ends.map(|end| [&body[..end], b"}}"].concat());
     let is_whole = |start: &Vec<u8>| serde_json::from_slice::<IgnoredAny>(start).is_ok();
-    starts.find(is_whole).unwrap_or_else(|| body[..body.len().min(LONGEST)].to_vec())
+    starts.find(is_whole).unwrap_or_else(|| body[..body.len().min(MAX_TEXT_BYTES)].to_vec())
 }
 
 /// Why the objects of a review are not read.

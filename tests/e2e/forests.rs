@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use belay::graph::{
-    Certainty, DeletionRequest, Fate, Fates, Graph, NodeId, DeletionOutcome, Propagation, fates,
+    Certainty, DeletionOutcome, DeletionRequest, Fate, Fates, Graph, NodeId, Propagation, fates,
 };
 use belay::objects::{KindId, Kinds};
 use belay::relations::Catalogue;

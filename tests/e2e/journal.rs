@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belay::cluster::Holding;
+use belay::cluster::HoldProgress;
 use belay::cluster::journal::{self, Journal};
-use belay::cluster::status::{self, Written, WrittenPolicy};
+use belay::cluster::status::{self, StoredPolicies, StoredPolicy};
 use belay::cluster::{Context, Registered, Settings, SharedWorld, Signals, World};
-use belay::decide::{AdmissionPhase, Live, Situation, decide};
+use belay::decide::{AdmissionPhase, ObjectSource, Situation, decide};
 use belay::graph::{Edges, ObjectPhase};
 use belay::objects::Object;
 use belay::policy::api::{DeletionPolicy, DeletionPolicySpec};
@@ -84,7 +84,7 @@ impl Replica {
         for _ in 0..times {
             let world = self.context.world.read();
             let World { graph, policies, .. } = &*world;
-            let verdict = decide(&Situation::new(graph, policies, Live::Graph, 0), &review);
+            let verdict = decide(&Situation::new(graph, policies, ObjectSource::Files, 0), &review);
             self.journal.record(&review, &verdict);
         }
     }
@@ -206,14 +206,14 @@ fn a_denial_repeated_a_thousand_times_is_one_event_with_a_count() {
 }
 
 /// The policy as the leader's feed would load it.
-fn loaded_policy(policy: &DeletionPolicy) -> Arc<Written> {
-    let read = WrittenPolicy {
+fn loaded_policy(policy: &DeletionPolicy) -> Arc<StoredPolicies> {
+    let read = StoredPolicy {
         generation: policy.metadata.generation.unwrap(),
         status: policy.status.clone().unwrap_or_default(),
         problems: Vec::new(),
         loaded_at: 0,
     };
-    Arc::new(Written { policies: [(policy.metadata.name.clone().unwrap(), read)].into() })
+    Arc::new(StoredPolicies { policies: [(policy.metadata.name.clone().unwrap(), read)].into() })
 }
 
 /// The condition of this type: status, reason.
@@ -275,7 +275,7 @@ fn the_status_sums_the_counts_of_two_replicas_and_kubectl_shows_it() {
     let registered = Registered { generation: Some(1), ..Registered::default() };
     leader.signals.registered.send_replace(registered);
     let none_on = vec!["pods".to_owned()];
-    let holding = Holding { done: 1, total: 2, none_on, ..Holding::default() };
+    let holding = HoldProgress { done: 1, total: 2, none_on, ..HoldProgress::default() };
     leader.signals.holding.send_replace(Arc::new([("journal-kept".to_owned(), holding)].into()));
     let columns = ["get", "delpol", "journal-kept", "--no-headers"];
     eventually("the columns", SOON, || {
@@ -338,7 +338,7 @@ fn an_invalid_policy_reports_its_error_and_becomes_valid_after_a_change() {
     context.signals.registered.send_replace(registered);
     context.signals.leading.send_replace(true);
 
-    let mut invalid = Written::clone(&loaded_policy(&policy));
+    let mut invalid = StoredPolicies::clone(&loaded_policy(&policy));
     let nothing = DeletionPolicySpec::default();
     let problems = Policy::compile("journal-invalid", &nothing).unwrap_err();
     invalid.policies.get_mut("journal-invalid").unwrap().problems = problems;

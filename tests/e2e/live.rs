@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belay::cluster::{
-    Answer, CollectedReads, Context, LiveApi as _, ReadGroup, Reader, Settings, Signals, World,
+    CollectedReads, Context, LiveApi as _, ReadAnswer, ReadGroup, Reader, Settings, Signals, World,
     approval_of,
 };
 use belay::decide::{Exemption, LiveRead};
 use belay::objects::{Kinds, ObjectRef};
-use belay::policy::Source;
+use belay::policy::PolicySource;
 use belay::policy::api::DeletionApproval;
 use belay::relations::Catalogue;
 use belay::telemetry::{Metrics, Readiness};
@@ -80,7 +80,7 @@ impl Side {
 
     fn read(&self, read: LiveRead) -> Result<Vec<String>, String> {
         let mut answers = Self::wait(self.reader.read(&group(), vec![read], in_time()));
-        let (_, answer): Answer = answers.pop().unwrap();
+        let (_, answer): ReadAnswer = answers.pop().unwrap();
         Ok(answer.map_err(|error| error.to_string())?.objects().map(str::to_owned).collect())
     }
 }
@@ -131,7 +131,7 @@ fn one_object_is_read_as_much_as_is_needed_of_it() {
     collected.add(answers);
     let reads = collected.reads();
     let kind = reads.graph.kinds.find("", "Pod").unwrap();
-    assert_eq!(reads.done[&pod], Ok(()));
+    assert_eq!(reads.results[&pod], Ok(()));
     let uses = reads.graph.object(kind, &ns, "p").unwrap().uses().iter();
     let uses: Vec<_> = uses.map(|edge| reads.graph.coordinates(edge.to).2).collect();
     assert!(uses.contains(&"s"), "{uses:?}");
@@ -218,7 +218,7 @@ fn an_exemption_is_recorded_once_and_again_when_it_is_old() {
     let exemption = Exemption {
         uid: format!("8c1f4f5e-0000-4000-8000-{:012x}", ns.len()),
         user: format!("carol-{ns}"),
-        policies: vec![Source::Policy("vault".to_owned())],
+        policies: vec![PolicySource::Policy("vault".to_owned())],
         seconds: 600,
     };
     let target = ObjectRef::new(("", "configmaps"), &ns, "data");

@@ -42,12 +42,12 @@ pub async fn apply(
         match written {
             Ok(change) => break change,
             // Another client has changed it: read it again.
-            Err(Written::Meanwhile) if tries > 0 => tries -= 1,
-            Err(Written::Meanwhile) => {
+            Err(ApplyError::Conflict) if tries > 0 => tries -= 1,
+            Err(ApplyError::Conflict) => {
                 let why = ApiError::Other("another client keeps writing it".to_owned());
                 return Err(crd_error("write", crd_name(wanted), why));
             }
-            Err(Written::Not(error)) => return Err(crd_error("write", crd_name(wanted), error)),
+            Err(ApplyError::Not(error)) => return Err(crd_error("write", crd_name(wanted), error)),
         }
     };
     wait_until_established(client, crd_name(wanted)).await?;
@@ -82,24 +82,24 @@ pub fn refusal(
 }
 
 /// Why something was not written.
-enum Written {
+enum ApplyError {
     /// The CRD has changed since it was read.
-    Meanwhile,
+    Conflict,
     /// Anything else.
     Not(ApiError),
 }
 
-impl From<kube::Error> for Written {
+impl From<kube::Error> for ApplyError {
     fn from(error: kube::Error) -> Self {
         match error {
             // Or it was created or deleted meanwhile.
-            kube::Error::Api(status) if matches!(status.code, 404 | 409) => Self::Meanwhile,
+            kube::Error::Api(status) if matches!(status.code, 404 | 409) => Self::Conflict,
             other => Self::Not(other.into()),
         }
     }
 }
 
-impl From<ApiError> for Written {
+impl From<ApiError> for ApplyError {
     fn from(error: ApiError) -> Self {
         Self::Not(error)
     }
@@ -108,7 +108,7 @@ impl From<ApiError> for Written {
 async fn create(
     client: &kube::Client,
     wanted: &CustomResourceDefinition,
-) -> Result<Change, Written> {
+) -> Result<Change, ApplyError> {
     send(crd_api(client).create(&post_params(false), wanted)).await?;
     Ok(Change::Created)
 }
@@ -119,7 +119,7 @@ async fn replace(
     client: &kube::Client,
     wanted: &CustomResourceDefinition,
     stored: CustomResourceDefinition,
-) -> Result<Change, Written> {
+) -> Result<Change, ApplyError> {
     let api = crd_api(client);
     let (metadata, message) = merged(&wanted.metadata, stored.metadata.clone());
     let after = CustomResourceDefinition { metadata, spec: wanted.spec.clone(), ..stored };
@@ -132,8 +132,8 @@ async fn replace(
 }
 
 /// Sends one request. A conflict (409) is a separate result.
-async fn send<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Written> {
-    timed(LIMIT, request).await?.map_err(Written::from)
+async fn send<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApplyError> {
+    timed(LIMIT, request).await?.map_err(ApplyError::from)
 }
 
 /// The stored metadata with the labels and annotations of the new CRD, and whether they

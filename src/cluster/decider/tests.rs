@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 
-use super::super::live::{Answer, Found};
+use super::super::live::{ReadAnswer, ReadObjects};
 use super::super::patch_rights::PatchRights;
 use super::*;
 use crate::decide::{
@@ -45,11 +45,11 @@ impl LiveApi for Script {
         _: &'a ReadGroup,
         reads: Vec<LiveRead>,
         until: Instant,
-    ) -> LocalBoxFuture<'a, Vec<Answer>> {
+    ) -> LocalBoxFuture<'a, Vec<ReadAnswer>> {
         self.read.lock().push((reads.clone(), until));
         let found = |objects: Vec<Value>| {
             let raw = |value: Value| serde_json::value::to_raw_value(&value).unwrap();
-            Found::new(objects.into_iter().map(raw).collect())
+            ReadObjects::new(objects.into_iter().map(raw).collect())
         };
         let answers = reads
             .into_iter()
@@ -247,7 +247,7 @@ async fn no_request_reads_without_end() {
     let asked = Question::default().ask(|_| None).await;
     assert_eq!(asked.rounds(), ROUNDS);
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
-    assert!(asked.verdict.confirm.is_empty());
+    assert!(asked.verdict.needed_reads.is_empty());
     assert!(asked.said().contains("there was no time left to confirm"), "{}", asked.said());
 }
 
@@ -260,7 +260,7 @@ async fn h103_in_a_pause_nothing_is_refused_that_cannot_be_judged() {
         question.world.write().policies.pauses = vec![pause];
         let asked = question.ask(|_| None).await;
         assert!(asked.verdict.decision.passes(), "{}", asked.said());
-        assert!(asked.verdict.blockers.iter().all(|blocker| blocker.outcome.passes()));
+        assert!(asked.verdict.blockers.iter().all(|blocker| blocker.decision.passes()));
         assert_eq!(asked.said(), "");
     }
 }
@@ -570,7 +570,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
         let verdict = decider.decide(&review, Instant::now() + Duration::from_secs(5)).await;
         assert_eq!(verdict.decision, Decision::Deny);
         let noted = entries.try_recv().is_ok();
-        assert_eq!(noted, verdict.recorded != Recordable::No);
+        assert_eq!(noted, verdict.recordable != Recordable::No);
         noted
     };
     let delete = || json!({"operation": "DELETE", "oldObject": data()});

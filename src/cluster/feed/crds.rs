@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 
 use super::objects::ObjectSink;
-use super::watcher::Sink;
+use super::watcher::WatchSink;
 use crate::objects::{ApiError, KindInfo, Kinds, Unreadable};
 
 /// The kinds that CRDs define, by the names of the CRDs.
@@ -134,7 +134,7 @@ impl CrdSink {
     }
 }
 
-impl Sink for CrdSink {
+impl WatchSink for CrdSink {
     fn begin(&mut self) {
         self.listed = Some(BTreeMap::new());
         self.objects.begin();
@@ -161,7 +161,7 @@ impl Sink for CrdSink {
     fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
         let name = match read(json) {
             Ok((name, _)) => Some(name),
-            Err(unreadable) => unreadable.place.map(|(_, name)| name),
+            Err(unreadable) => unreadable.name.map(|(_, name)| name),
         };
         if let Some(name) = name {
             self.crds.lock().remove(&name);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::crds::Crd;
 use crate::cluster::discovery::{DiscoveredKind, Discovery};
-use crate::cluster::world::{Served, World};
+use crate::cluster::world::{ServedVerbs, World};
 use crate::objects::{KindInfo, Kinds};
 
 impl Discovery {
@@ -15,10 +15,10 @@ impl Discovery {
         world: &mut World,
         crds: &BTreeMap<String, Crd>,
         gone: &HashSet<(String, String)>,
-    ) -> Learned {
+    ) -> DiscoveryChange {
         let defined: BTreeMap<(&str, &str), &Crd> =
             crds.values().map(|d| ((d.info.group.as_str(), d.info.resource.as_str()), d)).collect();
-        let mut now: Vec<(KindInfo, Served)> = Vec::new();
+        let mut now: Vec<(KindInfo, ServedVerbs)> = Vec::new();
         // The versions of a kind are one kind, and the first one says what it is.
         let mut places: HashMap<(&str, &str), usize> = HashMap::new();
         for DiscoveredKind { info, served, .. } in &self.kinds {
@@ -33,7 +33,7 @@ impl Discovery {
                 now.push((info.clone(), *served));
             }
         }
-        let custom = Served { list: true, watch: true };
+        let custom = ServedVerbs { list: true, watch: true };
         now.extend(defined.values().map(|definition| (definition.info.clone(), custom)));
         let (mut changed, mut moved) = (false, false);
         let mut served = HashMap::default();
@@ -74,13 +74,13 @@ impl Discovery {
             world.graph.kinds.forget(id);
         }
         world.served = served;
-        Learned { changed, moved }
+        DiscoveryChange { changed, moved }
     }
 }
 
 /// What taking in discovery came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Learned {
+pub struct DiscoveryChange {
     /// Whether a kind was added, changed or removed.
     pub changed: bool,
     /// Whether the scope of a known kind has changed between namespaced and

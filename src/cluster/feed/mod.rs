@@ -24,7 +24,7 @@ mod waiting;
 mod watcher;
 mod watches;
 
-pub use self::snapshot::{Held, SearchScope, Snapshot, Surroundings, Unread};
+pub use self::snapshot::{KindsInFiles, SearchScope, Snapshot, Surroundings, UnreadKind};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,14 +40,14 @@ use self::crds::Crd;
 use self::effective::{EffectiveRules, OwnCrds};
 pub(super) use self::objects::resource;
 use self::own_kinds::{OwnKind, OwnObjects, OwnSink};
-use self::watcher::{Server, Source, watch as follow};
+use self::watcher::{WatchServer, WatchTarget, watch as follow};
 use self::watches::Watches;
 use super::api;
 use super::api::Detail;
 use super::context::Context;
 use super::discovery::Discovery;
 use super::pace::{Backoff, within};
-use super::status::Written;
+use super::status::StoredPolicies;
 use crate::objects::ApiError;
 use crate::policy::Identities;
 use crate::telemetry::{Condition, FeedState, Readiness};
@@ -64,7 +64,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 pub fn run(
     context: Context,
     identities: Identities,
-    written: watch::Sender<Arc<Written>>,
+    written: watch::Sender<Arc<StoredPolicies>>,
 ) -> impl Future<Output = ()> + Send + 'static {
     let conditions = Conditions::new(&context.readiness);
     async move {
@@ -113,7 +113,7 @@ struct Feed {
     context: Context,
     identities: Identities,
     own_objects: Arc<Mutex<OwnObjects>>,
-    server: Server,
+    server: WatchServer,
     watches: Watches,
     /// Custom kinds that have had a CRD.
     custom: HashSet<(String, String)>,
@@ -130,7 +130,7 @@ struct Feed {
     news: Arc<Notify>,
     conditions: Conditions,
     /// The stored policies, for the status writer.
-    written: watch::Sender<Arc<Written>>,
+    written: watch::Sender<Arc<StoredPolicies>>,
     /// The number of kinds that policies name and the API server does not serve.
     unknown: usize,
     /// How many objects can't be read, by resource.
@@ -152,7 +152,7 @@ impl Feed {
         context: Context,
         mut identities: Identities,
         conditions: Conditions,
-        written: watch::Sender<Arc<Written>>,
+        written: watch::Sender<Arc<StoredPolicies>>,
     ) -> Self {
         let synced = &conditions.synced;
         let retry = context.settings.timing.retry;
@@ -161,7 +161,7 @@ impl Feed {
         identities.namespace = Some(context.settings.namespace.clone());
         let news = context.signals.plan.clone();
         context.world.write().graph.track_owner_versions();
-        let server = Server::new(context.client.clone(), context.settings.timing);
+        let server = WatchServer::new(context.client.clone(), context.settings.timing);
         let watches = Watches::new(context.clone(), server.clone());
         let effective = EffectiveRules::new(context.settings.timing.feed.thaw);
         let mut feed = Self {
@@ -202,7 +202,7 @@ impl Feed {
         K: kube::Resource + serde::de::DeserializeOwned + 'static,
         T: Send + 'static,
     {
-        let source = Source { info: part.info(), detail: Detail::Whole, labels: "" };
+        let source = WatchTarget { info: part.info(), detail: Detail::Whole, labels: "" };
         let sink = OwnSink::new(self.own_objects.clone(), part, self.news.clone());
         self.own.push(tokio::spawn(follow(self.server.clone(), source, sink)));
     }

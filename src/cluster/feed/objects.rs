@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::waiting;
-use super::watcher::Sink;
+use super::watcher::WatchSink;
 use crate::cluster::context::Signals;
 use crate::cluster::world::{self, SharedWorld, World};
 use crate::graph::Listing;
@@ -16,7 +16,7 @@ use crate::telemetry::NamespaceLines;
 
 /// The maximum number of remembered objects that left a watch by label. For others the
 /// next full list decides.
-const MOST_LEFT: usize = 10_000;
+const MAX_LEFT: usize = 10_000;
 
 /// The state of a watch, for other tasks.
 #[derive(Debug, Default)]
@@ -103,7 +103,7 @@ impl ObjectSink {
         // Large objects are parsed before the lock is taken.
         let catalogue = self.world.read().catalogue.clone();
         let mut parsed = catalogue.parse(self.kind, json)?;
-        let sighting = waiting::sighting(&parsed.object, json);
+        let sighting = waiting::waiting_state(&parsed.object, json);
         let mut world = self.world.write();
         if !Arc::ptr_eq(&catalogue, &world.catalogue) {
             parsed = world.catalogue.parse(self.kind, json)?;
@@ -140,7 +140,7 @@ impl ObjectSink {
             | waiting::freed(&mut world, &used);
         // A new leader reads all of them, so the other replicas keep none.
         let leads = *self.signals.leading.borrow();
-        if !self.all && held && leads && world.left.len() < MOST_LEFT {
+        if !self.all && held && leads && world.left.len() < MAX_LEFT {
             world.left.insert((self.kind, namespace.to_owned(), name.to_owned()));
         }
         drop(world);
@@ -164,7 +164,7 @@ impl ObjectSink {
 }
 
 fn report(resource: &str, unreadable: &Unreadable) {
-    let (namespace, name) = unreadable.place.as_ref().map_or(("", ""), |(at, name)| (at, name));
+    let (namespace, name) = unreadable.name.as_ref().map_or(("", ""), |(at, name)| (at, name));
     static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
     let Some(left_out) = LINES.admit(namespace, Instant::now().into_std()) else { return };
     tracing::warn!(
@@ -177,7 +177,7 @@ fn report(resource: &str, unreadable: &Unreadable) {
     );
 }
 
-impl Sink for ObjectSink {
+impl WatchSink for ObjectSink {
     fn begin(&mut self) {
         self.listing = Some(Listing::new(self.kind));
     }
@@ -201,7 +201,7 @@ impl Sink for ObjectSink {
 
     fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
         let removed = self.try_remove(json);
-        match removed.as_ref().map_err(|unreadable| unreadable.place.as_ref()) {
+        match removed.as_ref().map_err(|unreadable| unreadable.name.as_ref()) {
             Ok(()) => {}
             Err(None) => self.skip_object(&Unreadable::of_unknown_place()),
             Err(Some((namespace, name))) => {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use super::watcher::Sink;
+use super::watcher::WatchSink;
 use crate::objects::{ApiError, KindInfo, Kinds, Unreadable, read_shallow};
 use crate::policy::api::{self, DeletionPolicy, GROUP, Relation};
 use crate::policy::{Approval, Pause};
@@ -155,7 +155,7 @@ impl<K: DeserializeOwned + Resource, T> OwnSink<K, T> {
     }
 }
 
-impl<K: DeserializeOwned + Resource, T: Send> Sink for OwnSink<K, T> {
+impl<K: DeserializeOwned + Resource, T: Send> WatchSink for OwnSink<K, T> {
     fn begin(&mut self) {
         self.listed = Some(BTreeMap::new());
     }

@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cluster::context::Settings;
 use crate::cluster::world::World;
 use crate::objects::{KindId, PROTECT_LABEL};
-use crate::policy::{Policy, Source};
+use crate::policy::{Policy, PolicySource};
 use crate::relations::OWNED;
 
 /// What of a kind is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
+pub enum WatchScope {
     /// All its objects.
     All,
     /// Those with the label that protects.
     Labelled,
 }
 
-impl Want {
+impl WatchScope {
     /// The label selector.
     pub fn labels(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl Want {
 }
 
 /// Everything that is to be watched now.
-pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, Want> {
+pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, WatchScope> {
     let mut wanted: BTreeSet<KindId> = always(world).collect();
     for policy in policies(world) {
         wanted.extend(needs(world, policy));
@@ -37,8 +37,8 @@ pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, Want> {
     wanted.extend(&world.held);
     wanted.extend(world.owners_of(wanted.iter().chain(&labelled).copied()));
     let watchable = |kind: &KindId| world.served.get(kind).is_some_and(|served| served.watch);
-    let labelled = labelled.into_iter().map(|kind| (kind, Want::Labelled));
-    let wanted = wanted.into_iter().map(|kind| (kind, Want::All));
+    let labelled = labelled.into_iter().map(|kind| (kind, WatchScope::Labelled));
+    let wanted = wanted.into_iter().map(|kind| (kind, WatchScope::All));
     labelled.chain(wanted).filter(|(kind, _)| watchable(kind)).collect()
 }
 
@@ -51,7 +51,7 @@ pub fn labelled(world: &World, settings: &Settings) -> BTreeSet<KindId> {
 
 /// The policies that people have written.
 pub fn policies(world: &World) -> impl Iterator<Item = &Policy> {
-    world.policies.iter().filter(|policy| matches!(policy.source, Source::Policy(_)))
+    world.policies.iter().filter(|policy| matches!(policy.source, PolicySource::Policy(_)))
 }
 
 /// What every verdict reads: the labels of Namespaces, and which kinds are
@@ -74,7 +74,7 @@ pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
     let mut needs = targets.clone();
     if modes.while_used.is_some() {
         let needers =
-            targets.iter().flat_map(|kind| world.policies.needers(&world.graph.kinds, *kind));
+            targets.iter().flat_map(|kind| world.policies.user_kinds(&world.graph.kinds, *kind));
         needs.extend(needers.map(|(kind, _)| kind));
     }
     if modes.while_not_empty.is_some() {

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use super::Feed;
 use super::crds::Crd;
-use super::discovery::Learned;
+use super::discovery::DiscoveryChange;
 use super::effective::{self, OwnCrds, RulesChange};
 use super::own_kinds::OwnObjects;
-use crate::cluster::status::{Written, WrittenPolicy};
+use crate::cluster::status::{StoredPolicies, StoredPolicy};
 use crate::cluster::world::World;
 use crate::objects::{ApiError, KindId, Kinds, full_name};
 use crate::policy::api::GROUP;
@@ -114,13 +114,13 @@ impl Feed {
 
     /// Applies changed kinds. With thousands of kinds this takes time, in which no
     /// verdict is possible.
-    fn learn(&mut self, crds: BTreeMap<String, Crd>) -> Learned {
+    fn learn(&mut self, crds: BTreeMap<String, Crd>) -> DiscoveryChange {
         let same = self
             .learnt
             .as_ref()
             .is_some_and(|(discovery, defined)| *discovery == self.discovery && *defined == crds);
         if same {
-            return Learned { changed: false, moved: false };
+            return DiscoveryChange { changed: false, moved: false };
         }
         let mut world = self.context.world.write();
         let learned = self.discovery.learn(&mut world, &crds, &self.custom);
@@ -138,7 +138,7 @@ impl Feed {
             let read = policy.as_ref().ok();
             let generation = read.and_then(|policy| policy.metadata.generation).unwrap_or_default();
             let known = before.policies.get(name).filter(|known| known.generation == generation);
-            let written = WrittenPolicy {
+            let written = StoredPolicy {
                 generation,
                 status: read.and_then(|policy| policy.status.clone()).unwrap_or_default(),
                 problems: self.effective.problems.get(name).cloned().unwrap_or_default(),
@@ -146,7 +146,7 @@ impl Feed {
             };
             (name.clone(), written)
         });
-        let written = Written { policies: policies.collect() };
+        let written = StoredPolicies { policies: policies.collect() };
         drop(own_objects);
         self.written.send_if_modified(|old| {
             let changed = **old != written;
@@ -192,7 +192,7 @@ impl Feed {
         let is_stale = |kind: KindId| {
             let info = graph.kinds.info(kind);
             !catalogue.reads_like(&before, kind)
-                || (reread && policies.names(&info.group, &info.resource))
+                || (reread && policies.names_kind(&info.group, &info.resource))
         };
         self.watches.outdate(is_stale);
         for (policy_names, resource) in absent.difference(&self.absent) {

@@ -19,8 +19,8 @@ use super::crds::{self, Crd};
 use super::effective::{self, EffectiveRules, OwnCrds};
 use super::objects::{ObjectSink, resource};
 use super::own_kinds::{self, OwnKind, OwnObjects, OwnSink};
-use super::plan::{Want, plan};
-use super::watcher::Sink as _;
+use super::plan::{WatchScope, plan};
+use super::watcher::WatchSink as _;
 use crate::cluster::api;
 use crate::cluster::api::Detail;
 use crate::cluster::context::{Context, Settings, Signals};
@@ -29,7 +29,7 @@ use crate::cluster::discovery::Discovery;
 use crate::cluster::journal::Journal;
 use crate::cluster::list::{self, ListQuery};
 use crate::cluster::live::Reader;
-use crate::cluster::world::{self, Place, SharedWorld, World};
+use crate::cluster::world::{self, ObjectKey, SharedWorld, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Incomplete, Listing, NodeId};
 use crate::objects::{ApiError, KindId, KindInfo, full_name};
@@ -50,23 +50,23 @@ pub struct Snapshot {
     /// The groups whose server does not answer, so their kinds are incomplete.
     pub stale: HashSet<String>,
     /// For files: the kinds and namespaces that the files contain.
-    pub held: Option<Held>,
+    pub held: Option<KindsInFiles>,
     own_objects: Arc<Mutex<OwnObjects>>,
-    unread: Mutex<Vec<Unread>>,
+    unread: Mutex<Vec<UnreadKind>>,
     /// The namespaces near which objects were read.
     near: Mutex<HashSet<String>>,
     /// The kinds that were read in the whole cluster.
-    whole: Mutex<HashMap<KindId, Want>>,
+    whole: Mutex<HashMap<KindId, WatchScope>>,
     identities: Identities,
 }
 
 /// The kinds of which files have anything, by group and plural, and the
 /// namespaces in which they do.
-pub type Held = HashMap<(String, String), HashSet<String>>;
+pub type KindsInFiles = HashMap<(String, String), HashSet<String>>;
 
 /// A kind of which the objects could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unread {
+pub struct UnreadKind {
     /// Its name, with its group.
     pub resource: String,
     /// Why.
@@ -150,7 +150,7 @@ impl Snapshot {
         }
         let mut done: HashSet<KindId> = HashSet::new();
         loop {
-            let wanted: Vec<(KindId, Want)> =
+            let wanted: Vec<(KindId, WatchScope)> =
                 plan(&self.context.world.read(), &self.context.settings)
                     .into_iter()
                     .filter(|(kind, _)| done.insert(*kind))
@@ -165,7 +165,7 @@ impl Snapshot {
     }
 
     /// What could not be read, in a steady order.
-    pub fn unread(&self) -> Vec<Unread> {
+    pub fn unread(&self) -> Vec<UnreadKind> {
         let mut unread = self.unread.lock().clone();
         unread.sort();
         unread.dedup();
@@ -195,10 +195,10 @@ impl Snapshot {
     }
 
     /// That files have nothing of a kind; none: they have, or a cluster is read.
-    pub fn not_held(&self, group: &str, resource: &str) -> Option<Unread> {
+    pub fn not_held(&self, group: &str, resource: &str) -> Option<UnreadKind> {
         let held = self.held.as_ref()?.contains_key(&(group.to_owned(), resource.to_owned()));
         let why = ApiError::Other("the files have none".to_owned());
-        (!held).then(|| Unread { resource: full_name(group, resource), why })
+        (!held).then(|| UnreadKind { resource: full_name(group, resource), why })
     }
 
     /// Puts one object in, as the API server has it now.
@@ -210,7 +210,7 @@ impl Snapshot {
 
     /// Adds an object that is Terminating under the hold, as a watch would. Returns
     /// whether its release can begin.
-    pub fn put_waiting(&self, place: &Place, object: &Value) -> bool {
+    pub fn put_waiting(&self, place: &ObjectKey, object: &Value) -> bool {
         let Context { world, signals, settings, .. } = &self.context;
         let grace = settings.timing.feed.grace;
         let mut objects = ObjectSink::new(world.clone(), place.0, true, signals.clone(), grace);
@@ -265,7 +265,7 @@ impl Snapshot {
         let reader = Arc::new(self.reader.clone());
         let decider = ClusterDecider::new(self.context.world.clone(), reader, journal);
         // Everything here was read with the rights of the user.
-        decider.decide(review, until).await.in_full()
+        decider.decide(review, until).await.with_other_namespaces()
     }
 
     /// The kinds of CRDs. Without permission to read them, discovery is used, which is
@@ -359,7 +359,7 @@ impl Snapshot {
     }
 
     /// The objects of one kind, into the graph.
-    async fn read_kind(&self, kind: KindId, want: Want, near: &str) {
+    async fn read_kind(&self, kind: KindId, want: WatchScope, near: &str) {
         let (info, detail, name) = {
             let world = self.context.world.read();
             (world.graph.kinds.info(kind).clone(), world.detail(kind), resource(&world, kind))
@@ -404,8 +404,8 @@ impl Snapshot {
         }
         match (want, unreadable_name) {
             (_, Some(why)) => world.graph.set_incomplete(kind, why),
-            (Want::All, None) => world.graph.set_complete(kind, true),
-            (Want::Labelled, None) => {
+            (WatchScope::All, None) => world.graph.set_complete(kind, true),
+            (WatchScope::Labelled, None) => {
                 world.graph.set_incomplete(kind, "only those with the label were read");
             }
         }
@@ -430,6 +430,6 @@ impl Snapshot {
     }
 
     fn note(&self, resource: String, why: ApiError) {
-        self.unread.lock().push(Unread { resource, why });
+        self.unread.lock().push(UnreadKind { resource, why });
     }
 }

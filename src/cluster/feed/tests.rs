@@ -9,11 +9,11 @@ use serde_json::json;
 use super::effective::{EffectiveRules, OwnCrds, RulesChange};
 use super::objects::ObjectSink;
 use super::own_kinds::{OtherVersion, OwnObjects};
-use super::plan::{Want, plan};
+use super::plan::{WatchScope, plan};
 use super::waiting;
-use super::watcher::Sink as _;
+use super::watcher::WatchSink as _;
 use crate::cluster::context::Settings;
-use crate::cluster::world::{Served, World, take};
+use crate::cluster::world::{ServedVerbs, World, take};
 use crate::objects::{ApiError, KindId};
 use crate::policy::api::{DeletionPolicy, DeletionPolicySpec, Relation};
 use crate::policy::{Policy, PolicySet};
@@ -35,7 +35,7 @@ const CONFIG_MAPS: &str =
 fn world(policies: &[DeletionPolicy]) -> World {
     let mut world = World::default();
     let kinds: Vec<KindId> = world.graph.kinds.iter().map(|(kind, _)| kind).collect();
-    let listed = Served { list: true, watch: true };
+    let listed = ServedVerbs { list: true, watch: true };
     world.served = kinds.into_iter().map(|kind| (kind, listed)).collect();
     world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
     let compiled = policies
@@ -45,7 +45,7 @@ fn world(policies: &[DeletionPolicy]) -> World {
     world
 }
 
-fn planned(world: &World, labelled: &[(&str, &str)]) -> Vec<(String, Want)> {
+fn planned(world: &World, labelled: &[(&str, &str)]) -> Vec<(String, WatchScope)> {
     let planned = plan(world, &Settings::of_test(labelled));
     planned
         .into_iter()
@@ -53,7 +53,7 @@ fn planned(world: &World, labelled: &[(&str, &str)]) -> Vec<(String, Want)> {
         .collect()
 }
 
-fn kinds(planned: &[(String, Want)]) -> BTreeSet<&str> {
+fn kinds(planned: &[(String, WatchScope)]) -> BTreeSet<&str> {
     planned.iter().map(|(kind, _)| kind.as_str()).collect()
 }
 
@@ -95,15 +95,15 @@ fn labelled_kinds_are_watched_by_label_unless_a_policy_wants_them_all() {
     let planned = planned(&world(&[policy("p", CONFIG_MAPS)]), &labelled);
     let want =
         |resource: &str| planned.iter().find(|(kind, _)| kind == resource).map(|(_, want)| *want);
-    assert_eq!(want("configmaps"), Some(Want::All));
-    assert_eq!(want("services"), Some(Want::Labelled));
+    assert_eq!(want("configmaps"), Some(WatchScope::All));
+    assert_eq!(want("services"), Some(WatchScope::Labelled));
 }
 
 #[test]
 fn what_cannot_be_watched_is_not() {
     let mut world = world(&[policy("p", CONFIG_MAPS)]);
     let pods = world.graph.kinds.find_resource("", "pods").unwrap();
-    world.served.insert(pods, Served { list: true, watch: false });
+    world.served.insert(pods, ServedVerbs { list: true, watch: false });
     assert!(!kinds(&planned(&world, &[])).contains("pods"));
 }
 
@@ -251,7 +251,7 @@ fn feed(world: &mut World, resource: &str, object: &serde_json::Value) -> bool {
     let used = waiting::used_by(world, kind, &parsed);
     let World { graph, catalogue, .. } = &mut *world;
     let node = take(graph, catalogue, kind, &json, None).unwrap();
-    let sighting = waiting::sighting(&parsed, &json);
+    let sighting = waiting::waiting_state(&parsed, &json);
     waiting::taken(world, node, sighting) | waiting::freed(world, &used)
 }
 

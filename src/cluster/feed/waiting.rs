@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::cluster::world::{self, Place, RELEASE_REQUESTED, Seen, World};
+use crate::cluster::world::{self, ObjectKey, RELEASE_REQUESTED, WaitingObject, World};
 use crate::graph::{
     EdgeQualifier, Graph, Node, NodeId, ObjectPhase, OwnerEdge, SelectorEdge, StepBudget,
     StepLimit, Strength,
@@ -19,15 +19,15 @@ const STEPS: usize = 100_000;
 
 /// The state of an object before an event: which objects it keeps waiting, and why.
 #[derive(Default)]
-pub struct Before {
+pub struct StateBeforeEvent {
     uses: Vec<NodeId>,
-    was: Option<(NodeId, Trace)>,
+    was: Option<(NodeId, UserState)>,
 }
 
 /// The fields that decide whether a user counts. Other changes, such as of the status or
 /// of the token of its own release, don't matter to the objects that it uses.
 #[derive(PartialEq)]
-struct Trace {
+struct UserState {
     uid: Uid,
     terminating: bool,
     progress: ObjectPhase,
@@ -39,7 +39,7 @@ struct Trace {
     open: Vec<SelectorEdge>,
 }
 
-impl Trace {
+impl UserState {
     fn of(node: Node<'_>) -> Self {
         let uses = node.uses().iter();
         Self {
@@ -51,7 +51,7 @@ impl Trace {
             owners: node.owners().to_vec(),
             has_too_many_owners: node.has_too_many_owners(),
             uses: uses
-                .map(|edge| (edge.to, edge.strength, edge.excuse, edge.uid.as_deref().copied()))
+                .map(|edge| (edge.to, edge.strength, edge.qualifier, edge.uid.as_deref().copied()))
                 .collect(),
             open: node.selector_edges().to_vec(),
         }
@@ -60,17 +60,22 @@ impl Trace {
 
 /// The waiting objects that this one uses, before an event. Usually no object waits, and
 /// nothing is searched.
-pub fn used_by(world: &World, kind: KindId, object: &Object<'_>) -> Before {
+pub fn used_by(world: &World, kind: KindId, object: &Object<'_>) -> StateBeforeEvent {
     used_by_within(world, kind, object, StepLimit::new(&StepBudget::new(STEPS)))
 }
 
-fn used_by_within(world: &World, kind: KindId, object: &Object<'_>, work: StepLimit<'_>) -> Before {
+fn used_by_within(
+    world: &World,
+    kind: KindId,
+    object: &Object<'_>,
+    work: StepLimit<'_>,
+) -> StateBeforeEvent {
     let graph = &world.graph;
     if world.waiting.seen.is_empty() {
-        return Before::default();
+        return StateBeforeEvent::default();
     }
     let Some(node) = world::find(graph, kind, object).and_then(|node| graph.get(node)) else {
-        return Before::default();
+        return StateBeforeEvent::default();
     };
     let named = node.uses().iter().take_while(|_| work.charge(1)).map(|edge| edge.to);
     let mut uses: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
@@ -89,8 +94,8 @@ fn used_by_within(world: &World, kind: KindId, object: &Object<'_>, work: StepLi
     }
     uses.sort_unstable();
     uses.dedup();
-    let was = (!uses.is_empty()).then(|| (node.id(), Trace::of(node)));
-    Before { uses, was }
+    let was = (!uses.is_empty()).then(|| (node.id(), UserState::of(node)));
+    StateBeforeEvent { uses, was }
 }
 
 /// Objects that were not in a complete list are deleted, including users.
@@ -99,11 +104,12 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
     if waiting.seen.is_empty() {
         return false;
     }
-    let is_there =
-        |(of, namespace, name): &Place| *of != kind || graph.object(*of, namespace, name).is_some();
+    let is_there = |(of, namespace, name): &ObjectKey| {
+        *of != kind || graph.object(*of, namespace, name).is_some()
+    };
     // What no watch shows is in no list, and in no graph either.
     let watched = waiting.seen.iter().filter(|(_, seen)| !seen.unwatched).map(|(place, _)| place);
-    let (places, gone): (Vec<Place>, Vec<Place>) = watched.cloned().partition(is_there);
+    let (places, gone): (Vec<ObjectKey>, Vec<ObjectKey>) = watched.cloned().partition(is_there);
     for place in gone {
         waiting.seen.remove(&place);
         if !graph.is_complete(kind) {
@@ -127,11 +133,11 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
 
 /// The fields that a release needs, and the value of the annotation that requests a
 /// check.
-pub type Sighting = (TargetState, Option<String>);
+pub type WaitingState = (TargetState, Option<String>);
 
 /// The same of this JSON, if the object waits. There are few of these, so their
 /// JSON may be parsed twice.
-pub fn sighting(object: &Object<'_>, json: &str) -> Option<Sighting> {
+pub fn waiting_state(object: &Object<'_>, json: &str) -> Option<WaitingState> {
     let waits = object.is_terminating() && object.is_held();
     let value = waits.then(|| read_shallow(json).ok()).flatten()?;
     let annotations = value.pointer("/metadata/annotations");
@@ -140,15 +146,15 @@ pub fn sighting(object: &Object<'_>, json: &str) -> Option<Sighting> {
 }
 
 /// Called after an object was stored. Returns whether a release must check.
-pub fn taken(world: &mut World, node: Option<NodeId>, sighting: Option<Sighting>) -> bool {
+pub fn taken(world: &mut World, node: Option<NodeId>, state: Option<WaitingState>) -> bool {
     let Some(node) = node else { return false };
     let Some(object) = world.graph.get(node) else { return false };
     let place = place(object);
     if !waits(object) {
         return world.waiting.seen.remove(&place).is_some() && world.waiting.changed.insert(place);
     }
-    let Some((observed, requested)) = sighting else { return false };
-    let seen = Seen {
+    let Some((observed, requested)) = state else { return false };
+    let seen = WaitingObject {
         observed,
         requested,
         unused: is_unused(&world.graph, node, StepLimit::new(&StepBudget::new(STEPS))),
@@ -171,10 +177,10 @@ pub fn gone(world: &mut World, kind: KindId, namespace: &str, name: &str) -> boo
 
 /// Called after a user of these objects was changed or deleted. Returns whether a release
 /// must check.
-pub fn freed(world: &mut World, before: &Before) -> bool {
+pub fn freed(world: &mut World, before: &StateBeforeEvent) -> bool {
     let World { graph, waiting, .. } = world;
     let Some((user, was)) = &before.was else { return false };
-    if graph.get(*user).map(Trace::of).as_ref() == Some(was) {
+    if graph.get(*user).map(UserState::of).as_ref() == Some(was) {
         return false;
     }
     let mut changed = false;
@@ -201,6 +207,6 @@ fn is_unused(graph: &Graph, node: NodeId, work: StepLimit<'_>) -> bool {
     !graph.users_limited(node, work).any(|user| user.needs()) && !work.is_used_up()
 }
 
-fn place(node: Node<'_>) -> Place {
+fn place(node: Node<'_>) -> ObjectKey {
     (node.kind(), node.namespace().to_owned(), node.name().to_owned())
 }

@@ -29,7 +29,7 @@ use crate::timing::{self, Timing};
 
 /// What is watched, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct WatchTarget {
     /// The kind, with the version that is asked for first.
     pub info: KindInfo,
     /// How much of its objects.
@@ -40,7 +40,7 @@ pub struct Source {
 
 /// Receives the events of a watch. An object that can't be parsed does not end the watch:
 /// the sink records it and returns which object it is.
-pub trait Sink: Send {
+pub trait WatchSink: Send {
     /// A list begins.
     fn begin(&mut self);
     /// An object of the list.
@@ -63,7 +63,7 @@ pub trait Sink: Send {
 
 /// The API server, as watches see it. Cheap to clone.
 #[derive(Clone)]
-pub struct Server {
+pub struct WatchServer {
     client: kube::Client,
     /// Whether the API server supports streaming lists. Versions before 1.34 may not;
     /// after a refusal belay does not request them again.
@@ -71,7 +71,7 @@ pub struct Server {
     timing: Timing,
 }
 
-impl Server {
+impl WatchServer {
     /// The one behind this client.
     pub fn new(client: kube::Client, timing: Timing) -> Self {
         Self { client, streams: Arc::new(AtomicBool::new(true)), timing }
@@ -133,7 +133,7 @@ struct Status {
 }
 
 /// How long a watch has been without what it had.
-struct Lost {
+struct WatchOutage {
     timing: timing::Feed,
     /// When the state was last up to date.
     current: Option<Instant>,
@@ -152,7 +152,7 @@ struct Lost {
     silent_at: Option<String>,
 }
 
-impl Lost {
+impl WatchOutage {
     fn new(timing: timing::Feed) -> Self {
         Self {
             timing,
@@ -166,7 +166,7 @@ impl Lost {
         }
     }
 
-    fn mark_current(&mut self, sink: &mut impl Sink) {
+    fn mark_current(&mut self, sink: &mut impl WatchSink) {
         let (list_again, silent_at) = (self.list_again, self.silent_at.take());
         let current = Some(Instant::now());
         *self = Self { current, list_again, silent_at, ..Self::new(self.timing) };
@@ -176,7 +176,7 @@ impl Lost {
     /// Handles the result for one object. If it is unknown which object can't be parsed,
     /// only another list helps.
     fn record_object(&mut self, result: Result<(), Unreadable>) {
-        self.list_again |= result.is_err_and(|unreadable| unreadable.place.is_none());
+        self.list_again |= result.is_err_and(|unreadable| unreadable.name.is_none());
     }
 
     /// A connection was silent for too long. The API server sends no bookmark for a version
@@ -195,7 +195,7 @@ impl Lost {
     }
 
     /// The connection has ended.
-    fn handle_end(&mut self, sink: &mut impl Sink) {
+    fn handle_end(&mut self, sink: &mut impl WatchSink) {
         // What was never known cannot be lost.
         if self.current.is_some() && self.since.is_none() {
             self.since = Some(Instant::now());
@@ -204,7 +204,7 @@ impl Lost {
     }
 
     /// An attempt has failed.
-    fn handle_error(&mut self, error: ApiError, sink: &mut impl Sink) {
+    fn handle_error(&mut self, error: ApiError, sink: &mut impl WatchSink) {
         let lasts = self.since.get_or_insert_with(Instant::now).elapsed();
         self.report_progress |= lasts >= self.timing.grace;
         sink.broken(&error, lasts);
@@ -213,7 +213,7 @@ impl Lost {
 
     /// Waits for a step of the reconnection. If that takes too long, it reports to the
     /// sink meanwhile, because the step may hang.
-    async fn wait_for<T>(&mut self, sink: &mut impl Sink, step: impl Future<Output = T>) -> T {
+    async fn wait_for<T>(&mut self, sink: &mut impl WatchSink, step: impl Future<Output = T>) -> T {
         let due = self.since.filter(|_| self.current.is_some() && !self.report_progress);
         let Some(due) = due.map(|since| since + self.timing.grace) else { return step.await };
         let mut step = pin!(step);
@@ -232,11 +232,11 @@ impl Lost {
 }
 
 /// Watches until it is dropped.
-pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
+pub async fn watch(server: WatchServer, source: WatchTarget, mut sink: impl WatchSink) {
     let mut version = None;
     let Timing { feed: timing, retry, .. } = server.timing;
     let mut backoff = Backoff::from(retry);
-    let mut lost = Lost::new(timing);
+    let mut lost = WatchOutage::new(timing);
     // The version at which the last attempt failed.
     let mut failed_at: Option<String> = None;
     loop {
@@ -282,11 +282,11 @@ pub async fn watch(server: Server, source: Source, mut sink: impl Sink) {
 
 /// One connection: from a list, or from where the last one broke off.
 async fn follow(
-    server: &Server,
-    source: &Source,
-    sink: &mut impl Sink,
+    server: &WatchServer,
+    source: &WatchTarget,
+    sink: &mut impl WatchSink,
     version: &mut Option<String>,
-    lost: &mut Lost,
+    lost: &mut WatchOutage,
 ) -> Result<(), ApiError> {
     let streamed = version.is_none() && server.streams.load(Ordering::Relaxed);
     if version.is_none() && !streamed {
@@ -318,7 +318,7 @@ async fn follow(
     };
     let gap = lost.since.map_or(Duration::ZERO, |since| since.elapsed());
     let caught_up = Instant::now() + gap.max(server.timing.feed.catch_up);
-    let reading = Reading { sink, version, lost, listing: streamed, caught_up };
+    let reading = WatchReader { sink, version, lost, listing: streamed, caught_up };
     if streamed {
         reading.sink.begin();
     }
@@ -328,11 +328,11 @@ async fn follow(
 /// Reads a list page by page. Returns its resource version.
 async fn pages(
     client: &kube::Client,
-    source: &Source,
-    sink: &mut impl Sink,
-    lost: &mut Lost,
+    source: &WatchTarget,
+    sink: &mut impl WatchSink,
+    lost: &mut WatchOutage,
 ) -> Result<String, ApiError> {
-    let Source { info, detail, labels } = source;
+    let WatchTarget { info, detail, labels } = source;
     let query = ListQuery { info, namespace: "", detail: *detail, labels };
     let mut list = ListReader::new(client, query, Buffers::new(1));
     sink.begin();
@@ -351,17 +351,17 @@ async fn pages(
 }
 
 /// A connection that is being read.
-struct Reading<'r, S> {
+struct WatchReader<'r, S> {
     sink: &'r mut S,
     version: &'r mut Option<String>,
-    lost: &'r mut Lost,
+    lost: &'r mut WatchOutage,
     /// Whether what comes is the list still.
     listing: bool,
     /// When a busy watch has caught up.
     caught_up: Instant,
 }
 
-impl<S: Sink> Reading<'_, S> {
+impl<S: WatchSink> WatchReader<'_, S> {
     async fn lines(mut self, lines: impl AsyncBufRead) -> Result<(), ApiError> {
         let mut lines = pin!(lines);
         let mut line = Vec::new();

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::crds::{CrdSink, Crds};
 use super::objects::{Health, ObjectSink, resource};
-use super::plan::{self, Want, plan};
-use super::watcher::{Server, Sink, Source, watch};
+use super::plan::{self, WatchScope, plan};
+use super::watcher::{WatchServer, WatchSink, WatchTarget, watch};
 use crate::cluster::context::Context;
 use crate::cluster::world::{World, is_owner_kind};
 use crate::objects::KindId;
@@ -22,8 +22,8 @@ const SLICE: usize = 1_000;
 /// All watches of objects.
 pub struct Watches {
     context: Context,
-    server: Server,
-    running: HashMap<KindId, Watched>,
+    server: WatchServer,
+    running: HashMap<KindId, RunningWatch>,
     /// Kinds that have to be read again, because something else is read of
     /// their objects now.
     outdated: HashSet<KindId>,
@@ -32,13 +32,13 @@ pub struct Watches {
 }
 
 /// A watch that is under way.
-struct Watched {
-    source: Source,
+struct RunningWatch {
+    source: WatchTarget,
     task: JoinHandle<()>,
     health: Arc<Health>,
 }
 
-impl Drop for Watched {
+impl Drop for RunningWatch {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -56,7 +56,7 @@ pub struct State {
 
 impl Watches {
     /// None yet.
-    pub fn new(context: Context, server: Server) -> Self {
+    pub fn new(context: Context, server: WatchServer) -> Self {
         Self {
             context,
             server,
@@ -115,13 +115,14 @@ impl Watches {
     }
 
     /// The watches that the plan wants, and the kinds of owners of protected objects.
-    fn wanted(&self) -> Vec<(KindId, Source, Want)> {
+    fn wanted(&self) -> Vec<(KindId, WatchTarget, WatchScope)> {
         let settings = &self.context.settings;
         let (wanted, owners) = {
             let world = self.context.world.read();
-            let source = |(kind, want): (KindId, Want)| {
+            let source = |(kind, want): (KindId, WatchScope)| {
                 let info = world.graph.kinds.info(kind).clone();
-                let source = Source { info, detail: world.detail(kind), labels: want.labels() };
+                let source =
+                    WatchTarget { info, detail: world.detail(kind), labels: want.labels() };
                 (kind, source, want)
             };
             let wanted = plan(&world, settings).into_iter().map(source).collect();
@@ -138,7 +139,7 @@ impl Watches {
         wanted
     }
 
-    async fn start(&mut self, kind: KindId, source: Source, want: Want) {
+    async fn start(&mut self, kind: KindId, source: WatchTarget, want: WatchScope) {
         // An old watch must not write beside the new one.
         if let Some(mut old) = self.running.remove(&kind) {
             old.end().await;
@@ -148,7 +149,7 @@ impl Watches {
         {
             // Other relations read these objects, so a missing user proves nothing.
             let graph = &mut self.context.world.write().graph;
-            if want == Want::Labelled {
+            if want == WatchScope::Labelled {
                 graph.set_incomplete(kind, "belay watches those with the label alone");
             } else if self.outdated.contains(&kind) {
                 let why = "they are being read again";
@@ -157,7 +158,7 @@ impl Watches {
         }
         let (world, signals) = (self.context.world.clone(), self.context.signals.clone());
         let grace = self.context.settings.timing.feed.grace;
-        let objects = ObjectSink::new(world, kind, want == Want::All, signals.clone(), grace);
+        let objects = ObjectSink::new(world, kind, want == WatchScope::All, signals.clone(), grace);
         let health = objects.health.clone();
         let is_definitions = source.info.resource == "customresourcedefinitions"
             && source.info.group == "apiextensions.k8s.io";
@@ -167,10 +168,10 @@ impl Watches {
         } else {
             self.spawn(&source, objects)
         };
-        self.running.insert(kind, Watched { source, task, health });
+        self.running.insert(kind, RunningWatch { source, task, health });
     }
 
-    fn spawn(&self, source: &Source, sink: impl Sink + 'static) -> JoinHandle<()> {
+    fn spawn(&self, source: &WatchTarget, sink: impl WatchSink + 'static) -> JoinHandle<()> {
         tokio::spawn(watch(self.server.clone(), source.clone(), sink))
     }
 
@@ -201,7 +202,7 @@ impl Watches {
     pub fn state(&self) -> State {
         let world = self.context.world.read();
         let waiting = self.running.iter().filter(|(_, watched)| !watched.health.is_settled());
-        let is_failed = |(kind, watched): &(&KindId, &Watched)| {
+        let is_failed = |(kind, watched): &(&KindId, &RunningWatch)| {
             watched.source.labels.is_empty() && !world.graph.is_complete(**kind)
         };
         let lag = self.running.values().map(|watched| watched.health.behind()).max();
@@ -224,7 +225,7 @@ impl Watches {
     }
 }
 
-impl Watched {
+impl RunningWatch {
     /// Stops the watch and waits until it no longer writes.
     async fn end(&mut self) {
         self.task.abort();

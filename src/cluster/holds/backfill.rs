@@ -11,12 +11,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::survey::{Survey, Work};
+use super::survey::{HoldTask, Survey};
 use crate::cluster::feed::plan::policies;
-use crate::cluster::holding::Stopped;
+use crate::cluster::holding::BackfillStop;
 use crate::cluster::world::World;
 use crate::objects::KindId;
-use crate::policy::{BACKFILL, Source};
+use crate::policy::{BACKFILL, PolicySource};
 
 /// Of the objects in a namespace that are newer than the policy, this part of its
 /// number counts at the most.
@@ -24,7 +24,7 @@ const PART_OF_NAMESPACE: usize = 10;
 
 /// The objects of a kind that lack the hold of a policy.
 #[derive(Default)]
-struct Missing<'a> {
+struct MissingHolds<'a> {
     all: usize,
     /// Those that are older than the policy, or in no namespace.
     older: usize,
@@ -32,8 +32,8 @@ struct Missing<'a> {
     newer: BTreeMap<&'a str, usize>,
 }
 
-impl<'a> Missing<'a> {
-    fn add(&mut self, work: &'a Work, policy_created: Option<i64>) {
+impl<'a> MissingHolds<'a> {
+    fn add(&mut self, work: &'a HoldTask, policy_created: Option<i64>) {
         self.all += 1;
         let newer = policy_created.is_some_and(|policy| work.created > policy);
         if newer && !work.namespace.is_empty() {
@@ -54,7 +54,7 @@ impl<'a> Missing<'a> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Backfill {
     /// By policy and kind: there would be too many.
-    stopped: BTreeMap<(String, KindId), Stopped>,
+    stopped: BTreeMap<(String, KindId), BackfillStop>,
     /// The number of missing holds is still unknown.
     unread: BTreeSet<(String, KindId)>,
 }
@@ -65,15 +65,15 @@ impl Backfill {
     pub fn of(world: &World, survey: &Survey, usual: usize) -> Self {
         let limits: BTreeMap<&str, (usize, Option<i64>)> = policies(world)
             .filter_map(|policy| {
-                let Source::Policy(name) = &policy.source else { return None };
+                let PolicySource::Policy(name) = &policy.source else { return None };
                 Some((name.as_str(), (policy.backfill.unwrap_or(usual), policy.created)))
             })
             .collect();
         let limit_of = |name: &str| limits.get(name).copied().unwrap_or((usual, None));
-        let mut missing: BTreeMap<(&str, KindId), Missing<'_>> = BTreeMap::new();
+        let mut missing: BTreeMap<(&str, KindId), MissingHolds<'_>> = BTreeMap::new();
         for ((kind, sources), work) in &survey.missing {
             for source in sources {
-                let Source::Policy(name) = source else { continue };
+                let PolicySource::Policy(name) = source else { continue };
                 let missing = missing.entry((name.as_str(), *kind)).or_default();
                 let (_, created) = limit_of(name);
                 work.iter().for_each(|work| missing.add(work, created));
@@ -96,7 +96,7 @@ impl Backfill {
             if missing.exceeds(limit) {
                 let resource = graph.kinds.info(kind).full_name();
                 let missing = missing.all;
-                backfill.stopped.insert(place, Stopped { resource, missing, limit });
+                backfill.stopped.insert(place, BackfillStop { resource, missing, limit });
             } else if !is_read(kind) {
                 backfill.unread.insert(place);
             }
@@ -107,10 +107,10 @@ impl Backfill {
     /// Whether belay may add the hold to an existing object of this kind, for at least one of
     /// the policies that want it. The label selects one object at a time, so its holds are not
     /// counted.
-    pub fn allows(&self, kind: KindId, sources: &[Source]) -> bool {
+    pub fn allows(&self, kind: KindId, sources: &[PolicySource]) -> bool {
         sources.iter().any(|source| match source {
-            Source::Label(_) => true,
-            Source::Policy(name) => {
+            PolicySource::Label(_) => true,
+            PolicySource::Policy(name) => {
                 let place = (name.clone(), kind);
                 !self.stopped.contains_key(&place) && !self.unread.contains(&place)
             }
@@ -118,8 +118,8 @@ impl Backfill {
     }
 
     /// Where the backfill of a policy is paused.
-    pub fn stopped(&self, policy: &str) -> Vec<Stopped> {
-        let of = |((name, _), stopped): (&(String, KindId), &Stopped)| {
+    pub fn stopped(&self, policy: &str) -> Vec<BackfillStop> {
+        let of = |((name, _), stopped): (&(String, KindId), &BackfillStop)| {
             (name == policy).then(|| stopped.clone())
         };
         self.stopped.iter().filter_map(of).collect()
@@ -138,7 +138,7 @@ impl Backfill {
     /// Logs the backfills that are paused and were not before.
     pub fn log_new(&self, before: &Self) {
         let new = self.stopped.iter().filter(|(place, _)| !before.stopped.contains_key(*place));
-        for ((policy, _), Stopped { resource, missing, limit }) in new {
+        for ((policy, _), BackfillStop { resource, missing, limit }) in new {
             tracing::warn!(
                 policy,
                 resource,
@@ -207,8 +207,8 @@ mod tests {
         Backfill::of(world, &survey, usual)
     }
 
-    fn named(name: &str) -> Source {
-        Source::Policy(name.to_owned())
+    fn named(name: &str) -> PolicySource {
+        PolicySource::Policy(name.to_owned())
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
         let found = backfill(&world, 2);
         assert!(!found.allows(maps, &[named("p")]));
         assert!(found.allows(secrets, &[named("p")]));
-        let stopped = Stopped { resource: "configmaps".into(), missing: 3, limit: 2 };
+        let stopped = BackfillStop { resource: "configmaps".into(), missing: 3, limit: 2 };
         assert_eq!((found.count(), found.stopped("p")), (1, vec![stopped]));
         assert!(found.stopped("q").is_empty());
         // Exactly so many are not too many, and 0 is no limit.
@@ -235,7 +235,7 @@ mod tests {
         let found = backfill(&world, 2);
         assert!(found.allows(maps, &[named("p"), named("wide")]), "one of them is enough");
         assert!(!found.allows(maps, &[named("p")]));
-        assert!(found.allows(maps, &[named("p"), Source::Label("Always")]));
+        assert!(found.allows(maps, &[named("p"), PolicySource::Label("Always")]));
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         // A policy that is too wide is: in many namespaces, or for what was there.
         add(&mut world, 1, "other", newer);
         add(&mut world, 1, "another", newer);
-        let stopped = Stopped { resource: "configmaps".into(), missing: 55, limit: 4 };
+        let stopped = BackfillStop { resource: "configmaps".into(), missing: 55, limit: 4 };
         assert_eq!(backfill(&world, 4).stopped("p"), [stopped]);
         add(&mut world, 50, "old", older);
         assert_eq!(backfill(&world, 50).count(), 1);

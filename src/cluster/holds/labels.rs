@@ -9,23 +9,23 @@ use tokio::time::{Instant, Interval};
 
 use super::pages::{HeldObject, HeldPages};
 use super::survey::take_turns;
-use super::write::Outcome;
+use super::write::HoldWriteResult;
 use super::{Holds, ROUND};
 use crate::cluster::feed::plan::labelled;
-use crate::cluster::world::{Place, Seen, World};
+use crate::cluster::world::{ObjectKey, WaitingObject, World};
 use crate::hold::TargetState;
 use crate::objects::{ApiError, KindId, KindInfo};
 
 /// So many objects of a namespace a sweep finds at the most. The next one finds the
 /// others.
-const MOST_SWEPT: usize = 1_000;
+const MAX_SWEPT: usize = 1_000;
 
 impl Holds {
     /// Looks at some of the objects that have lost their label, seen by a watch or,
     /// now and then, not.
     pub(super) async fn look_after_labels(&mut self, pace: &mut Interval) {
         self.sweep_all().await;
-        let left: Vec<Place> = self.context.world.read().left.iter().cloned().collect();
+        let left: Vec<ObjectKey> = self.context.world.read().left.iter().cloned().collect();
         let mut again = BTreeSet::new();
         for place in take_turns(left, ROUND, |(_, namespace, _)| namespace) {
             if !self.is_clear() {
@@ -34,7 +34,7 @@ impl Holds {
             self.context.world.write().left.remove(&place);
             pace.tick().await;
             // What fails for long, the next sweep finds.
-            if let Outcome::Failed(error) = self.look(&place).await
+            if let HoldWriteResult::Failed(error) = self.look(&place).await
                 && !error.is_lasting()
             {
                 again.insert(place);
@@ -97,7 +97,7 @@ impl Holds {
             let World { graph, left, .. } = &mut *world;
             for HeldObject { namespace, name, .. } in page {
                 let found = found.entry(namespace.clone()).or_default();
-                if *found < MOST_SWEPT && graph.object(kind, &namespace, &name).is_none() {
+                if *found < MAX_SWEPT && graph.object(kind, &namespace, &name).is_none() {
                     *found += 1;
                     left.insert((kind, namespace, name));
                 }
@@ -107,13 +107,14 @@ impl Holds {
 
     /// Hands an object that is Terminating under the hold to its release, if no watch
     /// does: it lost its label while it was Terminating.
-    pub(super) fn hand_over(&self, place: &Place, observed: TargetState) {
+    pub(super) fn hand_over(&self, place: &ObjectKey, observed: TargetState) {
         let mut world = self.context.world.write();
         let World { graph, waiting, .. } = &mut *world;
         if graph.object(place.0, &place.1, &place.2).is_some() {
             return;
         }
-        let seen = Seen { observed, requested: None, unused: true, changes: 0, unwatched: true };
+        let seen =
+            WaitingObject { observed, requested: None, unused: true, changes: 0, unwatched: true };
         waiting.seen.insert(place.clone(), seen);
         waiting.changed.insert(place.clone());
         self.context.signals.waiting.notify_one();

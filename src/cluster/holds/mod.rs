@@ -28,17 +28,17 @@ pub(super) use self::pages::HeldPages;
 pub(super) use self::record::Record;
 use self::record::{ALL, Kinds, LABELLED};
 use self::refusals::Refusals;
-use self::survey::{HeldKinds, SLICE, Survey, Work, kinds, take_turns};
-pub(super) use self::write::{HoldPlanner, Outcome, write_hold};
+use self::survey::{HeldKinds, HoldTask, SLICE, Survey, kinds, take_turns};
+pub(super) use self::write::{HoldPlanner, HoldWriteResult, write_hold};
 use super::context::Context;
 use super::feed::plan::{labelled, policies};
-use super::holding::Holding;
+use super::holding::HoldProgress;
 use super::pace::Backoff;
 use super::release::TargetClient;
-use super::world::{Place, World};
-use crate::decide::{Live, LiveReads, Situation};
+use super::world::{ObjectKey, World};
+use crate::decide::{LiveReads, ObjectSource, Situation};
 use crate::graph::NodeId;
-use crate::hold::{Plan, plan, policies_wanting_hold};
+use crate::hold::{HoldPlan, plan, policies_wanting_hold};
 use crate::objects::{ApiError, KindId, KindInfo, Object, Uid, one_line_name};
 use crate::policy::ObjectFacts;
 use crate::telemetry::LineLimit;
@@ -182,7 +182,7 @@ impl Holds {
             part.retain(|work| !self.settled.contains_key(&work.uid));
         }
         let much: usize = parts.iter().map(Vec::len).sum();
-        let turns = |part| take_turns(part, ROUND, |work: &Work| &work.namespace);
+        let turns = |part| take_turns(part, ROUND, |work: &HoldTask| &work.namespace);
         let work = parts.map(turns).concat();
         self.unfinished = work.len() < much;
         let held = survey.held;
@@ -203,15 +203,15 @@ impl Holds {
             pace.tick().await;
             let place = (work.kind, work.namespace, work.name);
             let settled = match self.look(&place).await {
-                Outcome::Written(_) => {
+                HoldWriteResult::Written(_) => {
                     self.refusals.remove(work.uid);
                     continue;
                 }
-                Outcome::Settled | Outcome::Terminating(_) | Outcome::Stranded => {
-                    self.timing.settled
-                }
-                Outcome::Kept(never) => match never {},
-                Outcome::Failed(error) => {
+                HoldWriteResult::Settled
+                | HoldWriteResult::Terminating(_)
+                | HoldWriteResult::Stranded => self.timing.settled,
+                HoldWriteResult::Kept(never) => match never {},
+                HoldWriteResult::Failed(error) => {
                     self.refusals.add(work.uid, error.to_string());
                     self.timing.unread
                 }
@@ -366,7 +366,7 @@ impl Holds {
         let world = self.context.world.read();
         let mut all = HashMap::new();
         for policy in policies(&world) {
-            let crate::policy::Source::Policy(name) = &policy.source else { continue };
+            let crate::policy::PolicySource::Policy(name) = &policy.source else { continue };
             let (done, total) = survey.holding.get(name).copied().unwrap_or_default();
             let of = |kinds: &mut BTreeMap<String, BTreeSet<String>>| {
                 kinds.remove(name).unwrap_or_default().into_iter().collect()
@@ -374,10 +374,10 @@ impl Holds {
             let (none_on, forbidden) = (of(&mut never), of(&mut forbidden));
             let stopped = self.backfill.stopped(name);
             let refused = self.refusals.of_policy(&world.graph, survey, name);
-            let binds_some = policy.holds_but_for_subjects();
+            let binds_some = policy.would_place_hold_without_subjects();
             all.insert(
                 name.clone(),
-                Holding { done, total, none_on, forbidden, binds_some, stopped, refused },
+                HoldProgress { done, total, none_on, forbidden, binds_some, stopped, refused },
             );
         }
         drop(world);
@@ -391,16 +391,16 @@ impl Holds {
     }
 
     /// Looks at an object live and does what is to be done.
-    async fn look(&self, place: &Place) -> Outcome<Infallible> {
+    async fn look(&self, place: &ObjectKey) -> HoldWriteResult<Infallible> {
         let outcome = write_hold(&self.context, place, self).await;
         let (kind, namespace, name) = place;
         let resource = || self.context.world.read().graph.kinds.info(*kind).full_name();
         match &outcome {
-            Outcome::Terminating(state) => self.hand_over(place, state.clone()),
-            Outcome::Written(change) => {
+            HoldWriteResult::Terminating(state) => self.hand_over(place, state.clone()),
+            HoldWriteResult::Written(change) => {
                 tracing::info!(resource = resource(), namespace, name, change, "hold");
             }
-            Outcome::Failed(error) => {
+            HoldWriteResult::Failed(error) => {
                 static LINES: LineLimit = LineLimit::new();
                 if let Some(left_out) = LINES.admit(Instant::now().into_std()) {
                     tracing::warn!(
@@ -413,7 +413,7 @@ impl Holds {
                     );
                 }
             }
-            Outcome::Settled | Outcome::Kept(_) | Outcome::Stranded => {}
+            HoldWriteResult::Settled | HoldWriteResult::Kept(_) | HoldWriteResult::Stranded => {}
         }
         outcome
     }
@@ -422,21 +422,21 @@ impl Holds {
 impl HoldPlanner for Holds {
     type Keep = Infallible;
 
-    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<Plan, Infallible> {
-        let Ok(object) = Object::deserialize(object) else { return Ok(Plan::Nothing) };
+    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<HoldPlan, Infallible> {
+        let Ok(object) = Object::deserialize(object) else { return Ok(HoldPlan::Nothing) };
         let world = self.context.world.read();
         let World { graph, policies, known, .. } = &*world;
         let now = jiff::Timestamp::now().as_second();
-        let situation = Situation::new(graph, policies, Live::Read(&self.nothing), now);
+        let situation = Situation::new(graph, policies, ObjectSource::Cluster(&self.nothing), now);
         let resource = (target.info.group.as_str(), target.info.resource.as_str());
         let planned = plan(&situation, *known, resource, &object);
-        if matches!(planned, Plan::Add(_)) {
+        if matches!(planned, HoldPlan::Add(_)) {
             let place = (target.namespace.as_str(), target.name.as_str());
             let facts = ObjectFacts::of_object(resource, place, &object);
             let kind = graph.kinds.find_resource(resource.0, resource.1);
             let sources = policies_wanting_hold(&situation.policies_of(facts));
             if !kind.is_some_and(|kind| self.backfill.allows(kind, &sources)) {
-                return Ok(Plan::Nothing);
+                return Ok(HoldPlan::Nothing);
             }
         }
         Ok(planned)

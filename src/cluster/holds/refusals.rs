@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::survey::{Survey, Work};
+use super::survey::{HoldTask, Survey};
 use crate::cluster::holding::RefusedHolds;
 use crate::graph::Graph;
 use crate::objects::{Uid, one_line_name};
-use crate::policy::Source;
+use crate::policy::PolicySource;
 
 /// So many are remembered.
 const MOST: usize = 1_000;
@@ -39,12 +39,15 @@ impl Refusals {
         if self.0.is_empty() {
             return None;
         }
-        let wants = |sources: &[Source]| {
-            sources.iter().any(|source| matches!(source, Source::Policy(name) if name == policy))
+        let wants = |sources: &[PolicySource]| {
+            sources
+                .iter()
+                .any(|source| matches!(source, PolicySource::Policy(name) if name == policy))
         };
         let wanted = survey.missing.iter().filter(|((_, sources), _)| wants(sources));
-        let refused = |work: &&Work| self.0.contains_key(&work.uid);
-        let mut refused: Vec<&Work> = wanted.flat_map(|(_, work)| work).filter(refused).collect();
+        let refused = |work: &&HoldTask| self.0.contains_key(&work.uid);
+        let mut refused: Vec<&HoldTask> =
+            wanted.flat_map(|(_, work)| work).filter(refused).collect();
         refused.sort_by_key(|work| (&work.namespace, &work.name));
         let first = refused.first()?;
         let resource = graph.kinds.info(first.kind).full_name();

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::cluster::feed::plan::{self, named};
 use crate::cluster::world::World;
-use crate::decide::{Live, LiveReads, Situation};
+use crate::decide::{LiveReads, ObjectSource, Situation};
 use crate::graph::NodeId;
-use crate::hold::{Wanted, hold_want, policies_wanting_hold, wants_hold};
+use crate::hold::{HoldWant, hold_want, policies_wanting_hold, wants_hold};
 use crate::objects::{HOLD, HoldAge, KindId, Uid, is_hold};
-use crate::policy::{ObjectFacts, Source};
+use crate::policy::{ObjectFacts, PolicySource};
 
 /// So many objects are looked at before others get their turn: the world is
 /// locked meanwhile.
@@ -16,7 +16,7 @@ pub const SLICE: usize = 500;
 
 /// An object whose hold is not as it should be, as far as the graph says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Work {
+pub struct HoldTask {
     pub kind: KindId,
     pub namespace: String,
     pub name: String,
@@ -29,11 +29,11 @@ pub struct Work {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Those that have the hold and nothing wants it there.
-    pub surplus: Vec<Work>,
+    pub surplus: Vec<HoldTask>,
     /// Those that have it under a former name.
-    pub former: Vec<Work>,
+    pub former: Vec<HoldTask>,
     /// Those that lack it, by their kind and by who wants it there.
-    pub missing: BTreeMap<(KindId, Vec<Source>), Vec<Work>>,
+    pub missing: BTreeMap<(KindId, Vec<PolicySource>), Vec<HoldTask>>,
     /// For each policy: of how many objects that are to have the hold how many
     /// have it.
     pub holding: HashMap<String, (usize, usize)>,
@@ -47,7 +47,7 @@ impl Survey {
     /// Looks at some objects. `now` is in seconds since 1970.
     pub fn look(&mut self, world: &World, nothing: &LiveReads, nodes: &[NodeId], now: i64) {
         let World { graph, policies, .. } = world;
-        let situation = Situation::new(graph, policies, Live::Read(nothing), now);
+        let situation = Situation::new(graph, policies, ObjectSource::Cluster(nothing), now);
         for node in nodes.iter().filter_map(|id| graph.get(*id)) {
             let held = node.hold() != HoldAge::NotHeld;
             if held {
@@ -59,14 +59,14 @@ impl Survey {
             }
             let facts = ObjectFacts::of_node(node);
             let wanted = hold_want(&situation, facts);
-            let work = || Work {
+            let work = || HoldTask {
                 kind: node.kind(),
                 namespace: node.namespace().to_owned(),
                 name: node.name().to_owned(),
                 uid: node.uid(),
                 created: node.creation_time(),
             };
-            if wanted == Wanted::No {
+            if wanted == HoldWant::No {
                 if held {
                     self.surplus.push(work());
                 }
@@ -77,12 +77,13 @@ impl Survey {
             }
             let applied = situation.policies_of(facts);
             let may_patch = world.patch_rights.allow(&node.info().group, &node.info().resource);
-            if !held && wanted == Wanted::Yes && may_patch {
+            if !held && wanted == HoldWant::Yes && may_patch {
                 let place = (node.kind(), policies_wanting_hold(&applied));
                 self.missing.entry(place).or_default().push(work());
             }
             for applied in applied {
-                if let (true, Source::Policy(name)) = (wants_hold(&applied), &applied.policy.source)
+                if let (true, PolicySource::Policy(name)) =
+                    (wants_hold(&applied), &applied.policy.source)
                 {
                     let (done, total) = self.holding.entry(name.clone()).or_default();
                     *done += usize::from(held);
@@ -95,7 +96,7 @@ impl Survey {
     /// What is to be looked at live: those that lack the hold, where those who want
     /// the backfill may add it, and the others. Tenants add holds as they please, and
     /// protection does not wait for their removal.
-    pub fn work(&mut self, may: impl Fn(KindId, &[Source]) -> bool) -> [Vec<Work>; 2] {
+    pub fn work(&mut self, may: impl Fn(KindId, &[PolicySource]) -> bool) -> [Vec<HoldTask>; 2] {
         let missing = std::mem::take(&mut self.missing).into_iter();
         let missing = missing.filter(|((kind, sources), _)| may(*kind, sources));
         let mut others = std::mem::take(&mut self.former);
@@ -134,7 +135,7 @@ pub struct HeldKinds {
 /// The kinds that policies want holds on.
 pub fn kinds(world: &World) -> HeldKinds {
     let HeldKinds { mut held, mut never, mut forbidden } = HeldKinds::default();
-    for policy in plan::policies(world).filter(|policy| policy.holds()) {
+    for policy in plan::policies(world).filter(|policy| policy.places_hold()) {
         for (group, resource) in policy.kinds() {
             for kind in named(world, group, resource) {
                 let info = world.graph.kinds.info(kind);
@@ -144,7 +145,7 @@ pub fn kinds(world: &World) -> HeldKinds {
                     held.insert(kind);
                     continue;
                 }
-                let Source::Policy(name) = &policy.source else { continue };
+                let PolicySource::Policy(name) = &policy.source else { continue };
                 let (of, kind) = match is_hold_unsafe {
                     true => (&mut never, info.resource.clone()),
                     false => (&mut forbidden, info.full_name()),

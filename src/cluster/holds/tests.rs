@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::context::{Registered, Settings};
 use crate::cluster::local_api::{failure, local_client};
-use crate::cluster::world::Served;
+use crate::cluster::world::ServedVerbs;
 use crate::objects::{FORMER_HOLD_FOR_TESTS, HOLD, set_former_hold_for_tests};
 use crate::policy::api::DeletionPolicySpec;
 use crate::policy::{Pause, Policy, PolicySet};
@@ -42,7 +42,7 @@ impl Stage {
         let mut world = World { loaded: true, known: true, ..World::default() };
         world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
         let kinds: Vec<KindId> = world.graph.kinds.iter().map(|(kind, _)| kind).collect();
-        let served = Served { list: true, watch: true };
+        let served = ServedVerbs { list: true, watch: true };
         world.served = kinds.into_iter().map(|kind| (kind, served)).collect();
         let context = Context::of_test(client, world, &[("", "configmaps")]);
         let there = Registered { there: true, ..Registered::default() };
@@ -245,7 +245,7 @@ async fn a_former_leader_reports_no_holds() {
     context
         .signals
         .holding
-        .send_replace(Arc::new(HashMap::from([("p".into(), Holding::default())])));
+        .send_replace(Arc::new(HashMap::from([("p".into(), HoldProgress::default())])));
     context.signals.leading.send_replace(false);
     let mut holding = context.signals.holding.subscribe();
     let empty = holding.wait_for(|holding| holding.is_empty());

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::cluster::api::Detail;
 use crate::cluster::context::Context;
 use crate::cluster::release::{Response, TargetClient};
-use crate::cluster::world::Place;
-use crate::hold::{Plan, RequestResult, TargetState, plan_patch};
+use crate::cluster::world::ObjectKey;
+use crate::hold::{HoldPlan, RequestResult, TargetState, plan_patch};
 use crate::objects::ApiError;
 
 /// How often a write is repeated because another client changed the object first.
@@ -15,7 +15,7 @@ const TRIES: usize = 5;
 
 /// How many answers may be lost. Without a limit, an object whose writes always fail, for
 /// example because of a broken webhook, would delay all others.
-const MOST_LOST: usize = 2;
+const MAX_LOST: usize = 2;
 
 /// What decides about the holds of objects that are not Terminating.
 pub trait HoldPlanner {
@@ -23,12 +23,12 @@ pub trait HoldPlanner {
     type Keep;
 
     /// The plan for an object as it was read live.
-    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<Plan, Self::Keep>;
+    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<HoldPlan, Self::Keep>;
 }
 
 /// What came of a look at an object.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome<K> {
+pub enum HoldWriteResult<K> {
     /// Its hold is as it should be, or the object does not exist.
     Settled,
     /// Its hold was written; what was done.
@@ -46,51 +46,55 @@ pub enum Outcome<K> {
 /// Reads an object live and writes its hold as planned.
 pub async fn write_hold<P: HoldPlanner>(
     context: &Context,
-    place: &Place,
+    place: &ObjectKey,
     planner: &P,
-) -> Outcome<P::Keep> {
+) -> HoldWriteResult<P::Keep> {
     let client = &context.client;
     let target = TargetClient::at(&context.world.read(), place);
     let target = TargetClient { detail: Detail::Metadata, ..target };
     let (mut refused, mut written, mut lost) = (None, None, 0);
     for _ in 0..=TRIES {
         let (state, object) = match target.get(client).await {
-            Response { answer: RequestResult::Done(state), object: Ok(object) } => (state, object),
-            Response { answer: RequestResult::Missing { .. }, .. } => return Outcome::Settled,
+            Response { answer: RequestResult::Object(state), object: Ok(object) } => {
+                (state, object)
+            }
+            Response { answer: RequestResult::Missing { .. }, .. } => {
+                return HoldWriteResult::Settled;
+            }
             Response { object, .. } => return failed(object),
         };
         if state.deleted.is_some() && state.hold.is_some() {
-            return Outcome::Terminating(state);
+            return HoldWriteResult::Terminating(state);
         }
         let plan = match planner.plan(&target, &object).await {
             Ok(plan) => plan,
-            Err(why) => return Outcome::Kept(why),
+            Err(why) => return HoldWriteResult::Kept(why),
         };
         let patch = plan_patch(&plan, &state.uid, &state.version);
         let (Some(patch), Some(change)) = (patch, plan.action()) else {
-            return written.map_or(Outcome::Settled, Outcome::Written);
+            return written.map_or(HoldWriteResult::Settled, HoldWriteResult::Written);
         };
         // If no other client has changed it, the API server refuses the change itself.
         if let Some((_, error)) = refused.take_if(|(version, _)| *version == state.version) {
-            return Outcome::Failed(error);
+            return HoldWriteResult::Failed(error);
         }
         let Response { answer, object } = target.patch(client, &patch).await;
-        context.metrics.hold_changed(change, matches!(answer, RequestResult::Done(_)));
+        context.metrics.hold_changed(change, matches!(answer, RequestResult::Object(_)));
         match (answer, object) {
-            (RequestResult::Done(_), _) => return Outcome::Written(change),
-            (RequestResult::Missing { namespace: true }, _) => return Outcome::Stranded,
-            (RequestResult::Missing { namespace: false }, _) => return Outcome::Settled,
+            (RequestResult::Object(_), _) => return HoldWriteResult::Written(change),
+            (RequestResult::Missing { namespace: true }, _) => return HoldWriteResult::Stranded,
+            (RequestResult::Missing { namespace: false }, _) => return HoldWriteResult::Settled,
             (RequestResult::Conflict, Err(error)) => refused = Some((state.version, error)),
             // It may have been carried out, which the next read shows.
-            (RequestResult::Lost, _) if lost < MOST_LOST => {
+            (RequestResult::NoAnswer, _) if lost < MAX_LOST => {
                 (lost, written) = (lost + 1, Some(change))
             }
             (_, object) => return failed(object),
         }
     }
-    Outcome::Failed(ApiError::Other("other clients change it all the time".to_owned()))
+    HoldWriteResult::Failed(ApiError::Other("other clients change it all the time".to_owned()))
 }
 
-fn failed<K>(object: Result<Value, ApiError>) -> Outcome<K> {
-    Outcome::Failed(object.err().unwrap_or_else(|| ApiError::Other("no answer".to_owned())))
+fn failed<K>(object: Result<Value, ApiError>) -> HoldWriteResult<K> {
+    HoldWriteResult::Failed(object.err().unwrap_or_else(|| ApiError::Other("no answer".to_owned())))
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::entry::{Entry, shortened, shortened_message};
 use crate::decide::Decision;
 use crate::objects::ObjectRef;
-use crate::policy::Source;
+use crate::policy::PolicySource;
 use crate::policy::api::{LastDay, Recent};
 
 const MAX_RECENT: usize = 10;
@@ -42,7 +42,7 @@ impl Activity {
         let hour = hour(entry.time);
         for source in &entry.policies {
             // The label is not an object, so it has no status.
-            let Source::Policy(name) = source else { continue };
+            let PolicySource::Policy(name) = source else { continue };
             let policy = self.policies.entry(name.clone()).or_default();
             let sums = policy.hours.entry(hour).or_default();
             match entry.decision {
@@ -316,7 +316,7 @@ mod tests {
         for policy in 0..200 {
             for n in 0..12 {
                 let mut entry = entry(3600 * policy + n, &format!("n{n}"), Decision::Deny);
-                entry.policies = vec![Source::Policy(format!("p{policy}"))];
+                entry.policies = vec![PolicySource::Policy(format!("p{policy}"))];
                 entry.message = "ö".repeat(5000);
                 activity.record(&entry);
             }

@@ -6,7 +6,7 @@ use crate::decide::{
     Blocker, Decision, Reason, Recordable, Review, Verdict, audit_annotations, message, warnings,
 };
 use crate::objects::{ObjectRef, one_line_name};
-use crate::policy::Source;
+use crate::policy::PolicySource;
 
 /// Events accept at most 1024 bytes.
 const MAX_MESSAGE_BYTES: usize = 1000;
@@ -23,7 +23,7 @@ pub struct Entry {
     /// Never Allow.
     pub decision: Decision,
     pub reason: Reason,
-    pub policies: Vec<Source>,
+    pub policies: Vec<PolicySource>,
     pub user: String,
     /// In which words.
     pub message: String,
@@ -52,9 +52,9 @@ impl Entry {
         outcome: Decision,
         now: Timestamp,
     ) -> Option<Self> {
-        let of_it = |blocker: &&Blocker| blocker.outcome == outcome;
+        let of_it = |blocker: &&Blocker| blocker.decision == outcome;
         let blockers: Vec<Blocker> = verdict.blockers.iter().filter(of_it).cloned().collect();
-        let mut policies: Vec<Source> =
+        let mut policies: Vec<PolicySource> =
             blockers.iter().flat_map(|blocker| blocker.policies.iter().cloned()).collect();
         policies.sort_unstable();
         policies.dedup();
@@ -68,7 +68,7 @@ impl Entry {
             policies,
             user: one_line_name(&review.user.name).into_owned(),
             message: shortened_message(message_text(&part), MAX_MESSAGE_BYTES),
-            proved: verdict.recorded == Recordable::Confirmed,
+            proved: verdict.recordable == Recordable::Confirmed,
             target: part.target,
         })
     }
@@ -127,8 +127,8 @@ pub(in crate::cluster) fn to_the_second(time: Timestamp) -> Timestamp {
 pub(super) mod tests {
     use super::*;
     use crate::decide::{
-        AdmissionPhase, Cause, DeleteOptions, ObjectName, Operation, Resource, ReviewDetails, User,
-        decide_unreadable,
+        AdmissionPhase, Cause, DeleteOptions, ObjectName, Operation, Requester, Resource,
+        ReviewDetails, decide_unreadable,
     };
     use crate::objects::Object;
 
@@ -140,7 +140,7 @@ pub(super) mod tests {
             resource: Resource { resource: "configmaps".into(), ..Resource::default() },
             name: "settings".into(),
             namespace: "shop".into(),
-            user: User { name: "alice".into(), groups: Vec::new() },
+            user: Requester { name: "alice".into(), groups: Vec::new() },
             dry_run,
             options: DeleteOptions::default(),
             object: None,
@@ -158,7 +158,7 @@ pub(super) mod tests {
             _ => Cause::Always,
         };
         Blocker {
-            policies: vec![Source::Policy(policy.to_owned())],
+            policies: vec![PolicySource::Policy(policy.to_owned())],
             causes: vec![cause],
             ..Blocker::new(outcome, reason, target.clone())
         }
@@ -182,7 +182,7 @@ pub(super) mod tests {
         let [denied, warned] = &entries[..] else { panic!("{entries:?}") };
         assert_eq!(denied.decision, Decision::Deny);
         assert_eq!(denied.reason, Reason::Protected);
-        assert_eq!(denied.policies, ["a", "b"].map(|name| Source::Policy(name.to_owned())));
+        assert_eq!(denied.policies, ["a", "b"].map(|name| PolicySource::Policy(name.to_owned())));
         assert_eq!((denied.uid.as_str(), denied.user.as_str()), ("u-1", "alice"));
         assert_eq!(denied.time, Timestamp::from_second(1_700_000_000).unwrap());
         assert!(denied.message.starts_with("configmaps \"settings\" is protected; policies b, a."));
@@ -242,7 +242,7 @@ pub(super) mod tests {
             uid: format!("uid-of-{name}"),
             decision,
             reason: Reason::Protected,
-            policies: vec![Source::Policy("kept".into()), Source::Label("Always")],
+            policies: vec![PolicySource::Policy("kept".into()), PolicySource::Label("Always")],
             user: "alice".into(),
             message: "it is protected".into(),
         }

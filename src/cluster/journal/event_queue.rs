@@ -17,7 +17,7 @@ use super::entry::Entry;
 use crate::cluster::event::InvolvedObject;
 use crate::decide::Decision;
 use crate::objects::ObjectRef;
-use crate::policy::Source;
+use crate::policy::PolicySource;
 
 /// When there are more, the Events that were quiet for longest are forgotten.
 const MAX_EVENTS: usize = 2_000;
@@ -29,7 +29,7 @@ const WRITES_PER_SECOND: usize = 20;
 pub(super) struct Key {
     pub(super) uid: String,
     pub(super) reason: &'static str,
-    pub(super) policies: Vec<Source>,
+    pub(super) policies: Vec<PolicySource>,
     pub(super) hour: i64,
 }
 
@@ -200,7 +200,7 @@ fn message(involved: &InvolvedObject, entry: &Entry) -> String {
     let target = ObjectRef { namespace: String::new(), ..target.clone() };
     let object = target.quoted();
     let what = if *decision == Decision::Deny { "denied a request" } else { "keeps its hold" };
-    let policies: Vec<String> = policies.iter().map(Source::to_string).collect();
+    let policies: Vec<String> = policies.iter().map(PolicySource::to_string).collect();
     let by = if policies.is_empty() { String::new() } else { format!("; {}", policies.join(", ")) };
     format!("{object}: belay {what}{by}. Details: kubectl belay why {}", target.arguments())
 }

@@ -18,7 +18,7 @@ use crate::cluster::api::MANAGER;
 use crate::cluster::list::{UnreadableObject, fold_all};
 use crate::cluster::pace::{Backoff, within};
 use crate::objects::ApiError;
-use crate::policy::Source;
+use crate::policy::PolicySource;
 
 /// The label of the ConfigMaps. Its value is the name of the installation.
 pub(in crate::cluster) const LABEL: &str = "belay.dev/journal";
@@ -95,8 +95,8 @@ pub(super) async fn write(context: &Context, pending: &PendingWrites) -> Result<
 fn known_policies(context: &Context) -> Option<std::collections::HashSet<String>> {
     let world = context.world.read();
     let names = world.policies.iter().filter_map(|policy| match &policy.source {
-        Source::Policy(name) => Some(name.clone()),
-        Source::Label(_) => None,
+        PolicySource::Policy(name) => Some(name.clone()),
+        PolicySource::Label(_) => None,
     });
     (world.loaded && world.known).then(|| names.collect())
 }

@@ -11,7 +11,7 @@ use super::super::api_error::ReadFailure;
 use super::super::discovery::{read_kinds, read_versions};
 use super::super::list::{ListQuery, ListReader, Next, read_object};
 use super::super::world::World;
-use super::memory::{Account, ReadMemory, Share};
+use super::memory::{ReadAccount, ReadMemory, ReservedMemory};
 use super::queue::ReadGroup;
 use crate::decide::LiveRead;
 use crate::graph::Graph;
@@ -24,21 +24,21 @@ const OVERHEAD: usize = 64;
 /// What a read found: what verdicts read of each object, as JSON. Cheap to
 /// clone, for those who share a read.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct ReadObjects {
     objects: Arc<[Box<RawValue>]>,
     /// Objects of a list that can't be read.
     unreadable: Arc<[Unreadable]>,
     /// The memory that the objects take, and the graph that is made of them.
-    held: Vec<Arc<Vec<Share>>>,
+    held: Vec<Arc<Vec<ReservedMemory>>>,
     /// What is there of the objects; `None`: all.
-    pruned: Option<Arc<Pruned>>,
+    pruned: Option<Arc<ObjectPruner>>,
     /// When the last of it was asked for.
     sent: Option<Instant>,
 }
 
 /// What is there of objects that were read.
 #[derive(Debug)]
-struct Pruned {
+struct ObjectPruner {
     kind: KindId,
     /// What this reads.
     catalogue: Arc<Catalogue>,
@@ -46,7 +46,7 @@ struct Pruned {
     annotations: BTreeSet<String>,
 }
 
-impl Found {
+impl ReadObjects {
     /// These objects.
     pub fn new(objects: Vec<Box<RawValue>>) -> Self {
         Self { objects: objects.into(), ..Self::default() }
@@ -82,7 +82,7 @@ impl Found {
     }
 
     /// Holds this for as long as there is a clone of it.
-    pub(super) fn holding(mut self, shares: Vec<Share>) -> Self {
+    pub(super) fn holding(mut self, shares: Vec<ReservedMemory>) -> Self {
         self.held.push(Arc::new(shares));
         self
     }
@@ -94,7 +94,7 @@ pub struct KindToRead {
     info: KindInfo,
     detail: Detail,
     /// What is kept of its objects.
-    pruned: Arc<Pruned>,
+    pruned: Arc<ObjectPruner>,
     /// Whether its objects can be listed. What cannot be has no objects that
     /// last.
     lists: bool,
@@ -111,7 +111,7 @@ impl KindToRead {
         Some(Self {
             info: kinds.info(kind).clone(),
             detail: world.detail(kind),
-            pruned: Arc::new(Pruned { kind, catalogue, annotations }),
+            pruned: Arc::new(ObjectPruner { kind, catalogue, annotations }),
             lists: world.served.get(&kind).is_none_or(|served| served.list),
         })
     }
@@ -122,16 +122,16 @@ impl KindToRead {
     }
 
     /// What is found, with the memory that it takes.
-    fn found(&self, read: ObjectsRead, account: Account, sent: Instant) -> Found {
+    fn found(&self, read: ObjectsRead, account: ReadAccount, sent: Instant) -> ReadObjects {
         let pruned = Some(Arc::clone(&self.pruned));
         let held = vec![Arc::new(account.into_shares())];
         let (objects, unreadable) = (read.objects.into(), read.unreadable.into());
-        Found { objects, unreadable, held, pruned, sent: Some(sent) }
+        ReadObjects { objects, unreadable, held, pruned, sent: Some(sent) }
     }
 
     /// What verdicts read of an object.
     fn prune(&self, json: &str) -> Result<Box<RawValue>, Unreadable> {
-        let Pruned { kind, catalogue, annotations } = &*self.pruned;
+        let ObjectPruner { kind, catalogue, annotations } = &*self.pruned;
         catalogue.prune(*kind, json, |key| annotations.contains(key))
     }
 }
@@ -168,13 +168,13 @@ impl ApiReads<'_> {
         &self,
         known: Option<&KindToRead>,
         read: &LiveRead,
-    ) -> Result<Found, ApiError> {
+    ) -> Result<ReadObjects, ApiError> {
         let outcome = match (known, read) {
             (None, _) => Err(ApiError::NotFound.into()),
             (Some(known), LiveRead::Object(ObjectRef { namespace, name, .. })) => {
                 self.object(known, namespace, name).await
             }
-            (Some(known), LiveRead::List { .. }) if !known.lists => Ok(Found::default()),
+            (Some(known), LiveRead::List { .. }) if !known.lists => Ok(ReadObjects::default()),
             (Some(known), LiveRead::List { namespace, first, .. }) => {
                 self.list(known, namespace, *first).await
             }
@@ -184,7 +184,7 @@ impl ApiReads<'_> {
             // It proves that there is nothing, or that this is not known.
             Err(ReadFailure { error: ApiError::NotFound, .. }) => {
                 let (group, resource) = coordinates(read);
-                self.is_served_nowhere(group, resource).await.map(|()| Found::default())
+                self.is_served_nowhere(group, resource).await.map(|()| ReadObjects::default())
             }
             Err(failure) => Err(failure.error),
         }
@@ -195,10 +195,10 @@ impl ApiReads<'_> {
         known: &KindToRead,
         namespace: &str,
         name: &str,
-    ) -> Result<Found, ReadFailure> {
+    ) -> Result<ReadObjects, ReadFailure> {
         let namespace = known.place(namespace);
         if !is_name(name) || !(namespace.is_empty() || is_name(namespace)) {
-            return Ok(Found::default());
+            return Ok(ReadObjects::default());
         }
         let request = api::get_request(&known.info, (namespace, name), known.detail)?;
         let sent = Instant::now();
@@ -212,7 +212,9 @@ impl ApiReads<'_> {
                 let read = ObjectsRead { objects: vec![object], ..ObjectsRead::default() };
                 Ok(known.found(read, account, sent))
             }
-            Err(failure) if failure.is_absence(&known.info.resource, name) => Ok(Found::default()),
+            Err(failure) if failure.is_absence(&known.info.resource, name) => {
+                Ok(ReadObjects::default())
+            }
             Err(failure) => Err(failure),
         }
     }
@@ -223,7 +225,7 @@ impl ApiReads<'_> {
         known: &KindToRead,
         namespace: &str,
         first: bool,
-    ) -> Result<Found, ReadFailure> {
+    ) -> Result<ReadObjects, ReadFailure> {
         let KindToRead { info, detail, .. } = known;
         let namespace = known.place(namespace);
         let query = ListQuery { info, namespace, detail: *detail, labels: "" };
@@ -311,7 +313,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Waits for the memory of an object of this length.
-async fn hold(account: &mut Account, length: usize) -> Result<(), ApiError> {
+async fn hold(account: &mut ReadAccount, length: usize) -> Result<(), ApiError> {
     let held = account.hold(length + OVERHEAD).await;
     held.map_err(|why| ApiError::Other(why.to_owned()))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::world::{SharedWorld, World, take};
-use super::api_reads::{Found, coordinates};
+use super::api_reads::{ReadObjects, coordinates};
 use crate::decide::{LiveRead, LiveReads};
 use crate::graph::{Graph, NodeId};
 use crate::hold::without_hold;
@@ -13,17 +13,17 @@ use crate::objects::{ApiError, KindId, Uid};
 use crate::relations::Catalogue;
 
 /// A read, and what was found.
-pub type Answer = (LiveRead, Result<Found, ApiError>);
+pub type ReadAnswer = (LiveRead, Result<ReadObjects, ApiError>);
 
 /// Applies what was found to a graph of live reads, and notes each read. The
 /// graph has to number kinds as the graph does that the catalogue is of.
-pub fn merge(catalogue: &Catalogue, into: &mut LiveReads, answers: &[Answer]) {
+pub fn merge(catalogue: &Catalogue, into: &mut LiveReads, answers: &[ReadAnswer]) {
     for (read, answer) in answers {
         let noted = match answer {
             Ok(found) => apply(catalogue, &mut into.graph, read, found),
             Err(error) => Err(error.clone()),
         };
-        into.done.insert(read.clone(), noted);
+        into.results.insert(read.clone(), noted);
     }
 }
 
@@ -31,7 +31,7 @@ fn apply(
     catalogue: &Catalogue,
     graph: &mut Graph,
     read: &LiveRead,
-    found: &Found,
+    found: &ReadObjects,
 ) -> Result<(), ApiError> {
     if found.objects().len() == 0 && found.unreadable().is_empty() {
         return Ok(());
@@ -92,7 +92,7 @@ impl ReleasedObject {
 pub struct CollectedReads {
     reads: LiveReads,
     catalogue: Arc<Catalogue>,
-    answers: Vec<Answer>,
+    answers: Vec<ReadAnswer>,
 }
 
 impl CollectedReads {
@@ -118,7 +118,7 @@ impl CollectedReads {
     }
 
     /// Takes in what was read.
-    pub fn add(&mut self, answers: Vec<Answer>) {
+    pub fn add(&mut self, answers: Vec<ReadAnswer>) {
         merge(&self.catalogue, &mut self.reads, &answers);
         self.answers.extend(answers);
     }

@@ -49,18 +49,18 @@ pub struct ReadMemory {
 #[derive(Debug)]
 struct Pool {
     limits: MemoryLimits,
-    held: Mutex<Held>,
+    held: Mutex<MemoryUse>,
     freed: Notify,
 }
 
 /// What is held, in KiB.
 #[derive(Debug, Default)]
-struct Held {
+struct MemoryUse {
     all: usize,
     groups: HashMap<ReadGroup, usize>,
 }
 
-impl Held {
+impl MemoryUse {
     /// A group may hold its part, and no more than is left for others. So a few
     /// groups can't hold all of it, and what is given back goes to a group that
     /// holds little.
@@ -88,13 +88,13 @@ impl Held {
 
 /// What is held; given back when it is dropped.
 #[derive(Debug)]
-pub struct Share {
+pub struct ReservedMemory {
     pool: Arc<Pool>,
     group: ReadGroup,
     amount: usize,
 }
 
-impl Drop for Share {
+impl Drop for ReservedMemory {
     fn drop(&mut self) {
         self.pool.held.lock().give_back(&self.group, self.amount);
         self.pool.freed.notify_waiters();
@@ -103,11 +103,11 @@ impl Drop for Share {
 
 /// What one read holds.
 #[derive(Debug)]
-pub struct Account {
+pub struct ReadAccount {
     pool: Arc<Pool>,
     group: ReadGroup,
     until: Instant,
-    shares: Vec<Share>,
+    shares: Vec<ReservedMemory>,
     /// What was taken and is not used, in bytes.
     left: usize,
     /// In KiB.
@@ -123,7 +123,7 @@ impl ReadMemory {
 
     /// An account for one read of this group, which waits no longer than this.
     /// Requests and releases of a namespace hold memory as one group.
-    pub fn account(&self, group: &ReadGroup, until: Instant) -> Account {
+    pub fn account(&self, group: &ReadGroup, until: Instant) -> ReadAccount {
         let group = match group {
             ReadGroup::Release(namespace) | ReadGroup::Unproved(namespace)
                 if !namespace.is_empty() =>
@@ -133,11 +133,11 @@ impl ReadMemory {
             group => group.clone(),
         };
         let until = until.checked_sub(MARGIN).unwrap_or(until);
-        Account { pool: self.pool.clone(), group, until, shares: Vec::new(), left: 0, taken: 0 }
+        ReadAccount { pool: self.pool.clone(), group, until, shares: Vec::new(), left: 0, taken: 0 }
     }
 }
 
-impl Account {
+impl ReadAccount {
     /// Waits until so many bytes more may be held. An error is words.
     pub async fn hold(&mut self, bytes: usize) -> Result<(), &'static str> {
         if bytes > self.left {
@@ -155,7 +155,7 @@ impl Account {
                 timeout_at(self.until, freed).await.map_err(|_| FULL)?;
             }
             let (pool, group) = (self.pool.clone(), self.group.clone());
-            self.shares.push(Share { pool, group, amount });
+            self.shares.push(ReservedMemory { pool, group, amount });
             self.left += amount << 10;
         }
         self.left -= bytes;
@@ -169,7 +169,7 @@ impl Account {
     }
 
     /// The shares, for their new holder.
-    pub fn into_shares(self) -> Vec<Share> {
+    pub fn into_shares(self) -> Vec<ReservedMemory> {
         self.shares
     }
 }

@@ -33,14 +33,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time;
 
-pub use api_reads::Found;
+pub use api_reads::ReadObjects;
 use api_reads::{ApiReads, KindToRead};
-pub use collected::{Answer, CollectedReads, ReleasedObject, merge};
+pub use collected::{CollectedReads, ReadAnswer, ReleasedObject, merge};
 pub use confirm::{Confirm, Unconfirmed, confirm};
 use memory::LIVE_READS;
-pub use memory::{MemoryLimits, ReadMemory, Share};
+pub use memory::{MemoryLimits, ReadMemory, ReservedMemory};
 pub use queue::ReadGroup;
-use queue::{Bounds, ReadQueue};
+use queue::{QueueLimits, ReadQueue};
 
 use super::context::Context;
 use super::exemption;
@@ -51,7 +51,7 @@ use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
 use crate::webhook::fair::GroupLimits;
 
-const BOUNDS: Bounds = Bounds {
+const BOUNDS: QueueLimits = QueueLimits {
     running: GroupLimits { total: 32, per_group: 16 },
     waiting: GroupLimits { total: 1024, per_group: 512 },
 };
@@ -75,7 +75,7 @@ pub trait LiveApi: Send + Sync {
         group: &'a ReadGroup,
         reads: Vec<LiveRead>,
         until: Instant,
-    ) -> LocalBoxFuture<'a, Vec<Answer>>;
+    ) -> LocalBoxFuture<'a, Vec<ReadAnswer>>;
 
     /// Writes an approval of belay's own down by this time, or says why it
     /// could not.
@@ -104,18 +104,18 @@ pub struct Reader {
 
 /// What the task is sent.
 enum ReaderCommand {
-    Read(ReadGroup, LiveRead, Waiter),
-    Write(Write, Instant, oneshot::Sender<Result<(), ApiError>>),
+    Read(ReadGroup, LiveRead, ReadWaiter),
+    Write(ExemptionWrite, Instant, oneshot::Sender<Result<(), ApiError>>),
 }
 
 /// A write about the record of an exemption.
 #[derive(Debug)]
-enum Write {
+enum ExemptionWrite {
     Record(Box<DeletionApproval>),
     Revoke(RevokedRecord),
 }
 
-impl Write {
+impl ExemptionWrite {
     async fn carry_out(&self, client: &kube::Client) -> Result<(), ApiError> {
         match self {
             Self::Record(approval) => exemption::write(client, approval).await,
@@ -126,9 +126,9 @@ impl Write {
 
 /// A caller that waits for a read.
 #[derive(Debug)]
-struct Waiter {
+struct ReadWaiter {
     until: Instant,
-    answer: oneshot::Sender<Result<Found, ApiError>>,
+    answer: oneshot::Sender<Result<ReadObjects, ApiError>>,
 }
 
 impl Reader {
@@ -154,7 +154,7 @@ impl Reader {
         group: &ReadGroup,
         reads: Vec<LiveRead>,
         until: Instant,
-    ) -> Vec<Answer> {
+    ) -> Vec<ReadAnswer> {
         let asked = time::Instant::now();
         let limit = until.saturating_duration_since(asked.into_std());
         // All are asked before any is waited for.
@@ -184,11 +184,11 @@ impl Reader {
     async fn make_room(
         &self,
         group: &ReadGroup,
-        mut answers: Vec<Answer>,
+        mut answers: Vec<ReadAnswer>,
         until: Instant,
-    ) -> Vec<Answer> {
+    ) -> Vec<ReadAnswer> {
         let found = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
-        let bytes: usize = found.map(Found::bytes).sum();
+        let bytes: usize = found.map(ReadObjects::bytes).sum();
         if bytes == 0 {
             return answers;
         }
@@ -216,9 +216,10 @@ impl Reader {
         group: &ReadGroup,
         read: &LiveRead,
         until: Instant,
-    ) -> Result<oneshot::Receiver<Result<Found, ApiError>>, ApiError> {
+    ) -> Result<oneshot::Receiver<Result<ReadObjects, ApiError>>, ApiError> {
         let (answer, waited) = oneshot::channel();
-        let command = ReaderCommand::Read(group.clone(), read.clone(), Waiter { until, answer });
+        let command =
+            ReaderCommand::Read(group.clone(), read.clone(), ReadWaiter { until, answer });
         self.send(command, until).await?;
         Ok(waited)
     }
@@ -233,7 +234,7 @@ impl Reader {
         }
     }
 
-    async fn write(&self, write: Write, until: Instant) -> Result<(), ApiError> {
+    async fn write(&self, write: ExemptionWrite, until: Instant) -> Result<(), ApiError> {
         let limit = until.saturating_duration_since(Instant::now());
         let (answer, written) = oneshot::channel();
         self.send(ReaderCommand::Write(write, until, answer), until).await?;
@@ -251,7 +252,7 @@ impl LiveApi for Reader {
         group: &'a ReadGroup,
         reads: Vec<LiveRead>,
         until: Instant,
-    ) -> LocalBoxFuture<'a, Vec<Answer>> {
+    ) -> LocalBoxFuture<'a, Vec<ReadAnswer>> {
         Box::pin(self.read_all(group, reads, until))
     }
 
@@ -260,7 +261,7 @@ impl LiveApi for Reader {
         approval: DeletionApproval,
         until: Instant,
     ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
-        Box::pin(self.write(Write::Record(Box::new(approval)), until))
+        Box::pin(self.write(ExemptionWrite::Record(Box::new(approval)), until))
     }
 
     fn revoke(
@@ -268,7 +269,7 @@ impl LiveApi for Reader {
         record: RevokedRecord,
         until: Instant,
     ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
-        Box::pin(self.write(Write::Revoke(record), until))
+        Box::pin(self.write(ExemptionWrite::Revoke(record), until))
     }
 }
 
@@ -279,7 +280,7 @@ async fn serve(
     memory: ReadMemory,
     mut commands: mpsc::Receiver<ReaderCommand>,
 ) {
-    let mut queue: ReadQueue<Waiter> = ReadQueue::new(BOUNDS);
+    let mut queue: ReadQueue<ReadWaiter> = ReadQueue::new(BOUNDS);
     let mut running = JoinSet::new();
     let mut names = HashMap::new();
     let mut writes = JoinSet::new();

@@ -56,7 +56,7 @@ fn is_missing(graph: &Graph, namespace: &str) -> bool {
 /// How many reads are under way at once, and how many waiters wait for reads
 /// that have not begun.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct QueueLimits {
     /// Each read asks one thing at a time, so that this is how many requests
     /// the API server gets at once.
     pub running: GroupLimits,
@@ -72,8 +72,8 @@ pub struct Bounds {
 /// read, and share it until it begins.
 #[derive(Debug)]
 pub struct ReadQueue<W> {
-    bounds: Bounds,
-    entries: HashMap<LiveRead, Entry<W>>,
+    bounds: QueueLimits,
+    entries: HashMap<LiveRead, QueuedRead<W>>,
     /// Reads that can begin: a group waits for them, and none of its reads is running. A read
     /// that several groups wait for has one entry for each.
     queue: FairQueue<ReadGroup, LiveRead>,
@@ -83,14 +83,14 @@ pub struct ReadQueue<W> {
 }
 
 #[derive(Debug)]
-struct Entry<W> {
+struct QueuedRead<W> {
     /// Those whose read is under way, and whose turn it was.
     running: Option<(ReadGroup, Vec<W>)>,
     /// Those who wait for the next one.
     pending: Vec<(ReadGroup, W)>,
 }
 
-impl<W> Entry<W> {
+impl<W> QueuedRead<W> {
     fn is_pending(&self, group: &ReadGroup) -> bool {
         self.pending.iter().any(|(other, _)| other == group)
     }
@@ -98,7 +98,7 @@ impl<W> Entry<W> {
 
 impl<W> ReadQueue<W> {
     /// An empty queue.
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: QueueLimits) -> Self {
         Self {
             bounds,
             entries: HashMap::new(),
@@ -127,7 +127,7 @@ impl<W> ReadQueue<W> {
         let entry = self
             .entries
             .entry(read.clone())
-            .or_insert_with(|| Entry { running: None, pending: Vec::new() });
+            .or_insert_with(|| QueuedRead { running: None, pending: Vec::new() });
         if entry.running.is_none() && !entry.is_pending(group) {
             self.queue.push(group, read);
         }
@@ -217,7 +217,7 @@ fn count_down(waiting: &mut HashMap<ReadGroup, usize>, all: &mut usize, group: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{AdmissionPhase, Live};
+    use crate::decide::{AdmissionPhase, ObjectSource};
     use crate::policy::PolicySet;
     use crate::relations::Catalogue;
     use crate::webhook::{Parsed, parse_review};
@@ -232,7 +232,7 @@ mod tests {
 
     fn queue(running: (usize, usize), waiting: (usize, usize)) -> ReadQueue<usize> {
         let places = |(total, per_group)| GroupLimits { total, per_group };
-        ReadQueue::new(Bounds { running: places(running), waiting: places(waiting) })
+        ReadQueue::new(QueueLimits { running: places(running), waiting: places(waiting) })
     }
 
     fn begin(queue: &mut ReadQueue<usize>) -> Option<(LiveRead, Vec<usize>)> {
@@ -301,7 +301,7 @@ mod tests {
             let bytes = review.to_string();
             let parsed = parse_review(bytes.as_bytes(), AdmissionPhase::Validate).unwrap();
             let Parsed::Review(review) = parsed else { panic!("it can be read") };
-            ReadGroup::of(&Situation::new(graph, &policies, Live::Graph, 0), &review)
+            ReadGroup::of(&Situation::new(graph, &policies, ObjectSource::Files, 0), &review)
         };
         let unproved = |namespace: &str| ReadGroup::Unproved(namespace.to_owned());
         // Before the Namespaces are known, each has a group.

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::cluster::local_api::{concurrent_client, failure};
-use crate::cluster::world::{Served, SharedWorld, World};
+use crate::cluster::world::{ServedVerbs, SharedWorld, World};
 use crate::decide::LiveReads;
 use crate::objects::{ApiError, Kinds};
 use crate::relations::Catalogue;
@@ -163,7 +163,7 @@ async fn of_a_list_whose_first_object_is_enough_one_is_asked_for() {
 async fn what_cannot_be_listed_has_no_objects_that_last() {
     let mut world = world();
     let kind = world.graph.kinds.find("", "Pod").unwrap();
-    world.served.insert(kind, Served { list: false, watch: false });
+    world.served.insert(kind, ServedVerbs { list: false, watch: false });
     let script = Script::of([]);
     let read = list("", "pods", false);
     assert_eq!(asked_of(&script, &world, &read).await.unwrap(), Vec::<String>::new());
@@ -423,11 +423,11 @@ async fn what_is_to_be_recorded_goes_the_same_way() {
     assert_eq!(reader.record(approval("bad"), until).await, Err(full));
 }
 
-fn found(objects: &[serde_json::Value]) -> Result<Found, ApiError> {
+fn found(objects: &[serde_json::Value]) -> Result<ReadObjects, ApiError> {
     let raw = |value: &serde_json::Value| {
         serde_json::value::RawValue::from_string(value.to_string()).unwrap()
     };
-    Ok(Found::new(objects.iter().map(raw).collect()))
+    Ok(ReadObjects::new(objects.iter().map(raw).collect()))
 }
 
 fn widget(name: &str) -> serde_json::Value {
@@ -449,7 +449,7 @@ fn what_was_found_is_applied_and_each_read_is_noted() {
         (pod("broken"), found(&[broken])),
         (list("other.com", "things", true), found(&[widget("three")])),
     ]);
-    let LiveReads { graph, done } = collected.reads();
+    let LiveReads { graph, results: done } = collected.reads();
     let kind = world.graph.kinds.find("example.com", "Widget").unwrap();
     assert!(graph.object(kind, "a", "one").is_some() && graph.object(kind, "a", "two").is_some());
     assert_eq!(graph.objects(), 2);
@@ -480,7 +480,7 @@ fn kinds_that_come_meanwhile_are_numbered_again() {
     assert!(collected.fits(&world));
     assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Gadget");
     assert_eq!(collected.reads().graph.objects(), 1);
-    assert_eq!(collected.reads().done.len(), 1);
+    assert_eq!(collected.reads().results.len(), 1);
     // Relations are known by number, too.
     world.catalogue = Arc::default();
     assert!(!collected.fits(&world));

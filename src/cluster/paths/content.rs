@@ -15,7 +15,7 @@ const KEY: &str = "tokens.json";
 
 /// A token as it is stored.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredToken {
     token: String,
     made: String,
 }
@@ -25,9 +25,9 @@ struct Stored {
 pub fn read(secret: Option<&Secret>) -> Content {
     let Some(secret) = secret else { return Content::default() };
     let bytes = secret.data.as_ref().and_then(|data| data.get(KEY));
-    let stored: Vec<Stored> =
+    let stored: Vec<StoredToken> =
         bytes.and_then(|bytes| serde_json::from_slice(&bytes.0).ok()).unwrap_or_default();
-    let parse = |stored: Stored| {
+    let parse = |stored: StoredToken| {
         let made: Timestamp = stored.made.parse().ok()?;
         Some(DatedToken { token: PathToken::parse(&stored.token)?, made: made.as_second() })
     };
@@ -53,7 +53,7 @@ pub fn with_tokens(
         },
         ..Secret::default()
     });
-    let stored = tokens.iter().map(|dated| Stored {
+    let stored = tokens.iter().map(|dated| StoredToken {
         token: dated.token.expose().to_owned(),
         made: Timestamp::from_second(dated.made).unwrap_or_default().to_string(),
     });

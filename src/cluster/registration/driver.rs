@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::changed::Changes;
 use super::events;
 use super::follow::{follow, read};
-use super::observed::{ConfigurationEvent, Observed};
+use super::observed::{ConfigurationEvent, ObservedConfiguration};
 use super::owner::OwnerReferenceWriter;
 use super::patch::{self, Difference, bundle, compare, token};
 use super::rules::{Rules, rules};
@@ -59,7 +59,7 @@ pub async fn run(context: Context) {
 
 /// The wanted content of both configurations.
 #[derive(Clone, PartialEq)]
-struct Wanted {
+struct WantedContent {
     /// The generation of the policies that the rules come from.
     generation: u64,
     rules: Arc<Rules>,
@@ -72,7 +72,7 @@ struct Driver {
     configurations: [ConfigurationState; 2],
     /// `None` until policies were read: empty rules would remove those of an earlier
     /// leader.
-    wanted: Option<Wanted>,
+    wanted: Option<WantedContent>,
     condition: Condition,
 }
 
@@ -88,7 +88,7 @@ struct ConfigurationState {
     phase: AdmissionPhase,
     kind: &'static str,
     api: Api<DynamicObject>,
-    observed: Observed,
+    observed: ObservedConfiguration,
     /// The fields at the last time when the configuration was as wanted.
     last_written: Option<FilledIn>,
     /// The missing webhooks at the last log line.
@@ -120,7 +120,7 @@ impl ConfigurationState {
             phase,
             kind,
             api: Api::all_with(context.client.clone(), &resource),
-            observed: Observed::Unknown,
+            observed: ObservedConfiguration::Unknown,
             last_written: None,
             reported_missing: Vec::new(),
             changes: Changes::default(),
@@ -134,7 +134,7 @@ impl ConfigurationState {
 
     /// Whether it is missing or differs from the manifests.
     fn is_wrong(&self) -> bool {
-        self.observed == Observed::Missing || !self.changes.found().is_empty()
+        self.observed == ObservedConfiguration::Missing || !self.changes.found().is_empty()
     }
 
     /// Its name in metrics.
@@ -205,12 +205,14 @@ impl Driver {
         drop(world);
         let same = self.wanted.take().map(|wanted| wanted.rules).filter(|old| **old == rules);
         let rules = same.unwrap_or_else(|| Arc::new(rules));
-        self.wanted = Some(Wanted { generation, rules, account });
+        self.wanted = Some(WantedContent { generation, rules, account });
     }
 
     fn compare_with_installed(&mut self) {
         let settings = &self.context.settings;
-        let Some(Wanted { rules, account: Some(account), .. }) = &self.wanted else { return };
+        let Some(WantedContent { rules, account: Some(account), .. }) = &self.wanted else {
+            return;
+        };
         for configuration in &mut self.configurations {
             let (kind, name) = (configuration.kind, &settings.name);
             let now = configuration.observed.webhooks().unwrap_or_default();
@@ -249,7 +251,7 @@ impl Driver {
     }
 
     async fn repair(&mut self, index: usize, filled: &FilledIn) {
-        let wanted = patch::Wanted {
+        let wanted = patch::WantedFields {
             rules: &filled.rules,
             bundle: filled.bundle.as_deref(),
             token: Some(&filled.token),
@@ -353,7 +355,7 @@ impl Driver {
         configuration.event_due = Some(Instant::now() + EVENT_INTERVAL);
         let (kind, now) = (configuration.kind, jiff::Timestamp::now());
         let event = match configuration.observed {
-            Observed::Missing => events::missing(settings, kind, now),
+            ObservedConfiguration::Missing => events::missing(settings, kind, now),
             _ => events::changed(settings, kind, now, configuration.changes.found()),
         };
         if let Err(error) = create(&self.context.client, &event).await {
@@ -377,11 +379,11 @@ impl Driver {
             let kind = configuration.kind;
             let label = configuration.label();
             let webhooks = match &configuration.observed {
-                Observed::Unknown => {
+                ObservedConfiguration::Unknown => {
                     (asks, known) = (false, false);
                     continue;
                 }
-                Observed::Missing => {
+                ObservedConfiguration::Missing => {
                     asks = false;
                     bundles.push(None);
                     missing.push(format!("{kind}/{name}"));
@@ -398,7 +400,7 @@ impl Driver {
                     configuration.last_written = None;
                     continue;
                 }
-                Observed::Exists { webhooks, .. } => webhooks,
+                ObservedConfiguration::Exists { webhooks, .. } => webhooks,
             };
             if std::mem::take(&mut configuration.is_reported_missing) {
                 tracing::info!(kind, name, "the webhook configuration exists again");
@@ -413,7 +415,8 @@ impl Driver {
             let different = configuration.changes.found().iter();
             changed.extend(different.map(|webhook| format!("{kind}/{name} webhook {webhook}")));
             let Some(wanted) = &self.wanted else { continue };
-            let rules_alone = patch::Wanted { rules: &wanted.rules, bundle: None, token: None };
+            let rules_alone =
+                patch::WantedFields { rules: &wanted.rules, bundle: None, token: None };
             let compared = compare(webhooks, configuration.phase, rules_alone);
             let Difference { asks: its, missing: absent, .. } = compared;
             asks &= its;
@@ -456,7 +459,7 @@ impl Driver {
     /// When to retry without an event.
     fn retry_at(&self, leads: bool) -> Option<Instant> {
         let of = |configuration: &ConfigurationState| {
-            let missing = configuration.observed == Observed::Missing;
+            let missing = configuration.observed == ObservedConfiguration::Missing;
             let event = configuration.event_due.filter(|_| configuration.is_wrong());
             let owner = configuration.owned.retry_at.filter(|_| !missing);
             [configuration.retry_at, event, owner].into_iter().flatten().min()

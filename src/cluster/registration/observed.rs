@@ -6,7 +6,7 @@ use kube::core::DynamicObject;
 use super::patch::{StoredWebhook, parse_webhooks};
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) enum Observed {
+pub(super) enum ObservedConfiguration {
     /// Not read yet.
     #[default]
     Unknown,
@@ -31,7 +31,7 @@ pub(super) enum ConfigurationEvent {
     Missing,
 }
 
-impl Observed {
+impl ObservedConfiguration {
     /// The answer to a patch can arrive before older watch events. Older versions of the
     /// same object are ignored, so that belay does not repeat the patch.
     pub(super) fn apply(&mut self, event: ConfigurationEvent) -> Result<(), serde_json::Error> {
@@ -92,13 +92,13 @@ mod tests {
         ConfigurationEvent::Found(Box::new(serde_json::from_value(value).unwrap()))
     }
 
-    fn names(observed: &Observed) -> Option<Vec<&str>> {
+    fn names(observed: &ObservedConfiguration) -> Option<Vec<&str>> {
         Some(observed.webhooks()?.iter().map(|webhook| webhook.name.as_str()).collect())
     }
 
     #[test]
     fn older_news_of_the_same_object_is_no_news() {
-        let mut observed = Observed::default();
+        let mut observed = ObservedConfiguration::default();
         observed.apply(object("a", "10", &["new"])).unwrap();
         observed.apply(object("a", "9", &["old"])).unwrap();
         assert_eq!(names(&observed), Some(vec!["new"]));
@@ -111,11 +111,11 @@ mod tests {
 
     #[test]
     fn a_recreated_object_is_not_deleted() {
-        let mut observed = Observed::default();
+        let mut observed = ObservedConfiguration::default();
         observed.apply(object("b", "12", &[])).unwrap();
         observed.apply(ConfigurationEvent::Deleted("a".to_owned())).unwrap();
         assert_eq!(names(&observed), Some(Vec::new()));
         observed.apply(ConfigurationEvent::Deleted("b".to_owned())).unwrap();
-        assert_eq!(observed, Observed::Missing);
+        assert_eq!(observed, ObservedConfiguration::Missing);
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::follow::read;
-use super::observed::{ConfigurationEvent, Observed, is_namespace};
+use super::observed::{ConfigurationEvent, ObservedConfiguration, is_namespace};
 use crate::cluster::Settings;
 use crate::cluster::api::patch_params;
 use crate::cluster::pace::{Backoff, within};
@@ -48,7 +48,7 @@ impl OwnerReferenceWriter {
         &mut self,
         settings: &Settings,
         (kind, api): (&str, &Api<DynamicObject>),
-        observed: &mut Observed,
+        observed: &mut ObservedConfiguration,
     ) {
         let stands = observed.owner(&settings.namespace);
         if stands.is_some() && stands == self.uid.as_deref() {
@@ -103,7 +103,7 @@ impl OwnerReferenceWriter {
 async fn write(
     settings: &Settings,
     api: &Api<DynamicObject>,
-    observed: &mut Observed,
+    observed: &mut ObservedConfiguration,
 ) -> Result<(String, bool), ApiError> {
     // Read each time: with the uid of a deleted Namespace, the garbage collector would
     // delete the configuration at once.
@@ -138,8 +138,9 @@ fn absent(error: ApiError) -> ApiError {
 
 /// The patch that adds the Namespace to the owners; `None` if it is one already or the
 /// configuration is unknown. Other owners stay.
-fn patch(observed: &Observed, name: &str, uid: &str) -> Option<Patch> {
-    let Observed::Exists { uid: own, version: Some(version), owners, .. } = observed else {
+fn patch(observed: &ObservedConfiguration, name: &str, uid: &str) -> Option<Patch> {
+    let ObservedConfiguration::Exists { uid: own, version: Some(version), owners, .. } = observed
+    else {
         return None;
     };
     let ours: Vec<usize> = (0..owners.len()).filter(|i| is_namespace(&owners[*i], name)).collect();
@@ -191,8 +192,8 @@ mod tests {
         object
     }
 
-    fn observed(object: &Value) -> Observed {
-        let mut observed = Observed::default();
+    fn observed(object: &Value) -> ObservedConfiguration {
+        let mut observed = ObservedConfiguration::default();
         let object = serde_json::from_value(object.clone()).unwrap();
         observed.apply(ConfigurationEvent::Found(Box::new(object))).unwrap();
         observed

@@ -106,7 +106,7 @@ pub struct Difference {
 
 /// The fields that belay writes.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct WantedFields<'a> {
     pub rules: &'a Rules,
     /// The CA certificates, PEM; `None`: another client writes them.
     pub bundle: Option<&'a str>,
@@ -114,8 +114,12 @@ pub struct Wanted<'a> {
     pub token: Option<&'a PathToken>,
 }
 
-pub fn compare(stored: &[StoredWebhook], phase: AdmissionPhase, wanted: Wanted<'_>) -> Difference {
-    let Wanted { rules, bundle, token } = wanted;
+pub fn compare(
+    stored: &[StoredWebhook],
+    phase: AdmissionPhase,
+    wanted: WantedFields<'_>,
+) -> Difference {
+    let WantedFields { rules, bundle, token } = wanted;
     let mut operations = Vec::new();
     let mut asks = true;
     for (index, webhook) in stored.iter().enumerate() {

@@ -45,7 +45,7 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     };
     let mut rules = Rules::default();
 
-    let mut held = of(&|policy| policy.holds() && policy.strictest_action() == Action::Deny);
+    let mut held = of(&|policy| policy.places_hold() && policy.strictest_action() == Action::Deny);
     held.0.retain(|(group, resource)| !is_hold_unsafe_on_kind(group, resource));
     rules.add("hold.belay.dev", "CREATE", &held, "");
     rules.add("hold.belay.dev", "UPDATE", &held, "/*");
@@ -61,7 +61,7 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     });
     rules.add("cascade.belay.dev", "UPDATE", &ancestors, "/*");
 
-    let moved = |policy: &Policy| policy.place_keys().any(|key| key != NAME_LABEL);
+    let moved = |policy: &Policy| policy.namespace_label_keys().any(|key| key != NAME_LABEL);
     let mut updated = protected.clone();
     if policies().any(moved) {
         updated.add(NAMESPACES);

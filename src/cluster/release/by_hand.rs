@@ -11,14 +11,14 @@ use super::requests::TargetClient;
 use super::settle;
 use crate::cluster::context::Context;
 use crate::cluster::live::{
-    CollectedReads, Confirm, Found, ReadGroup, Reader, ReleasedObject, confirm,
+    CollectedReads, Confirm, ReadGroup, ReadObjects, Reader, ReleasedObject, confirm,
 };
-use crate::cluster::world::Place;
+use crate::cluster::world::ObjectKey;
 use crate::decide::LiveRead;
 use crate::graph::StepBudget;
 use crate::hold::{
-    End, HoldRemoval, PASS_STEPS, ROUNDS, ReleaseReason, RequestResult, TargetState, TokenWrite,
-    UnknownUse, UseCheck, WaitReason,
+    HoldRemoval, MAX_READ_ROUNDS, PASS_STEPS, ReleaseEnd, ReleaseReason, RequestResult,
+    TargetState, TokenWrite, UnknownUse, UseCheck, WaitReason,
 };
 use crate::webhook::fair::GroupLimits;
 
@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 pub async fn check_by_hand(
     context: &Context,
     reader: &Reader,
-    place: &Place,
+    place: &ObjectKey,
     object: &Value,
 ) -> UseCheck {
     let Some(released) = ReleasedObject::new(object) else {
@@ -47,14 +47,16 @@ pub async fn check_by_hand(
         gathered: CollectedReads::new(&context.world.read()),
         missing_list: None,
     };
-    confirm(&mut count, ROUNDS.into()).await.unwrap_or(UseCheck::Unknown(UnknownUse::TooManyRounds))
+    confirm(&mut count, MAX_READ_ROUNDS.into())
+        .await
+        .unwrap_or(UseCheck::Unknown(UnknownUse::TooManyRounds))
 }
 
 /// A count of who needs an object, with the rights of a person.
 struct CountByHand<'a> {
     context: &'a Context,
     reader: &'a Reader,
-    place: &'a Place,
+    place: &'a ObjectKey,
     group: ReadGroup,
     released: ReleasedObject,
     budget: StepBudget,
@@ -84,7 +86,7 @@ impl Confirm for CountByHand<'_> {
         for (read, answer) in &mut answers {
             let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
             let (resource, why) = (read.kind_name().to_string(), why.clone());
-            self.missing_list.get_or_insert(UnknownUse::PartlyListed { resource, why });
+            self.missing_list.get_or_insert(UnknownUse::ListForbidden { resource, why });
             // With an incomplete list, no object is ever released as unused.
             *answer = Ok(read_in_namespace(self.reader, &self.group, read).await);
         }
@@ -93,14 +95,14 @@ impl Confirm for CountByHand<'_> {
 }
 
 /// What a list has in this namespace, if that may be read.
-async fn read_in_namespace(reader: &Reader, group: &ReadGroup, list: &LiveRead) -> Found {
-    let ReadGroup::Release(namespace) = group else { return Found::default() };
+async fn read_in_namespace(reader: &Reader, group: &ReadGroup, list: &LiveRead) -> ReadObjects {
+    let ReadGroup::Release(namespace) = group else { return ReadObjects::default() };
     let mut near = list.clone();
     match &mut near {
         LiveRead::List { namespace: all, .. } if all.is_empty() && !namespace.is_empty() => {
             namespace.clone_into(all);
         }
-        _ => return Found::default(),
+        _ => return ReadObjects::default(),
     }
     let answers = reader.read_all(group, vec![near], Instant::now() + LIMIT).await;
     let found = answers.into_iter().next().and_then(|(_, answer)| answer.ok());
@@ -111,7 +113,7 @@ async fn read_in_namespace(reader: &Reader, group: &ReadGroup, list: &LiveRead) 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReleaseOutcome {
     /// The hold is off, or the object gone.
-    Ended(End),
+    Ended(ReleaseEnd),
     /// It waits for this; none: nothing was found out in time.
     Waits(Option<WaitReason>),
 }
@@ -120,7 +122,7 @@ pub enum ReleaseOutcome {
 pub async fn drive(
     context: &Context,
     reader: &Reader,
-    place: &Place,
+    place: &ObjectKey,
     observed: TargetState,
     limit: Duration,
 ) -> ReleaseOutcome {
@@ -155,40 +157,48 @@ pub async fn drive(
 /// Removes the hold without a count; the caller has the approvals. It is the same removal as in
 /// a release, so it changes only this very object, and only its hold. The error says what
 /// happened.
-pub async fn force(context: &Context, place: &Place, observed: TargetState) -> Result<(), String> {
+pub async fn force(
+    context: &Context,
+    place: &ObjectKey,
+    observed: TargetState,
+) -> Result<(), String> {
     describe_result(remove_hold(context, place, observed).await)
 }
 
 /// The same; what comes back is the answer to the last write.
-pub async fn remove_hold(context: &Context, place: &Place, observed: TargetState) -> RequestResult {
+pub async fn remove_hold(
+    context: &Context,
+    place: &ObjectKey,
+    observed: TargetState,
+) -> RequestResult {
     let target = TargetClient::at(&context.world.read(), place);
     let client = &context.client;
     let token = Arc::from(context.settings.instance.as_str());
     match target.patch(client, &TokenWrite::new(observed, token).patch()).await.answer {
-        RequestResult::Done(marked) => match HoldRemoval::of_target(&marked) {
+        RequestResult::Object(marked) => match HoldRemoval::of_target(&marked) {
             Some(removal) => target.patch(client, &removal.patch()).await.answer,
             // It is off: the version that was marked is the one that was seen.
-            None => RequestResult::Done(marked),
+            None => RequestResult::Object(marked),
         },
         other => other,
     }
 }
 
 /// The longest time that [`drive`] needs to release an object without users.
-pub fn sufficient_timeout(context: &Context, place: &Place) -> Duration {
+pub fn sufficient_timeout(context: &Context, place: &ObjectKey) -> Duration {
     settle(&context.world.read(), place) + Duration::from_secs(20)
 }
 
 fn describe_result(answer: RequestResult) -> Result<(), String> {
     match answer {
-        RequestResult::Done(_) | RequestResult::Missing { namespace: false } => Ok(()),
+        RequestResult::Object(_) | RequestResult::Missing { namespace: false } => Ok(()),
         RequestResult::Missing { namespace: true } => {
             Err("its Namespace is gone: nothing in it can be written until it is re-created".into())
         }
         RequestResult::Conflict => {
             Err("it was changed meanwhile, or the API server refuses it".into())
         }
-        RequestResult::Lost => Err("the answer of the API server was lost".into()),
+        RequestResult::NoAnswer => Err("the answer of the API server was lost".into()),
         RequestResult::Failed(why) => Err(why.to_string()),
     }
 }

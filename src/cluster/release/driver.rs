@@ -13,14 +13,14 @@ use super::sweep::{Sweep, Sweeps};
 use crate::cluster::context::Context;
 use crate::cluster::list::Buffers;
 use crate::cluster::live::{
-    CollectedReads, MemoryLimits, ReadGroup, ReadMemory, Reader, ReleasedObject, Share,
+    CollectedReads, MemoryLimits, ReadGroup, ReadMemory, Reader, ReleasedObject, ReservedMemory,
 };
-use crate::cluster::world::{Place, SharedWorld, World};
-use crate::decide::{Live, LiveReads, Situation};
+use crate::cluster::world::{ObjectKey, SharedWorld, World};
+use crate::decide::{LiveReads, ObjectSource, Situation};
 use crate::graph::{StepBudget, StepLimit};
 use crate::hold::{
-    End, Input, Output, PASS_STEPS, Release, ReleaseReason, ReleaseTiming, RequestResult,
-    TargetState, UnknownUse, UseCheck, WaitReason, count,
+    Input, Output, PASS_STEPS, Release, ReleaseEnd, ReleaseReason, ReleaseTiming, RequestResult,
+    TargetState, UnknownUse, UseCheck, WaitReason, check_use,
 };
 use crate::objects::KindId;
 use crate::webhook::fair::{FairPermit, FairSemaphore, GroupLimits};
@@ -65,7 +65,7 @@ pub enum DriverReport {
     /// What the target waits for.
     Waits(WaitReason),
     /// The release has ended.
-    Ended(End),
+    Ended(ReleaseEnd),
 }
 
 /// How much longer the turn of a pass lasts for each step of its counts. A step
@@ -107,7 +107,7 @@ impl DriverContext {
         &self,
         namespace: &str,
         object: Option<Value>,
-    ) -> Option<(ReleasedObject, Vec<Share>)> {
+    ) -> Option<(ReleasedObject, Vec<ReservedMemory>)> {
         let body = ReleasedObject::new(&object?)?;
         let group = ReadGroup::Release(namespace.to_owned());
         let mut account = self.bodies.account(&group, Instant::now());
@@ -119,11 +119,11 @@ impl DriverContext {
 /// A target with its machine.
 pub struct Driver {
     shared: DriverContext,
-    pub place: Place,
+    pub place: ObjectKey,
     pub target: TargetClient,
     release: Release,
     /// The target, as the answer to the token had it, with the memory that it takes.
-    marked: Option<(ReleasedObject, Vec<Share>)>,
+    marked: Option<(ReleasedObject, Vec<ReservedMemory>)>,
     /// The sweep with the reads of this pass.
     sweep: Option<Arc<Sweep>>,
     /// What made it free, as the last count had it.
@@ -142,7 +142,7 @@ pub struct Driver {
 impl Driver {
     pub fn new(
         shared: DriverContext,
-        place: Place,
+        place: ObjectKey,
         target: TargetClient,
         uid: Arc<str>,
         settle: Duration,
@@ -318,8 +318,8 @@ impl Driver {
                     );
                 }
                 self.released = match &answer {
-                    RequestResult::Done(_) => !is_held(&answer),
-                    RequestResult::Lost => true,
+                    RequestResult::Object(_) => !is_held(&answer),
+                    RequestResult::NoAnswer => true,
                     RequestResult::Conflict
                     | RequestResult::Failed(_)
                     | RequestResult::Missing { .. } => false,
@@ -334,7 +334,7 @@ impl Driver {
                 self.sweep = None;
                 let released = self.free.filter(|_| self.released);
                 let end = match (end, released) {
-                    (End::Gone, Some(free)) => End::Released(free),
+                    (ReleaseEnd::Gone, Some(free)) => ReleaseEnd::Released(free),
                     _ => end,
                 };
                 report(&self.target, DriverReport::Ended(end));
@@ -367,7 +367,7 @@ impl Driver {
 
 /// Whether the target is there, by this answer, with the hold on it.
 fn is_held(answer: &RequestResult) -> bool {
-    matches!(answer, RequestResult::Done(observed) if observed.hold.is_some())
+    matches!(answer, RequestResult::Object(observed) if observed.hold.is_some())
 }
 
 /// Who still counts, by what was gathered in this pass. The lock of the world is held for
@@ -387,10 +387,12 @@ pub fn counted(
     let now = clock.now().as_second();
     let work = StepLimit::new(budget);
     gathered.without_hold(kind, released, |reads: &LiveReads, node| {
-        let situation =
-            Situation { work, ..Situation::new(graph, policies, Live::Read(reads), now) };
+        let situation = Situation {
+            work,
+            ..Situation::new(graph, policies, ObjectSource::Cluster(reads), now)
+        };
         match node {
-            Some(node) => count(&situation, *known, reads, node),
+            Some(node) => check_use(&situation, *known, reads, node),
             None => UseCheck::Unknown(UnknownUse::TargetUnreadable),
         }
     })
@@ -547,16 +549,16 @@ mod tests {
                 "annotations": {"belay.dev/release-token": "r/1"}}})
         };
         let observed = TargetState::read(&object(json!([HOLD]))).unwrap();
-        let released = End::Released(ReleaseReason::Unused);
+        let released = ReleaseEnd::Released(ReleaseReason::Unused);
         for (answer, wanted) in [
             ((200, object(json!([]))), released),
             // The result is unknown, and the target is deleted.
             (failure(500, "no", ("", "")), released),
             // It was not carried out, or another writer had added a second finalizer.
-            (failure(422, "no", ("", "")), End::Gone),
-            (failure(403, "no", ("", "")), End::Gone),
-            (failure(404, "no", ("configmaps", "settings")), End::Gone),
-            ((200, object(json!([HOLD]))), End::Gone),
+            (failure(422, "no", ("", "")), ReleaseEnd::Gone),
+            (failure(403, "no", ("", "")), ReleaseEnd::Gone),
+            (failure(404, "no", ("configmaps", "settings")), ReleaseEnd::Gone),
+            ((200, object(json!([HOLD]))), ReleaseEnd::Gone),
         ] {
             let words = parking_lot::Mutex::new(Vec::new());
             let report =
@@ -565,7 +567,7 @@ mod tests {
             driver.free = Some(ReleaseReason::Unused);
             let removal = HoldRemoval::of_target(&observed).unwrap();
             driver.carry_out(Output::Remove(removal), &report).await;
-            driver.carry_out(Output::Ended(End::Gone), &report).await;
+            driver.carry_out(Output::Ended(ReleaseEnd::Gone), &report).await;
             assert_eq!(words.into_inner(), [format!("{:?}", DriverReport::Ended(wanted))]);
         }
         // Without a removal of this driver's it is gone, and that is all.
@@ -573,7 +575,7 @@ mod tests {
         let mut driver = driver(|_| failure(404, "no", ("", "")));
         driver.free = Some(ReleaseReason::Unused);
         let report = |_: &TargetClient, word: DriverReport| words.lock().push(format!("{word:?}"));
-        driver.carry_out(Output::Ended(End::Gone), &report).await;
-        assert_eq!(words.lock()[..], [format!("{:?}", DriverReport::Ended(End::Gone))]);
+        driver.carry_out(Output::Ended(ReleaseEnd::Gone), &report).await;
+        assert_eq!(words.lock()[..], [format!("{:?}", DriverReport::Ended(ReleaseEnd::Gone))]);
     }
 }

@@ -31,9 +31,9 @@ use self::driver::{Driver, DriverContext, PendingUpdate};
 pub(super) use self::requests::{Response, TargetClient};
 use super::context::Context;
 use super::live::Reader;
-use super::world::{Place, Seen, World};
-use crate::decide::{Live, Situation};
-use crate::hold::{End, ReleaseReason, WaitReason, keeping_policies};
+use super::world::{ObjectKey, WaitingObject, World};
+use crate::decide::{ObjectSource, Situation};
+use crate::hold::{ReleaseEnd, ReleaseReason, WaitReason, release_policies};
 use crate::objects::{KeyedMap, KeyedSet};
 use crate::policy::ObjectFacts;
 use crate::telemetry::Metrics;
@@ -54,7 +54,7 @@ pub async fn run(context: Context, reader: Reader) {
 pub async fn run_reporting(
     context: Context,
     reader: Reader,
-    reports: UnboundedSender<(Place, DriverReport)>,
+    reports: UnboundedSender<(ObjectKey, DriverReport)>,
 ) -> Infallible {
     let mut releases = Releases::new(context, reader);
     releases.reports = Some(reports);
@@ -73,15 +73,15 @@ async fn ignore(context: &Context) {
 
 struct Releases {
     shared: DriverContext,
-    targets: KeyedMap<Place, Driven>,
+    targets: KeyedMap<ObjectKey, RunningRelease>,
     /// The drivers, each with its target and its pending update.
-    tasks: JoinSet<(Place, Arc<PendingUpdate>)>,
+    tasks: JoinSet<(ObjectKey, Arc<PendingUpdate>)>,
     /// What is reported of each target, besides the log and the metrics.
-    reports: Option<UnboundedSender<(Place, DriverReport)>>,
+    reports: Option<UnboundedSender<(ObjectKey, DriverReport)>>,
 }
 
 /// A target that is driven.
-struct Driven {
+struct RunningRelease {
     uid: Arc<str>,
     pending: Arc<PendingUpdate>,
     /// What it said last that it waits for.
@@ -97,7 +97,7 @@ struct Driven {
     gone: bool,
 }
 
-impl Driven {
+impl RunningRelease {
     /// The time of the next pass.
     fn next_look(&mut self, now: Instant, again: Duration) -> Instant {
         // A pass that begins later covers what happens before it.
@@ -148,8 +148,8 @@ impl Releases {
             let changed = std::mem::take(&mut world.waiting.changed);
             let places =
                 if all { world.waiting.seen.keys().cloned().collect() } else { Vec::new() };
-            let places: KeyedSet<Place> = changed.into_iter().chain(places).collect();
-            let seen: Vec<(Place, Option<Seen>)> = places
+            let places: KeyedSet<ObjectKey> = changed.into_iter().chain(places).collect();
+            let seen: Vec<(ObjectKey, Option<WaitingObject>)> = places
                 .into_iter()
                 .map(|place| {
                     let seen = world.waiting.seen.get(&place).cloned();
@@ -161,12 +161,16 @@ impl Releases {
         for (place, seen) in changed {
             match seen {
                 Some(seen) => self.seen(place, seen, all),
-                None => self.targets.get_mut(&place).into_iter().for_each(Driven::report_deleted),
+                None => self
+                    .targets
+                    .get_mut(&place)
+                    .into_iter()
+                    .for_each(RunningRelease::report_deleted),
             }
         }
     }
 
-    fn seen(&mut self, place: Place, seen: Seen, all: bool) {
+    fn seen(&mut self, place: ObjectKey, seen: WaitingObject, all: bool) {
         let settle = settle(&self.shared.context.world.read(), &place);
         let again = self.shared.context.settings.timing.release.again;
         let known = self.targets.get(&place).is_some_and(|driven| driven.uid == seen.observed.uid);
@@ -188,7 +192,7 @@ impl Releases {
         (driven.changes, driven.unused) = (seen.changes, seen.unused);
     }
 
-    fn begin(&mut self, place: &Place, seen: &Seen, settle: Duration) {
+    fn begin(&mut self, place: &ObjectKey, seen: &WaitingObject, settle: Duration) {
         let pending = Arc::new(PendingUpdate::default());
         let waits = Arc::new(Mutex::new(None));
         let uid = seen.observed.uid.clone();
@@ -197,7 +201,7 @@ impl Releases {
         let mut driver =
             Driver::new(self.shared.clone(), place.clone(), target, uid.clone(), settle);
         let metrics = self.shared.context.metrics.clone();
-        let driven = Driven {
+        let driven = RunningRelease {
             uid,
             pending: pending.clone(),
             waits: waits.clone(),
@@ -227,8 +231,8 @@ impl Releases {
 
     /// A driver has ended. If the object is there still, or again, the feed
     /// says so, and it is begun anew.
-    fn forget(&mut self, place: &Place, pending: &Arc<PendingUpdate>) {
-        let is_it = |driven: &&Driven| Arc::ptr_eq(&driven.pending, pending);
+    fn forget(&mut self, place: &ObjectKey, pending: &Arc<PendingUpdate>) {
+        let is_it = |driven: &&RunningRelease| Arc::ptr_eq(&driven.pending, pending);
         let ended = self.targets.get(place).filter(is_it);
         let Some(gone) = ended.map(|driven| driven.gone) else { return };
         self.targets.remove(place);
@@ -248,7 +252,7 @@ impl Releases {
     }
 
     fn count(&self) {
-        let is_stuck = |driven: &&Driven| {
+        let is_stuck = |driven: &&RunningRelease| {
             matches!(*driven.waits.lock(), Some(WaitReason::Unknown(_) | WaitReason::Stranded))
         };
         let stuck = self.targets.values().filter(is_stuck).count();
@@ -280,8 +284,8 @@ fn record_report(
             }
             *waits = Some(waiting);
         }
-        DriverReport::Waits(_) | DriverReport::Ended(End::Gone) => {}
-        DriverReport::Ended(End::Released(free)) => {
+        DriverReport::Waits(_) | DriverReport::Ended(ReleaseEnd::Gone) => {}
+        DriverReport::Ended(ReleaseEnd::Released(free)) => {
             let why = match free {
                 ReleaseReason::Approved => "approved",
                 ReleaseReason::Unprotected => "unprotected",
@@ -303,12 +307,12 @@ fn record_report(
 
 /// How long an object has to have been Terminating before it may go: the most
 /// that a policy of its asks for.
-pub fn settle(world: &World, (kind, namespace, name): &Place) -> Duration {
+pub fn settle(world: &World, (kind, namespace, name): &ObjectKey) -> Duration {
     let Some(node) = world.graph.object(*kind, namespace, name) else { return Duration::ZERO };
     let World { graph, policies, .. } = world;
     // What keeps it is the same whatever time it is, and whatever is read.
-    let situation = Situation::new(graph, policies, Live::Graph, 0);
-    let keeping = keeping_policies(&situation, ObjectFacts::of_node(node));
+    let situation = Situation::new(graph, policies, ObjectSource::Files, 0);
+    let keeping = release_policies(&situation, ObjectFacts::of_node(node));
     let seconds =
         keeping.iter().map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::cluster::api::{self, Body, Detail};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Buffers, read_object};
-use crate::cluster::world::{Place, World};
+use crate::cluster::world::{ObjectKey, World};
 use crate::hold::{RequestResult, TargetState};
 use crate::objects::{ApiError, KindInfo, read_shallow};
 use crate::telemetry::NamespaceLines;
@@ -41,13 +41,13 @@ pub struct Response {
 
 impl Response {
     fn lost(error: ApiError) -> Self {
-        Self { answer: RequestResult::Lost, object: Err(error) }
+        Self { answer: RequestResult::NoAnswer, object: Err(error) }
     }
 }
 
 impl TargetClient {
     /// The one at a place.
-    pub fn at(world: &World, (kind, namespace, name): &Place) -> Self {
+    pub fn at(world: &World, (kind, namespace, name): &ObjectKey) -> Self {
         Self {
             info: world.graph.kinds.info(*kind).clone(),
             namespace: namespace.clone(),
@@ -111,7 +111,7 @@ impl TargetClient {
         };
         match value.map(|value| (TargetState::read(&value), value)) {
             Some((Some(observed), value)) => {
-                Response { answer: RequestResult::Done(observed), object: Ok(value) }
+                Response { answer: RequestResult::Object(observed), object: Ok(value) }
             }
             // It was carried out, and the result is unknown.
             _ => Response::lost(ApiError::Unreadable("the answer can't be read".to_owned())),
@@ -119,7 +119,7 @@ impl TargetClient {
     }
 
     fn refusal(&self, error: &kube::Error) -> RequestResult {
-        let kube::Error::Api(status) = error else { return RequestResult::Lost };
+        let kube::Error::Api(status) = error else { return RequestResult::NoAnswer };
         let details = status.details.as_ref();
         let of = |kind: &str| details.is_some_and(|details| details.kind == kind);
         let named = details.is_some_and(|details| details.name == self.name);
@@ -134,7 +134,7 @@ impl TargetClient {
             }
             _ => {
                 tracing::debug!(error = chain(error), "a release was not answered");
-                RequestResult::Lost
+                RequestResult::NoAnswer
             }
         }
     }

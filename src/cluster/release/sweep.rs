@@ -39,11 +39,11 @@ pub struct Sweeps {
     world: SharedWorld,
     running: FairSemaphore<Scope>,
     /// The sweeps that targets can join.
-    forming: Arc<Mutex<KeyedMap<Scope, Forming>>>,
+    forming: Arc<Mutex<KeyedMap<Scope, PendingSweep>>>,
 }
 
 /// A sweep that has not begun.
-type Forming = Shared<BoxFuture<'static, Arc<Sweep>>>;
+type PendingSweep = Shared<BoxFuture<'static, Arc<Sweep>>>;
 
 impl Sweeps {
     /// No sweeps.

@@ -11,24 +11,25 @@ fn context() -> Context {
     Context::of_test(local_client::<String>(|_| None), World::default(), &[])
 }
 
-fn place(context: &Context) -> Place {
+fn place(context: &Context) -> ObjectKey {
     let kind = context.world.read().graph.kinds.find_resource("", "configmaps").unwrap();
     (kind, "n".to_owned(), "c".to_owned())
 }
 
-fn is_seen(context: &Context, place: &Place) {
+fn is_seen(context: &Context, place: &ObjectKey) {
     let object = json!({"metadata": {"name": "c", "namespace": "n", "uid": "c",
         "resourceVersion": "1", "deletionTimestamp": "2026-01-01T00:00:00Z",
         "finalizers": ["belay.dev/hold"]}});
     let observed = TargetState::read(&object).unwrap();
-    let seen = Seen { observed, requested: None, unused: true, changes: 0, unwatched: true };
+    let seen =
+        WaitingObject { observed, requested: None, unused: true, changes: 0, unwatched: true };
     let waiting = &mut context.world.write().waiting;
     waiting.seen.insert(place.clone(), seen);
     waiting.changed.insert(place.clone());
 }
 
 /// The releases of an object that is seen and has its driver.
-fn begun() -> (Context, Place, Releases) {
+fn begun() -> (Context, ObjectKey, Releases) {
     let context = context();
     let place = place(&context);
     let mut releases = Releases::new(context.clone(), Reader::new(context.clone()));
@@ -72,24 +73,24 @@ async fn the_driver_of_an_object_that_was_replaced_ends_and_the_new_one_stays() 
 }
 
 /// Asks for a look at an object.
-fn ask(releases: &mut Releases, place: &Place, value: usize) {
+fn ask(releases: &mut Releases, place: &ObjectKey, value: usize) {
     let context = releases.shared.context.clone();
     is_seen(&context, place);
     let seen = context.world.read().waiting.seen[place].clone();
-    let seen = Seen { requested: Some(value.to_string()), ..seen };
+    let seen = WaitingObject { requested: Some(value.to_string()), ..seen };
     context.world.write().waiting.seen.insert(place.clone(), seen);
     releases.take_in(false);
 }
 
 /// A pending update for the driver of an object, which keeps all that arrives.
-fn new_mailbox(releases: &mut Releases, place: &Place) -> Arc<PendingUpdate> {
+fn new_mailbox(releases: &mut Releases, place: &ObjectKey) -> Arc<PendingUpdate> {
     let pending = Arc::new(PendingUpdate::default());
     releases.targets.get_mut(place).unwrap().pending = pending.clone();
     pending
 }
 
 /// Sends a request, and returns when the driver would look.
-fn look_after(releases: &mut Releases, place: &Place, value: usize) -> Option<Duration> {
+fn look_after(releases: &mut Releases, place: &ObjectKey, value: usize) -> Option<Duration> {
     let pending = new_mailbox(releases, place);
     ask(releases, place, value);
     pending.take().look_by.map(|look| look - Instant::now())

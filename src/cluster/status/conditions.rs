@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::policies::WrittenPolicy;
+use super::policies::StoredPolicy;
 use crate::cluster::Registered;
-use crate::cluster::holding::{Holding, RefusedHolds, Stopped};
+use crate::cluster::holding::{BackfillStop, HoldProgress, RefusedHolds};
 use crate::cluster::journal::to_the_second;
 
 use crate::decide::NoHoldReason;
@@ -21,14 +21,14 @@ const NAMED: usize = 5;
 
 /// A condition without its transition time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
+pub(super) struct PolicyCondition {
     type_: &'static str,
     status: &'static str,
     reason: &'static str,
     message: String,
 }
 
-impl Finding {
+impl PolicyCondition {
     /// The condition Ready while the numbers of the status are incomplete.
     pub(super) fn while_counting(self) -> Self {
         match self.status {
@@ -45,11 +45,12 @@ impl Finding {
 
 /// Whether the API server sends the requests that the policy needs.
 pub(super) fn ready(
-    policy: &WrittenPolicy,
+    policy: &StoredPolicy,
     registered: &Registered,
     pause: Option<&Pause>,
-) -> Finding {
-    let finding = |status, reason, message| Finding { type_: "Ready", status, reason, message };
+) -> PolicyCondition {
+    let finding =
+        |status, reason, message| PolicyCondition { type_: "Ready", status, reason, message };
     if !policy.problems.is_empty() {
         let told = policy.problems.iter().map(|p| format!("{}: {}", p.field, p.message));
         return finding("False", "Invalid", told.collect::<Vec<_>>().join("; "));
@@ -99,7 +100,7 @@ pub(super) fn ready(
 
 /// Why the objects of a kind are incomplete. Reasons that need a user come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Missing {
+enum IncompleteReason {
     NotInstalled,
     Forbidden,
     Unreadable,
@@ -109,7 +110,7 @@ enum Missing {
 
 const NOT_SERVED: Incomplete = Incomplete::Failed(ApiError::NotFound);
 
-impl Missing {
+impl IncompleteReason {
     fn new(why: &Incomplete) -> Self {
         match why {
             Incomplete::Failed(ApiError::NotFound) => Self::NotInstalled,
@@ -132,11 +133,16 @@ impl Missing {
 
 /// Whether all data that verdicts of the policy need is available. `needs` are the kinds
 /// to read, `unknown` the kinds that the API server does not serve.
-pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[String]) -> Finding {
-    let finding = |status, reason, message| Finding { type_: "Watching", status, reason, message };
-    let mut missing: Vec<(Missing, String, String)> = unknown
+pub(super) fn watching(
+    graph: &Graph,
+    needs: &BTreeSet<KindId>,
+    unknown: &[String],
+) -> PolicyCondition {
+    let finding =
+        |status, reason, message| PolicyCondition { type_: "Watching", status, reason, message };
+    let mut missing: Vec<(IncompleteReason, String, String)> = unknown
         .iter()
-        .map(|name| (Missing::NotInstalled, name.clone(), NOT_SERVED.to_string()))
+        .map(|name| (IncompleteReason::NotInstalled, name.clone(), NOT_SERVED.to_string()))
         .collect();
     for kind in needs.iter().filter(|kind| !graph.is_complete(**kind)) {
         let info = graph.kinds.info(*kind);
@@ -150,14 +156,14 @@ pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[Strin
             true => graph.why_incomplete(*kind),
             false => &NOT_SERVED,
         };
-        missing.push((Missing::new(why), name, why.to_string()));
+        missing.push((IncompleteReason::new(why), name, why.to_string()));
     }
     for kind in needs.iter().filter(|kind| graph.is_complete(**kind)) {
         if let Some((_, object)) = graph.malformed_in(*kind, "") {
             let info = graph.kinds.info(*kind);
             let name = full_name(&info.group, &info.resource);
             let why = format!("{object}, so it may use anything");
-            missing.push((Missing::Unreadable, name, why));
+            missing.push((IncompleteReason::Unreadable, name, why));
         }
     }
     missing.sort();
@@ -174,8 +180,8 @@ pub(super) fn watching(graph: &Graph, needs: &BTreeSet<KindId>, unknown: &[Strin
 }
 
 /// For a policy that does not count, since nothing of it is in force.
-pub(super) fn not_watching() -> Finding {
-    Finding {
+pub(super) fn not_watching() -> PolicyCondition {
+    PolicyCondition {
         type_: "Watching",
         status: "Unknown",
         reason: "Invalid",
@@ -188,12 +194,12 @@ const NO_RIGHT: &str = "belay's ServiceAccount may not patch them; add them to r
      the chart";
 
 /// Whether the objects of a policy have the hold.
-pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
-    let Holding { done, total, none_on, forbidden, binds_some, stopped, refused } = holding;
+pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
+    let HoldProgress { done, total, none_on, forbidden, binds_some, stopped, refused } = holding;
     if *binds_some {
         let message =
             format!("no object gets the hold: {BINDS_SOME}; admission denials protect them");
-        return Finding { type_: "Holding", status: "False", reason: "BindsSome", message };
+        return PolicyCondition { type_: "Holding", status: "False", reason: "BindsSome", message };
     }
     let mut message = format!("{done} of {total} objects have the hold");
     if !none_on.is_empty() {
@@ -228,12 +234,12 @@ pub(super) fn holding(policy: &str, holding: &Holding) -> Finding {
         None if done >= total => ("True", "InPlace"),
         None => ("False", "Progressing"),
     };
-    Finding { type_: "Holding", status, reason, message }
+    PolicyCondition { type_: "Holding", status, reason, message }
 }
 
 /// What of it has no hold and gets none, as programs read it.
-pub(super) fn not_held(holding: &Holding) -> Vec<NotHeld> {
-    let Holding { none_on, stopped, binds_some, forbidden, .. } = holding;
+pub(super) fn not_held(holding: &HoldProgress) -> Vec<NotHeld> {
+    let HoldProgress { none_on, stopped, binds_some, forbidden, .. } = holding;
     let of_any = binds_some.then(|| NotHeld {
         resource: "*".to_owned(),
         why: BINDS_SOME.to_owned(),
@@ -249,7 +255,7 @@ pub(super) fn not_held(holding: &Holding) -> Vec<NotHeld> {
         why: NoHoldReason::Kind.message().to_owned(),
         objects: None,
     });
-    let stopped = stopped.iter().map(|Stopped { resource, missing, limit }| NotHeld {
+    let stopped = stopped.iter().map(|BackfillStop { resource, missing, limit }| NotHeld {
         resource: resource.clone(),
         why: format!("more existing objects lack it than the limit of {limit}"),
         objects: i64::try_from(*missing).ok(),
@@ -258,8 +264,8 @@ pub(super) fn not_held(holding: &Holding) -> Vec<NotHeld> {
 }
 
 /// A stopped backfill, and how to continue it.
-fn too_many(policy: &str, stopped: &[Stopped], most: usize) -> String {
-    let told = stopped.iter().take(NAMED).map(|Stopped { resource, missing, limit }| {
+fn too_many(policy: &str, stopped: &[BackfillStop], most: usize) -> String {
+    let told = stopped.iter().take(NAMED).map(|BackfillStop { resource, missing, limit }| {
         format!("{missing} {resource} lack it, more than the limit of {limit}")
     });
     let told = told.collect::<Vec<_>>().join(", ");
@@ -274,11 +280,11 @@ fn too_many(policy: &str, stopped: &[Stopped], most: usize) -> String {
 /// The conditions to write: a status that stays has been so since then.
 pub(super) fn conditions(
     before: &[Condition],
-    findings: Vec<Finding>,
+    findings: Vec<PolicyCondition>,
     generation: i64,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let condition = |finding: Finding| {
+    let condition = |finding: PolicyCondition| {
         let same = before.iter().find(|condition| {
             condition.type_ == finding.type_ && condition.status == finding.status
         });
@@ -302,8 +308,8 @@ mod tests {
     use crate::objects::{Flaw, Kinds, Unreadable};
     use crate::policy::api::{DeletionPolicyStatus, Problem};
 
-    fn policy(problems: Vec<Problem>) -> WrittenPolicy {
-        WrittenPolicy {
+    fn policy(problems: Vec<Problem>) -> StoredPolicy {
+        StoredPolicy {
             generation: 3,
             status: DeletionPolicyStatus::default(),
             problems,
@@ -391,7 +397,7 @@ mod tests {
         graph.set_complete(claims, true);
         assert_eq!(watching(&graph, &needs, &[]).status, "True");
         let place = Some(("shop".to_owned(), "bad".to_owned()));
-        let bad = Unreadable { place, ..Unreadable::of_unknown_place() };
+        let bad = Unreadable { name: place, ..Unreadable::of_unknown_place() };
         graph.set_unreadable(pods, &Unreadable { flaw: Flaw::TooManyReferences, ..bad.clone() });
         assert_eq!(watching(&graph, &needs, &[]).status, "True", "every tenant can write these");
         graph.set_unreadable(pods, &bad);
@@ -409,14 +415,15 @@ mod tests {
 
     #[test]
     fn holding_says_how_far_it_is_and_where_there_is_none() {
-        let mut progress = Holding { done: 120, total: 500, ..Holding::default() };
+        let mut progress = HoldProgress { done: 120, total: 500, ..HoldProgress::default() };
         let finding = holding("p", &progress);
         assert_eq!((finding.status, finding.reason), ("False", "Progressing"));
         assert_eq!(finding.message, "120 of 500 objects have the hold");
-        let some = Holding { binds_some: true, ..Holding::default() };
+        let some = HoldProgress { binds_some: true, ..HoldProgress::default() };
         let finding = holding("p", &some);
         assert_eq!((finding.status, finding.reason), ("False", "BindsSome"));
-        let no_right = Holding { forbidden: vec!["jobs.batch".to_owned()], ..Holding::default() };
+        let no_right =
+            HoldProgress { forbidden: vec!["jobs.batch".to_owned()], ..HoldProgress::default() };
         let finding = holding("p", &no_right);
         assert_eq!((finding.status, finding.reason), ("False", "Forbidden"));
         assert!(finding.message.contains("rbac.watchAlso"), "{}", finding.message);
@@ -441,15 +448,20 @@ mod tests {
 
     #[test]
     fn a_paused_backfill_says_how_to_continue() {
-        let stopped = |resource: &str, missing| Stopped {
+        let stopped = |resource: &str, missing| BackfillStop {
             resource: resource.to_owned(),
             missing,
             limit: 5000,
         };
         let stopped = vec![stopped("configmaps", 12_000), stopped("secrets", 7000)];
         let pods = vec!["pods".to_owned()];
-        let still =
-            Holding { done: 3, total: 19_003, none_on: pods, stopped, ..Holding::default() };
+        let still = HoldProgress {
+            done: 3,
+            total: 19_003,
+            none_on: pods,
+            stopped,
+            ..HoldProgress::default()
+        };
         let told = not_held(&still).into_iter().map(|one| (one.resource, one.objects, one.why));
         let late = "more existing objects lack it than the limit of 5000".to_owned();
         assert_eq!(
@@ -464,7 +476,7 @@ mod tests {
                 ("secrets".to_owned(), Some(7000), late),
             ]
         );
-        let still = Holding { none_on: Vec::new(), ..still };
+        let still = HoldProgress { none_on: Vec::new(), ..still };
         let finding = holding("all-settings", &still);
         assert_eq!((finding.status, finding.reason), ("False", "TooManyObjects"));
         assert_eq!(
@@ -474,8 +486,8 @@ mod tests {
              hold. To continue, narrow the policy, or run: kubectl annotate --overwrite \
              deletionpolicy all-settings belay.dev/backfill-max-objects=12000"
         );
-        let many = (0..7).map(|n| Stopped { resource: format!("k{n}"), missing: 9, limit: 1 });
-        let many = Holding { stopped: many.collect(), ..Holding::default() };
+        let many = (0..7).map(|n| BackfillStop { resource: format!("k{n}"), missing: 9, limit: 1 });
+        let many = HoldProgress { stopped: many.collect(), ..HoldProgress::default() };
         assert!(holding("p", &many).message.contains(", and 2 more kinds"));
     }
 

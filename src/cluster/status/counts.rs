@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::cluster::{Context, World};
-use crate::decide::{Live, Situation};
+use crate::decide::{ObjectSource, Situation};
 use crate::graph::NodeId;
 use crate::objects::{HoldAge, KindId};
 use crate::policy::api::OnDelete;
-use crate::policy::{ObjectFacts, Source};
+use crate::policy::{ObjectFacts, PolicySource};
 
 /// How long the lock is held.
 const SLICE: Duration = Duration::from_millis(3);
@@ -18,7 +18,7 @@ const STEP: usize = 64;
 
 /// The counts of one policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Count {
+pub(super) struct PolicyCount {
     pub(super) protected: i64,
     pub(super) held: i64,
     /// When all holds on which the policy relies for its answers are effective, if later than
@@ -27,19 +27,19 @@ pub(super) struct Count {
 }
 
 /// The counts of each policy, by its name.
-pub(super) type Counts = HashMap<String, Count>;
+pub(super) type PolicyCounts = HashMap<String, PolicyCount>;
 
 /// Adds these objects to the counts: those that are of this kind now.
-fn counts(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: &mut Counts) {
+fn counts(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: &mut PolicyCounts) {
     let World { graph, policies, .. } = world;
-    let situation = Situation::new(graph, policies, Live::Graph, now);
+    let situation = Situation::new(graph, policies, ObjectSource::Files, now);
     // A number that was free for a moment may be another object's by now.
     let nodes = objects.iter().filter_map(|id| graph.get(*id)).filter(|n| n.kind() == kind);
     for node in nodes {
-        for applied in situation.counting_policies(ObjectFacts::of_node(node)) {
-            let Source::Policy(name) = &applied.policy.source else { continue };
+        for applied in situation.protecting_policies(ObjectFacts::of_node(node)) {
+            let PolicySource::Policy(name) = &applied.policy.source else { continue };
             if !into.contains_key(name) {
-                into.insert(name.clone(), Count::default());
+                into.insert(name.clone(), PolicyCount::default());
             }
             if let Some(count) = into.get_mut(name) {
                 count.protected += 1;
@@ -55,15 +55,15 @@ fn counts(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: &mut 
 }
 
 /// Counts everything, in slices between which others may write.
-pub(super) async fn count(context: &Context) -> Counts {
+pub(super) async fn count(context: &Context) -> PolicyCounts {
     let kinds: Vec<KindId> = {
         let world = context.world.read();
-        let named = |group: &str, resource: &str| world.policies.names(group, resource);
+        let named = |group: &str, resource: &str| world.policies.names_kind(group, resource);
         let kinds = world.graph.kinds.iter();
         let kinds = kinds.filter(|(_, info)| named(&info.group, &info.resource));
         kinds.map(|(kind, _)| kind).collect()
     };
-    let mut all = Counts::new();
+    let mut all = PolicyCounts::new();
     for kind in kinds {
         let objects: Vec<NodeId> = context.world.read().graph.objects_of_kind(kind).collect();
         let mut left = objects.as_slice();
@@ -142,12 +142,15 @@ mod tests {
             take(&mut world.graph, &catalogue, kind, &json, None).unwrap();
         }
         let objects: Vec<_> = world.graph.objects_of_kind(kind).collect();
-        let mut all = Counts::new();
+        let mut all = PolicyCounts::new();
         counts(&world, kind, &objects, NOW, &mut all);
         let expected = [
-            ("all".to_owned(), Count { protected: 3, held: 2, effective_at: None }),
-            ("one".to_owned(), Count { protected: 1, held: 1, effective_at: None }),
-            ("used".to_owned(), Count { protected: 3, held: 2, effective_at: Some(NOW + 35) }),
+            ("all".to_owned(), PolicyCount { protected: 3, held: 2, effective_at: None }),
+            ("one".to_owned(), PolicyCount { protected: 1, held: 1, effective_at: None }),
+            (
+                "used".to_owned(),
+                PolicyCount { protected: 3, held: 2, effective_at: Some(NOW + 35) },
+            ),
         ];
         assert_eq!(all, expected.into());
         // Numbers of objects that are another kind's by now do not count.

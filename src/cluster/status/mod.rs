@@ -24,8 +24,8 @@ use kube::api::Patch;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use self::counts::Counts;
-pub use self::policies::{Needs, Written, WrittenPolicy};
+use self::counts::PolicyCounts;
+pub use self::policies::{KindsRead, StoredPolicies, StoredPolicy};
 use self::watched::Watched;
 use self::writer::{StatusWriter, Urgency};
 use super::Context;
@@ -44,16 +44,16 @@ const EXPIRY: Duration = Duration::from_secs(60);
 
 /// What the numbers of all statuses are made of.
 #[derive(Default)]
-struct Numbers {
+struct StatusNumbers {
     activity: Mutex<Option<Activity>>,
-    counted: Mutex<Option<Counted>>,
+    counted: Mutex<Option<CountedPolicies>>,
     /// One of them is new.
     changed: Notify,
 }
 
 /// The counts, and the policies and objects that they include.
-struct Counted {
-    counts: Counts,
+struct CountedPolicies {
+    counts: PolicyCounts,
     /// The value of `Signals::changed` before the count.
     changed: u64,
     /// The kinds of which all objects were known.
@@ -62,9 +62,13 @@ struct Counted {
 
 /// Writes the status of all policies while this replica is the leader, until belay shuts
 /// down.
-pub async fn run(context: Context, written: watch::Receiver<Arc<Written>>, needs: Needs) {
+pub async fn run(
+    context: Context,
+    written: watch::Receiver<Arc<StoredPolicies>>,
+    needs: KindsRead,
+) {
     let lead = async || {
-        let numbers = Numbers::default();
+        let numbers = StatusNumbers::default();
         tokio::join!(
             read_journals(&context, &numbers),
             count_objects(&context, &numbers),
@@ -77,7 +81,7 @@ pub async fn run(context: Context, written: watch::Receiver<Arc<Written>>, needs
     }
 }
 
-async fn read_journals(context: &Context, numbers: &Numbers) {
+async fn read_journals(context: &Context, numbers: &StatusNumbers) {
     let timing = &context.settings.timing;
     let mut backoff = Backoff::from(timing.retry);
     let mut last: Option<(Vec<String>, Instant)> = None;
@@ -119,7 +123,7 @@ async fn read_journals(context: &Context, numbers: &Numbers) {
     }
 }
 
-async fn count_objects(context: &Context, numbers: &Numbers) {
+async fn count_objects(context: &Context, numbers: &StatusNumbers) {
     let timing = &context.settings.timing.status;
     let mut signal = context.signals.changed.subscribe();
     let mut last = None;
@@ -138,7 +142,7 @@ async fn count_objects(context: &Context, numbers: &Numbers) {
             let began = Instant::now();
             let counts = counts::count(context).await;
             last = Some(((changed, complete.clone()), revision, began));
-            *numbers.counted.lock() = Some(Counted { counts, changed, complete });
+            *numbers.counted.lock() = Some(CountedPolicies { counts, changed, complete });
             numbers.changed.notify_one();
             // Where counting takes long it is done less often: it is never more
             // than a twentieth of what one thread does.
@@ -153,9 +157,9 @@ async fn count_objects(context: &Context, numbers: &Numbers) {
 
 async fn write_statuses(
     context: &Context,
-    mut written: watch::Receiver<Arc<Written>>,
-    needs: Needs,
-    numbers: &Numbers,
+    mut written: watch::Receiver<Arc<StoredPolicies>>,
+    needs: KindsRead,
+    numbers: &StatusNumbers,
 ) {
     let signals = &context.signals;
     let mut changed = signals.changed.subscribe();
@@ -222,9 +226,9 @@ async fn write_statuses(
 /// What the status of each policy is to be.
 fn wanted<'w>(
     context: &Context,
-    written: &'w Written,
+    written: &'w StoredPolicies,
     watched: &Watched,
-    numbers: &Numbers,
+    numbers: &StatusNumbers,
     sheets: &mut StatusWriter,
 ) -> Vec<(&'w String, DeletionPolicyStatus)> {
     sheets.read(&written.policies);
@@ -272,7 +276,7 @@ fn wanted<'w>(
             status.last_24h = activity.last_day(name);
             status.recent = activity.recent(name).to_vec();
         }
-        if let Some(Counted { counts, .. }) = &*counted {
+        if let Some(CountedPolicies { counts, .. }) = &*counted {
             let count = counts.get(name).copied().unwrap_or_default();
             (status.protected_objects, status.held_objects) = (count.protected, count.held);
             let effective = count.effective_at.filter(|at| *at > now.as_second());

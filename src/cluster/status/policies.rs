@@ -9,14 +9,14 @@ use crate::policy::api::{DeletionPolicyStatus, Problem};
 
 /// The policies as they were read last.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Written {
+pub struct StoredPolicies {
     /// By name.
-    pub policies: BTreeMap<String, WrittenPolicy>,
+    pub policies: BTreeMap<String, StoredPolicy>,
 }
 
 /// A policy as it was read last.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct WrittenPolicy {
+pub struct StoredPolicy {
     /// Its `metadata.generation`.
     pub generation: i64,
     /// Its status.
@@ -28,4 +28,4 @@ pub struct WrittenPolicy {
 }
 
 /// Returns the kinds that verdicts of a policy read.
-pub type Needs = fn(&World, &Policy) -> BTreeSet<KindId>;
+pub type KindsRead = fn(&World, &Policy) -> BTreeSet<KindId>;

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::conditions::{Finding, watching};
-use super::policies::Needs;
+use super::conditions::{PolicyCondition, watching};
+use super::policies::KindsRead;
 use crate::cluster::Context;
 use crate::graph::Incomplete;
 use crate::objects::KindId;
-use crate::policy::Source;
+use crate::policy::PolicySource;
 
 /// Policies per slice.
 const STEP: usize = 64;
@@ -30,7 +30,7 @@ struct ObjectName {
 /// The kinds of one policy.
 pub(super) struct WatchedPolicy<'w> {
     /// The condition Watching.
-    pub(super) finding: Finding,
+    pub(super) finding: PolicyCondition,
     /// The kinds that the API server does not serve.
     pub(super) unknown: &'w [String],
     /// Those of which all objects are known now.
@@ -48,7 +48,7 @@ impl WatchedPolicy<'_> {
 
 impl Watched {
     /// Works it out, if anything has changed.
-    pub(super) async fn refresh(&mut self, context: &Context, needs: Needs) {
+    pub(super) async fn refresh(&mut self, context: &Context, needs: KindsRead) {
         // Read first, so that a change meanwhile causes another update.
         let changed = Some(*context.signals.changed.borrow());
         if self.changed == changed {
@@ -61,7 +61,7 @@ impl Watched {
                 let world = context.world.read();
                 let step = world.policies.iter().skip(start).take(STEP);
                 step.map(|policy| {
-                    if let Source::Policy(name) = &policy.source {
+                    if let PolicySource::Policy(name) = &policy.source {
                         let unknown = unknown.remove(name).unwrap_or_default();
                         let named = ObjectName { needs: needs(&world, policy), unknown };
                         policies.insert(name.clone(), named);
@@ -103,7 +103,7 @@ fn unknown(context: &Context) -> HashMap<String, Vec<String>> {
     let world = context.world.read();
     let mut unknown: HashMap<String, Vec<String>> = HashMap::new();
     for (source, kind) in world.policies.unknown_kinds(&world.graph.kinds) {
-        if let Source::Policy(name) = source {
+        if let PolicySource::Policy(name) = source {
             unknown.entry(name.clone()).or_default().push(kind);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::policies::WrittenPolicy;
+use super::policies::StoredPolicy;
 use crate::policy::api::DeletionPolicyStatus;
 
 /// The policies and their last known status.
@@ -34,7 +34,7 @@ impl StatusWriter {
     }
 
     /// Stores the policies that were read and forgets deleted ones.
-    pub(super) fn read(&mut self, policies: &BTreeMap<String, WrittenPolicy>) {
+    pub(super) fn read(&mut self, policies: &BTreeMap<String, StoredPolicy>) {
         self.all.retain(|name, _| policies.contains_key(name));
         for (name, policy) in policies {
             let seen = &policy.status;
@@ -130,8 +130,8 @@ mod tests {
     use super::*;
     use crate::policy::api::LastDay;
 
-    fn policies(status: &DeletionPolicyStatus) -> BTreeMap<String, WrittenPolicy> {
-        let policy = WrittenPolicy { status: status.clone(), ..WrittenPolicy::default() };
+    fn policies(status: &DeletionPolicyStatus) -> BTreeMap<String, StoredPolicy> {
+        let policy = StoredPolicy { status: status.clone(), ..StoredPolicy::default() };
         BTreeMap::from([("a".to_owned(), policy)])
     }
 

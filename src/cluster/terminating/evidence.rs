@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use super::list_reader::{ListReader, name};
 use super::services::DeadConversion;
-use super::webhooks::{Places, Webhook};
+use super::webhooks::{LabelsByNamespace, Webhook};
 use super::{AT_ONCE, Dependent, Survey, TerminatingObject, deleted_at};
-use crate::cluster::feed::{Snapshot, Unread};
+use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{Listed, list_all};
 use crate::objects::ApiError;
 
@@ -43,7 +43,7 @@ pub struct Evidence {
     /// The webhooks that the API server asks about writes.
     pub webhooks: Vec<Webhook>,
     /// The labels of Namespaces, if a webhook selects by them.
-    pub places: Places,
+    pub places: LabelsByNamespace,
     /// Kinds whose conversion webhook does not answer.
     pub conversions: Vec<DeadConversion>,
     /// Events by uid of their object, newest first.
@@ -53,7 +53,7 @@ pub struct Evidence {
     /// The finalizers that the user can't remove without an approval, by uid.
     pub guarded: HashMap<String, Vec<String>>,
     /// The failed reads.
-    pub unread: Vec<Unread>,
+    pub unread: Vec<UnreadKind>,
 }
 
 /// An APIService that is not available.
@@ -199,7 +199,7 @@ impl ListReader<'_> {
         }
         let api: Api<Event> = Api::namespaced(self.snapshot.context.client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-        let unread = |why| Unread { resource: "events".to_owned(), why };
+        let unread = |why| UnreadKind { resource: "events".to_owned(), why };
         let Listed { objects: mut events, unreadable } =
             list_all(api, params).await.unwrap_or_else(|why| {
                 self.unread.lock().push(unread(why));

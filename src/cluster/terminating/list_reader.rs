@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cluster::api::Detail;
-use crate::cluster::feed::{Snapshot, Unread};
+use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{ListQuery, read_list};
 use crate::objects::{ApiError, KindInfo};
 
@@ -15,7 +15,7 @@ const INCOMPLETE_FILES: &str = "the files do not have all of them";
 /// Lists objects and records failed reads.
 pub(super) struct ListReader<'s> {
     pub(super) snapshot: &'s Snapshot,
-    pub(super) unread: Mutex<Vec<Unread>>,
+    pub(super) unread: Mutex<Vec<UnreadKind>>,
 }
 
 impl ListReader<'_> {
@@ -26,7 +26,7 @@ impl ListReader<'_> {
         let kind = kinds.find_resource(group, resource)?;
         let info = kinds.info(kind);
         if !self.snapshot.knows_all(info, namespace) {
-            let unread = Unread {
+            let unread = UnreadKind {
                 resource: info.full_name(),
                 why: ApiError::Other(INCOMPLETE_FILES.to_owned()),
             };
@@ -62,7 +62,7 @@ impl ListReader<'_> {
         match read_list(client, query, take).await {
             Ok(all) => Some(all),
             Err(error) => {
-                let unread = Unread { resource: info.full_name(), why: error };
+                let unread = UnreadKind { resource: info.full_name(), why: error };
                 self.unread.lock().push(unread);
                 None
             }

@@ -19,10 +19,10 @@ pub use self::evidence::{Evidence, ObjectEvent, Workload, evidence};
 pub use self::services::DeadConversion;
 #[cfg(test)]
 pub use self::webhooks::Rule;
-pub use self::webhooks::{At, Silence, Webhook};
+pub use self::webhooks::{ServiceProblem, Webhook, WebhookAddress};
 use super::api;
 use super::api::Detail;
-use super::feed::{Snapshot, Unread};
+use super::feed::{Snapshot, UnreadKind};
 use super::list::{ListQuery, read_list};
 use crate::objects::{ApiError, KindInfo, Object, ObjectRef, full_name, read_shallow};
 
@@ -74,7 +74,7 @@ pub struct Survey {
     /// What blocks the end of its owner, by the uid of that.
     pub dependents: HashMap<String, Vec<Dependent>>,
     /// The kinds of which not all could be read.
-    pub unread: Vec<Unread>,
+    pub unread: Vec<UnreadKind>,
 }
 
 /// Receives the numbers of read kinds, all kinds and objects.
@@ -118,7 +118,7 @@ pub async fn survey(
     while let Some((info, read, failed)) = reads.next().await {
         reads_near |= info.full_name() == "namespaces" && is_forbidden(&failed);
         let resource = full_name(&info.group, &info.resource);
-        survey.unread.extend(failed.map(|why| Unread { resource, why }));
+        survey.unread.extend(failed.map(|why| UnreadKind { resource, why }));
         if let Ok(part) = read {
             survey.add(part);
         }
@@ -126,7 +126,7 @@ pub async fn survey(
     for group in &snapshot.stale {
         let why = "its server does not answer, so its kinds are unknown".to_owned();
         let why = ApiError::Unreachable(why);
-        survey.unread.push(Unread { resource: format!("*.{group}"), why });
+        survey.unread.push(UnreadKind { resource: format!("*.{group}"), why });
     }
     let itself = if namespace.is_empty() && reads_near { near } else { namespace };
     if !itself.is_empty() {
@@ -194,7 +194,7 @@ impl Survey {
                 let mut part = Part::default();
                 match part.take(&info, &json) {
                     Ok(()) => self.add(part),
-                    Err(_) => self.unread.push(Unread {
+                    Err(_) => self.unread.push(UnreadKind {
                         resource: format!("namespaces/{name}"),
                         why: ApiError::Unreadable("it does not have the expected form".to_owned()),
                     }),
@@ -202,7 +202,7 @@ impl Survey {
             }
             Ok(None) => {}
             Err(error) => {
-                self.unread.push(Unread { resource: format!("namespaces/{name}"), why: error })
+                self.unread.push(UnreadKind { resource: format!("namespaces/{name}"), why: error })
             }
         }
     }

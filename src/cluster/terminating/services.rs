@@ -6,11 +6,11 @@ use futures_util::StreamExt as _;
 use serde_json::Value;
 
 use super::list_reader::{ListReader, name};
-use super::webhooks::{At, Places, Service, Silence, Webhook};
+use super::webhooks::{LabelsByNamespace, Service, ServiceProblem, Webhook, WebhookAddress};
 use super::{AT_ONCE, TerminatingObject};
 use crate::cluster::api;
 use crate::cluster::api::Detail;
-use crate::cluster::feed::Unread;
+use crate::cluster::feed::UnreadKind;
 use crate::objects::read_shallow;
 
 /// A CRD whose conversion webhook does not answer.
@@ -19,7 +19,7 @@ pub struct DeadConversion {
     /// Its name: the plural with its group.
     pub definition: String,
     /// The problem of the Service.
-    pub silence: Silence,
+    pub silence: ServiceProblem,
 }
 
 impl ListReader<'_> {
@@ -28,7 +28,7 @@ impl ListReader<'_> {
     pub(super) async fn webhooks(
         &self,
         found: &[&TerminatingObject],
-    ) -> Option<(Vec<Webhook>, Places)> {
+    ) -> Option<(Vec<Webhook>, LabelsByNamespace)> {
         const GROUP: &str = "admissionregistration.k8s.io";
         let (validating, mutating) = tokio::join!(
             self.all(GROUP, "validatingwebhookconfigurations", ""),
@@ -51,7 +51,7 @@ impl ListReader<'_> {
             let silence = hook.at.service().and_then(|service| silent.get_mut(service));
             hook.silence = silence.map(|silence| silence.clone());
         }
-        let anywhere = Places::new();
+        let anywhere = LabelsByNamespace::new();
         let chooses = |hook: &Webhook| {
             !hook.namespaces.is_empty() && found.iter().any(|found| hook.is_asked(found, &anywhere))
         };
@@ -70,7 +70,8 @@ impl ListReader<'_> {
         let definitions = self.all("apiextensions.k8s.io", "customresourcedefinitions", "").await;
         let definitions = definitions.unwrap_or_default();
         let converted = definitions.iter().filter_map(|definition| {
-            let at = At::of(definition.pointer("/spec/conversion/webhook/clientConfig")?);
+            let at =
+                WebhookAddress::of(definition.pointer("/spec/conversion/webhook/clientConfig")?);
             Some((at.service()?.clone(), name(definition)?))
         });
         let converted: Vec<(Service, &str)> = converted.collect();
@@ -83,7 +84,10 @@ impl ListReader<'_> {
     }
 
     /// Those of the Services that are known not to answer, each with why.
-    async fn silent(&self, services: impl Iterator<Item = &Service>) -> HashMap<Service, Silence> {
+    async fn silent(
+        &self,
+        services: impl Iterator<Item = &Service>,
+    ) -> HashMap<Service, ServiceProblem> {
         let services: BTreeSet<Service> = services.cloned().collect();
         let asked = services.into_iter().map(|service| async move {
             let silence = self.silence(&service).await?;
@@ -94,17 +98,17 @@ impl ListReader<'_> {
     }
 
     /// The problem of a Service; `None` if none is known.
-    async fn silence(&self, (namespace, name): &Service) -> Option<Silence> {
+    async fn silence(&self, (namespace, name): &Service) -> Option<ServiceProblem> {
         let info = self.info("", "services", namespace)?;
         let client = &self.snapshot.context.client;
         let json = match api::object(client, &info, namespace, name, Detail::Whole).await {
             Ok(Some(json)) => json,
             Ok(None) => {
                 let why = format!("there is no Service {namespace}/{name}");
-                return Some(Silence { gone: true, why });
+                return Some(ServiceProblem { gone: true, why });
             }
             Err(error) => {
-                let unread = Unread { resource: "services".to_owned(), why: error };
+                let unread = UnreadKind { resource: "services".to_owned(), why: error };
                 self.unread.lock().push(unread);
                 return None;
             }
@@ -119,6 +123,6 @@ impl ListReader<'_> {
         let ready = |endpoint: &Value| endpoint.pointer("/conditions/ready") != Some(&false.into());
         let is_silent = !slices.is_empty() && !endpoints.flatten().any(ready);
         let why = format!("no Pod behind the Service {namespace}/{name} is ready");
-        is_silent.then_some(Silence { gone: false, why })
+        is_silent.then_some(ServiceProblem { gone: false, why })
     }
 }

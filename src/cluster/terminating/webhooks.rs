@@ -15,7 +15,7 @@ pub(super) type Service = (String, String);
 
 /// The problem of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Silence {
+pub struct ServiceProblem {
     /// Whether it is not even there.
     pub gone: bool,
     /// As text.
@@ -23,11 +23,11 @@ pub struct Silence {
 }
 
 /// The labels of Namespaces, by their names.
-pub type Places = HashMap<String, Value>;
+pub type LabelsByNamespace = HashMap<String, Value>;
 
 /// Where a webhook is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum At {
+pub enum WebhookAddress {
     /// Behind a Service, by its namespace and name.
     Service(Service),
     /// At a host that the cluster shows nothing of.
@@ -37,7 +37,7 @@ pub enum At {
     Nowhere,
 }
 
-impl At {
+impl WebhookAddress {
     /// Parses a `clientConfig`. Keeps only the host of a URL, because the rest may
     /// contain secrets.
     pub(super) fn of(config: &Value) -> Self {
@@ -69,9 +69,9 @@ pub struct Webhook {
     /// The webhook's name.
     pub name: String,
     /// Where it is.
-    pub at: At,
+    pub at: WebhookAddress,
     /// The problem of its Service; `None` if none is known.
-    pub silence: Option<Silence>,
+    pub silence: Option<ServiceProblem>,
     /// Whether nothing is written while it does not answer.
     pub fails: bool,
     /// What it is asked about.
@@ -127,7 +127,7 @@ impl Webhook {
         Self {
             configuration: format!("{kind}/{}", text(configuration, "/metadata/name")),
             name: text(hook, "/name"),
-            at: hook.get("clientConfig").map(At::of).unwrap_or_default(),
+            at: hook.get("clientConfig").map(WebhookAddress::of).unwrap_or_default(),
             silence: None,
             fails: hook["failurePolicy"] != "Ignore",
             rules: rules.collect(),
@@ -139,13 +139,13 @@ impl Webhook {
 
     /// Whether no client can remove a finalizer from this object, because the webhook
     /// does not answer.
-    pub fn keeps(&self, found: &TerminatingObject, places: &Places) -> bool {
+    pub fn keeps(&self, found: &TerminatingObject, places: &LabelsByNamespace) -> bool {
         self.fails && self.silence.is_some() && self.is_asked(found, places)
     }
 
     /// Whether it is called for the removal of a finalizer of this object. A Namespace
     /// with unknown labels may match.
-    pub fn is_asked(&self, found: &TerminatingObject, places: &Places) -> bool {
+    pub fn is_asked(&self, found: &TerminatingObject, places: &LabelsByNamespace) -> bool {
         let own = found.object.pointer("/metadata/labels");
         let place = match (found.object_ref.namespace.as_str(), found.object_ref.is_namespace()) {
             ("", true) => Some(own),
@@ -244,21 +244,21 @@ mod tests {
     fn the_place_of_a_webhook_is_only_its_host() {
         let at = |config: Value| hook(json!({"clientConfig": config})).at;
         let service = json!({"service": {"namespace": "a", "name": "b", "path": "/x"}});
-        assert_eq!(at(service), At::Service(("a".to_owned(), "b".to_owned())));
+        assert_eq!(at(service), WebhookAddress::Service(("a".to_owned(), "b".to_owned())));
         for url in ["https://guard.test:8443", "https://me:secret@guard.test:8443/x?token=secret"] {
-            assert_eq!(at(json!({"url": url})), At::Host("guard.test:8443".to_owned()));
+            assert_eq!(at(json!({"url": url})), WebhookAddress::Host("guard.test:8443".to_owned()));
         }
-        assert_eq!(at(json!({})), At::Nowhere);
+        assert_eq!(at(json!({})), WebhookAddress::Nowhere);
     }
 
     #[test]
     fn only_one_that_must_answer_and_cannot_keeps_an_object() {
         let mut hook = hook(json!({}));
-        assert!(!hook.keeps(&settings(), &Places::new()));
-        hook.silence = Some(Silence { gone: true, why: "gone".to_owned() });
-        assert!(hook.keeps(&settings(), &Places::new()));
+        assert!(!hook.keeps(&settings(), &LabelsByNamespace::new()));
+        hook.silence = Some(ServiceProblem { gone: true, why: "gone".to_owned() });
+        assert!(hook.keeps(&settings(), &LabelsByNamespace::new()));
         hook.fails = false;
-        assert!(!hook.keeps(&settings(), &Places::new()));
+        assert!(!hook.keeps(&settings(), &LabelsByNamespace::new()));
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
                 json!([{"apiGroups": [""], "resources": [resource], "operations": [operation]}]);
             hook(json!({"rules": rule}))
         };
-        let places = Places::new();
+        let places = LabelsByNamespace::new();
         for (hook, asked) in [
             (rule("configmaps", "UPDATE"), true),
             (rule("configmaps/*", "UPDATE"), true),
@@ -297,20 +297,20 @@ mod tests {
 
     #[test]
     fn selectors_say_whom_a_webhook_does_not_keep() {
-        let places = |labels: Value| Places::from([("shop".to_owned(), labels)]);
+        let places = |labels: Value| LabelsByNamespace::from([("shop".to_owned(), labels)]);
         let selects =
             |field: &str, label: &str| hook(json!({field: {"matchLabels": {label: "web"}}}));
         let of_objects = |label: &str| selects("objectSelector", label);
-        assert!(of_objects("app").is_asked(&settings(), &Places::new()));
-        assert!(!of_objects("team").is_asked(&settings(), &Places::new()));
+        assert!(of_objects("app").is_asked(&settings(), &LabelsByNamespace::new()));
+        assert!(!of_objects("team").is_asked(&settings(), &LabelsByNamespace::new()));
         let of_namespaces = selects("namespaceSelector", "team");
         assert!(of_namespaces.is_asked(&settings(), &places(json!({"team": "web"}))));
         assert!(!of_namespaces.is_asked(&settings(), &places(json!({"team": "db"}))));
         // An object in a namespace with unknown labels may match; a cluster-scoped object
         // matches.
-        assert!(of_namespaces.is_asked(&settings(), &Places::new()));
+        assert!(of_namespaces.is_asked(&settings(), &LabelsByNamespace::new()));
         let volume = found("persistentvolumes", json!({"metadata": {"finalizers": ["x.dev/y"]}}));
-        assert!(of_namespaces.is_asked(&volume, &Places::new()));
+        assert!(of_namespaces.is_asked(&volume, &LabelsByNamespace::new()));
         // A Namespace is selected by its own labels.
         let object = |team: &str| {
             found(
@@ -319,7 +319,7 @@ mod tests {
                 "labels": {"team": team}}}),
             )
         };
-        assert!(of_namespaces.is_asked(&object("web"), &Places::new()));
-        assert!(!of_namespaces.is_asked(&object("db"), &Places::new()));
+        assert!(of_namespaces.is_asked(&object("web"), &LabelsByNamespace::new()));
+        assert!(!of_namespaces.is_asked(&object("db"), &LabelsByNamespace::new()));
     }
 }

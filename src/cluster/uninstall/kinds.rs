@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::cluster::context::Context;
     use crate::cluster::local_api::local_client;
-    use crate::cluster::world::Served;
+    use crate::cluster::world::ServedVerbs;
     use crate::policy::api::DeletionPolicySpec;
     use crate::policy::{Policy, PolicySet};
     use crate::relations::Catalogue;
@@ -89,7 +89,7 @@ mod tests {
         let policy = Policy::compile("p", &spec).unwrap();
         world.policies = PolicySet::new(vec![policy], &world.catalogue);
         let all: Vec<KindId> = world.graph.kinds.iter().map(|(kind, _)| kind).collect();
-        let served = Served { list: true, watch: true };
+        let served = ServedVerbs { list: true, watch: true };
         world.served = all.into_iter().map(|kind| (kind, served)).collect();
         world
     }
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(unserved(&world, &stale, &record), (Vec::new(), widgets()));
         // What cannot be listed has no objects to look at.
         let pods = world.graph.kinds.find("", "Pod").unwrap();
-        world.served.insert(pods, Served { list: false, watch: false });
+        world.served.insert(pods, ServedVerbs { list: false, watch: false });
         assert!(!names(&listed_kinds(&world, &settings, &record), false).contains(&"pods".into()));
     }
 }

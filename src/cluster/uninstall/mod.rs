@@ -33,7 +33,9 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 pub use self::configurations::installed;
-pub use self::report::{Event, HeldObject, Reason, Tally, UninstallReport, count_by_kind, holds};
+pub use self::report::{
+    Event, HeldObject, Reason, UninstallCounts, UninstallReport, count_by_kind, holds,
+};
 
 use self::configurations::Configurations;
 use self::own_objects::OwnObjects;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Snapshot;
 use crate::cluster::pace::within;
-use crate::cluster::world::{Place, World};
+use crate::cluster::world::{ObjectKey, World};
 use crate::graph::{Node, OwnerEdge};
 use crate::objects::{ApiError, KindId, Uid, is_namespace};
 
@@ -18,7 +18,7 @@ use crate::objects::{ApiError, KindId, Uid, is_namespace};
 pub struct OwnerReads {
     /// How long an answer is used: many objects have the same owner.
     fresh: Duration,
-    answers: Mutex<HashMap<Place, OwnerAnswer>>,
+    answers: Mutex<HashMap<ObjectKey, OwnerAnswer>>,
 }
 
 /// When an owner was read, and its uid if it is Terminating.
@@ -26,7 +26,7 @@ type OwnerAnswer = (Instant, Result<Option<Uid>, ApiError>);
 
 /// An owner or the Namespace of an object.
 struct Parent {
-    place: Place,
+    place: ObjectKey,
     /// The uid that the owner reference names.
     uid: Option<Uid>,
     text: String,
@@ -78,7 +78,7 @@ impl OwnerReads {
     }
 
     /// Reads an owner or a Namespace. Returns its uid if it is Terminating.
-    async fn read(&self, snapshot: &Snapshot, place: &Place) -> Result<Option<Uid>, ApiError> {
+    async fn read(&self, snapshot: &Snapshot, place: &ObjectKey) -> Result<Option<Uid>, ApiError> {
         if let Some((at, answer)) = self.answers.lock().get(place)
             && at.elapsed() < self.fresh
         {
@@ -101,7 +101,7 @@ impl OwnerReads {
 /// Removes an object that was read only for one check: later it would be old, and counts
 /// of other objects would use it. Namespaces stay because policies select by their labels,
 /// and so do objects whose release runs.
-pub fn remove_node(World { graph, waiting, .. }: &mut World, place: &Place) {
+pub fn remove_node(World { graph, waiting, .. }: &mut World, place: &ObjectKey) {
     let (kind, namespace, name) = place;
     let info = graph.kinds.info(*kind);
     if !is_namespace(&info.group, &info.resource) && !waiting.seen.contains_key(place) {

@@ -8,9 +8,9 @@ use super::report::Reason;
 use crate::cluster::Snapshot;
 use crate::cluster::holds::HoldPlanner;
 use crate::cluster::release::TargetClient;
-use crate::decide::{Live, LiveReads, Situation};
+use crate::decide::{LiveReads, ObjectSource, Situation};
 use crate::graph::Graph;
-use crate::hold::{Plan, plan};
+use crate::hold::{HoldPlan, plan};
 use crate::objects::Object;
 use crate::policy::PolicySet;
 
@@ -26,7 +26,7 @@ pub struct UninstallPlanner<'a> {
 impl HoldPlanner for UninstallPlanner<'_> {
     type Keep = Reason;
 
-    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<Plan, Reason> {
+    async fn plan(&self, target: &TargetClient, object: &Value) -> Result<HoldPlan, Reason> {
         let (group, info) = (target.info.group.as_str(), &target.info);
         let Ok(mut read) = Object::deserialize(object) else {
             return Err(Reason::Refused("it can't be read".to_owned()));
@@ -35,10 +35,10 @@ impl HoldPlanner for UninstallPlanner<'_> {
         read.metadata.labels = Default::default();
         let (graph, policies, reads) =
             (Graph::default(), PolicySet::default(), LiveReads::default());
-        let situation = Situation::new(&graph, &policies, Live::Read(&reads), 0);
+        let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(&reads), 0);
         let planned = plan(&situation, true, (group, &info.resource), &read);
-        if planned == Plan::Nothing {
-            return Ok(Plan::Nothing);
+        if planned == HoldPlan::Nothing {
+            return Ok(HoldPlan::Nothing);
         }
         let kind = self.snapshot.context.world.read().graph.kinds.find(group, &info.kind);
         let Some(kind) = kind else { return Err(Reason::Unserved) };

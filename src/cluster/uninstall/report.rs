@@ -25,7 +25,7 @@ pub enum Event {
 
 /// What was done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct UninstallCounts {
     /// Holds that were removed from objects that stay.
     pub released: usize,
     /// Terminating objects that were released because they are not in use.
@@ -34,7 +34,7 @@ pub struct Tally {
     pub abandoned: usize,
 }
 
-impl Display for Tally {
+impl Display for UninstallCounts {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { released, released_terminating, abandoned } = self;
         write!(f, "removed {}", holds(*released))?;
@@ -97,7 +97,7 @@ impl Reason {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UninstallReport {
     /// What was done.
-    pub tally: Tally,
+    pub tally: UninstallCounts,
     /// The objects that still have their hold.
     pub left: Vec<HeldObject>,
     /// Kinds whose objects may have holds and that could not be listed, each with the

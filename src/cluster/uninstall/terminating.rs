@@ -6,12 +6,12 @@ use super::owners::remove_node;
 use super::report::Reason;
 use crate::cluster::Snapshot;
 use crate::cluster::release::{Response, TargetClient, by_hand};
-use crate::cluster::world::Place;
+use crate::cluster::world::ObjectKey;
 use crate::hold::{RequestResult, UseCheck};
 use crate::objects::ApiError;
 
 /// What was found out about a Terminating object, and done.
-pub enum Found {
+pub enum TerminatingResult {
     /// It has no hold, or does not exist, or is not Terminating.
     Nothing,
     /// It is released, or would be in a dry run.
@@ -27,21 +27,25 @@ pub enum Found {
 /// Looks at one Terminating object live, and has it released.
 pub async fn look_at_terminating(
     snapshot: &Snapshot,
-    place: &Place,
+    place: &ObjectKey,
     UninstallOptions { abandon, dry_run, .. }: UninstallOptions,
-) -> Found {
+) -> TerminatingResult {
     let context = &snapshot.context;
     let target = TargetClient::at(&context.world.read(), place);
-    let unknown = |why: &str| Found::Kept(Reason::Unknown(why.to_owned()));
+    let unknown = |why: &str| TerminatingResult::Kept(Reason::Unknown(why.to_owned()));
     let (state, object) = match target.get(&context.client).await {
-        Response { answer: RequestResult::Done(state), object: Ok(object) } => (state, object),
-        Response { answer: RequestResult::Missing { .. }, .. } => return Found::Nothing,
-        Response { object: Err(ApiError::NotFound), .. } => return Found::Kept(Reason::Unserved),
+        Response { answer: RequestResult::Object(state), object: Ok(object) } => (state, object),
+        Response { answer: RequestResult::Missing { .. }, .. } => {
+            return TerminatingResult::Nothing;
+        }
+        Response { object: Err(ApiError::NotFound), .. } => {
+            return TerminatingResult::Kept(Reason::Unserved);
+        }
         Response { object: Err(error), .. } => return unknown(&error.to_string()),
         Response { object: Ok(_), .. } => return unknown("the answer of the API server was lost"),
     };
     if state.hold.is_none() || state.deleted.is_none() {
-        return Found::Nothing;
+        return TerminatingResult::Nothing;
     }
     let reason = match unknown_policies(snapshot) {
         Some(reason) => Some(reason),
@@ -63,16 +67,18 @@ pub async fn look_at_terminating(
     };
     match reason {
         reason if abandon && !dry_run => match by_hand::remove_hold(context, place, state).await {
-            RequestResult::Done(_) => reason.map_or(Found::Released, Found::Abandoned),
-            RequestResult::Missing { namespace: false } => Found::Nothing,
-            RequestResult::Missing { namespace: true } => Found::Kept(Reason::Stranded),
+            RequestResult::Object(_) => {
+                reason.map_or(TerminatingResult::Released, TerminatingResult::Abandoned)
+            }
+            RequestResult::Missing { namespace: false } => TerminatingResult::Nothing,
+            RequestResult::Missing { namespace: true } => TerminatingResult::Kept(Reason::Stranded),
             RequestResult::Conflict => unknown("another client changed it meanwhile"),
-            RequestResult::Lost => unknown("the answer of the API server was lost"),
-            RequestResult::Failed(why) => Found::Kept(Reason::Refused(why.to_string())),
+            RequestResult::NoAnswer => unknown("the answer of the API server was lost"),
+            RequestResult::Failed(why) => TerminatingResult::Kept(Reason::Refused(why.to_string())),
         },
-        Some(reason) => Found::Kept(reason),
-        None if dry_run => Found::Released,
-        None if snapshot.put_waiting(place, &object) => Found::Releasing,
+        Some(reason) => TerminatingResult::Kept(reason),
+        None if dry_run => TerminatingResult::Released,
+        None if snapshot.put_waiting(place, &object) => TerminatingResult::Releasing,
         None => unknown("it can't be read"),
     }
 }

@@ -252,7 +252,7 @@ async fn sweeps_every_page_and_leaves_terminating_objects_and_finalizers_of_othe
     ];
     let (client, store) = server(Store { maps: maps.into(), ..Store::default() });
     let (report, _) = for_seconds(&client, 10).await;
-    assert_eq!(report.tally, Tally { released: 3, ..Tally::default() });
+    assert_eq!(report.tally, UninstallCounts { released: 3, ..UninstallCounts::default() });
     // The kinds of belay are not served, so what protects it is unknown.
     let [("d", Reason::Unknown(why))] = left(&report)[..] else { panic!("{report:?}") };
     assert!(why.starts_with("the policies cannot be read: "), "{why}");
@@ -262,7 +262,7 @@ async fn sweeps_every_page_and_leaves_terminating_objects_and_finalizers_of_othe
     // Again there is nothing to do, and nothing else is written.
     store.lock().patches.clear();
     let (report, _) = for_seconds(&client, 10).await;
-    assert_eq!((report.tally, left(&report).len()), (Tally::default(), 1));
+    assert_eq!((report.tally, left(&report).len()), (UninstallCounts::default(), 1));
     assert!(store.lock().patches.iter().all(|name| name == "d"));
 }
 
@@ -279,7 +279,10 @@ async fn releases_what_is_terminating_and_not_protected() {
     );
     assert!(store.lock().patches.is_empty());
     let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
-    assert_eq!(report.tally, Tally { released: 1, released_terminating: 1, abandoned: 0 });
+    assert_eq!(
+        report.tally,
+        UninstallCounts { released: 1, released_terminating: 1, abandoned: 0 }
+    );
     assert!(report.is_clean() && held(&store).is_empty(), "{report:?}");
     assert_eq!(store.lock().patches, ["b", "a", "a"]);
 }

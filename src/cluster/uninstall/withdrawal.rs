@@ -13,15 +13,15 @@ use super::changes::ChangeReporter;
 use super::kinds::ListedKind;
 use super::owners::OwnerReads;
 use super::planner::UninstallPlanner;
-use super::report::{Event, HeldObject, Reason, Tally, UninstallReport};
-use super::terminating::{Found, look_at_terminating};
+use super::report::{Event, HeldObject, Reason, UninstallCounts, UninstallReport};
+use super::terminating::{TerminatingResult, look_at_terminating};
 use super::{Uninstall, UninstallOptions};
 use crate::cluster::Snapshot;
-use crate::cluster::holds::{HeldPages, Outcome, pace, write_hold};
+use crate::cluster::holds::{HeldPages, HoldWriteResult, pace, write_hold};
 use crate::cluster::pace::{within, within_limit};
 use crate::cluster::release::{DriverReport, by_hand};
-use crate::cluster::world::Place;
-use crate::hold::{End, WaitReason};
+use crate::cluster::world::ObjectKey;
+use crate::hold::{ReleaseEnd, WaitReason};
 use crate::objects::{ApiError, ObjectRef};
 use crate::timing;
 
@@ -38,7 +38,7 @@ pub const DOWN: &str = "the server of its group does not answer";
 #[derive(Default)]
 struct Sweep {
     /// The objects that have a hold.
-    held: BTreeSet<Place>,
+    held: BTreeSet<ObjectKey>,
     /// The kinds that may have holds and could not be read, each with the reason.
     unread: Vec<(String, String)>,
     /// Other kinds that could not be read.
@@ -50,20 +50,20 @@ pub struct Withdrawal<'a> {
     uninstall: &'a Uninstall<'a>,
     snapshot: Snapshot,
     owners: OwnerReads,
-    releases: UnboundedReceiver<(Place, DriverReport)>,
+    releases: UnboundedReceiver<(ObjectKey, DriverReport)>,
     pace: Interval,
     began: Instant,
     /// When progress was reported last.
     progress_at: Instant,
-    tally: Tally,
+    tally: UninstallCounts,
     /// Objects that keep their hold for now, as this sweep found them.
-    kept: BTreeMap<Place, Reason>,
+    kept: BTreeMap<ObjectKey, Reason>,
     /// The same as the last sweep found them.
-    kept_before: BTreeMap<Place, Reason>,
+    kept_before: BTreeMap<ObjectKey, Reason>,
     /// Objects that were found Terminating, and that are looked at next.
-    terminating: BTreeSet<Place>,
+    terminating: BTreeSet<ObjectKey>,
     /// Objects that are being released, and the time at which that has taken too long.
-    releasing: BTreeMap<Place, Instant>,
+    releasing: BTreeMap<ObjectKey, Instant>,
     /// When the policies were read last.
     refreshed: Instant,
     reporter: ChangeReporter<'a>,
@@ -73,7 +73,7 @@ impl<'a> Withdrawal<'a> {
     pub fn new(
         uninstall: &'a Uninstall<'a>,
         snapshot: Snapshot,
-        releases: UnboundedReceiver<(Place, DriverReport)>,
+        releases: UnboundedReceiver<(ObjectKey, DriverReport)>,
     ) -> Self {
         let timing = &uninstall.settings.timing;
         Self {
@@ -84,7 +84,7 @@ impl<'a> Withdrawal<'a> {
             pace: pace(&timing.holds),
             began: Instant::now(),
             progress_at: Instant::now(),
-            tally: Tally::default(),
+            tally: UninstallCounts::default(),
             kept: BTreeMap::new(),
             kept_before: BTreeMap::new(),
             terminating: BTreeSet::new(),
@@ -177,7 +177,7 @@ impl<'a> Withdrawal<'a> {
         &mut self,
         kind: &ListedKind,
         kinds_left: usize,
-        held: &mut BTreeSet<Place>,
+        held: &mut BTreeSet<ObjectKey>,
     ) -> Result<(), ApiError> {
         let mut pages = HeldPages::new(&self.uninstall.client, &kind.info);
         while let Some(page) = pages.next().await? {
@@ -197,7 +197,7 @@ impl<'a> Withdrawal<'a> {
     }
 
     /// Counts an object that was found after the time was up, so that this ends in time.
-    fn keep_late(&mut self, place: Place) {
+    fn keep_late(&mut self, place: ObjectKey) {
         let before = self.kept_before.remove(&place);
         self.kept.entry(place).or_insert(before.unwrap_or(Reason::Late));
     }
@@ -211,7 +211,7 @@ impl<'a> Withdrawal<'a> {
     }
 
     /// Looks at one object live, and removes its hold if it stays.
-    async fn look(&mut self, place: Place) {
+    async fn look(&mut self, place: ObjectKey) {
         let UninstallOptions { abandon, dry_run, .. } = self.uninstall.options;
         if !dry_run {
             self.pace.tick().await;
@@ -224,7 +224,7 @@ impl<'a> Withdrawal<'a> {
         };
         let mut outcome = write_hold(&self.snapshot.context, &place, &planner).await;
         let mut leaving = None;
-        if let Outcome::Kept(reason @ Reason::Leaving(_)) = &outcome
+        if let HoldWriteResult::Kept(reason @ Reason::Leaving(_)) = &outcome
             && abandon
         {
             leaving = Some(reason.clone());
@@ -233,26 +233,26 @@ impl<'a> Withdrawal<'a> {
         }
         self.kept.remove(&place);
         let reason = match outcome {
-            Outcome::Settled => return,
-            Outcome::Written(_) => {
+            HoldWriteResult::Settled => return,
+            HoldWriteResult::Written(_) => {
                 return match leaving {
                     Some(reason) => self.abandoned(&place, reason),
                     None => self.tally.released += 1,
                 };
             }
-            Outcome::Terminating(_) => {
+            HoldWriteResult::Terminating(_) => {
                 self.terminating.insert(place);
                 return;
             }
-            Outcome::Kept(reason) => reason,
-            Outcome::Stranded => Reason::Stranded,
-            Outcome::Failed(ApiError::NotFound) => Reason::Unserved,
-            Outcome::Failed(error) => Reason::Refused(error.to_string()),
+            HoldWriteResult::Kept(reason) => reason,
+            HoldWriteResult::Stranded => Reason::Stranded,
+            HoldWriteResult::Failed(ApiError::NotFound) => Reason::Unserved,
+            HoldWriteResult::Failed(error) => Reason::Refused(error.to_string()),
         };
         self.kept.insert(place, reason);
     }
 
-    fn abandoned(&mut self, place: &Place, reason: Reason) {
+    fn abandoned(&mut self, place: &ObjectKey, reason: Reason) {
         self.tally.abandoned += 1;
         (self.uninstall.report)(Event::Abandoned(self.held(place, reason)));
     }
@@ -292,14 +292,14 @@ impl<'a> Withdrawal<'a> {
             };
             self.kept.remove(&place);
             match found {
-                Found::Nothing => {}
-                Found::Released => self.tally.released_terminating += 1,
-                Found::Abandoned(reason) => self.abandoned(&place, reason),
-                Found::Releasing => {
+                TerminatingResult::Nothing => {}
+                TerminatingResult::Released => self.tally.released_terminating += 1,
+                TerminatingResult::Abandoned(reason) => self.abandoned(&place, reason),
+                TerminatingResult::Releasing => {
                     let enough = by_hand::sufficient_timeout(&self.snapshot.context, &place);
                     self.releasing.insert(place, Instant::now() + enough);
                 }
-                Found::Kept(reason) => drop(self.kept.insert(place, reason)),
+                TerminatingResult::Kept(reason) => drop(self.kept.insert(place, reason)),
             }
         }
     }
@@ -388,14 +388,15 @@ impl<'a> Withdrawal<'a> {
         self.begin_releases().await;
     }
 
-    fn take_report(&mut self, place: Place, report: DriverReport) {
+    fn take_report(&mut self, place: ObjectKey, report: DriverReport) {
         let was_releasing = self.releasing.remove(&place).is_some();
         let reason = match report {
-            DriverReport::Waits(WaitReason::For(causes)) => Reason::InUse(causes),
+            DriverReport::Waits(WaitReason::InUse(causes)) => Reason::InUse(causes),
             DriverReport::Waits(WaitReason::Stranded) => Reason::Stranded,
             DriverReport::Waits(WaitReason::Unknown(why)) => Reason::Unknown(why.to_string()),
             DriverReport::Ended(end) => {
-                self.tally.released_terminating += usize::from(matches!(end, End::Released(_)));
+                self.tally.released_terminating +=
+                    usize::from(matches!(end, ReleaseEnd::Released(_)));
                 self.kept.remove(&place);
                 let mut world = self.snapshot.context.world.write();
                 world.waiting.seen.remove(&place);
@@ -415,7 +416,7 @@ impl<'a> Withdrawal<'a> {
         failed.map(|(place, reason)| self.held(place, reason.clone())).collect()
     }
 
-    fn held(&self, (kind, namespace, name): &Place, reason: Reason) -> HeldObject {
+    fn held(&self, (kind, namespace, name): &ObjectKey, reason: Reason) -> HeldObject {
         let world = self.snapshot.context.world.read();
         let target = ObjectRef::of_kind(world.graph.kinds.info(*kind), namespace, name);
         HeldObject { target, reason }

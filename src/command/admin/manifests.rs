@@ -14,7 +14,7 @@ use clap::Args;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::rbac::{Rights, parse_kind};
+use super::rbac::{ExtraKinds, parse_kind};
 use super::yaml;
 use crate::cluster::registration::manifests::{
     Address, WebhookConfigurations, label_only, skeleton,
@@ -61,7 +61,10 @@ pub fn run(arguments: ManifestsArguments) -> Result<(), CommandError> {
     let documents = match (url, service, ca_file) {
         (_, Some(service), None) => {
             let also = watch_also.iter().map(|kind| parse_kind(kind)).collect::<Result<_, _>>()?;
-            for_replicas(&parse_service(&service)?, Rights { also, everything: watch_everything })?
+            for_replicas(
+                &parse_service(&service)?,
+                ExtraKinds { also, everything: watch_everything },
+            )?
         }
         (_, Some(service), Some(ca_file)) => standalone(&parse_service(&service)?, &ca_file)?,
         (Some(url), None, ca_file) => {
@@ -81,7 +84,7 @@ fn standalone(address: &Address, ca_file: &Path) -> Result<Vec<String>, CommandE
 }
 
 /// The manifests for replicas. The ServiceAccount comes before its permissions.
-fn for_replicas(address: &Address, rights: Rights) -> Result<Vec<String>, CommandError> {
+fn for_replicas(address: &Address, rights: ExtraKinds) -> Result<Vec<String>, CommandError> {
     let Address::Service { namespace, name, .. } = address else { return Ok(Vec::new()) };
     let account = user_of(namespace, name);
     let WebhookConfigurations { validating, mutating } = skeleton(name, address, &account);
@@ -214,7 +217,7 @@ mod tests {
     #[test]
     fn replicas_get_their_account_its_rights_and_every_entry() {
         let address = parse_service("ops/guard").unwrap();
-        let documents = for_replicas(&address, Rights::default()).unwrap();
+        let documents = for_replicas(&address, ExtraKinds::default()).unwrap();
         let documents: Vec<serde_json::Value> =
             documents.iter().map(|text| serde_saphyr::from_str(text).unwrap()).collect();
         let kinds: Vec<_> = documents.iter().map(|d| d["kind"].as_str().unwrap()).collect();

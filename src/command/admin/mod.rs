@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-pub use self::uninstall::Uninstalled;
+pub use self::uninstall::UninstallOutput;
 use super::CommandError;
 
 #[derive(Debug, Subcommand)]

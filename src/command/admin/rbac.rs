@@ -25,7 +25,7 @@ const REGISTRATION: &str = "admissionregistration.k8s.io";
 
 /// The kinds that the administrator adds.
 #[derive(Debug, Default)]
-pub(super) struct Rights {
+pub(super) struct ExtraKinds {
     /// These kinds, by group and plural name.
     pub(super) also: Vec<(String, String)>,
     /// Every kind.
@@ -46,7 +46,7 @@ pub(super) fn parse_kind(text: &str) -> Result<(String, String), CommandError> {
     Ok((group.to_owned(), resource.to_owned()))
 }
 
-impl Rights {
+impl ExtraKinds {
     /// The account, its roles and their bindings, one document each.
     pub(super) fn documents(
         &self,
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     /// Whether a rule without object names grants a right.
-    fn may(rights: &Rights, verb: &str, group: &str, resource: &str) -> bool {
+    fn may(rights: &ExtraKinds, verb: &str, group: &str, resource: &str) -> bool {
         let has = |list: &[String], text: &str| list.iter().any(|t| t == text || t == "*");
         rights.cluster("belay").iter().any(|rule| {
             rule.resource_names.is_none()
@@ -218,18 +218,18 @@ mod tests {
 
     #[test]
     fn secrets_are_readable_only_on_request() {
-        let rights = Rights::default();
+        let rights = ExtraKinds::default();
         for verb in ["get", "list", "watch", "patch"] {
             assert!(!may(&rights, verb, "", "secrets"), "{verb}");
         }
-        let asked = Rights { also: vec![parse_kind("secrets").unwrap()], everything: false };
+        let asked = ExtraKinds { also: vec![parse_kind("secrets").unwrap()], everything: false };
         assert!(may(&asked, "list", "", "secrets") && may(&asked, "patch", "", "secrets"));
-        assert!(may(&Rights { also: Vec::new(), everything: true }, "watch", "", "secrets"));
+        assert!(may(&ExtraKinds { also: Vec::new(), everything: true }, "watch", "", "secrets"));
     }
 
     #[test]
     fn what_is_known_is_read_and_held_where_a_hold_is_put_on() {
-        let rights = Rights::default();
+        let rights = ExtraKinds::default();
         for (group, resource) in
             [("", "persistentvolumeclaims"), ("", "configmaps"), ("apps", "statefulsets")]
         {

@@ -56,13 +56,13 @@ pub struct SelftestArguments {
 /// The result of a self-test.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Tested {
+pub struct SelftestReport {
     /// The namespace of the test.
     namespace: String,
     /// Whether the test passed.
     passed: bool,
     /// The started stages, in order.
-    stages: Vec<Stage>,
+    stages: Vec<TestStage>,
     /// The error and the next step. Absent if the test passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     says: Option<String>,
@@ -73,7 +73,7 @@ pub struct Tested {
 /// One stage.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Stage {
+struct TestStage {
     /// The number of the stage.
     stage: u8,
     /// The description of the stage.
@@ -87,7 +87,7 @@ struct Stage {
     says: String,
 }
 
-impl Report for Tested {
+impl Report for SelftestReport {
     const KIND: &'static str = "Selftest";
 
     fn text(&self, _: View) -> String {
@@ -151,7 +151,7 @@ struct Test {
     until: Instant,
     format: Format,
     /// The results so far.
-    stages: RefCell<Vec<Stage>>,
+    stages: RefCell<Vec<TestStage>>,
 }
 
 impl Test {
@@ -188,7 +188,7 @@ impl Test {
         says: String,
         came_to: &str,
     ) -> Result<(), CommandError> {
-        self.stages.borrow_mut().push(Stage {
+        self.stages.borrow_mut().push(TestStage {
             stage,
             what: what.to_owned(),
             passed,
@@ -207,7 +207,7 @@ impl Test {
             Ok(()) => (0, None),
             Err(error) => (error.exit_code(), Some(error.to_string())),
         };
-        let tested = Tested {
+        let tested = SelftestReport {
             namespace: self.namespace.clone(),
             passed: result.is_ok(),
             stages: self.stages.borrow().clone(),

@@ -12,13 +12,13 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::outcome::Outcome;
+use self::outcome::ApprovalEffect;
 use super::diagnosis::{
     denies, holding_policies, policy_message, right_to_approve, verdict_on_delete,
 };
 use super::document::Object;
 use super::duration::{format_duration, parse_duration};
-use super::place::FromArguments;
+use super::place::SourceArguments;
 use super::report::{FormatArguments, ObjectReport, Report, View, print_each};
 use super::target::{TargetArguments, TargetObject, Targets, read_rules, situation};
 use super::{CommandError, block_on};
@@ -55,7 +55,7 @@ pub struct ApproveArguments {
 /// What was approved, and what is still missing.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Approved {
+pub struct ApproveOutput {
     /// The name of the approval.
     name: String,
     /// The object that may be deleted. The approval does not apply to a re-created object.
@@ -74,7 +74,7 @@ pub struct Approved {
     lines: Vec<String>,
 }
 
-impl Report for Approved {
+impl Report for ApproveOutput {
     const KIND: &'static str = "Approved";
 
     fn text(&self, _: View) -> String {
@@ -87,7 +87,7 @@ impl Report for Approved {
     }
 }
 
-impl ObjectReport for Approved {
+impl ObjectReport for ApproveOutput {
     const LIST: &'static str = "ApprovedList";
 }
 
@@ -110,7 +110,7 @@ pub fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
 
 async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
     let ApproveArguments { targets, reason, scope, lasts, output } = arguments;
-    let Targets { session, objects, unread } = targets.read(&FromArguments::default()).await?;
+    let Targets { session, objects, unread } = targets.read(&SourceArguments::default()).await?;
     // Either all objects are approved, or none.
     let mut unread: Vec<CommandError> = unread.into_iter().map(|unread| unread.error).collect();
     if let Some(last) = unread.pop() {
@@ -221,11 +221,11 @@ impl<'a> Request<'a> {
         created: DeletionApproval,
         snapshot: Option<&Snapshot>,
         unread: Option<&ApiError>,
-    ) -> Approved {
+    ) -> ApproveOutput {
         let Self { target, policies, content, asked, lasts, .. } = self;
         let outcome = match snapshot {
-            Some(snapshot) => Outcome::new(target, snapshot, policies, *content).await,
-            None => Outcome::default(),
+            Some(snapshot) => ApprovalEffect::new(target, snapshot, policies, *content).await,
+            None => ApprovalEffect::default(),
         };
         let name = created.metadata.name.unwrap_or_default();
         let until = created.spec.expiration_time.0;
@@ -257,7 +257,7 @@ impl<'a> Request<'a> {
             )
         }));
         lines.extend(outcome.says);
-        Approved {
+        ApproveOutput {
             name,
             object: target.document(),
             approver,
@@ -279,7 +279,8 @@ async fn policies_to_satisfy(
 ) -> Vec<Policy> {
     let mut sources = Vec::new();
     if content && let Ok(verdict) = verdict_on_delete(target, snapshot).await {
-        let along = verdict.blockers.into_iter().filter(|blocker| blocker.is_content);
+        let along =
+            verdict.blockers.into_iter().filter(|blocker| blocker.covered_by_content_approval);
         sources.extend(along.flat_map(|blocker| blocker.policies));
     }
     let world = snapshot.context.world.read();

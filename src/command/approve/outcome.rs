@@ -10,7 +10,7 @@ use crate::objects::{FOREGROUND, Object, ObjectRef, split_api_version};
 use crate::policy::{Policy, service_account};
 
 /// The result of an approval.
-pub struct Outcome {
+pub struct ApprovalEffect {
     /// Whether it counts for the policies that refuse.
     pub counts: bool,
     /// Whether nothing blocks the deletion any longer.
@@ -19,14 +19,14 @@ pub struct Outcome {
     pub says: Vec<String>,
 }
 
-impl Default for Outcome {
+impl Default for ApprovalEffect {
     /// For policies that can't be read.
     fn default() -> Self {
         Self { counts: true, passes: false, says: Vec::new() }
     }
 }
 
-impl Outcome {
+impl ApprovalEffect {
     pub async fn new(
         target: &TargetObject,
         snapshot: &Snapshot,
@@ -84,7 +84,7 @@ async fn verdict(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> 
 /// The objects that a DELETE cascades to and that an approval of the object alone does not
 /// cover. The user reads this before the next DELETE is refused.
 fn cascade_note(verdict: &Verdict) -> Option<String> {
-    refusing_of(verdict, |blocker| blocker.is_content)
+    refusing_of(verdict, |blocker| blocker.covered_by_content_approval)
 }
 
 /// The reasons why a DELETE is still refused.
@@ -93,7 +93,7 @@ fn refusal(verdict: &Verdict) -> Option<String> {
 }
 
 fn refusing_of(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<String> {
-    let mut denying = verdict.blockers.iter().filter(|b| b.outcome == Decision::Deny);
+    let mut denying = verdict.blockers.iter().filter(|b| b.decision == Decision::Deny);
     let blocker = denying.find(|blocker| which(blocker))?;
     Some(sentence(&verdict.target, blocker))
 }

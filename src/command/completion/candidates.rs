@@ -47,13 +47,13 @@ pub fn candidates(mut program: Command, typed: &[String], known: &dyn ClusterNam
     let subcommands: Vec<String> = subcommands.map(|one| one.get_name().to_owned()).collect();
     let positional = command.get_positionals().filter(|one| !one.is_hide_set()).flat_map(values);
     let objects = match (expected(command, behind), current.split_once('/')) {
-        (Expected::Nothing, _) => Vec::new(),
-        (Expected::Kind, None) => known.kinds(),
-        (Expected::Kind, Some((kind, _))) => {
+        (ExpectedWord::Nothing, _) => Vec::new(),
+        (ExpectedWord::Kind, None) => known.kinds(),
+        (ExpectedWord::Kind, Some((kind, _))) => {
             let names = known.objects(kind).into_iter();
             names.map(|name| format!("{kind}/{name}")).collect()
         }
-        (Expected::NameOf(kind), _) => known.objects(kind),
+        (ExpectedWord::NameOf(kind), _) => known.objects(kind),
     };
     let plain: Vec<String> = subcommands.into_iter().chain(positional).chain(objects).collect();
     if plain.is_empty() {
@@ -68,7 +68,7 @@ fn options(command: &Command) -> impl Iterator<Item = String> {
 }
 
 /// What the next word names.
-enum Expected<'w> {
+enum ExpectedWord<'w> {
     /// A kind, or a kind and a name with a slash between them.
     Kind,
     /// An object of this kind.
@@ -78,10 +78,10 @@ enum Expected<'w> {
 
 /// What follows the words of a command: `TYPE/NAME` or `TYPE NAME`. Only some commands accept
 /// several objects.
-fn expected<'w>(command: &Command, behind: &'w [String]) -> Expected<'w> {
+fn expected<'w>(command: &Command, behind: &'w [String]) -> ExpectedWord<'w> {
     let target = command.get_positionals().map(|one| one.get_id().as_str());
     let Some(target) = target.into_iter().find(|id| ["target", "targets"].contains(id)) else {
-        return Expected::Nothing;
+        return ExpectedWord::Nothing;
     };
     let mut plain = Vec::new();
     let mut words = behind.iter();
@@ -93,11 +93,11 @@ fn expected<'w>(command: &Command, behind: &'w [String]) -> Expected<'w> {
         }
     }
     match plain[..] {
-        [] => Expected::Kind,
-        [kind] if !kind.contains('/') => Expected::NameOf(kind),
-        [kind, ..] if target == "targets" && !kind.contains('/') => Expected::NameOf(kind),
-        _ if target == "targets" => Expected::Kind,
-        _ => Expected::Nothing,
+        [] => ExpectedWord::Kind,
+        [kind] if !kind.contains('/') => ExpectedWord::NameOf(kind),
+        [kind, ..] if target == "targets" && !kind.contains('/') => ExpectedWord::NameOf(kind),
+        _ if target == "targets" => ExpectedWord::Kind,
+        _ => ExpectedWord::Nothing,
     }
 }
 

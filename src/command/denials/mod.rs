@@ -14,9 +14,9 @@ use kube::api::{Api, ListParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::document::{NotRead, Object};
+use super::document::{FailedRead, Object};
 use super::duration::{format_age, parse_duration};
-use super::place::{NearArguments, PlaceArguments};
+use super::place::{ClusterArguments, ListScopeArguments};
 use super::report::{ListArguments, Report, View, WatchArguments, name_lines};
 use super::screen::{Field, Progress, Tone};
 use super::session::UserSession;
@@ -47,7 +47,7 @@ const SAME: i64 = 700;
 )]
 pub struct DenialsArguments {
     #[command(flatten)]
-    near: NearArguments,
+    near: ListScopeArguments,
 
     /// Show requests that were allowed and that action Deny would deny
     #[arg(long)]
@@ -64,7 +64,7 @@ pub struct DenialsArguments {
     watch: WatchArguments,
 
     #[command(flatten)]
-    place: PlaceArguments,
+    place: ClusterArguments,
 }
 
 pub fn run(arguments: DenialsArguments) -> Result<ExitCode, CommandError> {
@@ -88,7 +88,7 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
     let policies = match policies {
         Ok(policies) => policies,
         Err(error @ ApiError::Forbidden(_)) => {
-            not_read.push(NotRead::new("deletionpolicies.belay.dev", &error));
+            not_read.push(FailedRead::new("deletionpolicies.belay.dev", &error));
             Vec::new()
         }
         Err(error) => return Err(session.own_kind_error::<DeletionPolicy>(error)),
@@ -96,12 +96,12 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
     let events = match events {
         Ok((events, is_complete)) => {
             if !is_complete && near.namespace.is_none() {
-                not_read.push(NotRead::new("events", &ApiError::forbidden_outside(own)));
+                not_read.push(FailedRead::new("events", &ApiError::forbidden_outside(own)));
             }
             events
         }
         Err(error) => {
-            not_read.push(NotRead::new("events", &error));
+            not_read.push(FailedRead::new("events", &error));
             Vec::new()
         }
     };
@@ -178,10 +178,10 @@ pub async fn recent_denials(
     uid: &str,
     kinds: &Kinds,
     (since, now): (Timestamp, Timestamp),
-) -> (Vec<Denial>, Option<NotRead>) {
+) -> (Vec<Denial>, Option<FailedRead>) {
     let (events, unread) = match events(client, target, uid).await {
         Ok(events) => (events, None),
-        Err(error) => (Vec::new(), Some(NotRead::new("events", &error))),
+        Err(error) => (Vec::new(), Some(FailedRead::new("events", &error))),
     };
     let target = target.to_string();
     for status in policies.iter_mut().filter_map(|policy| policy.status.as_mut()) {
@@ -266,7 +266,7 @@ pub struct Denials {
     /// The counts of the last 24 hours in the whole cluster, for each policy with a count.
     policies: Vec<PolicyCounts>,
     /// Failed reads. The list may be incomplete.
-    not_read: Vec<NotRead>,
+    not_read: Vec<FailedRead>,
     /// Whether it is about what went through.
     #[serde(skip)]
     would: bool,
@@ -450,7 +450,7 @@ impl Report for Denials {
         Some(name_lines(self.items.iter().map(|item| item.object.typed.as_str())))
     }
 
-    fn unread(&self) -> &[NotRead] {
+    fn unread(&self) -> &[FailedRead] {
         &self.not_read
     }
 

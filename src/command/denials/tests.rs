@@ -110,7 +110,7 @@ fn the_table_has_the_sums_of_each_policy() {
     let said = Denials {
         items: known(&policies, &[event(5001, "a", "Warning", 2)], asked(false, 0)),
         policies: policy_counts(&policies),
-        not_read: vec![NotRead { resource: "events".to_owned(), why: "forbidden".to_owned() }],
+        not_read: vec![FailedRead { resource: "events".to_owned(), why: "forbidden".to_owned() }],
         would: false,
         unled: false,
     };

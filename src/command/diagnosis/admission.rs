@@ -3,7 +3,9 @@
 use super::finalizers::{finalizers_of, removal};
 use super::finding::{Cause, Finding};
 use super::refusal::is_refusal;
-use crate::cluster::terminating::{At, Evidence, ObjectEvent, Survey, TerminatingObject, Webhook};
+use crate::cluster::terminating::{
+    Evidence, ObjectEvent, Survey, TerminatingObject, Webhook, WebhookAddress,
+};
 use crate::objects::{FOREGROUND, ObjectRef, more as count_more};
 
 /// The number of named webhooks that may refuse.
@@ -103,7 +105,7 @@ pub fn webhooks_that_may_refuse(
     });
     let mut asked: Vec<&Webhook> = asked.collect();
     // A webhook behind a Service is known to exist.
-    asked.sort_by_key(|webhook| matches!(webhook.at, At::Service(_)));
+    asked.sort_by_key(|webhook| matches!(webhook.at, WebhookAddress::Service(_)));
     let more = asked.len().saturating_sub(NAMED);
     let who = match &asked[..] {
         [] => return None,
@@ -133,14 +135,16 @@ pub fn webhooks_that_may_refuse(
 fn describe_location(webhook: &Webhook) -> String {
     let Webhook { configuration, name, at, fails, conditions, .. } = webhook;
     let place = match at {
-        At::Service((namespace, name)) => format!("it is behind the Service {namespace}/{name}"),
-        At::Host(host) => {
+        WebhookAddress::Service((namespace, name)) => {
+            format!("it is behind the Service {namespace}/{name}")
+        }
+        WebhookAddress::Host(host) => {
             format!("it is at {host}, outside the cluster, so belay cannot know whether it answers")
         }
-        At::Nowhere => "its configuration names no address".to_owned(),
+        WebhookAddress::Nowhere => "its configuration names no address".to_owned(),
     };
     let fails = match (at, fails) {
-        (At::Service(_), _) | (_, false) => "",
+        (WebhookAddress::Service(_), _) | (_, false) => "",
         (_, true) => "; without an answer, the request is refused (failurePolicy Fail)",
     };
     let conditions = if *conditions { format!("; {CONDITIONS}") } else { String::new() };

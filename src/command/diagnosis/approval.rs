@@ -4,7 +4,7 @@
 use crate::cluster::{Snapshot, World};
 use crate::command::target::situation;
 use crate::decide::{JudgedObject, RequiredApprovals, required_approvals};
-use crate::hold::keeping_policies;
+use crate::hold::release_policies;
 use crate::objects::{ApiError, ObjectRef, full_name};
 use crate::policy::api::GROUP;
 use crate::policy::{ObjectFacts, Policy};
@@ -34,7 +34,7 @@ pub fn unread_approvals(snapshot: &Snapshot) -> Option<ApiError> {
 /// The policies by which an object is held.
 pub fn holding_policies<'w>(world: &'w World, object: &ObjectRef) -> Vec<&'w Policy> {
     let Some(node) = world.graph.object_by_ref(object) else { return Vec::new() };
-    let applied = keeping_policies(&situation(world), ObjectFacts::of_node(node));
+    let applied = release_policies(&situation(world), ObjectFacts::of_node(node));
     applied.iter().map(|applied| applied.policy).collect()
 }
 

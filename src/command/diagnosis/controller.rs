@@ -2,7 +2,7 @@
 
 use super::finalizers::{is_tool, removal, writer};
 use super::finding::{Cause, Finding};
-use crate::cluster::terminating::{Evidence, Silence, TerminatingObject, Workload};
+use crate::cluster::terminating::{Evidence, ServiceProblem, TerminatingObject, Workload};
 use crate::objects::and_more;
 
 /// Components that run outside of workloads.
@@ -59,7 +59,7 @@ pub fn foreign_finalizer(
         named.filter(|(found, _)| !found.is_empty()).or_else(of_domain).unwrap_or_default();
     if !candidates.is_empty() {
         let unread = evidence.more_workloads.then(unread);
-        return Candidates::new(&candidates, likeness)
+        return PossibleControllers::new(&candidates, likeness)
             .finding(&name)
             .with(manifest().into_iter().chain(unread));
     }
@@ -94,14 +94,14 @@ const ONLY_LIKENESS: &str =
 
 /// The workloads that may be the controller. Users of any namespace choose the names and
 /// images of their workloads, so none of them is proven to be it.
-struct Candidates<'w> {
+struct PossibleControllers<'w> {
     running: Vec<&'w Workload>,
     down: Vec<&'w Workload>,
     /// What they have in common with the finalizer.
     likeness: String,
 }
 
-impl<'w> Candidates<'w> {
+impl<'w> PossibleControllers<'w> {
     fn new(all: &[&'w Workload], likeness: String) -> Self {
         let (running, down) = all.iter().partition(|one| one.ready > 0);
         Self { running, down, likeness }
@@ -192,7 +192,7 @@ struct Api<'e> {
     more: (bool, bool),
     /// The webhooks of this domain: each by its description, and what is wrong with its
     /// Service.
-    webhooks: Vec<(String, Option<&'e Silence>)>,
+    webhooks: Vec<(String, Option<&'e ServiceProblem>)>,
 }
 
 impl<'e> Api<'e> {
@@ -226,7 +226,8 @@ impl<'e> Api<'e> {
     /// Whether its CRDs and webhooks remain without a controller. An uninstall that deletes
     /// only the workloads leaves this state.
     fn is_abandoned(&self) -> bool {
-        let gone = |(_, silence): &(String, Option<&Silence>)| silence.is_some_and(|s| s.gone);
+        let gone =
+            |(_, silence): &(String, Option<&ServiceProblem>)| silence.is_some_and(|s| s.gone);
         self.webhooks.iter().any(gone) && !self.answers()
     }
 
@@ -249,7 +250,7 @@ impl<'e> Api<'e> {
             (served, _) => format!("still served: {}", served.join(", ")),
         };
         let webhooks = self.webhooks.iter().take(3).map(|(what, silence)| match silence {
-            Some(Silence { why, .. }) => format!("{what} does not answer: {why}"),
+            Some(ServiceProblem { why, .. }) => format!("{what} does not answer: {why}"),
             None => format!("no problem is known of {what}"),
         });
         [kinds].into_iter().chain(webhooks).collect()

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::finding::{Cause, Finding};
 use crate::cluster::release::by_hand::check_by_hand;
-use crate::cluster::{Place, Snapshot};
+use crate::cluster::{ObjectKey, Snapshot};
 use crate::decide::{self, describe_cause};
 use crate::hold::{ReleaseReason, UseCheck};
 use crate::objects::ObjectRef;
@@ -29,11 +29,11 @@ pub struct HoldState {
 
 impl HoldState {
     /// Counts the users that keep an object.
-    pub async fn count(snapshot: &Snapshot, place: &Place, object: &Value) -> Self {
+    pub async fn count(snapshot: &Snapshot, place: &ObjectKey, object: &Value) -> Self {
         let count = check_by_hand(&snapshot.context, &snapshot.reader, place, object).await;
         let world = snapshot.context.world.read();
         let info = world.graph.kinds.info(place.0);
-        Self::new(count, world.policies.releases_any(&info.group, &info.resource))
+        Self::new(count, world.policies.releases_any_hold(&info.group, &info.resource))
     }
 
     /// The state of a hold for which the users are unknown.

@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::Unread;
+use crate::cluster::UnreadKind;
 use crate::cluster::terminating::{
-    At, BrokenApi, DeadConversion, Dependent, Evidence, ObjectEvent, Rule, Silence, Survey,
-    TerminatingObject, Webhook, Workload,
+    BrokenApi, DeadConversion, Dependent, Evidence, ObjectEvent, Rule, ServiceProblem, Survey,
+    TerminatingObject, Webhook, WebhookAddress, Workload,
 };
 use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef};
 
@@ -52,8 +52,8 @@ fn evidence(workloads: &[Workload]) -> Evidence {
 }
 
 /// A Service that does not exist.
-fn missing_service(why: &str) -> Silence {
-    Silence { gone: true, why: why.to_owned() }
+fn missing_service(why: &str) -> ServiceProblem {
+    ServiceProblem { gone: true, why: why.to_owned() }
 }
 
 /// A webhook behind a Service, which is called for every ConfigMap.
@@ -61,7 +61,7 @@ fn webhook(name: &str) -> Webhook {
     Webhook {
         configuration: "validatingwebhookconfiguration/guard".to_owned(),
         name: name.to_owned(),
-        at: At::Service(("a".to_owned(), "b".to_owned())),
+        at: WebhookAddress::Service(("a".to_owned(), "b".to_owned())),
         fails: true,
         rules: vec![Rule {
             namespaced: None,
@@ -188,7 +188,7 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
     let conversion = Evidence { conversions: vec![conversion], ..evidence(&[]) };
     assert_eq!(of(&stuck, &conversion).cause, Cause::OwnerGone);
     // An unready webhook becomes ready again. A webhook of another domain is no evidence.
-    let late = Silence { gone: false, why: "no Pod behind it is ready".to_owned() };
+    let late = ServiceProblem { gone: false, why: "no Pod behind it is ready".to_owned() };
     assert_eq!(of(&stuck, &with(silent(Some(late)))).cause, Cause::Unknown);
     let other = Webhook { name: "v.example.org".to_owned(), ..silent(Some(missing_service("x"))) };
     assert_eq!(of(&stuck, &with(other)).cause, Cause::Unknown);
@@ -205,7 +205,7 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
 
 #[test]
 fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
-    let at = At::Host("guard.test:8443".to_owned());
+    let at = WebhookAddress::Host("guard.test:8443".to_owned());
     let far = Webhook { at, ..webhook("guard.test") };
     let near = webhook("near.test");
     let with = |webhooks: &[&Webhook], workloads: &[Workload]| Evidence {
@@ -450,7 +450,7 @@ fn foreground_waits_for_children_and_reports_who_refused_their_deletion() {
 
     // A kind that could not be read may have the child.
     let survey = Survey {
-        unread: vec![Unread {
+        unread: vec![UnreadKind {
             resource: "secrets".to_owned(),
             why: ApiError::Forbidden("forbidden".to_owned()),
         }],

@@ -6,7 +6,7 @@ use crate::cluster::Snapshot;
 use crate::command::CommandError;
 use crate::command::target::TargetObject;
 use crate::decide::{
-    AdmissionPhase, DeleteOptions, Operation, Resource, Review, ReviewDetails, User, Verdict,
+    AdmissionPhase, DeleteOptions, Operation, Requester, Resource, Review, ReviewDetails, Verdict,
 };
 use crate::objects::Object;
 
@@ -38,7 +38,7 @@ pub async fn verdict_on_delete(
         name: object_ref.name.as_str().into(),
         // A request about a Namespace has the Namespace's name as its namespace, too.
         namespace: object_ref.own_namespace().into(),
-        user: User {
+        user: Requester {
             name: me.name.as_str().into(),
             groups: me.groups.iter().map(|group| group.as_str().into()).collect(),
         },

@@ -30,7 +30,7 @@ impl BlockerReport {
     /// The report of a blocker with its message.
     pub fn new(blocker: &Blocker, says: String, kinds: &Kinds) -> Self {
         Self {
-            verdict: blocker.outcome.into(),
+            verdict: blocker.decision.into(),
             reason: blocker.reason.as_str(),
             object: Object::of(&blocker.object, kinds),
             says,

@@ -14,9 +14,9 @@ use serde::Serialize;
 pub use self::blocker::BlockerReport;
 pub use self::object::Object;
 pub use self::verdict::ReportedVerdict;
-use crate::cluster::Unread;
+use crate::cluster::UnreadKind;
 use crate::objects::ApiError;
-use crate::policy::Source;
+use crate::policy::PolicySource;
 use crate::policy::api::GROUP;
 
 /// The content of a document that is a list.
@@ -26,19 +26,19 @@ pub struct List<T> {
     /// The items.
     pub items: Vec<T>,
     /// Failed reads. The answer may be incomplete.
-    pub not_read: Vec<NotRead>,
+    pub not_read: Vec<FailedRead>,
 }
 
 /// A failed read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct NotRead {
+pub struct FailedRead {
     /// The plural name of the kind with its group, or a description.
     pub resource: String,
     /// The reason.
     pub why: String,
 }
 
-impl NotRead {
+impl FailedRead {
     /// The failed read of a kind.
     pub fn new(resource: &str, error: &ApiError) -> Self {
         Self { resource: resource.to_owned(), why: error.reason_for_user() }
@@ -77,17 +77,17 @@ impl NotRead {
     }
 }
 
-impl From<Unread> for NotRead {
-    fn from(Unread { resource, why }: Unread) -> Self {
+impl From<UnreadKind> for FailedRead {
+    fn from(UnreadKind { resource, why }: UnreadKind) -> Self {
         Self::new(&resource, &why)
     }
 }
 
 /// The name of a policy, or for the label the name that messages use.
-pub fn policy_name(source: &Source) -> String {
+pub fn policy_name(source: &PolicySource) -> String {
     match source {
-        Source::Policy(name) => name.clone(),
-        Source::Label(_) => source.to_string(),
+        PolicySource::Policy(name) => name.clone(),
+        PolicySource::Label(_) => source.to_string(),
     }
 }
 
@@ -99,17 +99,18 @@ mod tests {
     fn unread_kinds_with_the_same_reason_are_one_line() {
         let forbidden = ApiError::Forbidden("User \"eve\" cannot list it".to_owned());
         let late = ApiError::Other("late".to_owned());
-        let all: Vec<NotRead> = [
+        let all: Vec<FailedRead> = [
             ("nodes", &forbidden),
             ("pauses.belay.dev", &forbidden),
             ("pods", &late),
             ("relations.belay.dev", &forbidden),
             ("secrets", &forbidden),
         ]
-        .map(|(resource, why)| NotRead::new(resource, why))
+        .map(|(resource, why)| FailedRead::new(resource, why))
         .into();
-        let lines =
-            |verbose| NotRead::grouped(&all, verbose).iter().map(NotRead::line).collect::<Vec<_>>();
+        let lines = |verbose| {
+            FailedRead::grouped(&all, verbose).iter().map(FailedRead::line).collect::<Vec<_>>()
+        };
         assert_eq!(
             lines(false),
             [

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::objects::namespace as made_up;
 use super::{World, read_names, read_nonempty};
-use crate::cluster::{Held, failure, local_client};
+use crate::cluster::{KindsInFiles, failure, local_client};
 use crate::command::CommandError;
 use crate::command::selector::{self, SelectorError};
 use crate::objects::{KindInfo, KindNames, Kinds};
@@ -21,20 +21,20 @@ use crate::policy::api::GROUP;
 pub struct Archive {
     kinds: Kinds,
     names: KindNames,
-    objects: HashMap<(String, String), OfKind>,
+    objects: HashMap<(String, String), ObjectsByName>,
 }
 
 /// The objects of one kind, by namespace and name.
-type OfKind = BTreeMap<(String, String), Value>;
+type ObjectsByName = BTreeMap<(String, String), Value>;
 
 /// A response: the HTTP status code and the body.
-type Answer = (u16, Value);
+type Response = (u16, Value);
 
 impl Archive {
     /// Reads files. Objects without a namespace are in `default`.
     pub fn read(from: &[PathBuf]) -> Result<Self, CommandError> {
         let files = read_nonempty(from)?;
-        let mut objects: HashMap<_, OfKind> = HashMap::new();
+        let mut objects: HashMap<_, ObjectsByName> = HashMap::new();
         let on_object = &mut |info: &KindInfo, object: &Value| {
             let kind = (info.group.clone(), info.resource.clone());
             let place = (text(object, "namespace"), text(object, "name"));
@@ -52,8 +52,8 @@ impl Archive {
     }
 
     /// The kinds and namespaces with objects.
-    pub fn held(&self) -> Held {
-        let mut held = Held::new();
+    pub fn held(&self) -> KindsInFiles {
+        let mut held = KindsInFiles::new();
         for (kind, all) in &self.objects {
             // The labels of a Namespace are unknown if no file contains the Namespace
             // itself.
@@ -71,7 +71,7 @@ impl Archive {
         local_client(move |request| Some(self.answer(request.method(), request.uri())))
     }
 
-    fn answer(&self, method: &Method, uri: &Uri) -> Answer {
+    fn answer(&self, method: &Method, uri: &Uri) -> Response {
         if method != Method::GET {
             return failure(405, "files have no other objects than these", ("", ""));
         }
@@ -94,7 +94,7 @@ impl Archive {
     }
 
     /// Discovery as one document, of some groups.
-    fn discovery(&self, is_asked: impl Fn(&str) -> bool) -> Answer {
+    fn discovery(&self, is_asked: impl Fn(&str) -> bool) -> Response {
         let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<Value>>> = BTreeMap::new();
         for info in self.served().filter(|info| is_asked(&info.group)) {
             let resource = json!({
@@ -121,7 +121,7 @@ impl Archive {
     }
 
     /// A list, or one object; `rest`: the path after the version.
-    fn objects(&self, group: &str, rest: &[&str], uri: &Uri) -> Answer {
+    fn objects(&self, group: &str, rest: &[&str], uri: &Uri) -> Response {
         let (namespace, resource, name) = match *rest {
             ["namespaces", namespace, resource] => (Some(namespace), resource, None),
             ["namespaces", namespace, resource, name] => (Some(namespace), resource, Some(name)),
@@ -207,7 +207,7 @@ fn unescaped(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-fn no_path() -> Answer {
+fn no_path() -> Response {
     failure(404, "the files have no such kind", ("", ""))
 }
 
@@ -236,7 +236,7 @@ items:
         Archive::read(&[file]).unwrap()
     }
 
-    fn get(archive: &Archive, path: &str) -> Answer {
+    fn get(archive: &Archive, path: &str) -> Response {
         archive.answer(&Method::GET, &path.parse().unwrap())
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::FileError;
 use super::reader::{ReadError, check_fields};
-use super::tree::{Content, Entry, Node, Place};
+use super::tree::{Content, MapEntry, Node, Position};
 use super::yaml;
 use crate::objects::split_api_version;
 
@@ -27,7 +27,7 @@ pub struct Document {
 
 impl Document {
     /// An error at this place.
-    pub fn error(&self, place: Place, message: impl Into<String>) -> FileError {
+    pub fn error(&self, place: Position, message: impl Into<String>) -> FileError {
         FileError::at(&self.file, place, message)
     }
 
@@ -38,7 +38,7 @@ impl Document {
 
     /// An error about a value that does not fit its type.
     pub fn misfit(&self, error: &ReadError) -> FileError {
-        self.error(error.place.unwrap_or(self.node.place), error.to_string())
+        self.error(error.place.unwrap_or(self.node.position), error.to_string())
     }
 
     /// Checks that it has no field beside these.
@@ -66,7 +66,7 @@ impl Document {
 
     /// Its file and line, for messages about another document.
     pub fn origin(&self) -> String {
-        format!("{}:{}", self.file, self.node.place)
+        format!("{}:{}", self.file, self.node.position)
     }
 }
 
@@ -111,7 +111,7 @@ fn flatten(
     list: Option<(&str, &str)>,
     documents: &mut Vec<Document>,
 ) -> Result<(), FileError> {
-    let place = node.place;
+    let place = node.position;
     let error = |message: &str| FileError::at(file, place, message);
     if !matches!(node.content, Content::Map(_)) {
         return Err(error(
@@ -133,7 +133,7 @@ fn flatten(
     {
         if !items.is_list() {
             let message = "items is not a list";
-            return Err(FileError::at(file, items.place, message));
+            return Err(FileError::at(file, items.position, message));
         }
         let of_kind = (!item_kind.is_empty()).then_some((api_version.as_str(), item_kind));
         if let Content::Map(entries) = node.content {
@@ -150,8 +150,8 @@ fn flatten(
     if let Content::Map(entries) = &mut node.content {
         for (key, value) in [("apiVersion", &api_version), ("kind", &kind)] {
             if !entries.iter().any(|entry| entry.key == key) {
-                let value = Node { place, content: Content::Text(value.clone()) };
-                entries.push(Entry { key: key.to_owned(), place, value });
+                let value = Node { position: place, content: Content::Text(value.clone()) };
+                entries.push(MapEntry { key: key.to_owned(), position: place, value });
             }
         }
     }

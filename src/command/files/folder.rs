@@ -24,11 +24,11 @@ pub struct Folders(pub Vec<PathBuf>);
 /// The files, and their metadata without their content.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FileListing {
-    files: Vec<(PathBuf, Stamp)>,
+    files: Vec<(PathBuf, FileStamp)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     /// Device and inode: a link that points elsewhere is another file.
     identity: (u64, u64),
     length: u64,
@@ -45,7 +45,7 @@ impl Folders {
 
     /// Lists the files. The order depends only on their names.
     pub fn list(&self) -> Result<FileListing, FileError> {
-        let mut finder = Finder::default();
+        let mut finder = FileFinder::default();
         for path in &self.0 {
             finder.add(path, true)?;
         }
@@ -74,14 +74,14 @@ impl FileListing {
 }
 
 #[derive(Default)]
-struct Finder {
-    found: Vec<(PathBuf, Stamp)>,
+struct FileFinder {
+    found: Vec<(PathBuf, FileStamp)>,
     /// Files and folders by identity. A file with several links is read once, and a link to
     /// a parent folder is not followed.
     seen: HashSet<(u64, u64)>,
 }
 
-impl Finder {
+impl FileFinder {
     fn add(&mut self, path: &Path, named: bool) -> Result<(), FileError> {
         // It follows links: files of a ConfigMap are links into ..data.
         let metadata = match fs::metadata(path) {
@@ -114,7 +114,7 @@ impl Finder {
             return if named { Err(whole(path, message)) } else { Ok(()) };
         }
         self.seen.insert(identity);
-        let stamp = Stamp {
+        let stamp = FileStamp {
             identity,
             length: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),

@@ -137,7 +137,7 @@ pub fn read_manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
 }
 
 /// Policies and other belay objects that users wrote, before the kinds are known.
-pub struct Rules {
+pub struct UserRules {
     /// The policies, by name, as they are written.
     pub specs: Vec<(String, DeletionPolicySpec)>,
     /// The same, compiled.
@@ -147,7 +147,7 @@ pub struct Rules {
 }
 
 /// The policies and relations of these files.
-pub fn read_rules(files: &[File]) -> Result<Rules, FileError> {
+pub fn read_rules(files: &[File]) -> Result<UserRules, FileError> {
     let mut own = BelayObjects::default();
     for file in files {
         for document in parse(file)?.iter().filter(|document| document.group == GROUP) {
@@ -155,7 +155,7 @@ pub fn read_rules(files: &[File]) -> Result<Rules, FileError> {
         }
     }
     let BelayObjects { specs, policies, relations, .. } = own;
-    Ok(Rules { specs, policies, relations })
+    Ok(UserRules { specs, policies, relations })
 }
 
 /// The names of the kinds in these files: those of Kubernetes, and those that CRDs define.

@@ -35,11 +35,11 @@ pub use archive::Archive;
 pub use documents::{Document, File, inline, nodes, parse_all};
 pub use folder::Folders;
 pub use inputs::{
-    Manifest, Rules, read_manifests, read_names, read_nonempty, read_rules, read_texts,
+    Manifest, UserRules, read_manifests, read_names, read_nonempty, read_rules, read_texts,
     short_names, stdin_once,
 };
 pub use reader::{Strictness, read};
-pub use tree::{Content, Node, Place};
+pub use tree::{Content, Node, Position};
 pub use watch::{FileStatus, watch};
 pub use world::World;
 
@@ -47,7 +47,7 @@ pub use world::World;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
     file: Arc<str>,
-    place: Option<Place>,
+    place: Option<Position>,
     message: String,
     /// Whether the system failed to read the file. Its content is unknown then.
     unread: bool,
@@ -60,12 +60,12 @@ impl FileError {
     }
 
     /// About a place in a file.
-    fn at(file: &Arc<str>, place: Place, message: impl Into<String>) -> Self {
+    fn at(file: &Arc<str>, place: Position, message: impl Into<String>) -> Self {
         Self { file: file.clone(), place: Some(place), message: message.into(), unread: false }
     }
 
     /// The same error at the place where another file names this one.
-    pub fn named_at(&self, document: &Document, place: Place) -> Self {
+    pub fn named_at(&self, document: &Document, place: Position) -> Self {
         let unread = self.unread;
         Self { unread, ..Self::at(&document.file, place, self.to_string()) }
     }

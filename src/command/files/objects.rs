@@ -23,7 +23,7 @@ pub fn key(kinds: &Kinds, kind: KindId, document: &Document, home: &str) -> Resu
     if let Some(node) = deleted.filter(read) {
         let says = "metadata.deletionTimestamp: expected a time such as \
                     2026-01-01T00:00:00Z";
-        return Err(document.error(node.place, says));
+        return Err(document.error(node.position, says));
     }
     let namespace = document.node.at(&["metadata", "namespace"]).and_then(Node::text);
     let namespace = match kinds.info(kind).namespaced {

@@ -136,7 +136,7 @@ impl BelayObjects {
 /// version.
 fn read_spec<'d, T: Deserialize<'d>>(document: &'d Document) -> Result<T, FileError> {
     let node = document.node.get("spec").ok_or_else(|| {
-        document.error(document.node.place, format!("this {} has no spec", document.kind))
+        document.error(document.node.position, format!("this {} has no spec", document.kind))
     })?;
     read(node, "spec", Strictness::RejectEmpty).map_err(|error| document.misfit(&error))
 }
@@ -154,6 +154,6 @@ fn spec<'d, T: Deserialize<'d> + Check>(document: &'d Document) -> Result<T, Fil
 fn problem(document: &Document, problems: &[api::Problem]) -> FileError {
     match problems.first() {
         Some(first) => document.field_error(&first.field, first.message),
-        None => document.error(document.node.place, "this cannot be used"),
+        None => document.error(document.node.position, "this cannot be used"),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Expected, IntoDeserializer as _, Unexpected};
 
-use super::tree::{Content, Entry, Node, Place};
+use super::tree::{Content, MapEntry, Node, Position};
 use super::yaml::shown;
 
 /// Which fields are errors.
@@ -26,13 +26,13 @@ pub fn read<'n, T: Deserialize<'n>>(
     field: &str,
     strictness: Strictness,
 ) -> Result<T, ReadError> {
-    T::deserialize(Reader { node, strictness }).map_err(|e| e.at(node.place).within(field))
+    T::deserialize(Reader { node, strictness }).map_err(|e| e.at(node.position).within(field))
 }
 
 /// A value that does not fit its type: its place and its path.
 #[derive(Debug)]
 pub struct ReadError {
-    pub place: Option<Place>,
+    pub place: Option<Position>,
     path: String,
     message: String,
 }
@@ -43,7 +43,7 @@ impl ReadError {
     }
 
     /// The innermost place stays.
-    fn at(mut self, place: Place) -> Self {
+    fn at(mut self, place: Position) -> Self {
         self.place.get_or_insert(place);
         self
     }
@@ -110,9 +110,9 @@ impl de::Error for ReadError {
 }
 
 /// Checks that there is no other field.
-pub fn check_fields(entries: &[Entry], fields: &[&str]) -> Result<(), ReadError> {
+pub fn check_fields(entries: &[MapEntry], fields: &[&str]) -> Result<(), ReadError> {
     let unknown = entries.iter().find(|entry| !fields.contains(&entry.key.as_str()));
-    let Some(Entry { key, place, .. }) = unknown else { return Ok(()) };
+    let Some(MapEntry { key, position: place, .. }) = unknown else { return Ok(()) };
     let message = match fields {
         [] => format!("there is no field {}, nor any other", shown(key)),
         _ => format!("there is no field {}, only {}", shown(key), fields.join(", ")),
@@ -127,7 +127,7 @@ struct Reader<'n> {
 }
 
 impl<'n> Reader<'n> {
-    fn entries(self) -> Result<&'n [Entry], ReadError> {
+    fn entries(self) -> Result<&'n [MapEntry], ReadError> {
         match &self.node.content {
             Content::Map(entries) => Ok(entries),
             content => Err(de::Error::invalid_type(found(content), &"a map")),
@@ -248,12 +248,12 @@ impl<'n> de::SeqAccess<'n> for Items<'n> {
         let index = self.next;
         self.next += 1;
         let value = seed.deserialize(Reader { node, strictness: self.strictness });
-        value.map(Some).map_err(|error| error.at(node.place).within(&format!("[{index}]")))
+        value.map(Some).map_err(|error| error.at(node.position).within(&format!("[{index}]")))
     }
 }
 
 struct Entries<'n> {
-    entries: &'n [Entry],
+    entries: &'n [MapEntry],
     next: usize,
     strictness: Strictness,
 }
@@ -267,7 +267,7 @@ impl<'n> de::MapAccess<'n> for Entries<'n> {
     ) -> Result<Option<K::Value>, ReadError> {
         let Some(entry) = self.entries.get(self.next) else { return Ok(None) };
         let key = seed.deserialize(BorrowedStrDeserializer::new(&entry.key));
-        key.map(Some).map_err(|error: ReadError| error.at(entry.place))
+        key.map(Some).map_err(|error: ReadError| error.at(entry.position))
     }
 
     fn next_value_seed<V: DeserializeSeed<'n>>(&mut self, seed: V) -> Result<V::Value, ReadError> {
@@ -277,6 +277,6 @@ impl<'n> de::MapAccess<'n> for Entries<'n> {
         self.next += 1;
         let node = &entry.value;
         let value = seed.deserialize(Reader { node, strictness: self.strictness });
-        value.map_err(|error| error.at(node.place).within(&shown(&entry.key)))
+        value.map_err(|error| error.at(node.position).within(&shown(&entry.key)))
     }
 }

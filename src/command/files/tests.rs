@@ -166,8 +166,10 @@ fn documents_lists_and_dumps_are_read_object_by_object() {
         ---\napiVersion: v1\nkind: ConfigMapList\nitems: []\n...\n\
         ---\napiVersion: e.x/v1\nkind: PriceList\nmetadata: {name: d}\nitems: []\n";
     let documents = parse(&files(&[("f", text)])[0]).unwrap();
-    let told: Vec<_> =
-        documents.iter().map(|d| (d.kind.as_str(), d.name().unwrap(), d.node.place.line)).collect();
+    let told: Vec<_> = documents
+        .iter()
+        .map(|d| (d.kind.as_str(), d.name().unwrap(), d.node.position.line))
+        .collect();
     assert_eq!(
         told,
         [("Secret", "a", 7), ("Secret", "b", 11), ("Pod", "c", 13), ("PriceList", "d", 20)]
@@ -218,11 +220,7 @@ fn crds_define_kinds_and_other_objects_show_their_own() {
     find(&world, ("u.x", "Galaxy"), "default", "g");
     let definition =
         find(&world, ("apiextensions.k8s.io", "CustomResourceDefinition"), "", "widgets.e.x");
-    assert_eq!(
-        definition.phase(),
-        crate::graph::ObjectPhase::Active,
-        "a manifest is established"
-    );
+    assert_eq!(definition.phase(), crate::graph::ObjectPhase::Active, "a manifest is established");
     for (id, _) in kinds.iter().filter(|(id, _)| kinds.is_served(*id)) {
         assert!(world.graph.is_complete(id), "in a folder absence is a fact");
     }

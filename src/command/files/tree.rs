@@ -6,12 +6,12 @@ use serde_json::Number;
 
 /// A position in a file. Lines and columns count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     pub line: usize,
     pub column: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
     }
@@ -20,7 +20,7 @@ impl fmt::Display for Place {
 /// A value with its place.
 #[derive(Debug, Clone)]
 pub struct Node {
-    pub place: Place,
+    pub position: Position,
     pub content: Content,
 }
 
@@ -31,12 +31,12 @@ pub enum Content {
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct MapEntry {
     pub key: String,
-    pub place: Place,
+    pub position: Position,
     pub value: Node,
 }

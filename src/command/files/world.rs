@@ -8,7 +8,7 @@ use super::documents::{Document, File, parse_all};
 use super::own::{self, BelayObjects};
 use super::tree::Node;
 use super::{FileError, kinds, objects};
-use crate::decide::{Live, Review, Situation, Verdict, decide};
+use crate::decide::{ObjectSource, Review, Situation, Verdict, decide};
 use crate::graph::Graph;
 use crate::objects::{KindInfo, Kinds, full_name};
 use crate::policy::api::GROUP;
@@ -23,7 +23,7 @@ pub struct World {
     /// The policies of the users.
     pub policies: PolicySet,
     /// Notes for the user.
-    pub notes: Notes,
+    pub notes: FileNotes,
 }
 
 /// Called with every added object and its whole content in the file.
@@ -31,7 +31,7 @@ pub type OnObject<'s> = &'s mut dyn FnMut(&KindInfo, &Value);
 
 /// Facts to report that are not errors.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct FileNotes {
     /// How many there are.
     pub policies: usize,
     /// How many there are.
@@ -60,7 +60,7 @@ impl World {
         (home, identities): (&str, Identities),
         on_object: OnObject<'_>,
     ) -> Result<Self, FileError> {
-        let mut above: HashSet<Identity> = HashSet::new();
+        let mut above: HashSet<DocumentKey> = HashSet::new();
         let mut read = Vec::new();
         for layer in layers.iter().rev() {
             let mut documents = parse_all(layer)?;
@@ -111,7 +111,7 @@ impl World {
             kinds.learn(kind);
         }
         let guessed = kinds::learn(&mut kinds, &documents)?;
-        let mut notes = Notes {
+        let mut notes = FileNotes {
             policies: own.policies.len(),
             approvals: own.approvals.len(),
             pauses: own.pauses.len(),
@@ -144,7 +144,7 @@ impl World {
     /// The verdict on a review at this time, in seconds since 1970.
     pub fn decide(&self, review: &Review<'_>, now: i64) -> Verdict {
         let Self { graph, policies, .. } = self;
-        decide(&Situation::new(graph, policies, Live::Graph, now), review)
+        decide(&Situation::new(graph, policies, ObjectSource::Files, now), review)
     }
 }
 
@@ -168,10 +168,10 @@ impl Default for Reading<'_> {
 }
 
 /// Group, kind, namespace and name.
-type Identity = (String, String, String, String);
+type DocumentKey = (String, String, String, String);
 
 /// The identity of a document, as far as it is known before its kind.
-fn identity(document: &Document, home: &str) -> Identity {
+fn identity(document: &Document, home: &str) -> DocumentKey {
     let text = |keys: &[&str]| document.node.at(keys).and_then(Node::text).unwrap_or_default();
     let place = match text(&["metadata", "namespace"]) {
         "" => home,
@@ -207,7 +207,7 @@ fn add_objects(
         if last.get(&key) != Some(&index) {
             continue;
         }
-        let origin = (document.file.clone(), document.node.place);
+        let origin = (document.file.clone(), document.node.position);
         let object = objects::complete(&graph.kinds, &key, document);
         on_object(graph.kinds.info(key.0), &object);
         // The metadata was read before, with better error messages.

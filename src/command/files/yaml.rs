@@ -10,12 +10,12 @@ use serde_json::Value;
 use serde_saphyr::granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Tag};
 
 use super::scalars::parse_plain;
-use super::tree::{Content, Entry, Node, Place};
+use super::tree::{Content, MapEntry, Node, Position};
 
 /// Why a text is no YAML.
 #[derive(Debug)]
 pub struct SyntaxError {
-    pub place: Place,
+    pub place: Position,
     pub message: String,
 }
 
@@ -54,7 +54,7 @@ impl Node {
 
     /// The place of a field such as `spec.targets[0].names`, or of the last part of its
     /// path that exists.
-    pub fn place_of(&self, field: &str) -> Place {
+    pub fn place_of(&self, field: &str) -> Position {
         let mut node = self;
         for step in field.split(['.', '[']).filter(|step| !step.is_empty()) {
             let next = match step.strip_suffix(']') {
@@ -66,7 +66,7 @@ impl Node {
                 None => break,
             }
         }
-        node.place
+        node.position
     }
 }
 
@@ -96,7 +96,7 @@ const DEEPEST: usize = 100;
 
 /// The maximum size of all expanded aliases of a text, in about bytes: nine lines can
 /// otherwise expand to a billion.
-const MOST_COPIED: usize = 4 << 20;
+const MAX_COPIED: usize = 4 << 20;
 
 /// Reads all documents of a text; an empty one is null.
 pub fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
@@ -107,7 +107,7 @@ pub fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
     let mut builder = Builder::default();
     for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.map_err(|error| syntax_error(&error))?;
-        let place = Place { line: span.start.line().max(1), column: span.start.col() + 1 };
+        let place = Position { line: span.start.line().max(1), column: span.start.col() + 1 };
         builder.event(event, place)?;
     }
     Ok(builder.documents)
@@ -116,7 +116,7 @@ pub fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
 /// The error in belay's words. The parser's own message may quote the text.
 fn syntax_error(error: &ScanError) -> SyntaxError {
     let marker = error.marker();
-    let place = Place { line: marker.line().max(1), column: marker.col() + 1 };
+    let place = Position { line: marker.line().max(1), column: marker.col() + 1 };
     let message = match error.kind() {
         ErrorKind::TabNotAllowed
         | ErrorKind::TabInBlockIndentation
@@ -148,44 +148,44 @@ fn syntax_error(error: &ScanError) -> SyntaxError {
 #[derive(Default)]
 struct Builder {
     documents: Vec<Node>,
-    open: Vec<Frame>,
+    open: Vec<OpenCollection>,
     anchors: HashMap<usize, (Node, usize)>,
     copied: usize,
 }
 
 /// A list or a map that is not complete yet.
-struct Frame {
-    place: Place,
+struct OpenCollection {
+    place: Position,
     anchor: usize,
     kind: Kind,
 }
 
 enum Kind {
     List(Vec<Node>),
-    Map { entries: Vec<Entry>, merged: Vec<Node>, key: Option<Key> },
+    Map { entries: Vec<MapEntry>, merged: Vec<Node>, key: Option<Key> },
 }
 
 struct Key {
     text: String,
-    place: Place,
+    place: Position,
     /// `<<`: the entries of the value belong to the map itself.
     merges: bool,
 }
 
 impl Builder {
-    fn event(&mut self, event: Event<'_>, place: Place) -> Result<(), SyntaxError> {
+    fn event(&mut self, event: Event<'_>, place: Position) -> Result<(), SyntaxError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let merges = style == ScalarStyle::Plain && tag.is_none() && text == "<<";
                 let content = scalar(&text, style, tag.as_deref(), place)?;
-                self.add(Node { place, content }, anchor, merges)
+                self.add(Node { position: place, content }, anchor, merges)
             }
             Event::Alias(anchor) => {
                 // An anchor that refers to itself is not complete yet.
                 let Some((node, size)) = self.anchors.get(&anchor) else {
                     return Err(error_at(place, "an alias contains itself"));
                 };
-                let node = Node { place, content: node.content.clone() };
+                let node = Node { position: place, content: node.content.clone() };
                 self.copies(*size, place)?;
                 self.add(node, 0, false)
             }
@@ -195,22 +195,24 @@ impl Builder {
                 self.begin(place, anchor, kind)
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(Frame { place, anchor, kind }) = self.open.pop() else { return Ok(()) };
+                let Some(OpenCollection { place, anchor, kind }) = self.open.pop() else {
+                    return Ok(());
+                };
                 let content = match kind {
                     Kind::List(items) => Content::List(items),
                     Kind::Map { entries, merged, .. } => Content::Map(merge(entries, merged)?),
                 };
-                self.add(Node { place, content }, anchor, false)
+                self.add(Node { position: place, content }, anchor, false)
             }
             _ => Ok(()),
         }
     }
 
-    fn begin(&mut self, place: Place, anchor: usize, kind: Kind) -> Result<(), SyntaxError> {
-        if let Some(Frame { kind: Kind::Map { key: None, .. }, .. }) = self.open.last() {
+    fn begin(&mut self, place: Position, anchor: usize, kind: Kind) -> Result<(), SyntaxError> {
+        if let Some(OpenCollection { kind: Kind::Map { key: None, .. }, .. }) = self.open.last() {
             return Err(error_at(place, "a key is a list or a map; it must be text"));
         }
-        self.open.push(Frame { place, anchor, kind });
+        self.open.push(OpenCollection { place, anchor, kind });
         Ok(())
     }
 
@@ -218,7 +220,7 @@ impl Builder {
     fn add(&mut self, node: Node, anchor: usize, merges: bool) -> Result<(), SyntaxError> {
         if anchor != 0 {
             let size = size(&node);
-            self.copies(size, node.place)?;
+            self.copies(size, node.position)?;
             self.anchors.insert(anchor, (node.clone(), size));
         }
         match self.open.last_mut().map(|frame| &mut frame.kind) {
@@ -228,16 +230,16 @@ impl Builder {
                 None => *key = Some(key_of(node, merges)?),
                 Some(Key { merges: true, .. }) => merged.push(node),
                 Some(Key { text, place, .. }) => {
-                    entries.push(Entry { key: text, place, value: node });
+                    entries.push(MapEntry { key: text, position: place, value: node });
                 }
             },
         }
         Ok(())
     }
 
-    fn copies(&mut self, size: usize, place: Place) -> Result<(), SyntaxError> {
+    fn copies(&mut self, size: usize, place: Position) -> Result<(), SyntaxError> {
         self.copied += size;
-        if self.copied > MOST_COPIED {
+        if self.copied > MAX_COPIED {
             return Err(error_at(
                 place,
                 "the aliases of this file expand to too much; write the content out",
@@ -247,7 +249,7 @@ impl Builder {
     }
 }
 
-fn error_at(place: Place, message: &str) -> SyntaxError {
+fn error_at(place: Position, message: &str) -> SyntaxError {
     SyntaxError { place, message: message.to_owned() }
 }
 
@@ -265,7 +267,7 @@ fn scalar(
     text: &str,
     style: ScalarStyle,
     tag: Option<&Tag>,
-    place: Place,
+    place: Position,
 ) -> Result<Content, SyntaxError> {
     let suffix = tag.map(|tag| tag.core_suffix());
     let literal = style != ScalarStyle::Plain;
@@ -283,19 +285,19 @@ fn key_of(node: Node, merges: bool) -> Result<Key, SyntaxError> {
         Content::Text(text) => text,
         Content::Bool(value) => value.to_string(),
         Content::Number(number) => number.to_string(),
-        _ => return Err(error_at(node.place, "a key is empty; it must be text")),
+        _ => return Err(error_at(node.position, "a key is empty; it must be text")),
     };
-    Ok(Key { text, place: node.place, merges })
+    Ok(Key { text, place: node.position, merges })
 }
 
 /// The entries of a map. Its own entries override merged entries.
-fn merge(mut entries: Vec<Entry>, merged: Vec<Node>) -> Result<Vec<Entry>, SyntaxError> {
-    let mut seen: HashMap<&str, Place> = HashMap::with_capacity(entries.len());
+fn merge(mut entries: Vec<MapEntry>, merged: Vec<Node>) -> Result<Vec<MapEntry>, SyntaxError> {
+    let mut seen: HashMap<&str, Position> = HashMap::with_capacity(entries.len());
     for entry in &entries {
-        if let Some(first) = seen.insert(&entry.key, entry.place) {
+        if let Some(first) = seen.insert(&entry.key, entry.position) {
             let line = first.line;
             return Err(SyntaxError {
-                place: entry.place,
+                place: entry.position,
                 message: format!("this key is already in line {line}; keep one of the two"),
             });
         }
@@ -307,7 +309,7 @@ fn merge(mut entries: Vec<Entry>, merged: Vec<Node>) -> Result<Vec<Entry>, Synta
         };
         for map in maps {
             let Content::Map(more) = map.content else {
-                return Err(error_at(map.place, "the value of << must be a map"));
+                return Err(error_at(map.position, "the value of << must be a map"));
             };
             for entry in more {
                 if !entries.iter().any(|own| own.key == entry.key) {

@@ -20,7 +20,7 @@ pub const READ_WHOLE: &[(&str, &str)] = &[
 pub const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 
 /// Namespace and name.
-pub type Key = (String, String);
+pub type NamespacedName = (String, String);
 
 /// The known resources.
 #[derive(Debug, Default)]
@@ -28,11 +28,11 @@ pub struct BackingResources {
     /// Volumes by name.
     pub volumes: HashMap<String, Volume>,
     /// The volume of each claim.
-    pub claims: HashMap<Key, String>,
+    pub claims: HashMap<NamespacedName, String>,
     /// The snapshots of each claim.
-    snapshots: HashMap<Key, ClaimSnapshots>,
+    snapshots: HashMap<NamespacedName, ClaimSnapshots>,
     /// The addresses of each Service.
-    pub addresses: HashMap<Key, Vec<String>>,
+    pub addresses: HashMap<NamespacedName, Vec<String>>,
 }
 
 /// A PersistentVolume.
@@ -43,7 +43,7 @@ pub struct Volume {
     /// Its size, as it is written.
     pub size: String,
     /// The claim that has it.
-    pub claim: Option<Key>,
+    pub claim: Option<NamespacedName>,
     /// The nodes that can use it; `None`: all.
     pub affinity: Option<NodeAffinity>,
 }
@@ -122,12 +122,12 @@ impl BackingResources {
     }
 
     /// The snapshots of a claim. `None`: it has none.
-    pub fn snapshots(&self, claim: &Key) -> Option<&ClaimSnapshots> {
+    pub fn snapshots(&self, claim: &NamespacedName) -> Option<&ClaimSnapshots> {
         self.snapshots.get(claim)
     }
 
     /// The volume of a claim, if it is that claim's.
-    pub fn volume_of(&self, claim: &Key) -> Option<(&str, &Volume)> {
+    pub fn volume_of(&self, claim: &NamespacedName) -> Option<(&str, &Volume)> {
         let (name, volume) = self.volumes.get_key_value(self.claims.get(claim)?)?;
         let own = volume.claim.as_ref().is_none_or(|other| other == claim);
         own.then_some((name.as_str(), volume))
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn h124_only_a_snapshot_that_is_ready_to_use_counts() {
         let kind = Kinds::custom(SNAPSHOTS, "v1", "VolumeSnapshot", "volumesnapshots", true);
-        let claim: Key = ("shop".to_owned(), "data".to_owned());
+        let claim: NamespacedName = ("shop".to_owned(), "data".to_owned());
         let object = |name: &str, status: Value| {
             json!({"metadata": {"namespace": "shop", "name": name,
                     "creationTimestamp": "2026-01-09T00:00:00Z"},

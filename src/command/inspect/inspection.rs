@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::backing::{BackingResources, READ_WHOLE};
 use super::change::Change;
-use super::targets::{Query, ResolvedTarget, WhereArguments, namespaces};
-use crate::cluster::{Caller, Me, SearchScope, Snapshot, World};
+use super::targets::{ResolvedTarget, SearchArguments, TargetQuery, namespaces};
+use crate::cluster::{Caller, SearchScope, Snapshot, UserIdentity, World};
 use crate::command::CommandError;
-use crate::command::document::NotRead;
+use crate::command::document::FailedRead;
 use crate::command::files::{self, File, read_nonempty};
 use crate::command::screen::Progress;
 use crate::command::session::UserSession;
@@ -31,7 +31,7 @@ pub struct Inspection {
     /// Whether that is known.
     pub rules: Rules,
     /// Failed reads of belay's own objects.
-    pub rules_not_read: Vec<NotRead>,
+    pub rules_not_read: Vec<FailedRead>,
     /// Resources outside the cluster.
     pub backing: BackingResources,
     /// The targets.
@@ -41,9 +41,9 @@ pub struct Inspection {
     /// Targets that could not be read.
     pub unseen: Vec<String>,
     /// Failed reads of objects.
-    pub not_read: Vec<NotRead>,
+    pub not_read: Vec<FailedRead>,
     /// The caller; `None` for files.
-    pub person: Option<(Caller, Me)>,
+    pub person: Option<(Caller, UserIdentity)>,
     /// Kinds whose objects in a namespace were all read.
     pub in_namespace: HashSet<(KindId, String)>,
     /// The groups whose server does not answer, so their kinds are incomplete.
@@ -107,8 +107,8 @@ pub enum Rules {
 
 /// `mentions`: whether to find objects in other namespaces that only mention the targets.
 pub async fn read(
-    query: &Query,
-    place: WhereArguments,
+    query: &TargetQuery,
+    place: SearchArguments,
     mentions: bool,
 ) -> Result<Inspection, CommandError> {
     let inspection = match place.from.is_given() {
@@ -140,7 +140,7 @@ pub async fn read(
 }
 
 fn of_files(
-    query: &Query,
+    query: &TargetQuery,
     from: &[PathBuf],
     namespace: Option<&str>,
     identities: Identities,
@@ -161,7 +161,7 @@ fn of_files(
     let (targets, mut missing) = query.find(&world.graph, &resolved);
     let files::World { graph, policies, notes } = world;
     let rules = if notes.policies == 0 { Rules::None } else { Rules::Known };
-    let unserved = Unserved::new(query, &names, own, UNSERVED_IN_FILES, &HashSet::new());
+    let unserved = UnservedTargets::new(query, &names, own, UNSERVED_IN_FILES, &HashSet::new());
     missing.extend(unserved.missing);
     require_existing(&resolved, &missing)?;
     Ok(Inspection {
@@ -181,11 +181,11 @@ fn of_files(
 }
 
 async fn of_cluster(
-    query: &Query,
-    place: WhereArguments,
+    query: &TargetQuery,
+    place: SearchArguments,
     mentions: bool,
 ) -> Result<Inspection, CommandError> {
-    let WhereArguments { namespace, place, .. } = place;
+    let SearchArguments { namespace, place, .. } = place;
     let (session, names) = UserSession::open_with_names(place).await?;
     let own = namespace.unwrap_or_else(|| session.caller.namespace.clone());
     let resolved = query.resolved(&names, &own, UNSERVED)?;
@@ -221,14 +221,14 @@ async fn of_cluster(
         }
     }
     let unread = around.unread.into_iter();
-    let unread = unread.map(|(resource, why)| NotRead { resource, why });
-    let mut not_read: Vec<NotRead> = unread.collect();
+    let unread = unread.map(|(resource, why)| FailedRead { resource, why });
+    let mut not_read: Vec<FailedRead> = unread.collect();
     for group in &snapshot.stale {
         let why = SILENT.to_owned();
-        not_read.push(NotRead { resource: format!("every kind of {group}"), why });
+        not_read.push(FailedRead { resource: format!("every kind of {group}"), why });
     }
     let (targets, mut missing) = query.find(&graph, &resolved);
-    let unserved = Unserved::new(query, &names, &own, UNSERVED, &snapshot.stale);
+    let unserved = UnservedTargets::new(query, &names, &own, UNSERVED, &snapshot.stale);
     missing.extend(unserved.missing);
     unseen.extend(unserved.unseen);
     // A target that could not be read may exist.
@@ -252,18 +252,18 @@ async fn of_cluster(
 }
 
 /// Manifest objects of kinds that the API server does not serve.
-struct Unserved {
+struct UnservedTargets {
     /// Missing targets, as the user typed them.
     missing: Vec<String>,
     /// Failed reads of targets.
     unseen: Vec<(String, String)>,
 }
 
-impl Unserved {
+impl UnservedTargets {
     /// `prefix`: the text before an unknown kind; `stale`: the groups whose server does
     /// not answer.
     fn new(
-        query: &Query,
+        query: &TargetQuery,
         names: &KindNames,
         own: &str,
         prefix: &str,
@@ -286,14 +286,14 @@ impl Unserved {
     }
 }
 
-fn unread_kind((resource, why): (String, String)) -> NotRead {
-    NotRead { resource, why }
+fn unread_kind((resource, why): (String, String)) -> FailedRead {
+    FailedRead { resource, why }
 }
 
 /// What could not be searched, and why.
 fn unread(inspection: &Inspection) -> String {
     let unseen = inspection.not_read.iter().filter(|one| inspection.unseen.contains(&one.resource));
-    let said = unseen.map(|NotRead { resource, why }| format!("{resource} ({why})"));
+    let said = unseen.map(|FailedRead { resource, why }| format!("{resource} ({why})"));
     said.collect::<Vec<_>>().join(", ")
 }
 
@@ -316,8 +316,8 @@ async fn look_up(
 }
 
 /// Whether belay's kinds exist, and the failed reads of them.
-fn rules(snapshot: &Snapshot) -> (Rules, Vec<NotRead>) {
-    let unread = snapshot.unread().into_iter().map(NotRead::from);
+fn rules(snapshot: &Snapshot) -> (Rules, Vec<FailedRead>) {
+    let unread = snapshot.unread().into_iter().map(FailedRead::from);
     match (snapshot.context.world.read().loaded, snapshot.is_installed()) {
         (true, _) => (Rules::Known, unread.collect()),
         (false, false) => (Rules::None, Vec::new()),

@@ -8,8 +8,8 @@ use clap::{ArgAction, Args};
 use super::change::Change;
 use crate::command::CommandError;
 use crate::command::files::{Manifest, read_manifests, read_nonempty, stdin_once};
-use crate::command::object_words::{ObjectWords, parse_object, parse_objects};
-use crate::command::place::{self, FromArguments, PlaceArguments};
+use crate::command::object_words::{ObjectArgument, parse_object, parse_objects};
+use crate::command::place::{self, ClusterArguments, SourceArguments};
 use crate::command::selector;
 use crate::command::target::unserved;
 use crate::graph::{Graph, NodeId, Requirement};
@@ -17,21 +17,21 @@ use crate::objects::{KindInfo, KindNames, is_namespace};
 
 /// Where to search for objects.
 #[derive(Debug, Clone, Args)]
-pub struct WhereArguments {
+pub struct SearchArguments {
     /// The namespace of the objects [default: that of the context; with --from: default]
     #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
     pub namespace: Option<String>,
 
     #[command(flatten)]
-    pub from: FromArguments,
+    pub from: SourceArguments,
 
     #[command(flatten)]
-    pub place: PlaceArguments,
+    pub place: ClusterArguments,
 }
 
 /// A set of objects.
 #[derive(Debug, Clone, Args)]
-pub struct SetArguments {
+pub struct SelectionArguments {
     /// The objects: TYPE/NAME ..., TYPE NAME ..., or TYPE with -l or --all. TYPE is a
     /// plural, singular or short name of a kind, with its group if the name is ambiguous
     #[arg(value_name = "TARGET")]
@@ -60,13 +60,13 @@ pub struct SetArguments {
     all_namespaces: bool,
 
     #[command(flatten)]
-    pub place: WhereArguments,
+    pub place: SearchArguments,
 }
 
 /// The targets of a command line, before kinds are resolved.
 #[derive(Default)]
-pub struct Query {
-    wanted: Vec<ObjectWords>,
+pub struct TargetQuery {
+    wanted: Vec<ObjectArgument>,
     manifests: Vec<Manifest>,
     change: Option<Change>,
     selector: Vec<Requirement>,
@@ -88,14 +88,14 @@ pub struct ResolvedTarget {
     listed: bool,
 }
 
-impl SetArguments {
+impl SelectionArguments {
     /// Whether any of the options names files.
     pub fn reads_files(&self) -> bool {
         self.place.from.is_given() || !self.filename.is_empty() || !self.removed.is_empty()
     }
 
     /// Parses the arguments and reads the manifests.
-    pub fn query(&self) -> Result<Query, CommandError> {
+    pub fn query(&self) -> Result<TargetQuery, CommandError> {
         let usage = |text: String| CommandError::Usage(text);
         stdin_once(self.filename.iter().chain(&self.place.from.files).chain(&self.removed))?;
         let selector = self.selector.as_deref().map(selector::parse).transpose();
@@ -108,7 +108,10 @@ impl SetArguments {
                 let text = "--removed selects the objects; omit TARGET, -f, -l and -A";
                 return Err(usage(text.to_owned()));
             }
-            return Ok(Query { change: Some(Change::read(old, new)?), ..Query::default() });
+            return Ok(TargetQuery {
+                change: Some(Change::read(old, new)?),
+                ..TargetQuery::default()
+            });
         }
         if !self.filename.is_empty() && named {
             let text = "-f selects the objects; omit TARGET and -l";
@@ -125,7 +128,7 @@ impl SetArguments {
             let text = "an object is in one namespace; name it with -n, or omit the name or -A";
             return Err(usage(text.to_owned()));
         }
-        Ok(Query {
+        Ok(TargetQuery {
             wanted,
             manifests: read_manifests(&read_nonempty(&self.filename)?)?,
             change: None,
@@ -136,13 +139,13 @@ impl SetArguments {
     }
 }
 
-impl Query {
+impl TargetQuery {
     /// One object, for `used-by`. `absent`: whether to find a missing object that others
     /// reference. A dump of Pods shows the users of a Secret without containing it.
     pub fn one(target: &[String], absent: bool) -> Result<Self, CommandError> {
         let parsed = parse_object(target);
         let (kind, name) = parsed.map_err(|error| CommandError::Usage(error.to_string()))?;
-        let wanted = ObjectWords { kind: kind.to_owned(), name: Some(name.to_owned()) };
+        let wanted = ObjectArgument { kind: kind.to_owned(), name: Some(name.to_owned()) };
         Ok(Self { wanted: vec![wanted], absent, ..Self::default() })
     }
 
@@ -160,7 +163,7 @@ impl Query {
         prefix: &str,
     ) -> Result<Vec<ResolvedTarget>, CommandError> {
         let mut resolved = Vec::new();
-        for ObjectWords { kind, name } in &self.wanted {
+        for ObjectArgument { kind, name } in &self.wanted {
             let info = names
                 .find(kind)
                 .ok_or_else(|| CommandError::Remote(unserved(names, kind, prefix)))?;
@@ -297,7 +300,7 @@ mod tests {
     use crate::objects::Kinds;
 
     /// The kind, the name and perhaps the namespace of each.
-    fn read_manifests(lines: &[&str]) -> Query {
+    fn read_manifests(lines: &[&str]) -> TargetQuery {
         let manifest = |line: &&str| {
             let words: Vec<&str> = line.split(' ').collect();
             let group = if words[0] == "Gizmo" { "example.com" } else { "" };
@@ -309,7 +312,7 @@ mod tests {
                 origin: "f:1:1".to_owned(),
             }
         };
-        Query { manifests: lines.iter().map(manifest).collect(), ..Query::default() }
+        TargetQuery { manifests: lines.iter().map(manifest).collect(), ..TargetQuery::default() }
     }
 
     #[test]
@@ -353,7 +356,7 @@ mod tests {
         let places = |line: &str| {
             let owned: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             let wanted = parse_objects(&owned, false).unwrap();
-            let query = Query { wanted, ..Query::default() };
+            let query = TargetQuery { wanted, ..TargetQuery::default() };
             let resolved = query.resolved(&names, "shop", "no kind").unwrap();
             namespaces(&resolved).map(|places| places.into_iter().collect::<Vec<_>>().join(" "))
         };

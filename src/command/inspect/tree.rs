@@ -19,7 +19,7 @@ const MAX_WIDTH: usize = 56;
 
 /// A line and its children.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Branch {
+pub struct TreeLine {
     /// What.
     pub label: String,
     /// Its fate, in one word.
@@ -31,17 +31,17 @@ pub struct Branch {
     /// The most important line has the smallest number and comes first.
     pub rank: u8,
     /// The children.
-    pub below: Vec<Branch>,
+    pub below: Vec<TreeLine>,
 }
 
 /// A line before it is aligned.
 struct Line<'b> {
     guide: String,
     below: String,
-    branch: &'b Branch,
+    branch: &'b TreeLine,
 }
 
-impl Branch {
+impl TreeLine {
     /// The number of lines including children.
     fn size(&self) -> usize {
         1 + self.below.iter().map(Self::size).sum::<usize>()
@@ -57,7 +57,7 @@ impl Branch {
 }
 
 /// Draws them, one below the other.
-pub fn draw(roots: &[Branch], screen: Screen, all: bool) -> String {
+pub fn draw(roots: &[TreeLine], screen: Screen, all: bool) -> String {
     let mut lines: Vec<Result<Line<'_>, (String, String)>> = Vec::new();
     for root in roots {
         lines.push(Ok(Line { guide: String::new(), below: guide_below("", root), branch: root }));
@@ -83,12 +83,12 @@ pub fn draw(roots: &[Branch], screen: Screen, all: bool) -> String {
 }
 
 /// The guides for a note on a line of its own.
-fn guide_below(before: &str, branch: &Branch) -> String {
+fn guide_below(before: &str, branch: &TreeLine) -> String {
     format!("{before}{}", if branch.below.is_empty() { "   " } else { "│  " })
 }
 
 fn gather<'b>(
-    branch: &'b Branch,
+    branch: &'b TreeLine,
     before: &str,
     all: bool,
     lines: &mut Vec<Result<Line<'b>, (String, String)>>,
@@ -116,8 +116,8 @@ fn gather<'b>(
 }
 
 /// `4 more: secret 3, ingress 1`: the number of omitted lines, by kind.
-fn hidden_text(hidden: &[Branch]) -> String {
-    fn count<'b>(branches: &'b [Branch], kinds: &mut BTreeMap<&'b str, usize>) {
+fn hidden_text(hidden: &[TreeLine]) -> String {
+    fn count<'b>(branches: &'b [TreeLine], kinds: &mut BTreeMap<&'b str, usize>) {
         for branch in branches {
             let kind = branch.label.split('/').next().unwrap_or_default();
             *kinds.entry(kind).or_default() += 1;
@@ -126,7 +126,7 @@ fn hidden_text(hidden: &[Branch]) -> String {
     }
     let mut kinds = BTreeMap::new();
     count(hidden, &mut kinds);
-    let total: usize = hidden.iter().map(Branch::size).sum();
+    let total: usize = hidden.iter().map(TreeLine::size).sum();
     let mut kinds: Vec<(&str, usize)> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let mut parts: Vec<String> =
@@ -170,13 +170,19 @@ fn drawn(line: &Line<'_>, labels: usize, signs: usize, screen: Screen) -> String
 mod tests {
     use super::*;
 
-    fn branch(label: &str, below: Vec<Branch>) -> Branch {
-        Branch { label: label.into(), sign: "deleted".into(), rank: 9, below, ..Branch::default() }
+    fn branch(label: &str, below: Vec<TreeLine>) -> TreeLine {
+        TreeLine {
+            label: label.into(),
+            sign: "deleted".into(),
+            rank: 9,
+            below,
+            ..TreeLine::default()
+        }
     }
 
     #[test]
     fn the_most_important_line_comes_first_with_its_parents() {
-        let bad = Branch { rank: 0, note: "spec.x".into(), ..branch("z", vec![]) };
+        let bad = TreeLine { rank: 0, note: "spec.x".into(), ..branch("z", vec![]) };
         let mut root = branch("root", vec![branch("a", vec![]), branch("b", vec![bad])]);
         root.sort();
         let drawn = draw(&[root], Screen::pipe(), false);

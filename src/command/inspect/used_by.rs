@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::inspection::{self, Inspection};
-use super::targets::{Query, WhereArguments};
-use super::tree::{Branch, draw};
-use crate::command::document::{NotRead, Object};
+use super::targets::{SearchArguments, TargetQuery};
+use super::tree::{TreeLine, draw};
+use crate::command::document::{FailedRead, Object};
 use crate::command::report::{ListArguments, Report, View, name_lines};
 use crate::command::screen::{Field, Screen, Tone};
 use crate::command::{CommandError, block_on};
@@ -33,7 +33,7 @@ pub struct UsedByArguments {
     target: Vec<String>,
 
     #[command(flatten)]
-    place: WhereArguments,
+    place: SearchArguments,
 
     /// Show the objects that the object uses instead
     #[arg(long)]
@@ -68,10 +68,10 @@ pub struct UsedBy {
     #[serde(rename = "goesAlong")]
     cascaded: usize,
     /// Failed reads. The list may be incomplete.
-    not_read: Vec<NotRead>,
+    not_read: Vec<FailedRead>,
     /// The same as a person reads it.
     #[serde(skip)]
-    tree: Branch,
+    tree: TreeLine,
     #[serde(skip)]
     exit_code: u8,
 }
@@ -120,7 +120,7 @@ pub fn run(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
 async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
     let UsedByArguments { target, place, reverse, depth, output } = arguments;
     // A missing object uses nothing, but others may use it.
-    let query = Query::one(&target, !reverse)?;
+    let query = TargetQuery::one(&target, !reverse)?;
     let inspection = inspection::read(&query, place, output.all).await?;
     let mut walk = Walk {
         inspection: &inspection,
@@ -178,15 +178,15 @@ impl<'s> Walk<'s> {
     }
 
     /// The target, and everything below it.
-    fn root(&mut self, target: NodeId) -> Branch {
+    fn root(&mut self, target: NodeId) -> TreeLine {
         self.seen.insert(target);
         let below = self.below(&[target], 1);
         let label = Object::at(&self.inspection.graph, target).label("");
-        Branch { label, below, ..Branch::default() }
+        TreeLine { label, below, ..TreeLine::default() }
     }
 
     /// The users or used objects of these, by root owner.
-    fn below(&mut self, of: &[NodeId], depth: u8) -> Vec<Branch> {
+    fn below(&mut self, of: &[NodeId], depth: u8) -> Vec<TreeLine> {
         let graph = &self.inspection.graph;
         let mut roots: BTreeMap<(String, String, NodeId), Vec<Use>> = BTreeMap::new();
         for id in of {
@@ -224,17 +224,17 @@ impl<'s> Walk<'s> {
 }
 
 /// One line for all uses of one owner at the top.
-fn branch(uses: &[Use], below: Vec<Branch>, home: &str) -> Branch {
+fn branch(uses: &[Use], below: Vec<TreeLine>, home: &str) -> TreeLine {
     let mut uses: Vec<&Use> = uses.iter().collect();
     uses.sort_by_key(|one| (one.means != "needs", one.object != one.root, one.object.name.clone()));
-    let Some(first) = uses.first() else { return Branch::default() };
+    let Some(first) = uses.first() else { return TreeLine::default() };
     let through = match first.object == first.root {
         true => String::new(),
         false => format!("{}, ", first.object.label(&first.root.namespace)),
     };
     let more = and_more(uses.len() - 1, "reference");
     let absent = if first.present { "" } else { "   not there" };
-    Branch {
+    TreeLine {
         label: first.root.label(home),
         sign: first.means.to_owned(),
         tone: if first.means == "needs" { Tone::Strong } else { Tone::Quiet },
@@ -283,13 +283,14 @@ fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
     };
     let named = node.uses().iter();
     let mut found: Vec<Use> = named
-        .map(|edge| one(edge.to, meaning(edge.strength, edge.excuse, finished), &edge.path))
+        .map(|edge| one(edge.to, meaning(edge.strength, edge.qualifier, finished), &edge.path))
         .collect();
     for edge in node.selector_edges() {
-        let matching = graph.objects_of_kind(edge.kind).filter_map(|id| graph.get(id)).filter(|other| {
-            let place = edge.namespace.is_empty() || other.namespace() == edge.namespace;
-            place && edge.selector.matches(other.name(), |key| other.labels().get(key))
-        });
+        let matching =
+            graph.objects_of_kind(edge.kind).filter_map(|id| graph.get(id)).filter(|other| {
+                let place = edge.namespace.is_empty() || other.namespace() == edge.namespace;
+                place && edge.selector.matches(other.name(), |key| other.labels().get(key))
+            });
         let means = meaning(edge.strength, EdgeQualifier::None, finished);
         let mut matching: Vec<NodeId> = matching.map(|other| other.id()).collect();
         matching.sort_unstable();
@@ -332,7 +333,7 @@ impl Report for UsedBy {
         Some(name_lines(self.uses.iter().map(|one| one.object.typed.as_str())))
     }
 
-    fn unread(&self) -> &[NotRead] {
+    fn unread(&self) -> &[FailedRead] {
         &self.not_read
     }
 
@@ -370,7 +371,7 @@ impl Report for UsedBy {
             text.push_str(&format!("{}   --all\n", screen.paint(Tone::Quiet, &more)));
         }
         text.push_str(&self.cascaded_text(screen));
-        for NotRead { resource, why } in NotRead::grouped(&self.not_read, view.verbose) {
+        for FailedRead { resource, why } in FailedRead::grouped(&self.not_read, view.verbose) {
             let said = format!("not read    {resource} ({why}): there may be more");
             text.push_str(&screen.paragraph(0, &said));
         }

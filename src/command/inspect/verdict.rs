@@ -5,8 +5,8 @@ use crate::cluster::{Confirm, confirm};
 use crate::command::document::ReportedVerdict;
 use crate::command::target::SILENT;
 use crate::decide::{
-    AdmissionPhase, Decision, DeleteOptions, Live, LiveRead, LiveReads, Operation, Resource,
-    Review, ReviewDetails, Situation, User, Verdict, decide_together,
+    AdmissionPhase, Decision, DeleteOptions, LiveRead, LiveReads, ObjectSource, Operation,
+    Requester, Resource, Review, ReviewDetails, Situation, Verdict, decide_together,
 };
 use crate::graph::{Node, NodeId, Propagation};
 use crate::objects::{ApiError, Kinds};
@@ -73,7 +73,7 @@ async fn decide(inspection: &Inspection, targets: &[NodeId], cascade: Propagatio
         resource: Resource::default(),
         name: "".into(),
         namespace: "".into(),
-        user: User {
+        user: Requester {
             name: name.into(),
             groups: groups.iter().map(|group| group.as_str().into()).collect(),
         },
@@ -89,19 +89,19 @@ async fn decide(inspection: &Inspection, targets: &[NodeId], cascade: Propagatio
         labelled: false,
     };
     let now = inspection.now();
-    let decide = |live: Live<'_>| {
+    let decide = |live: ObjectSource<'_>| {
         let situation = Situation::new(graph, &inspection.policies, live, now);
         // All of this was read with the rights of the user, or from files.
-        decide_together(&situation, &review, &nodes).in_full()
+        decide_together(&situation, &review, &nodes).with_other_namespaces()
     };
     if inspection.person.is_none() {
-        return decide(Live::Graph);
+        return decide(ObjectSource::Files);
     }
     let mut question = ImpactReview { inspection, decide, reads: LiveReads::default() };
     match confirm(&mut question, ROUNDS).await {
         Ok(verdict) => verdict,
         // The reads don't converge.
-        Err(_) => decide(Live::Graph),
+        Err(_) => decide(ObjectSource::Files),
     }
 }
 
@@ -112,12 +112,12 @@ struct ImpactReview<'a, D> {
     reads: LiveReads,
 }
 
-impl<D: Fn(Live<'_>) -> Verdict> Confirm for ImpactReview<'_, D> {
+impl<D: Fn(ObjectSource<'_>) -> Verdict> Confirm for ImpactReview<'_, D> {
     type Answer = Verdict;
 
     async fn answer(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {
-        let mut verdict = (self.decide)(Live::Read(&self.reads));
-        let reads = std::mem::take(&mut verdict.confirm);
+        let mut verdict = (self.decide)(ObjectSource::Cluster(&self.reads));
+        let reads = std::mem::take(&mut verdict.needed_reads);
         Some((verdict, reads))
     }
 
@@ -126,7 +126,7 @@ impl<D: Fn(Live<'_>) -> Verdict> Confirm for ImpactReview<'_, D> {
             let answer = answer(self.inspection, &read);
             (read, answer)
         });
-        self.reads.done.extend(answered);
+        self.reads.results.extend(answered);
     }
 }
 

@@ -80,7 +80,7 @@ impl Outcome {
     /// The policies that determined the verdict, or that exempt the user.
     pub fn policies(&self) -> Vec<String> {
         let Verdict { decision, blockers, overrides, .. } = &self.verdict;
-        let decisive = blockers.iter().filter(|blocker| blocker.outcome == *decision);
+        let decisive = blockers.iter().filter(|blocker| blocker.decision == *decision);
         let sources = decisive.flat_map(|blocker| &blocker.policies).chain(&overrides.exempted);
         let mut names: Vec<String> = sources.map(policy_name).collect();
         names.sort();
@@ -99,7 +99,7 @@ impl Outcome {
     /// The blockers, as messages name them.
     pub fn blockers(&self) -> Vec<String> {
         let Verdict { decision, blockers, .. } = &self.verdict;
-        let decisive = blockers.iter().filter(|blocker| blocker.outcome == *decision);
+        let decisive = blockers.iter().filter(|blocker| blocker.decision == *decision);
         decisive.flat_map(|blocker| &blocker.causes).flat_map(named).collect()
     }
 }

@@ -191,7 +191,7 @@ impl Test {
         let node = |field: &str| {
             document.node.get(field).ok_or_else(|| {
                 let message = format!("this {KIND} has no field {field}");
-                document.error(document.node.place, message)
+                document.error(document.node.position, message)
             })
         };
         let misfit = |error| document.misfit(&error);

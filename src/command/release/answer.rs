@@ -12,11 +12,11 @@ use crate::command::report::{Format, Report, View};
 /// What came of it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Released {
+pub struct ReleaseOutput {
     /// The object.
     object: Object,
     /// The result.
-    state: State,
+    state: ReleaseState,
     /// The users of the object, if it is held.
     waits_for: Vec<String>,
     /// The finalizers of other controllers that still keep the object.
@@ -29,7 +29,7 @@ pub struct Released {
     lines: Vec<String>,
 }
 
-impl Report for Released {
+impl Report for ReleaseOutput {
     const KIND: &'static str = "Released";
 
     fn text(&self, _: View) -> String {
@@ -38,16 +38,16 @@ impl Report for Released {
 
     fn exit_code(&self) -> u8 {
         match self.state {
-            State::Gone | State::Released | State::WouldRelease => 0,
-            State::Held | State::NotHeld => 1,
-            State::Unknown => 3,
+            ReleaseState::Gone | ReleaseState::Released | ReleaseState::WouldRelease => 0,
+            ReleaseState::Held | ReleaseState::NotHeld => 1,
+            ReleaseState::Unknown => 3,
         }
     }
 }
 
 /// What has become of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-pub enum State {
+pub enum ReleaseState {
     /// The object is deleted.
     Gone,
     /// The hold is removed. The object is deleted, unless other finalizers keep it.
@@ -64,7 +64,7 @@ pub enum State {
 
 /// The answer, without the object that it is about.
 pub struct Answer {
-    state: State,
+    state: ReleaseState,
     waits_for: Vec<String>,
     finalizers: Vec<String>,
     acted_as: Option<String>,
@@ -73,7 +73,7 @@ pub struct Answer {
 
 impl Answer {
     /// In a sentence.
-    pub fn new(state: State, says: String) -> Self {
+    pub fn new(state: ReleaseState, says: String) -> Self {
         Self {
             state,
             waits_for: Vec::new(),
@@ -103,12 +103,14 @@ impl Answer {
     /// Prints it. In the table format, a failure goes to standard error.
     pub fn print(self, object: Object, format: Format) -> Result<ExitCode, CommandError> {
         let Self { state, waits_for, finalizers, acted_as, lines } = self;
-        let released = Released { object, state, waits_for, finalizers, acted_as, lines };
+        let released = ReleaseOutput { object, state, waits_for, finalizers, acted_as, lines };
         match (format, state) {
-            (Format::Table, State::Held | State::NotHeld) => {
+            (Format::Table, ReleaseState::Held | ReleaseState::NotHeld) => {
                 Err(CommandError::Refused(released.lines.join("\n")))
             }
-            (Format::Table, State::Unknown) => Err(CommandError::Remote(released.lines.join("\n"))),
+            (Format::Table, ReleaseState::Unknown) => {
+                Err(CommandError::Remote(released.lines.join("\n")))
+            }
             _ => released.print(format),
         }
     }
@@ -130,12 +132,12 @@ mod tests {
         };
         let code = |code: u8| format!("{:?}", ExitCode::from(code));
         for (state, expected) in [
-            (State::Gone, 0),
-            (State::Released, 0),
-            (State::WouldRelease, 0),
-            (State::Held, 1),
-            (State::NotHeld, 1),
-            (State::Unknown, 3),
+            (ReleaseState::Gone, 0),
+            (ReleaseState::Released, 0),
+            (ReleaseState::WouldRelease, 0),
+            (ReleaseState::Held, 1),
+            (ReleaseState::NotHeld, 1),
+            (ReleaseState::Unknown, 3),
         ] {
             assert_eq!(exits(state, Format::Json), (code(expected), None), "{state:?}");
             let said = (expected > 0).then(|| "so it is".to_owned());

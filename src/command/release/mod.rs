@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-pub use self::answer::Released;
-use super::place::{self, PlaceArguments};
+pub use self::answer::ReleaseOutput;
+use super::place::{self, ClusterArguments};
 use super::report::FormatArguments;
 use super::target::TargetArguments;
 use super::{CommandError, block_on};
@@ -29,7 +29,7 @@ pub struct ReleaseArguments {
     namespace: Option<String>,
 
     #[command(flatten)]
-    place: PlaceArguments,
+    place: ClusterArguments,
 
     #[command(flatten)]
     options: ReleaseOptions,

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::ReleaseOptions;
-use super::answer::{Answer, State};
+use super::answer::{Answer, ReleaseState};
 use crate::cluster::election::LeaderInfo;
 use crate::cluster::release::by_hand::{self, ReleaseOutcome};
-use crate::cluster::{Context, Place, Snapshot};
+use crate::cluster::{Context, ObjectKey, Snapshot};
 use crate::command::CommandError;
 use crate::command::diagnosis::{
     BlockingFinalizer, HoldState, consent_to, finalizers_of, holding_policies, is_unasked,
@@ -44,7 +44,7 @@ pub async fn release(
     }
     let object = target.document();
     let answer = match why_not_held(&target) {
-        Some(why) => Answer::new(State::NotHeld, why),
+        Some(why) => Answer::new(ReleaseState::NotHeld, why),
         None => look(target, &options).await?,
     };
     answer.print(object, output)
@@ -110,10 +110,10 @@ fn removed_answer(target: &TargetObject, object: &Value, would: Option<&str>) ->
     let mut left = finalizers_of(object);
     left.retain(|finalizer| !is_hold(finalizer));
     let (state, removed, deletes, keep) = match would {
-        None => (State::Released, "was removed".to_owned(), "now deletes", "keep"),
+        None => (ReleaseState::Released, "was removed".to_owned(), "now deletes", "keep"),
         Some(why) => {
             let removed = format!("would be removed: {why}");
-            (State::WouldRelease, removed, "would then delete", "would keep")
+            (ReleaseState::WouldRelease, removed, "would then delete", "would keep")
         }
     };
     let says = match left.is_empty() {
@@ -140,7 +140,7 @@ fn keepers(target: &TargetObject, object: &Value) -> String {
 struct Release {
     target: TargetObject,
     snapshot: Snapshot,
-    place: Place,
+    place: ObjectKey,
     observed: TargetState,
     limit: Duration,
 }
@@ -230,7 +230,7 @@ impl Release {
                 Some(done) => Ok(done.by(actor.account(), actor.done())),
                 None => Ok(unable("it was changed meanwhile")),
             },
-            ReleaseOutcome::Waits(Some(WaitReason::For(causes))) => {
+            ReleaseOutcome::Waits(Some(WaitReason::InUse(causes))) => {
                 Ok(self.held(HoldState::new(UseCheck::InUse(causes), true)))
             }
             ReleaseOutcome::Waits(Some(WaitReason::Stranded)) => Ok(held(format!(
@@ -385,7 +385,7 @@ impl Release {
         match hold {
             HoldState { free: false, known: true, r#for, .. } => held(says).waiting(r#for),
             HoldState { known: true, .. } => held(says),
-            HoldState { .. } => Answer::new(State::Unknown, says),
+            HoldState { .. } => Answer::new(ReleaseState::Unknown, says),
         }
     }
 
@@ -435,9 +435,9 @@ fn unread(what: &str, error: &ApiError) -> CommandError {
 }
 
 fn deleted_answer(what: &str) -> Answer {
-    Answer::new(State::Gone, format!("{what} is gone"))
+    Answer::new(ReleaseState::Gone, format!("{what} is gone"))
 }
 
 fn held(says: String) -> Answer {
-    Answer::new(State::Held, says)
+    Answer::new(ReleaseState::Held, says)
 }

@@ -16,7 +16,7 @@ pub use self::format::{Format, FormatArguments, ListArguments, OutputArguments};
 pub use self::object_report::{ObjectReport, print_each};
 pub use self::schema::{Kind, kind};
 pub use self::watch::WatchArguments;
-use super::document::NotRead;
+use super::document::FailedRead;
 use super::screen::{Screen, Table, cut};
 use super::{CommandError, print};
 
@@ -44,7 +44,7 @@ pub trait Report: Serialize + JsonSchema {
     }
 
     /// The failed reads, which a list of names does not contain.
-    fn unread(&self) -> &[NotRead] {
+    fn unread(&self) -> &[FailedRead] {
         &[]
     }
 
@@ -172,8 +172,8 @@ impl View {
     }
 
     /// The failed reads, in lines.
-    pub fn not_read(self, not_read: &[NotRead]) -> String {
-        let lines = NotRead::grouped(not_read, self.verbose);
+    pub fn not_read(self, not_read: &[FailedRead]) -> String {
+        let lines = FailedRead::grouped(not_read, self.verbose);
         lines.iter().map(|unread| self.screen.paragraph(0, &unread.line())).collect()
     }
 }
@@ -202,7 +202,7 @@ mod tests {
         }
         let items = vec![Item { name: "yes", says: "a: b\nc" }, Item { name: "1", says: "# x" }];
         let not_read =
-            vec![NotRead { resource: "secrets".to_owned(), why: "forbidden".to_owned() }];
+            vec![FailedRead { resource: "secrets".to_owned(), why: "forbidden".to_owned() }];
         let list = List { items, not_read };
         let expected = json!({
             "apiVersion": "belay.dev/v1alpha1",

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::{OutputArguments, Report, View};
 use crate::command::CommandError;
-use crate::command::document::{List, NotRead};
+use crate::command::document::{FailedRead, List};
 
 /// A report on one object, for commands that take several.
 pub trait ObjectReport: Report {
@@ -30,7 +30,7 @@ impl<R: ObjectReport> Report for List<R> {
 /// Prints the report on one object as its own document, and others as a list.
 pub fn print_each<R: ObjectReport>(
     mut items: Vec<R>,
-    not_read: Vec<NotRead>,
+    not_read: Vec<FailedRead>,
     output: impl Into<OutputArguments>,
 ) -> Result<ExitCode, CommandError> {
     if not_read.is_empty() && items.len() == 1 {

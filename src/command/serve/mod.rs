@@ -94,7 +94,7 @@ pub struct ServeArguments {
 }
 
 /// The options of both modes.
-struct Common {
+struct ServeOptions {
     listen: Option<SocketAddr>,
     probes: Option<SocketAddr>,
     pair: PairFiles,
@@ -140,7 +140,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         tls_key: tls_key.unwrap_or_else(|| own.tls_key.clone()),
     };
     let cores = || std::thread::available_parallelism().map_or(2, usize::from);
-    let common = Common {
+    let common = ServeOptions {
         listen,
         probes,
         pair,
@@ -160,7 +160,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
 }
 
 fn serve_standalone(
-    common: Common,
+    common: ServeOptions,
     with_files: StandaloneArguments,
     own: &CertificatePaths,
 ) -> Result<(), CommandError> {
@@ -181,7 +181,7 @@ fn serve_standalone(
 }
 
 fn serve_cluster(
-    common: Common,
+    common: ServeOptions,
     arguments: ClusterArguments,
     own: &CertificatePaths,
 ) -> Result<(), CommandError> {
@@ -219,7 +219,7 @@ fn serve_cluster(
     }
 }
 
-impl Common {
+impl ServeOptions {
     /// The server and the data that its handlers share. `address` is the default. Without
     /// `serving`, the certificate comes from files.
     fn server(

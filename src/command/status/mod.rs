@@ -15,8 +15,8 @@ use kube::Api;
 pub use self::plan::PlanReport;
 use self::report::{Expiry, Outage, PolicyStatus, VALIDATING, WebhookConfiguration};
 pub use self::report::{Leader, LeaderState, PauseReport, StatusReport};
-use super::document::{NotRead, Object};
-use super::place::PlaceArguments;
+use super::document::{FailedRead, Object};
+use super::place::ClusterArguments;
 use super::report::{ListArguments, WatchArguments};
 use super::session::UserSession;
 use super::{CommandError, block_on};
@@ -39,7 +39,7 @@ pub struct StatusArguments {
     watch: WatchArguments,
 
     #[command(flatten)]
-    place: PlaceArguments,
+    place: ClusterArguments,
 }
 
 pub fn run(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
@@ -52,7 +52,7 @@ pub fn run(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     block_on(watch.print(output, false, async || status(arguments.place.clone()).await))?
 }
 
-async fn status(place: PlaceArguments) -> Result<StatusReport, CommandError> {
+async fn status(place: ClusterArguments) -> Result<StatusReport, CommandError> {
     let session = UserSession::open(place).await?;
     let (policies, pauses, leader, (configurations, authorities)) = tokio::join!(
         session.list_all::<DeletionPolicy>(),
@@ -63,10 +63,11 @@ async fn status(place: PlaceArguments) -> Result<StatusReport, CommandError> {
     let now = session.now();
     let mut not_read = Vec::new();
     if let Err(error) = &leader {
-        not_read.push(NotRead::new("leases.coordination.k8s.io", error));
+        not_read.push(FailedRead::new("leases.coordination.k8s.io", error));
     }
     let pauses = pauses.unwrap_or_else(|error| {
-        not_read.push(NotRead { resource: "pauses.belay.dev".to_owned(), why: error.to_string() });
+        not_read
+            .push(FailedRead { resource: "pauses.belay.dev".to_owned(), why: error.to_string() });
         Vec::new()
     });
     let configurations = configurations.into_iter().filter_map(|read| match read {
@@ -96,7 +97,7 @@ async fn status(place: PlaceArguments) -> Result<StatusReport, CommandError> {
 /// Reads the webhook configurations and the expiry of their CA certificates.
 async fn configurations(
     session: &UserSession,
-) -> (Vec<Result<WebhookConfiguration, NotRead>>, Vec<i64>) {
+) -> (Vec<Result<WebhookConfiguration, FailedRead>>, Vec<i64>) {
     let client = &session.caller.client;
     let (_, name) = &session.installation;
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
@@ -121,7 +122,7 @@ async fn configurations(
             }
             Err(error) => {
                 let resource = full_name(&target.group, &target.resource);
-                Err(NotRead::new(&resource, &ApiError::from(error)))
+                Err(FailedRead::new(&resource, &ApiError::from(error)))
             }
         }
     };

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cluster::election::LeaderInfo;
-use crate::command::document::{NotRead, Object};
+use crate::command::document::{FailedRead, Object};
 use crate::command::duration::format_age;
 use crate::command::report::{Report, View};
 use crate::command::screen::{Field, Table, Tone};
@@ -321,7 +321,7 @@ pub struct StatusReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authority: Option<Expiry>,
     /// Failed reads.
-    pub not_read: Vec<NotRead>,
+    pub not_read: Vec<FailedRead>,
 }
 
 impl Report for StatusReport {
@@ -352,7 +352,7 @@ impl Report for StatusReport {
         Some(policy_lines(self.policies.iter().map(|policy| policy.name.as_str())))
     }
 
-    fn unread(&self) -> &[NotRead] {
+    fn unread(&self) -> &[FailedRead] {
         &self.not_read
     }
 

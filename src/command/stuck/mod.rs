@@ -17,7 +17,7 @@ use self::report::StuckObject;
 pub use self::report::StuckReport;
 use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes, guarded_finalizers};
 use super::duration::{format_duration, parse_duration};
-use super::place::{FromArguments, PlaceArguments, ScopeArguments};
+use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
 use super::report::{Format, ListArguments, WatchArguments};
 use super::screen::Progress;
 use super::session::UserSession;
@@ -44,7 +44,7 @@ pub struct StuckArguments {
     scope: ScopeArguments,
 
     #[command(flatten)]
-    from: FromArguments,
+    from: SourceArguments,
 
     /// Leave out objects that have been Terminating for less time
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
@@ -57,7 +57,7 @@ pub struct StuckArguments {
     watch: WatchArguments,
 
     #[command(flatten)]
-    place: PlaceArguments,
+    place: ClusterArguments,
 }
 
 pub fn run(arguments: StuckArguments) -> Result<ExitCode, CommandError> {

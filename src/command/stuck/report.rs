@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::cluster::terminating::TerminatingObject;
 use crate::command::diagnosis::{Cause, Finding};
-use crate::command::document::{NotRead, Object};
+use crate::command::document::{FailedRead, Object};
 use crate::command::duration::format_age;
 use crate::command::place::OF_FILES;
 use crate::command::report::{Report, View, name_lines};
@@ -149,9 +149,9 @@ pub struct StuckReport {
     /// All stuck objects.
     pub items: Vec<StuckObject>,
     /// Failed reads. The list may be incomplete.
-    pub not_read: Vec<NotRead>,
+    pub not_read: Vec<FailedRead>,
     /// Failed reads of evidence for the causes.
-    pub evidence_not_read: Vec<NotRead>,
+    pub evidence_not_read: Vec<FailedRead>,
     /// Whether files were asked in the place of a cluster.
     #[serde(skip)]
     pub of_files: bool,
@@ -193,7 +193,8 @@ impl Report for StuckReport {
         }
         text.push_str(&view.not_read(&self.not_read));
         // A user who may read one namespace has many failed reads with the same message.
-        let told = |unread: &&NotRead| !self.not_read.iter().any(|n| n.resource == unread.resource);
+        let told =
+            |unread: &&FailedRead| !self.not_read.iter().any(|n| n.resource == unread.resource);
         let more = self.evidence_not_read.iter().filter(told).map(|unread| &*unread.resource);
         let more: Vec<&str> = more.collect();
         if !more.is_empty() {
@@ -210,7 +211,7 @@ impl Report for StuckReport {
         Some(name_lines(self.items.iter().map(|item| item.object.typed.as_str())))
     }
 
-    fn unread(&self) -> &[NotRead] {
+    fn unread(&self) -> &[FailedRead] {
         &self.not_read
     }
 

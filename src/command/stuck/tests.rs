@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::terminating::{Evidence, Survey};
-use crate::command::document::NotRead;
+use crate::command::document::FailedRead;
 use crate::command::report::{Report as _, View};
 use crate::command::screen::Screen;
 use crate::objects::{Kinds, ObjectRef};
@@ -34,7 +34,7 @@ fn report(count: usize, not_read: &[&str]) -> StuckReport {
     };
     let not_read = not_read
         .iter()
-        .map(|name| NotRead { resource: (*name).to_owned(), why: "forbidden".to_owned() });
+        .map(|name| FailedRead { resource: (*name).to_owned(), why: "forbidden".to_owned() });
     StuckReport {
         items: (0..count).map(|_| item()).collect(),
         not_read: not_read.collect(),
@@ -68,7 +68,7 @@ not read: secrets: forbidden
 ";
     assert_eq!(text, expected);
     let mut blind = report(0, &["secrets"]);
-    let unread = |resource: &str| NotRead { resource: resource.to_owned(), why: String::new() };
+    let unread = |resource: &str| FailedRead { resource: resource.to_owned(), why: String::new() };
     blind.evidence_not_read = vec![unread("nodes"), unread("secrets"), unread("services")];
     let blind = shown(&blind, Format::Table, false);
     assert!(blind.ends_with("\nnot read, and may contain more: nodes, services\n"), "{blind}");

@@ -1,8 +1,8 @@
 //! What is known about a DELETE by the user: the verdict that the command computed from what
 //! the user may read, and the answer of the API server.
 
-use super::server::{ServerAnswer, ToldBlocker};
-use crate::command::document::{NotRead, ReportedVerdict};
+use super::server::{DeniedBlocker, ServerAnswer};
+use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::decide::{HOLD_WARNING, Verdict};
 use crate::objects::{ObjectRef, without_controls};
 
@@ -14,7 +14,7 @@ pub struct DeleteAnswer {
     /// The same for users.
     pub reported: ReportedVerdict,
     /// The texts of the blockers if the API server sent them, in the order of the blockers.
-    pub told: Vec<ToldBlocker>,
+    pub told: Vec<DeniedBlocker>,
     /// What to do instead of an approval, if the API server sent it.
     pub next_step: Option<String>,
     /// Why the API server refuses the DELETE for another reason.
@@ -22,7 +22,7 @@ pub struct DeleteAnswer {
     /// The warnings of the API server, if belay's verdict is unknown otherwise.
     pub warnings: Vec<String>,
     /// Why the answer of the API server is unknown.
-    pub unanswered: Option<NotRead>,
+    pub unanswered: Option<FailedRead>,
 }
 
 impl DeleteAnswer {
@@ -60,7 +60,7 @@ impl DeleteAnswer {
             Some(ServerAnswer::Refuses(why)) => answer.refused = Some(why),
             Some(ServerAnswer::Unknown(why)) => {
                 let resource = "the answer to a dry run of the DELETE".to_owned();
-                answer.unanswered = Some(NotRead { resource, why });
+                answer.unanswered = Some(FailedRead { resource, why });
             }
         }
         answer

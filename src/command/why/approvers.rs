@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 
-use super::rbac::{Grantee, MASTERS, Rbac, RbacReader, Right, both};
+use super::rbac::{AccessRight, Grantee, MASTERS, Rbac, RbacReader, both};
 use crate::cluster::Caller;
-use crate::command::document::NotRead;
+use crate::command::document::FailedRead;
 use crate::command::screen::without_controls;
 use crate::command::session::UserSession;
 use crate::decide::{Decision, Verdict};
@@ -31,13 +31,13 @@ pub fn needs(verdict: &Verdict) -> Vec<NeededApproval> {
     if !matches!(verdict.decision, Decision::Deny | Decision::Hold) {
         return Vec::new();
     }
-    let deciding = || verdict.blockers.iter().filter(|b| b.outcome == verdict.decision);
+    let deciding = || verdict.blockers.iter().filter(|b| b.decision == verdict.decision);
     // A blocker without a policy can't be removed by an approval.
     let deciding = || deciding().filter(|blocker| !blocker.policies.is_empty());
-    let content = deciding().any(|blocker| blocker.is_content);
+    let content = deciding().any(|blocker| blocker.covered_by_content_approval);
     let mut needs = Vec::new();
     for blocker in deciding() {
-        let of_target = blocker.is_content || blocker.object == verdict.target;
+        let of_target = blocker.covered_by_content_approval || blocker.object == verdict.target;
         let object = if of_target { &verdict.target } else { &blocker.object };
         let need = NeededApproval { object: object.clone(), content: of_target && content };
         if !needs.contains(&need) {
@@ -48,16 +48,21 @@ pub fn needs(verdict: &Verdict) -> Vec<NeededApproval> {
 }
 
 /// The right to create an approval.
-const CREATE: Right<'_> =
-    Right { verb: "create", group: GROUP, resource: "deletionapprovals", name: "", namespace: "" };
+const CREATE: AccessRight<'_> = AccessRight {
+    verb: "create",
+    group: GROUP,
+    resource: "deletionapprovals",
+    name: "",
+    namespace: "",
+};
 
 impl NeededApproval {
     /// The rights that the check of approvals in the API server requires.
-    fn rights(&self) -> impl Iterator<Item = Right<'_>> {
+    fn rights(&self) -> impl Iterator<Item = AccessRight<'_>> {
         let ObjectRef { resource, group, name, .. } = &self.object;
         let (verb, namespace) = ("approve-deletion", self.object.own_namespace());
-        let of_object = Right { verb, group, resource, name, namespace };
-        let of_all = Right { verb, group: "*", resource: "*", name: "", namespace };
+        let of_object = AccessRight { verb, group, resource, name, namespace };
+        let of_all = AccessRight { verb, group: "*", resource: "*", name: "", namespace };
         [of_object].into_iter().chain(self.content.then_some(of_all))
     }
 }
@@ -73,7 +78,7 @@ pub struct Approvers {
     /// Whether the current user may. `None`: unknown.
     pub you: Option<bool>,
     /// The RBAC objects that could not be read.
-    pub unread: Vec<NotRead>,
+    pub unread: Vec<FailedRead>,
 }
 
 impl Approvers {
@@ -90,7 +95,7 @@ impl Approvers {
         if needs.is_empty() || session.asks_files() {
             return None;
         }
-        let rights: Vec<Right<'_>> = needs.iter().flat_map(NeededApproval::rights).collect();
+        let rights: Vec<AccessRight<'_>> = needs.iter().flat_map(NeededApproval::rights).collect();
         let places: BTreeSet<&str> = rights.iter().map(|right| right.namespace).collect();
         let ((rbac, unread), you) =
             tokio::join!(rbac.read(&caller.client, &places), may(caller, &rights));
@@ -144,7 +149,11 @@ fn listed(names: &[String], all: bool) -> String {
 
 /// The subjects with all of these rights: those who may create approvals as well, and those
 /// for whom that is unknown.
-fn approvers(rbac: &Rbac, rights: &[Right<'_>], accounts: &[String]) -> (Vec<String>, Vec<String>) {
+fn approvers(
+    rbac: &Rbac,
+    rights: &[AccessRight<'_>],
+    accounts: &[String],
+) -> (Vec<String>, Vec<String>) {
     let granted = rights.iter().map(|right| rbac.granted(right));
     let approving = granted.reduce(|all, more| both(&all, &more)).unwrap_or_default();
     let certain = both(&approving, &rbac.granted(&CREATE));
@@ -155,9 +164,9 @@ fn approvers(rbac: &Rbac, rights: &[Right<'_>], accounts: &[String]) -> (Vec<Str
 }
 
 /// Whether the current user has all of these rights and may create approvals.
-async fn may(caller: &Caller, rights: &[Right<'_>]) -> Option<bool> {
+async fn may(caller: &Caller, rights: &[AccessRight<'_>]) -> Option<bool> {
     let asked = rights.iter().chain([&CREATE]).map(|right| {
-        let Right { verb, group, resource, name, namespace } = *right;
+        let AccessRight { verb, group, resource, name, namespace } = *right;
         caller.may(verb, (group, resource), (namespace, name))
     });
     let said = join_all(asked).await;
@@ -223,9 +232,9 @@ mod tests {
         approvers(&rbac, &rights(), &[]).0
     }
 
-    fn rights() -> Vec<Right<'static>> {
+    fn rights() -> Vec<AccessRight<'static>> {
         let verb = "approve-deletion";
-        vec![Right { verb, group: "", resource: "secrets", name: "key", namespace: "shop" }]
+        vec![AccessRight { verb, group: "", resource: "secrets", name: "key", namespace: "shop" }]
     }
 
     #[test]
@@ -303,7 +312,7 @@ mod tests {
             object: ObjectRef::new(("", "namespaces"), "", "shop"),
             content: true,
         };
-        let rights: Vec<Right<'_>> = need.rights().collect();
+        let rights: Vec<AccessRight<'_>> = need.rights().collect();
         assert_eq!((rights.len(), rights[1].namespace), (2, "shop"));
         let (named, unsure) = approvers(&rbac, &rights, &["ops/ci".to_owned()]);
         assert_eq!(named, ["alice", "zoe", "group sre", "service account ops/ci"]);
@@ -316,7 +325,7 @@ mod tests {
         let mut of = Approvers { you: Some(false), ..Approvers::default() };
         assert_eq!(said(&of, false), "who can approve: group system:masters (not you)\n");
         assert_eq!(of.names(), Some(Vec::new()));
-        of.unread = vec![NotRead { resource: "clusterroles".into(), why: "x".into() }];
+        of.unread = vec![FailedRead { resource: "clusterroles".into(), why: "x".into() }];
         assert_eq!(said(&of, false), "who can approve: unknown (not you)\n");
         assert_eq!(of.names(), None);
         of.named = vec!["alice".to_owned()];

@@ -18,8 +18,8 @@ use self::report::SharedReads;
 pub use self::report::WhyReport;
 use self::server::ServerAnswer;
 use super::diagnosis::verdict_on_delete;
-use super::document::NotRead;
-use super::place::FromArguments;
+use super::document::FailedRead;
+use super::place::SourceArguments;
 use super::report::{OutputArguments, print_each};
 use super::target::{TargetArguments, Targets, UnreadTarget, read_rules, unprotected};
 use super::{CommandError, block_on};
@@ -30,7 +30,7 @@ pub struct WhyArguments {
     targets: TargetArguments,
 
     #[command(flatten)]
-    from: FromArguments,
+    from: SourceArguments,
 
     #[command(flatten)]
     output: OutputArguments,
@@ -69,8 +69,9 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
         let answer = DeleteAnswer::merge(&target.object_ref, local?, complete, server);
         reports.push(WhyReport::new(target, &snapshot, answer, &mut shared).await);
     }
-    let not_read = unread
-        .into_iter()
-        .map(|UnreadTarget { typed, error }| NotRead { resource: typed, why: error.to_string() });
+    let not_read = unread.into_iter().map(|UnreadTarget { typed, error }| FailedRead {
+        resource: typed,
+        why: error.to_string(),
+    });
     print_each(reports, not_read.collect(), output)
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{
 use kube::api::{Api, ListParams};
 
 use crate::cluster::{Listed, list_all};
-use crate::command::document::NotRead;
+use crate::command::document::FailedRead;
 use crate::objects::ApiError;
 use crate::policy::service_account;
 
@@ -21,7 +21,7 @@ pub const MASTERS: &str = "system:masters";
 
 /// Something that RBAC allows or does not.
 #[derive(Debug, Clone, Copy)]
-pub struct Right<'a> {
+pub struct AccessRight<'a> {
     pub verb: &'static str,
     pub group: &'a str,
     pub resource: &'a str,
@@ -92,7 +92,7 @@ pub struct Rbac {
 
 impl Rbac {
     /// The subjects to which RBAC grants a right by name.
-    pub fn granted(&self, right: &Right<'_>) -> BTreeSet<Grantee> {
+    pub fn granted(&self, right: &AccessRight<'_>) -> BTreeSet<Grantee> {
         let everywhere = self.cluster_bindings.iter().map(|b| ("", &b.role_ref, &b.subjects));
         let here = |binding: &&RoleBinding| {
             let namespace = binding.metadata.namespace.as_deref();
@@ -130,7 +130,7 @@ impl Rbac {
 }
 
 /// Whether a rule grants a right, by the rules of the API server's authorizer.
-fn grants(rule: &PolicyRule, right: &Right<'_>) -> bool {
+fn grants(rule: &PolicyRule, right: &AccessRight<'_>) -> bool {
     let has = |list: &[String], wanted: &str| list.iter().any(|one| one == "*" || one == wanted);
     let names = rule.resource_names.as_deref().unwrap_or_default();
     has(&rule.verbs, right.verb)
@@ -153,7 +153,7 @@ pub fn both(one: &BTreeSet<Grantee>, other: &BTreeSet<Grantee>) -> BTreeSet<Gran
 pub struct RbacReader {
     rbac: Rbac,
     /// The failed reads of each namespace; an empty name stands for the cluster.
-    unread: BTreeMap<String, Vec<NotRead>>,
+    unread: BTreeMap<String, Vec<FailedRead>>,
 }
 
 impl RbacReader {
@@ -163,7 +163,7 @@ impl RbacReader {
         &mut self,
         client: &kube::Client,
         places: &BTreeSet<&str>,
-    ) -> (&Rbac, Vec<NotRead>) {
+    ) -> (&Rbac, Vec<FailedRead>) {
         let mut unread = Vec::new();
         for place in [""].into_iter().chain(places.iter().copied().filter(|p| !p.is_empty())) {
             if !self.unread.contains_key(place) {
@@ -180,7 +180,7 @@ impl RbacReader {
 }
 
 impl Rbac {
-    async fn read_cluster(&mut self, client: &kube::Client) -> Vec<NotRead> {
+    async fn read_cluster(&mut self, client: &kube::Client) -> Vec<FailedRead> {
         let (bindings, roles) = tokio::join!(
             list_all::<ClusterRoleBinding>(Api::all(client.clone()), ListParams::default()),
             list_all::<ClusterRole>(Api::all(client.clone()), ListParams::default()),
@@ -191,7 +191,7 @@ impl Rbac {
         unread
     }
 
-    async fn read_namespace(&mut self, client: &kube::Client, place: &str) -> Vec<NotRead> {
+    async fn read_namespace(&mut self, client: &kube::Client, place: &str) -> Vec<FailedRead> {
         let all = || client.clone();
         let (bindings, roles) = tokio::join!(
             list_all::<RoleBinding>(Api::namespaced(all(), place), ListParams::default()),
@@ -206,16 +206,20 @@ impl Rbac {
 }
 
 /// The read objects, or none and a note about the failure.
-fn read_or<K>(read: Result<Listed<K>, ApiError>, name: &str, unread: &mut Vec<NotRead>) -> Vec<K> {
+fn read_or<K>(
+    read: Result<Listed<K>, ApiError>,
+    name: &str,
+    unread: &mut Vec<FailedRead>,
+) -> Vec<K> {
     let error = match read {
         Ok(Listed { objects, unreadable }) if unreadable.is_empty() => return objects,
         Ok(Listed { objects, unreadable }) => {
             let why = format!("{} can't be read", unreadable.join(", "));
-            unread.push(NotRead { resource: name.to_owned(), why });
+            unread.push(FailedRead { resource: name.to_owned(), why });
             return objects;
         }
         Err(error) => error,
     };
-    unread.push(NotRead::new(name, &error));
+    unread.push(FailedRead::new(name, &error));
     Vec::new()
 }

@@ -9,8 +9,8 @@ use crate::decide::{Blocker, Cause, Decision, ObjectName, Verdict};
 /// Sentences about the known automatic changes.
 pub fn automatic_changes(world: &World, verdict: &Verdict) -> Vec<String> {
     let mut says = Vec::new();
-    let deciding = verdict.blockers.iter().filter(|b| b.outcome == verdict.decision);
-    for blocker in deciding.filter(|b| matches!(b.outcome, Decision::Deny | Decision::Hold)) {
+    let deciding = verdict.blockers.iter().filter(|b| b.decision == verdict.decision);
+    for blocker in deciding.filter(|b| matches!(b.decision, Decision::Deny | Decision::Hold)) {
         let of_causes = blocker.causes.iter().filter_map(|cause| ends(world, blocker, cause));
         says.extend(of_causes);
     }
@@ -71,7 +71,7 @@ mod tests {
     use crate::decide::Reason;
     use crate::graph::{Edges, ObjectPhase};
     use crate::objects::{Kinds, Object, ObjectRef};
-    use crate::policy::{Pause, Source};
+    use crate::policy::{Pause, PolicySource};
 
     fn target() -> ObjectRef {
         ObjectRef::new(("", "secrets"), "shop", "key")
@@ -87,7 +87,7 @@ mod tests {
 
     fn refused(causes: Vec<Cause>) -> Verdict {
         let blocker = Blocker {
-            policies: vec![Source::Policy("p".to_owned())],
+            policies: vec![PolicySource::Policy("p".to_owned())],
             causes,
             ..Blocker::new(Decision::Deny, Reason::InUse, target())
         };

@@ -13,7 +13,7 @@ use crate::command::diagnosis::is_refusal;
 use crate::command::target::TargetObject;
 use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command};
 use crate::objects::{LABEL_VALUES, ObjectRef, full_name, without_controls};
-use crate::policy::Source;
+use crate::policy::PolicySource;
 
 /// The answer of the API server.
 #[derive(Debug)]
@@ -34,14 +34,14 @@ pub struct ServerDenial {
     /// The verdict, without the causes of its blockers: these are only texts.
     pub verdict: Verdict,
     /// The texts of the blockers, in the same order.
-    pub told: Vec<ToldBlocker>,
+    pub told: Vec<DeniedBlocker>,
     /// What to do instead of an approval.
     pub next_step: Option<String>,
 }
 
 /// The texts of a blocker.
 #[derive(Debug)]
-pub struct ToldBlocker {
+pub struct DeniedBlocker {
     /// Its sentence.
     pub says: String,
     /// Its causes, each with the field.
@@ -112,12 +112,12 @@ impl ServerDenial {
     /// Reads the causes of a refusal by belay. `None`: it is not belay's, or has no causes.
     fn read(target: &ObjectRef, status: &Status) -> Option<Self> {
         let causes = &status.details.as_ref().filter(|_| is_of_belay(&status.message))?.causes;
-        let (mut blockers, mut told) = (Vec::<Blocker>::new(), Vec::<ToldBlocker>::new());
+        let (mut blockers, mut told) = (Vec::<Blocker>::new(), Vec::<DeniedBlocker>::new());
         let (mut more, mut next_step, mut commands) = (0, None, Vec::<(&str, usize)>::new());
         for StatusCause { reason, message, field } in causes {
             if let Some(reason) = reason_of(reason) {
                 blockers.push(Blocker::new(Decision::Deny, reason, target.clone()));
-                told.push(ToldBlocker { says: without_controls(message), causes: Vec::new() });
+                told.push(DeniedBlocker { says: without_controls(message), causes: Vec::new() });
                 continue;
             }
             let text = || without_controls(message);
@@ -131,7 +131,7 @@ impl ServerDenial {
                 }
                 ("Object", Some(blocker), _) => blocker.object = object_of(message, target),
                 ("MoreCauses", Some(blocker), _) => blocker.more = number,
-                ("Policy", Some(blocker), _) => blocker.policies.push(Source::Policy(text())),
+                ("Policy", Some(blocker), _) => blocker.policies.push(PolicySource::Policy(text())),
                 ("Label", Some(blocker), _) => blocker.policies.extend(label_of(message)),
                 ("Cause", _, Some(told)) => told.causes.push((text(), without_controls(field))),
                 _ => {}
@@ -143,8 +143,8 @@ impl ServerDenial {
             let own = approve_command(&blocker.object, false);
             let found = commands.iter().find(|(command, _)| *command == own);
             let content = commands.iter().find(|(command, _)| *command == with_content);
-            blocker.is_content = found.is_none() && content.is_some();
-            blocker.people = found.or(content).map_or(1, |(_, people)| *people);
+            blocker.covered_by_content_approval = found.is_none() && content.is_some();
+            blocker.required_approvals = found.or(content).map_or(1, |(_, people)| *people);
         }
         let verdict = Verdict { more, ..Verdict::from_blockers(target.clone(), blockers) };
         (!told.is_empty()).then_some(Self { verdict, told, next_step })
@@ -168,8 +168,8 @@ fn object_of(arguments: &str, target: &ObjectRef) -> ObjectRef {
 }
 
 /// The label of `label belay.dev/protect=Always`.
-fn label_of(text: &str) -> Option<Source> {
-    LABEL_VALUES.map(Source::Label).into_iter().find(|label| label.to_string() == text)
+fn label_of(text: &str) -> Option<PolicySource> {
+    LABEL_VALUES.map(PolicySource::Label).into_iter().find(|label| label.to_string() == text)
 }
 
 #[cfg(test)]
@@ -201,16 +201,17 @@ mod tests {
             object: ObjectRef::new(("apps", "statefulsets"), "db", "postgres"),
         };
         let user = Cause::User { root: user, through: None, path: "spec.a".to_owned() };
-        let policies = vec![Source::Policy("claims".to_owned()), Source::Label("Always")];
+        let policies =
+            vec![PolicySource::Policy("claims".to_owned()), PolicySource::Label("Always")];
         let of_target = Blocker {
             policies,
             causes: vec![user],
             more: 3,
-            people: 2,
+            required_approvals: 2,
             ..Blocker::new(Decision::Deny, Reason::InUse, claim())
         };
         let other = ObjectRef::new(("apps", "deployments"), "db", "web");
-        let policies = vec![Source::Policy("apps".to_owned())];
+        let policies = vec![PolicySource::Policy("apps".to_owned())];
         let of_other =
             Blocker { policies, ..Blocker::new(Decision::Deny, Reason::Protected, other) };
         let blockers = vec![of_target, of_other];
@@ -231,9 +232,9 @@ mod tests {
         assert_eq!(denial.verdict, sent);
 
         // An approval with the content covers the other object.
-        sent.blockers[1].is_content = true;
+        sent.blockers[1].covered_by_content_approval = true;
         let denial = ServerDenial::read(&claim(), &status("delete.belay.dev", &sent)).unwrap();
-        assert!(denial.verdict.blockers[1].is_content, "{denial:?}");
+        assert!(denial.verdict.blockers[1].covered_by_content_approval, "{denial:?}");
     }
 
     #[test]

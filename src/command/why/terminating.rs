@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::cluster::release::settle;
 use crate::cluster::terminating::{Survey, TerminatingObject, evidence, survey};
-use crate::cluster::{Place, Snapshot};
+use crate::cluster::{ObjectKey, Snapshot};
 use crate::command::diagnosis::{
     BlockingFinalizer, Cause, Finding, Hold, HoldState, finalizers_of, find_causes,
     guarded_finalizers,
 };
-use crate::command::document::NotRead;
+use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
 use crate::command::target::TargetObject;
 use crate::objects::{FOREGROUND, without_controls};
@@ -40,7 +40,7 @@ pub struct Terminating {
     settles: Option<Timestamp>,
     /// What could not be read, and might say more of why it stays.
     #[serde(skip)]
-    pub unread: Vec<NotRead>,
+    pub unread: Vec<FailedRead>,
     #[serde(skip)]
     arguments: String,
 }
@@ -166,7 +166,7 @@ async fn causes(
     target: &TargetObject,
     snapshot: &Snapshot,
     hold: &Hold,
-) -> (Vec<Finding>, Vec<NotRead>) {
+) -> (Vec<Finding>, Vec<FailedRead>) {
     let since = target.terminating_since().unwrap_or_default();
     let object = TerminatingObject {
         info: target.info.clone(),
@@ -203,7 +203,7 @@ async fn survey_around(snapshot: &Snapshot, object: &TerminatingObject) -> Surve
 }
 
 /// When the hold becomes effective by the time of its policies, if it is not yet.
-fn settles(target: &TargetObject, snapshot: &Snapshot, place: &Place) -> Option<Timestamp> {
+fn settles(target: &TargetObject, snapshot: &Snapshot, place: &ObjectKey) -> Option<Timestamp> {
     let since: Timestamp = target.terminating_since()?.parse().ok()?;
     let settle = settle(&snapshot.context.world.read(), place);
     let settles = since.saturating_add(settle).ok()?;

@@ -20,7 +20,7 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-use super::{Graph, Node, NodeId, StepLimit, ObjectUser};
+use super::{Graph, Node, NodeId, ObjectUser, StepLimit};
 use crate::objects::{DefaultPropagation, FOREGROUND, NumberMap, NumberSet, ORPHAN};
 use walk::DeletionWalk;
 
@@ -166,7 +166,7 @@ pub struct Fate {
 pub struct Fates {
     fates: NumberMap<NodeId, Fate>,
     may_be_orphaned: NumberSet<NodeId>,
-    whole: bool,
+    complete: bool,
 }
 
 /// Follows a deletion through the graph.
@@ -183,7 +183,10 @@ pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
         } else {
             // It may be deleted: depending on timing, or if an object that it waits for
             // is deleted.
-            fates.insert(id, Fate { outcome: DeletionOutcome::Deleted, certainty: Certainty::Possible });
+            fates.insert(
+                id,
+                Fate { outcome: DeletionOutcome::Deleted, certainty: Certainty::Possible },
+            );
             continue;
         };
         let certainty = if certain { Certainty::Certain } else { Certainty::Possible };
@@ -208,7 +211,7 @@ pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
     Fates {
         fates,
         may_be_orphaned,
-        whole: may.is_whole() && must.is_whole() && !request.work.is_used_up(),
+        complete: may.is_complete() && must.is_complete() && !request.work.is_used_up(),
     }
 }
 
@@ -232,7 +235,9 @@ impl Fates {
 
     /// Whether an object may be lost: deleted now, or after the removal of a finalizer.
     pub fn may_be_lost(&self, id: NodeId) -> bool {
-        self.get(id).is_some_and(|fate| matches!(fate.outcome, DeletionOutcome::Deleted | DeletionOutcome::Held))
+        self.get(id).is_some_and(|fate| {
+            matches!(fate.outcome, DeletionOutcome::Deleted | DeletionOutcome::Held)
+        })
     }
 
     /// The objects that may lose an owner and stay.
@@ -242,7 +247,7 @@ impl Fates {
 
     /// Whether the walk followed all objects and reached no limit.
     pub fn is_complete(&self) -> bool {
-        self.whole
+        self.complete
     }
 
     /// The users of an object that would break: users that are not deleted with it.

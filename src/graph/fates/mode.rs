@@ -19,7 +19,9 @@ impl DeletionMode {
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,
-            (Self::Orphan | Self::OrphanOrNot, _) | (_, Self::Orphan | Self::OrphanOrNot) => Self::OrphanOrNot,
+            (Self::Orphan | Self::OrphanOrNot, _) | (_, Self::Orphan | Self::OrphanOrNot) => {
+                Self::OrphanOrNot
+            }
             _ => Self::ForegroundOrBackground,
         }
     }
@@ -39,9 +41,9 @@ impl From<Propagation> for DeletionMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OwnerReferenceState {
     /// The reference can't be resolved.
-    Error,
+    Unresolved,
     /// The owner does not exist.
-    Dangling,
+    Absent,
     /// The owner waits for its dependents.
     Waiting,
     /// The owner exists.

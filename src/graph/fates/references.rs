@@ -7,7 +7,12 @@ use crate::graph::{Node, OwnerEdge};
 
 impl DeletionWalk<'_> {
     /// R6 and R7: the mode in which the garbage collector deletes an object.
-    pub(super) fn collectors_mode(&self, node: Node<'_>, waits: bool, waits_for_it: bool) -> DeletionMode {
+    pub(super) fn collectors_mode(
+        &self,
+        node: Node<'_>,
+        waits: bool,
+        waits_for_it: bool,
+    ) -> DeletionMode {
         // R7: a kind's own default does not count inside a cascade.
         let plain = if node.has_orphan_finalizer() {
             DeletionMode::Orphan
@@ -32,26 +37,30 @@ impl DeletionWalk<'_> {
     /// R1 to R3: the state of a reference in this walk.
     pub(super) fn resolve(&self, item: Node<'_>, reference: &OwnerEdge) -> OwnerReferenceState {
         if !self.graph.is_resolvable(item, reference) {
-            return OwnerReferenceState::Error;
+            return OwnerReferenceState::Unresolved;
         }
         let (kind, namespace, name) = self.graph.coordinates(reference.to);
         let owner = match self.graph.get(reference.to) {
             Some(owner) if owner.uid() == reference.uid => owner,
             // Another object has this name.
-            Some(_) => return OwnerReferenceState::Dangling,
-            None if self.graph.proves_absence(kind, namespace, name) => return OwnerReferenceState::Dangling,
+            Some(_) => return OwnerReferenceState::Absent,
+            None if self.graph.proves_absence(kind, namespace, name) => {
+                return OwnerReferenceState::Absent;
+            }
             // It is not in the graph, but may exist in the cluster.
-            None => return OwnerReferenceState::Error,
+            None => return OwnerReferenceState::Unresolved,
         };
         if self.is_certain() && self.unresolvable.contains(&reference.to) {
-            return OwnerReferenceState::Error;
+            return OwnerReferenceState::Unresolved;
         }
         match self.mode(reference.to) {
             // The garbage collector first removes the reference, also if the owner is
             // removed.
             Some(DeletionMode::Orphan) => return OwnerReferenceState::Orphaning,
-            Some(DeletionMode::OrphanOrNot) if self.is_certain() => return OwnerReferenceState::Orphaning,
-            _ if self.removed.contains(&reference.to) => return OwnerReferenceState::Dangling,
+            Some(DeletionMode::OrphanOrNot) if self.is_certain() => {
+                return OwnerReferenceState::Orphaning;
+            }
+            _ if self.removed.contains(&reference.to) => return OwnerReferenceState::Absent,
             _ => {}
         }
         // An owner with another finalizer is solid again after it has stopped waiting
@@ -79,7 +88,7 @@ impl DeletionWalk<'_> {
             }
             None if self.is_certain() => OwnerReferenceState::Solid,
             None if owner.has_orphan_finalizer() => OwnerReferenceState::Orphaning,
-            None => OwnerReferenceState::Dangling,
+            None => OwnerReferenceState::Absent,
         }
     }
 }

@@ -107,7 +107,10 @@ fn check(
 
     for (place, before) in &state.objects {
         let fate = node(&graph, *place).and_then(|id| fates.get(id));
-        let lost = matches!(fate, Some(Fate { outcome: DeletionOutcome::Deleted | DeletionOutcome::Held, .. }));
+        let lost = matches!(
+            fate,
+            Some(Fate { outcome: DeletionOutcome::Deleted | DeletionOutcome::Held, .. })
+        );
         for end in &ends {
             let after = end.objects.get(place);
             let gone = after.is_none();

@@ -36,12 +36,18 @@ impl<'g> DeletionWalk<'g> {
         // R2 and R4: the garbage collector ignores these objects, and objects that are
         // being deleted.
         let left_alone = dependent.is_terminating()
-            || self.may.unwrap_or(self).is_deleting(dependent.id())
-            || dependent.owners().iter().any(|o| self.resolve(dependent, o) == OwnerReferenceState::Error);
+            || self.possible.unwrap_or(self).is_deleting(dependent.id())
+            || dependent
+                .owners()
+                .iter()
+                .any(|o| self.resolve(dependent, o) == OwnerReferenceState::Unresolved);
         let stays = |o: &OwnerEdge| {
-            let free = self.may.unwrap_or(self).mode(o.to).is_none();
+            let free = self.possible.unwrap_or(self).mode(o.to).is_none();
             let terminating = self.graph.get(o.to).is_some_and(Node::is_terminating);
-            o.to != from && free && !terminating && self.resolve(dependent, o) == OwnerReferenceState::Solid
+            o.to != from
+                && free
+                && !terminating
+                && self.resolve(dependent, o) == OwnerReferenceState::Solid
         };
         !left_alone && dependent.owners().iter().any(stays)
     }
@@ -49,7 +55,7 @@ impl<'g> DeletionWalk<'g> {
     /// R13, for possible deletions: an owner in a foreground deletion waits forever for a
     /// dependent whose DELETE is denied, and so do the objects that wait for the owner.
     pub(super) fn remove_blocked_forever(&mut self) {
-        if !self.refused {
+        if !self.any_denied {
             return;
         }
         loop {
@@ -59,7 +65,8 @@ impl<'g> DeletionWalk<'g> {
                 (refuses || stays) && self.blocks_owner_forever(d) && !self.is_detached(d, id)
             };
             let waits = |id: NodeId| {
-                self.mode(id) == Some(DeletionMode::Foreground) && self.blockers(id).any(|d| keeps(d, id))
+                self.mode(id) == Some(DeletionMode::Foreground)
+                    && self.blockers(id).any(|d| keeps(d, id))
             };
             let waiting: Vec<_> = self.removed.iter().copied().filter(|id| waits(*id)).collect();
             if waiting.is_empty() {
@@ -95,7 +102,7 @@ impl<'g> DeletionWalk<'g> {
                 next.push(*id);
             }
         }
-        if self.refused {
+        if self.any_denied {
             next.extend(self.containers.keys().copied().filter(|c| {
                 let mut content = self.contained.iter().filter(|(_, all)| all.contains(c));
                 content.any(|(member, _)| graph.get(*member).is_some_and(|m| (request.refuses)(m)))
@@ -143,7 +150,7 @@ impl<'g> DeletionWalk<'g> {
     /// write its DELETE conflicts and is retried later, and the owner need not wait for
     /// that.
     pub(super) fn may_be_unblocked(&self, item: Node<'_>) -> bool {
-        let may = self.may.unwrap_or(self);
+        let may = self.possible.unwrap_or(self);
         let mut dependents = self.graph.dependents(item).take_while(|_| self.charge(1));
         dependents.any(|d| match may.mode(d.id()) {
             None => d.waits_in_foreground(),

@@ -21,7 +21,7 @@ pub(super) struct DeletionWalk<'g> {
     pub(super) request: &'g DeletionRequest<'g>,
     /// The walk of possible deletions, in the walk of certain ones: an object that can't
     /// possibly be deleted certainly stays.
-    pub(super) may: Option<&'g DeletionWalk<'g>>,
+    pub(super) possible: Option<&'g DeletionWalk<'g>>,
     pub(super) deleting: Map<DeletionMode>,
     pub(super) removed: Set,
     orphaned: Set,
@@ -35,14 +35,14 @@ pub(super) struct DeletionWalk<'g> {
     /// The objects that certainly wait after their DELETE.
     pub(super) stuck: Set,
     /// Whether any DELETE was denied.
-    pub(super) refused: bool,
+    pub(super) any_denied: bool,
     /// Instances of a deleted CRD: after its removal their kind is unknown, and
     /// references to them can't be resolved (R14).
     pub(super) unresolvable: Set,
     /// The objects of the request from which belay's own hold is removed.
     released: Set,
     queue: Vec<NodeId>,
-    whole: bool,
+    complete: bool,
     /// Looked up once, because every deleted object is compared with them.
     namespaces: Option<KindId>,
     crds: Option<KindId>,
@@ -76,7 +76,7 @@ impl<'g> DeletionWalk<'g> {
         Self {
             graph,
             request,
-            may,
+            possible: may,
             deleting: Map::default(),
             removed: Set::default(),
             orphaned: Set::default(),
@@ -84,11 +84,11 @@ impl<'g> DeletionWalk<'g> {
             blocked: Map::default(),
             contained: Map::default(),
             stuck: Set::default(),
-            refused: false,
+            any_denied: false,
             unresolvable: Set::default(),
             released: request.released.iter().copied().collect(),
             queue: Vec::new(),
-            whole: true,
+            complete: true,
             namespaces: graph.namespace_kind(),
             crds: graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition"),
         }
@@ -100,7 +100,7 @@ impl<'g> DeletionWalk<'g> {
     }
 
     pub(super) fn is_certain(&self) -> bool {
-        self.may.is_some()
+        self.possible.is_some()
     }
 
     fn run(&mut self) {
@@ -165,7 +165,7 @@ impl<'g> DeletionWalk<'g> {
         let room = self.request.limit.saturating_sub(self.deleting.len());
         let mut content = content;
         let taken: Vec<_> = content.by_ref().take(room).collect();
-        self.whole &= content.next().is_none();
+        self.complete &= content.next().is_none();
         taken
     }
 
@@ -174,7 +174,7 @@ impl<'g> DeletionWalk<'g> {
         let Some(node) = self.graph.get(id) else { return };
         if (self.request.refuses)(node) {
             // R13: its DELETE is denied, and it stays as it is.
-            self.refused = true;
+            self.any_denied = true;
             return;
         }
         if let Some(already) = self.mode(id) {
@@ -189,9 +189,9 @@ impl<'g> DeletionWalk<'g> {
         }
         // An object that may be deleted in several ways is not certain to be deleted in
         // this way.
-        let mode = self.may.and_then(|may| may.mode(id)).map_or(mode, |may| mode.or(may));
+        let mode = self.possible.and_then(|may| may.mode(id)).map_or(mode, |may| mode.or(may));
         if self.deleting.len() >= self.request.limit {
-            self.whole = false;
+            self.complete = false;
             return;
         }
         self.deleting.insert(id, mode);
@@ -282,7 +282,9 @@ impl<'g> DeletionWalk<'g> {
         }
         match mode {
             DeletionMode::Background | DeletionMode::Orphan => true,
-            DeletionMode::Foreground | DeletionMode::ForegroundOrBackground | DeletionMode::OrphanOrNot => {
+            DeletionMode::Foreground
+            | DeletionMode::ForegroundOrBackground
+            | DeletionMode::OrphanOrNot => {
                 // The walk of possible deletions assumes yes, and corrects this at the
                 // end.
                 if !self.is_certain() {
@@ -333,18 +335,28 @@ impl<'g> DeletionWalk<'g> {
                 OwnerReferenceState::Solid => return,
                 // R2: one error keeps it, though the garbage collector remembers owners
                 // that were absent once.
-                OwnerReferenceState::Error if self.is_certain() => return,
-                OwnerReferenceState::Error | OwnerReferenceState::Dangling | OwnerReferenceState::Waiting => {
+                OwnerReferenceState::Unresolved if self.is_certain() => return,
+                OwnerReferenceState::Unresolved
+                | OwnerReferenceState::Absent
+                | OwnerReferenceState::Waiting => {
                     goes = true;
                     // An owner that is removed by now may still have waited when the
                     // garbage collector checked this dependent.
                     let owner = self.mode(reference.to);
                     let waiting = resolved == OwnerReferenceState::Waiting
-                        || matches!(owner, Some(DeletionMode::Foreground | DeletionMode::ForegroundOrBackground | DeletionMode::OrphanOrNot));
+                        || matches!(
+                            owner,
+                            Some(
+                                DeletionMode::Foreground
+                                    | DeletionMode::ForegroundOrBackground
+                                    | DeletionMode::OrphanOrNot
+                            )
+                        );
                     waits |= waiting;
                     // Another owner would be solid for a while, and the garbage collector
                     // would remove this reference meanwhile (R5).
-                    waits_for_it |= reference.blocking && only && owner == Some(DeletionMode::Foreground);
+                    waits_for_it |=
+                        reference.blocking && only && owner == Some(DeletionMode::Foreground);
                 }
                 // The order of the orphaning by this owner and the deletion of the other
                 // owner decides.
@@ -412,8 +424,8 @@ impl<'g> DeletionWalk<'g> {
     }
 
     /// Whether everything was followed.
-    pub(super) fn is_whole(&self) -> bool {
-        self.whole
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
     }
 
     /// Whether the object, once it is being deleted, certainly waits.

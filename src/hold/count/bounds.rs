@@ -108,7 +108,7 @@ fn counted(parts: &[Part], while_used: &Value, most: usize) -> (UseCheck, usize)
     let policy = Policy::compile("p", &serde_json::from_value(spec).unwrap()).unwrap();
     let policies = PolicySet::new(vec![policy], &catalogue);
     let known = Graph::new(kinds.clone());
-    let mut reads = LiveReads { graph: Graph::new(kinds), done: HashMap::new() };
+    let mut reads = LiveReads { graph: Graph::new(kinds), results: HashMap::new() };
     let kind_of = |graph: &Graph, kind| graph.kinds.find("example.com", kind).unwrap();
     for (at, part) in parts.iter().enumerate() {
         let kind = kind_of(&reads.graph, part.kind());
@@ -120,18 +120,23 @@ fn counted(parts: &[Part], while_used: &Value, most: usize) -> (UseCheck, usize)
     }
     let kind = kind_of(&reads.graph, "Part");
     let target = reads.graph.find(kind, "a", "p0").unwrap();
-    let lists =
-        match count(&Situation::new(&known, &policies, Live::Graph, NOW), true, &reads, target) {
-            UseCheck::NeedsReads(lists) => lists,
-            other => panic!("{other:?}"),
-        };
+    let lists = match check_use(
+        &Situation::new(&known, &policies, ObjectSource::Files, NOW),
+        true,
+        &reads,
+        target,
+    ) {
+        UseCheck::NeedsReads(lists) => lists,
+        other => panic!("{other:?}"),
+    };
     for read in lists {
-        reads.done.insert(read, Ok(()));
+        reads.results.insert(read, Ok(()));
     }
     let budget = StepBudget::new(most);
     let work = StepLimit::new(&budget);
-    let situation = Situation { work, ..Situation::new(&known, &policies, Live::Graph, NOW) };
-    (count(&situation, true, &reads, target), budget.steps())
+    let situation =
+        Situation { work, ..Situation::new(&known, &policies, ObjectSource::Files, NOW) };
+    (check_use(&situation, true, &reads, target), budget.steps())
 }
 
 /// Asserts that each object, name and reference of a shape costs about the same

@@ -1,14 +1,14 @@
 //! The objects that are deleted with released objects, and the objects whose DELETE belay
 //! denies.
 
-use super::{Counting, ReleaseGroup, UnknownUse};
+use super::{ReleaseGroup, UnknownUse, UseSearch};
 use crate::decide::{
     CollectorRefusal, JudgedObject, Situation, counting_users, refusal_in_cascade,
 };
 use crate::graph::{Node, NodeId, ObjectUser};
 use crate::objects::NumberSet;
 
-impl<'a> Counting<'a> {
+impl<'a> UseSearch<'a> {
     /// The objects that are deleted with these. An object stays if belay denies its
     /// DELETE, and so do its dependents, and the objects whose DELETE belay denies
     /// because of it.

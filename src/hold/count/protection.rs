@@ -27,18 +27,18 @@ pub struct WhileUsed<'p> {
 }
 
 /// The policies that keep a held object. Policies with action Warn or Audit keep nothing.
-pub fn keeping_policies<'p>(
+pub fn release_policies<'p>(
     situation: &Situation<'p>,
     facts: ObjectFacts<'_>,
 ) -> Vec<AppliedPolicy<'p>> {
-    let mut applied = situation.policies_despite_pause(facts);
-    applied.retain(|applied| applied.action == Action::Deny && applied.policy.keeps());
+    let mut applied = situation.policies_ignoring_pause(facts);
+    applied.retain(|applied| applied.action == Action::Deny && applied.policy.delays_release());
     applied
 }
 
 /// What protects a held object.
 pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'p> {
-    let applied = keeping_policies(situation, ObjectFacts::of_node(node));
+    let applied = release_policies(situation, ObjectFacts::of_node(node));
     if applied.is_empty() {
         return Protection::Not(ReleaseReason::Unprotected);
     }
@@ -53,7 +53,7 @@ pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'
     if applied.iter().any(|applied| !applied.certain) {
         return Protection::Uncertain;
     }
-    if applied.iter().any(|applied| applied.policy.keeps_always()) {
+    if applied.iter().any(|applied| applied.policy.requires_approval_to_release()) {
         return Protection::Always;
     }
     let modes = applied.iter().filter_map(|applied| applied.policy.modes.while_used.as_ref());

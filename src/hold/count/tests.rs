@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decide::Live;
+use crate::decide::ObjectSource;
 use crate::graph::Graph;
 use crate::objects::{ApiError, HOLD, ObjectRef, Uid, Unreadable, split_api_version};
-use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet, Source};
+use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet, PolicySource};
 use crate::relations::Catalogue;
 
 /// When the target was deleted, and a minute later, when it is counted.
@@ -84,7 +84,7 @@ impl World {
             policies,
             known_policies: true,
             known: Graph::new(kinds()),
-            reads: LiveReads { graph: Graph::new(kinds()), done: HashMap::new() },
+            reads: LiveReads { graph: Graph::new(kinds()), results: HashMap::new() },
         };
         let target = object(
             "Secret",
@@ -102,13 +102,13 @@ impl World {
 
     fn situation(&self) -> Situation<'_> {
         let (graph, policies) = (&self.known, &self.policies);
-        Situation::new(graph, policies, Live::Read(&self.reads), NOW)
+        Situation::new(graph, policies, ObjectSource::Cluster(&self.reads), NOW)
     }
 
     fn count(&self) -> UseCheck {
         let kind = self.reads.graph.kinds.find("", "Secret").unwrap();
         let target = self.reads.graph.find(kind, "a", "s").unwrap();
-        count(&self.situation(), self.known_policies, &self.reads, target)
+        check_use(&self.situation(), self.known_policies, &self.reads, target)
     }
 
     fn wants(&self) -> Vec<LiveRead> {
@@ -125,7 +125,7 @@ impl World {
             | LiveRead::Object(ObjectRef { group, resource, .. })) = &read;
             let kind = self.reads.graph.kinds.find_resource(group, resource).unwrap();
             self.reads.graph.set_complete(kind, true);
-            self.reads.done.insert(read, Ok(()));
+            self.reads.results.insert(read, Ok(()));
         }
     }
 
@@ -187,7 +187,7 @@ fn an_object_that_cannot_be_read_may_be_a_user_in_its_namespace() {
         let mut world = World::while_used().found(&[]);
         let pods = world.reads.graph.kinds.find("", "Pod").unwrap();
         let place = Some((namespace.to_owned(), "bad".to_owned()));
-        let bad = Unreadable { place, ..Unreadable::of_unknown_place() };
+        let bad = Unreadable { name: place, ..Unreadable::of_unknown_place() };
         world.reads.graph.set_unreadable(pods, &bad);
         let unknown = UnknownUse::UnreadableUser("Pod a/bad can't be read".to_owned());
         assert_eq!(unknown.to_string(), "Pod a/bad can't be read, so it may use it");
@@ -264,7 +264,7 @@ fn approval(approver: &str) -> Approval {
         object: ObjectRef::new(("", "secrets"), "a", "s"),
         uid: Uid::new("s"),
         content: true,
-        exempts: vec![Source::Policy("p".into())],
+        exempts: vec![PolicySource::Policy("p".into())],
         version: 0,
         created: NOW - 60,
         expires: NOW + 60,
@@ -298,11 +298,11 @@ fn an_unknown_user_keeps_the_object() {
     assert_eq!(world.count(), UseCheck::Unknown(UnknownUse::NamespaceLabels("a".to_owned())));
     let mut world = World::while_used().found(&[]);
     let list =
-        world.reads.done.keys().find(
+        world.reads.results.keys().find(
             |read| matches!(read, LiveRead::List { resource, .. } if resource == "replicasets"),
         );
     let list = list.unwrap().clone();
-    world.reads.done.insert(list, Err(ApiError::Forbidden("403 Forbidden".into())));
+    world.reads.results.insert(list, Err(ApiError::Forbidden("403 Forbidden".into())));
     let UseCheck::Unknown(why) = world.count() else { panic!("it was released") };
     assert_eq!(why.to_string(), "objects of kind ReplicaSet may use it: 403 Forbidden");
 }
@@ -450,7 +450,7 @@ fn a_newcomer_waits_unless_something_older_owns_it() {
     assert!(matches!(&read[..], [LiveRead::Object(read)] if read.resource == "databases"));
     world.read(read.clone());
     assert_eq!(world.count(), UNUSED, "it is gone");
-    world.reads.done.insert(read[0].clone(), Err(ApiError::Other("500".into())));
+    world.reads.results.insert(read[0].clone(), Err(ApiError::Other("500".into())));
     assert_eq!(world.keeps(), ["Pod a/p"], "the owner is not known");
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
     assert_eq!(world.keeps(), ["Database a/d Pod a/p"]);

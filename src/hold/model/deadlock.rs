@@ -19,13 +19,13 @@ use crate::decide::LiveRead;
 use crate::graph::Propagation;
 use crate::hold::exceptions::UserException;
 use crate::hold::{
-    End, Input, Output, Release, ReleaseTiming, RequestResult, TargetState, WaitReason,
+    Input, Output, Release, ReleaseEnd, ReleaseTiming, RequestResult, TargetState, WaitReason,
 };
 use crate::objects::{FOREGROUND, HOLD, ORPHAN, PROTECT_LABEL};
 
 /// One object.
 #[derive(Debug, Clone)]
-struct Thing {
+struct ModelObject {
     kind: &'static str,
     resource: &'static str,
     api_version: &'static str,
@@ -42,8 +42,8 @@ struct Thing {
 }
 
 #[derive(Debug, Clone)]
-struct Deadlock {
-    things: Vec<Thing>,
+struct DeadlockModel {
+    objects: Vec<ModelObject>,
     /// Who is deleted at the start, and how.
     deleted: Vec<(usize, Propagation)>,
     /// What is deleted with everything in it (R14): nothing, the Namespace
@@ -54,7 +54,7 @@ struct Deadlock {
 
 /// The state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Stand {
+struct ObjectState {
     terminating: bool,
     held: bool,
     foreground: bool,
@@ -63,7 +63,7 @@ struct Stand {
     references: u8,
 }
 
-type State = Vec<Option<Stand>>;
+type State = Vec<Option<ObjectState>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
@@ -81,7 +81,7 @@ enum Action {
     Release(usize),
 }
 
-impl Deadlock {
+impl DeadlockModel {
     fn without(&self, exception: UserException) -> Self {
         let mut other = self.clone();
         other.exceptions.retain(|e| *e != exception);
@@ -89,7 +89,7 @@ impl Deadlock {
     }
 
     fn manifest(&self, state: &State, i: usize) -> Option<Value> {
-        let (thing, stand) = (&self.things[i], state[i]?);
+        let (thing, stand) = (&self.objects[i], state[i]?);
         let mut metadata = json!({
             "name": thing.name,
             "uid": thing.name,
@@ -108,7 +108,7 @@ impl Deadlock {
         metadata["finalizers"] =
             finalizers.iter().filter(|(has, _)| *has).map(|(_, f)| json!(f)).collect();
         let references = self.references(i, stand).map(|owner| {
-            let owner = &self.things[owner];
+            let owner = &self.objects[owner];
             json!({
                 "apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name,
                 "uid": owner.name, "blockOwnerDeletion": true,
@@ -122,14 +122,14 @@ impl Deadlock {
     }
 
     /// The owners that an object still refers to.
-    fn references(&self, i: usize, stand: Stand) -> impl Iterator<Item = usize> {
-        let owners = self.things[i].owners.iter().copied().enumerate();
+    fn references(&self, i: usize, stand: ObjectState) -> impl Iterator<Item = usize> {
+        let owners = self.objects[i].owners.iter().copied().enumerate();
         owners.filter(move |(bit, _)| stand.references & (1 << bit) != 0).map(|(_, owner)| owner)
     }
 
     /// Takes the references off that do not pass.
     fn keep(&self, state: &mut State, i: usize, passes: impl Fn(usize) -> bool) {
-        let owners = self.things[i].owners.iter().enumerate();
+        let owners = self.objects[i].owners.iter().enumerate();
         let gone = owners.filter(|(_, owner)| !passes(**owner)).map(|(bit, _)| 1_u8 << bit);
         if let Some(stand) = &mut state[i] {
             stand.references &= !gone.sum::<u8>();
@@ -147,7 +147,7 @@ impl Deadlock {
     }
 
     fn settle(state: &mut State, i: usize) {
-        let kept = |s: Stand| s.held || s.foreground || s.orphan;
+        let kept = |s: ObjectState| s.held || s.foreground || s.orphan;
         if state[i].is_some_and(|stand| stand.terminating && !kept(stand)) {
             state[i] = None;
         }
@@ -157,7 +157,7 @@ impl Deadlock {
         let refers = |j: &usize| {
             state[*j].is_some_and(|stand| self.references(*j, stand).any(|owner| owner == i))
         };
-        (0..self.things.len()).filter(refers).collect()
+        (0..self.objects.len()).filter(refers).collect()
     }
 
     /// R3: an owner that is there and does not wait for its dependents.
@@ -166,10 +166,10 @@ impl Deadlock {
     }
 
     /// The whole pass of the real state machine, without other actors.
-    fn pass(&self, state: &State, i: usize) -> (Option<End>, Option<WaitReason>) {
+    fn pass(&self, state: &State, i: usize) -> (Option<ReleaseEnd>, Option<WaitReason>) {
         let Some(mut stored) = self.manifest(state, i) else { return (None, None) };
         let limits = ReleaseTiming { settle: Duration::ZERO, ..ReleaseTiming::default() };
-        let uid = self.things[i].name;
+        let uid = self.objects[i].name;
         let mut release = Release::new(uid.into(), "A".into(), limits);
         let (mut found, mut done) = (Vec::new(), HashSet::<LiveRead>::new());
         let mut waits = None;
@@ -181,12 +181,12 @@ impl Deadlock {
                     Output::WriteToken(mark) => {
                         json_patch::patch(&mut stored, &mark.patch()).unwrap();
                         let observed = TargetState::read(&stored).unwrap();
-                        inputs.push(Input::TokenWritten(RequestResult::Done(observed)));
+                        inputs.push(Input::TokenWritten(RequestResult::Object(observed)));
                     }
                     Output::Remove(removal) => {
                         json_patch::patch(&mut stored, &removal.patch()).unwrap();
                         let observed = TargetState::read(&stored).unwrap();
-                        inputs.push(Input::Removed(RequestResult::Done(observed)));
+                        inputs.push(Input::Removed(RequestResult::Object(observed)));
                     }
                     Output::Read(read) => {
                         found.extend(self.read(state, &read));
@@ -211,23 +211,23 @@ impl Deadlock {
             LiveRead::Object(wanted) => wanted.name == *name,
             LiveRead::List { .. } => true,
         };
-        let things = (0..self.things.len())
-            .filter(|i| self.things[*i].resource == resource && named(self.things[*i].name));
+        let things = (0..self.objects.len())
+            .filter(|i| self.objects[*i].resource == resource && named(self.objects[*i].name));
         things.filter_map(|i| self.manifest(state, i)).collect()
     }
 
     fn name(&self, i: usize) -> String {
-        format!("{} {}", self.things[i].kind, self.things[i].name)
+        format!("{} {}", self.objects[i].kind, self.objects[i].name)
     }
 }
 
-impl Model for Deadlock {
+impl Model for DeadlockModel {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let stand = |thing: &Thing| {
-            Some(Stand {
+        let stand = |thing: &ModelObject| {
+            Some(ObjectState {
                 terminating: false,
                 held: thing.held,
                 foreground: false,
@@ -235,7 +235,7 @@ impl Model for Deadlock {
                 references: (1 << thing.owners.len()) - 1,
             })
         };
-        let mut state: State = self.things.iter().map(stand).collect();
+        let mut state: State = self.objects.iter().map(stand).collect();
         for (i, propagation) in &self.deleted {
             Self::delete(&mut state, *i, *propagation);
         }
@@ -243,7 +243,7 @@ impl Model for Deadlock {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        for (i, thing) in self.things.iter().enumerate() {
+        for (i, thing) in self.objects.iter().enumerate() {
             let Some(stand) = state[i] else { continue };
             if thing.newcomer {
                 continue;
@@ -271,7 +271,7 @@ impl Model for Deadlock {
             }
             if stand.terminating
                 && stand.held
-                && matches!(self.pass(state, i).0, Some(End::Released(_)))
+                && matches!(self.pass(state, i).0, Some(ReleaseEnd::Released(_)))
             {
                 actions.push(Action::Release(i));
             }
@@ -320,7 +320,7 @@ impl Model for Deadlock {
     }
 }
 
-impl Narrate for Deadlock {
+impl Narrate for DeadlockModel {
     fn tell(&self, _: &State, action: &Action, after: &State) -> (String, String, String) {
         let (who, i, what) = match *action {
             Action::Patch(i) => ("collector", i, "removes references"),

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::decide::{Live, LiveRead, LiveReads, Situation};
+use crate::decide::{LiveRead, LiveReads, ObjectSource, Situation};
 use crate::graph::{Graph, Strength};
 use crate::hold::count::check_use_with;
 use crate::hold::exceptions::UserException;
@@ -96,7 +96,7 @@ pub(super) fn count(
 ) -> UseCheck {
     let world = world();
     let carried_out = done.iter().map(|read| (read.clone(), Ok(()))).collect();
-    let mut reads = LiveReads { graph: Graph::new(kinds()), done: carried_out };
+    let mut reads = LiveReads { graph: Graph::new(kinds()), results: carried_out };
     for read in done {
         let group = match read {
             LiveRead::Object(ObjectRef { group, .. }) | LiveRead::List { group, .. } => group,
@@ -112,7 +112,8 @@ pub(super) fn count(
     let metadata = &target["metadata"];
     let namespace = metadata["namespace"].as_str().unwrap_or_default();
     let place = reads.graph.find(kind, namespace, metadata["name"].as_str().unwrap()).unwrap();
-    let situation = Situation::new(&world.graph, &world.policies, Live::Read(&reads), DELETED + 60);
+    let situation =
+        Situation::new(&world.graph, &world.policies, ObjectSource::Cluster(&reads), DELETED + 60);
     check_use_with(&situation, &reads, place, exceptions)
 }
 

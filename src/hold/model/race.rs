@@ -40,7 +40,7 @@ pub(super) struct Guards {
 
 /// How large the world is, and what can happen in it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Race {
+pub(super) struct RaceModel {
     pub(super) guards: Guards,
     pub(super) leaders: usize,
     /// Passes that a leader begins.
@@ -48,13 +48,13 @@ pub(super) struct Race {
     /// Answers that get lost.
     pub(super) losses: u8,
     /// Things that others do to users.
-    pub(super) moves: u8,
+    pub(super) user_changes: u8,
     /// Ticks after which nothing is looked at; none: no time passes.
     pub(super) ticks: u8,
     /// How many ticks a write may be under way.
-    pub(super) flight: u8,
+    pub(super) write_delay: u8,
     /// Whether a list's answer may be looked at later than it was given.
-    pub(super) split: bool,
+    pub(super) delayed_answers: bool,
     /// Whether it begins before the DELETE, with a create that may be slow.
     pub(super) from_delete: bool,
     /// Whether the target may be re-created, and the times that API servers report may be
@@ -62,7 +62,7 @@ pub(super) struct Race {
     pub(super) recreates: bool,
 }
 
-impl Race {
+impl RaceModel {
     /// Every guard, two leaders, no time.
     pub(super) const PROMISE_ONE: Self = Self {
         guards: Guards {
@@ -75,10 +75,10 @@ impl Race {
         leaders: 2,
         passes: 1,
         losses: 1,
-        moves: 2,
+        user_changes: 2,
         ticks: 0,
-        flight: 0,
-        split: false,
+        write_delay: 0,
+        delayed_answers: false,
         from_delete: false,
         recreates: false,
     };
@@ -86,37 +86,37 @@ impl Race {
 
 /// An object that may need the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Thing {
+pub(super) struct UserObject {
     /// It names the target.
     pub(super) uses: bool,
     /// Its owner reference names the one before it.
     pub(super) owned: bool,
     /// It was made after the target had been deleted.
-    pub(super) late: bool,
+    pub(super) created_after_delete: bool,
     /// It, or who made it, was stored before the last pass began.
     pub(super) known: bool,
     /// The write that made it began before the DELETE.
-    pub(super) early: bool,
+    pub(super) created_before_delete: bool,
 }
 
 /// A place for one user of each kind. None is made twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Slot {
-    Not,
-    Here(Thing),
-    Gone,
+pub(super) enum UserState {
+    NotCreated,
+    Exists(UserObject),
+    Deleted,
 }
 
-impl Slot {
-    pub(super) fn thing(self) -> Option<Thing> {
+impl UserState {
+    pub(super) fn object(self) -> Option<UserObject> {
         match self {
-            Self::Here(thing) => Some(thing),
+            Self::Exists(thing) => Some(thing),
             _ => None,
         }
     }
 }
 
-pub(super) type Slots = [Slot; 3];
+pub(super) type Users = [UserState; 3];
 
 /// A request of a leader that has not been carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -133,9 +133,9 @@ pub(super) struct Leader {
     pub(super) release: Release,
     pub(super) request: Option<Request>,
     /// A write that was given up on, and is under way all the same.
-    pub(super) stray: Option<Write>,
+    pub(super) abandoned_write: Option<Write>,
     /// What the lists of this pass said.
-    pub(super) found: [Option<Slot>; 3],
+    pub(super) found: [Option<UserState>; 3],
     /// The other reads of this pass, by their numbers.
     others: u64,
     /// A list's answer that was not looked at yet.
@@ -145,7 +145,7 @@ pub(super) struct Leader {
     last: u8,
     passes: u8,
     /// What its cache says of users.
-    cache: Slots,
+    cache: Users,
 }
 
 /// What must not happen.
@@ -165,7 +165,7 @@ pub(super) enum Broken {
 pub(super) struct State {
     pub(super) now: u8,
     pub(super) target: Option<Secret>,
-    pub(super) users: Slots,
+    pub(super) users: Users,
     pub(super) leaders: Vec<Leader>,
     /// A create that began, and when.
     pub(super) slow: Option<u8>,
@@ -222,21 +222,27 @@ pub(super) enum Action {
     Remake,
 }
 
-impl Model for Race {
+impl Model for RaceModel {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
         let thing = |uses, owned| {
-            Slot::Here(Thing { uses, owned, late: false, known: false, early: false })
+            UserState::Exists(UserObject {
+                uses,
+                owned,
+                created_after_delete: false,
+                known: false,
+                created_before_delete: false,
+            })
         };
-        let starts: &[Slots] = if self.from_delete || self.recreates {
-            &[[Slot::Not; 3]]
+        let starts: &[Users] = if self.from_delete || self.recreates {
+            &[[UserState::NotCreated; 3]]
         } else {
             &[
-                [thing(true, false), Slot::Not, Slot::Not],
-                [thing(false, false), Slot::Not, Slot::Not],
-                [Slot::Not, thing(true, false), Slot::Not],
+                [thing(true, false), UserState::NotCreated, UserState::NotCreated],
+                [thing(false, false), UserState::NotCreated, UserState::NotCreated],
+                [UserState::NotCreated, thing(true, false), UserState::NotCreated],
             ]
         };
         let mut states = Vec::new();
@@ -248,7 +254,7 @@ impl Model for Race {
             let leader = |l: usize| Leader {
                 release: Release::new("1".into(), ["A", "B"][l].into(), self.limits()),
                 request: None,
-                stray: None,
+                abandoned_write: None,
                 found: [None; 3],
                 others: 0,
                 unread: false,
@@ -264,7 +270,7 @@ impl Model for Race {
                 leaders: (0..self.leaders).map(leader).collect(),
                 slow: None,
                 exported: None,
-                moves: self.moves,
+                moves: self.user_changes,
                 losses: self.losses,
                 broken: None,
             };
@@ -284,7 +290,7 @@ impl Model for Race {
         if state.broken.is_some() {
             return;
         }
-        let slow_write = |sent: u8| state.now + 1 - sent > self.flight;
+        let slow_write = |sent: u8| state.now + 1 - sent > self.write_delay;
         let mut may_tick = state.now < self.ticks;
         may_tick &= !state.slow.is_some_and(slow_write);
         for (l, leader) in state.leaders.iter().enumerate() {
@@ -305,14 +311,14 @@ impl Model for Race {
                     let mut may_lose = state.losses > 0;
                     if let Request::Write(write) = request {
                         may_tick &= !slow_write(write.sent);
-                        may_lose &= leader.stray.is_none();
+                        may_lose &= leader.abandoned_write.is_none();
                     }
                     if may_lose {
                         actions.push(Action::Lose(l));
                     }
                 }
             }
-            if let Some(write) = &leader.stray {
+            if let Some(write) = &leader.abandoned_write {
                 may_tick &= !slow_write(write.sent);
                 actions.push(Action::Stray(l));
                 if self.ticks > 0 {
@@ -327,7 +333,7 @@ impl Model for Race {
             actions.push(Action::Tick);
         }
         if self.from_delete && state.target.as_ref().is_some_and(|t| t.deleted.is_none()) {
-            if state.slow.is_none() && state.users[2] == Slot::Not {
+            if state.slow.is_none() && state.users[2] == UserState::NotCreated {
                 actions.push(Action::Begin);
             }
             actions.push(Action::Delete);
@@ -349,8 +355,8 @@ impl Model for Race {
             self.moves(state, actions);
         }
         for i in 1..3 {
-            let orphan = state.users[i].thing().is_some_and(|thing| thing.owned);
-            if orphan && state.users[i - 1] == Slot::Gone {
+            let orphan = state.users[i].object().is_some_and(|thing| thing.owned);
+            if orphan && state.users[i - 1] == UserState::Deleted {
                 actions.push(Action::Collect(i));
             }
         }
@@ -381,31 +387,36 @@ impl Model for Race {
             Action::Lose(l) => {
                 next.losses -= 1;
                 let input = match next.leaders[l].request.take()? {
-                    Request::Get => Input::Got(RequestResult::Lost),
+                    Request::Get => Input::Got(RequestResult::NoAnswer),
                     Request::List(..) => Input::ReadFailed("no answer".into()),
                     Request::Write(write) => {
                         let answer = match write.lists {
-                            None => Input::TokenWritten(RequestResult::Lost),
-                            Some(_) => Input::Removed(RequestResult::Lost),
+                            None => Input::TokenWritten(RequestResult::NoAnswer),
+                            Some(_) => Input::Removed(RequestResult::NoAnswer),
                         };
-                        next.leaders[l].stray = Some(write);
+                        next.leaders[l].abandoned_write = Some(write);
                         answer
                     }
                 };
                 self.feed(&mut next, l, input);
             }
             Action::Stray(l) => {
-                let write = next.leaders[l].stray.take()?;
+                let write = next.leaders[l].abandoned_write.take()?;
                 self.land(&mut next, &write);
             }
-            Action::Never(l) => next.leaders[l].stray = None,
+            Action::Never(l) => next.leaders[l].abandoned_write = None,
             Action::Sync(l) => next.leaders[l].cache = next.users,
             Action::Begin => next.slow = Some(next.now),
             Action::Stored => {
                 next.slow = None;
-                let thing =
-                    Thing { uses: true, owned: false, late: false, known: false, early: true };
-                next.users[2] = Slot::Here(thing);
+                let thing = UserObject {
+                    uses: true,
+                    owned: false,
+                    created_after_delete: false,
+                    known: false,
+                    created_before_delete: true,
+                };
+                next.users[2] = UserState::Exists(thing);
                 if next.target.is_none() {
                     next.broken = next.broken.or(Some(Broken::PromiseTwo));
                 }

@@ -1,55 +1,61 @@
 //! The promises, and what each guard is there for.
 
-use super::race::{Broken, Guards, Race, State};
+use super::race::{Broken, Guards, RaceModel, State};
 use super::story::{check, reaches, size};
-use crate::hold::{End, ReleaseReason};
+use crate::hold::{ReleaseEnd, ReleaseReason};
 
-fn one() -> Race {
+fn one() -> RaceModel {
     let size = size();
-    Race { passes: 2, moves: 1 + size, losses: size, ..Race::PROMISE_ONE }
+    RaceModel { passes: 2, user_changes: 1 + size, losses: size, ..RaceModel::PROMISE_ONE }
 }
 
 /// Time passes, writes take some, and answers are looked at late.
-fn fresh() -> Race {
-    Race {
+fn fresh() -> RaceModel {
+    RaceModel {
         leaders: 1,
         passes: size(),
-        moves: 0,
+        user_changes: 0,
         losses: 0,
         ticks: 6 + size(),
-        flight: 1,
-        split: true,
-        ..Race::PROMISE_ONE
+        write_delay: 1,
+        delayed_answers: true,
+        ..RaceModel::PROMISE_ONE
     }
 }
 
 /// From before the DELETE, with a create that takes its time.
-fn two() -> Race {
-    Race {
+fn two() -> RaceModel {
+    RaceModel {
         leaders: 2,
         passes: 1,
-        moves: 0,
+        user_changes: 0,
         losses: 0,
         ticks: 8 + size(),
-        flight: 3,
+        write_delay: 3,
         from_delete: true,
-        ..Race::PROMISE_ONE
+        ..RaceModel::PROMISE_ONE
     }
 }
 
 /// The target is re-created from a manifest that has everything.
-fn again() -> Race {
-    Race { leaders: 1, passes: 1 + size(), moves: 0, recreates: true, ..Race::PROMISE_ONE }
+fn again() -> RaceModel {
+    RaceModel {
+        leaders: 1,
+        passes: 1 + size(),
+        user_changes: 0,
+        recreates: true,
+        ..RaceModel::PROMISE_ONE
+    }
 }
 
-fn without(race: Race, take_out: impl FnOnce(&mut Guards)) -> Race {
+fn without(race: RaceModel, take_out: impl FnOnce(&mut Guards)) -> RaceModel {
     let mut guards = race.guards;
     take_out(&mut guards);
-    Race { guards, ..race }
+    RaceModel { guards, ..race }
 }
 
 /// Takes a guard out and sees the checker find what it is there for.
-fn breaks(name: &str, race: Race, expected: Broken) {
+fn breaks(name: &str, race: RaceModel, expected: Broken) {
     let path = check(name, race).unwrap_or_else(|| panic!("{name}: nothing was found"));
     assert_eq!(path.last_state().broken, Some(expected));
 }
@@ -80,18 +86,18 @@ fn the_hold_is_removed_in_more_than_one_way() {
     for (name, race) in [("one", one()), ("two", two()), ("fresh", fresh()), ("again", again())] {
         assert!(reaches(&race, |state| state.target.is_none()), "{name}");
     }
-    let released = Some(End::Released(ReleaseReason::Unused));
+    let released = Some(ReleaseEnd::Released(ReleaseReason::Unused));
     let by = |l: usize| move |state: &State| state.leaders[l].release.ended() == released;
     assert!(reaches(&one(), by(0)) && reaches(&one(), by(1)));
     // A late write lands after another leader has begun a pass, and is refused.
     assert!(reaches(&one(), |state| {
         let token = state.target.as_ref().and_then(|target| target.token.as_deref());
-        let stray = state.leaders[0].stray.as_ref();
+        let stray = state.leaders[0].abandoned_write.as_ref();
         stray.is_some_and(|w| w.is_removal() && token.is_some_and(|token| token != w.token()))
     }));
     // A create that began before the DELETE is stored in time, and keeps it.
     assert!(reaches(&two(), |state| {
-        state.now > 4 && state.users[2].thing().is_some() && state.target.is_some()
+        state.now > 4 && state.users[2].object().is_some() && state.target.is_some()
     }));
 }
 
@@ -104,7 +110,7 @@ fn without_settle_a_slow_create_finds_nothing_left() {
 /// not hold.
 #[test]
 fn a_write_that_takes_longer_than_settle_finds_nothing_left() {
-    let race = Race { flight: 6, ticks: 10, ..two() };
+    let race = RaceModel { write_delay: 6, ticks: 10, ..two() };
     breaks("writes slower than settle", race, Broken::PromiseTwo);
 }
 
@@ -122,7 +128,7 @@ fn with_products_before_producers_what_is_made_between_two_lists_is_missed() {
 #[test]
 fn without_the_token_a_paused_leader_overrules_a_newer_pass() {
     // With no answer lost it takes two leaders.
-    let race = without(Race { losses: 0, ..one() }, |g| g.tests.token = false);
+    let race = without(RaceModel { losses: 0, ..one() }, |g| g.tests.token = false);
     breaks("without the token", race, Broken::PromiseOne);
 }
 

@@ -5,7 +5,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decide::Live;
+use crate::decide::ObjectSource;
 use crate::graph::Graph;
 use crate::objects::{FORMER_HOLD_FOR_TESTS, set_former_hold_for_tests};
 use crate::policy::{Pause, Policy, PolicySet};
@@ -20,9 +20,9 @@ fn policies(specs: &[Value]) -> PolicySet {
     PolicySet::new(specs.iter().map(compile).collect(), &Catalogue::default())
 }
 
-fn planned(policies: &PolicySet, known: bool, resource: (&str, &str), object: &Value) -> Plan {
+fn planned(policies: &PolicySet, known: bool, resource: (&str, &str), object: &Value) -> HoldPlan {
     let graph = Graph::default();
-    let situation = Situation::new(&graph, policies, Live::Graph, 0);
+    let situation = Situation::new(&graph, policies, ObjectSource::Files, 0);
     plan(&situation, known, resource, &Object::deserialize(object).unwrap())
 }
 
@@ -33,8 +33,8 @@ fn object(metadata: Value) -> Value {
     object
 }
 
-fn removal_at(index: usize) -> Plan {
-    Plan::Remove(HoldEntry { index, name: HOLD })
+fn removal_at(index: usize) -> HoldPlan {
+    HoldPlan::Remove(HoldEntry { index, name: HOLD })
 }
 
 const SECRET: (&str, &str) = ("", "secrets");
@@ -44,12 +44,12 @@ fn missing_holds_are_added_and_unwanted_ones_removed() {
     let (bare, held) = (object(json!({})), object(json!({"finalizers": ["x/y", HOLD]})));
     let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
     let not = policies(&[json!({"protect": {"whileUsed": {}}, "action": "Audit"})]);
-    assert_eq!(planned(&wanted, true, SECRET, &bare), Plan::Add(HoldPlace::First));
-    assert_eq!(planned(&wanted, true, SECRET, &held), Plan::Nothing);
+    assert_eq!(planned(&wanted, true, SECRET, &bare), HoldPlan::Add(HoldPosition::NewList));
+    assert_eq!(planned(&wanted, true, SECRET, &held), HoldPlan::Nothing);
     assert_eq!(planned(&not, true, SECRET, &held), removal_at(1));
-    assert_eq!(planned(&not, true, SECRET, &bare), Plan::Nothing);
+    assert_eq!(planned(&not, true, SECRET, &bare), HoldPlan::Nothing);
     // The kind of the policies has vanished: there seem to be none.
-    assert_eq!(planned(&policies(&[]), false, SECRET, &held), Plan::Nothing);
+    assert_eq!(planned(&policies(&[]), false, SECRET, &held), HoldPlan::Nothing);
     assert_eq!(planned(&policies(&[]), true, SECRET, &held), removal_at(1));
 }
 
@@ -63,20 +63,23 @@ fn one_write_renames_a_former_hold_in_place() {
         let mut object = with(finalizers);
         let plan = planned(&wanted, true, SECRET, &object);
         json_patch::patch(&mut object, &plan_patch(&plan, "u", "1").unwrap()).unwrap();
-        assert_eq!(planned(&wanted, true, SECRET, &object), Plan::Nothing);
+        assert_eq!(planned(&wanted, true, SECRET, &object), HoldPlan::Nothing);
         (plan, object["metadata"]["finalizers"].clone())
     };
-    let renamed = (Plan::Rename(former), json!(["x/y", HOLD, "z/z"]));
+    let renamed = (HoldPlan::Rename(former), json!(["x/y", HOLD, "z/z"]));
     assert_eq!(carried_out(&["x/y", FORMER_HOLD_FOR_TESTS, "z/z"]), renamed);
     // Under the present one as well: the former one alone goes.
-    assert_eq!(carried_out(&[HOLD, FORMER_HOLD_FOR_TESTS]), (Plan::Remove(former), json!([HOLD])));
+    assert_eq!(
+        carried_out(&[HOLD, FORMER_HOLD_FOR_TESTS]),
+        (HoldPlan::Remove(former), json!([HOLD]))
+    );
     // Nothing wants it under any name.
     let plan = planned(&policies(&[]), true, SECRET, &with(&["x/y", FORMER_HOLD_FOR_TESTS]));
-    assert_eq!(plan, Plan::Remove(former));
+    assert_eq!(plan, HoldPlan::Remove(former));
     // No finalizer may come to what is Terminating.
     let mut leaving = with(&[FORMER_HOLD_FOR_TESTS]);
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T12:00:00Z");
-    assert_eq!(planned(&wanted, true, SECRET, &leaving), Plan::Nothing);
+    assert_eq!(planned(&wanted, true, SECRET, &leaving), HoldPlan::Nothing);
 }
 
 #[test]
@@ -84,7 +87,7 @@ fn a_pause_takes_no_hold_off() {
     let mut paused = policies(&[json!({"protect": {"whileUsed": {}}})]);
     paused.pauses = vec![Pause { expires: 1, ..Pause::default() }];
     let held = object(json!({"finalizers": [HOLD]}));
-    assert_eq!(planned(&paused, true, SECRET, &held), Plan::Nothing);
+    assert_eq!(planned(&paused, true, SECRET, &held), HoldPlan::Nothing);
 }
 
 /// If the labels of its Namespace are unknown, so is whether a policy wants the hold. The
@@ -96,9 +99,9 @@ fn what_is_uncertain_is_left_alone() {
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}});
     let policy = Policy::compile("p", &serde_json::from_value(spec).unwrap()).unwrap();
     let perhaps = PolicySet::new(vec![policy], &Catalogue::default());
-    assert_eq!(planned(&perhaps, true, SECRET, &object(json!({}))), Plan::Nothing);
+    assert_eq!(planned(&perhaps, true, SECRET, &object(json!({}))), HoldPlan::Nothing);
     let held = object(json!({"finalizers": [HOLD]}));
-    assert_eq!(planned(&perhaps, true, SECRET, &held), Plan::Nothing);
+    assert_eq!(planned(&perhaps, true, SECRET, &held), HoldPlan::Nothing);
 }
 
 #[test]
@@ -106,21 +109,21 @@ fn no_hold_comes_where_it_is_harm() {
     let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
     let at = |resource, metadata| planned(&wanted, true, resource, &object(metadata));
     let hook = json!({"annotations": {"helm.sh/hook": "pre-install"}});
-    assert_eq!(at(SECRET, hook), Plan::Nothing);
-    assert_eq!(at(("", "pods"), json!({})), Plan::Nothing);
+    assert_eq!(at(SECRET, hook), HoldPlan::Nothing);
+    assert_eq!(at(("", "pods"), json!({})), HoldPlan::Nothing);
     assert_eq!(at(("", "pods"), json!({"finalizers": [HOLD]})), removal_at(0));
     let custom = ("example.com", "things");
-    assert_eq!(at(custom, json!({})), Plan::Add(HoldPlace::First));
+    assert_eq!(at(custom, json!({})), HoldPlan::Add(HoldPosition::NewList));
     // Whether the manifest or a controller added these is unknown.
-    assert_eq!(at(custom, json!({"finalizers": ["x/y"]})), Plan::Nothing);
-    assert_eq!(at(custom, json!({"finalizers": ["x/y", HOLD]})), Plan::Nothing);
+    assert_eq!(at(custom, json!({"finalizers": ["x/y"]})), HoldPlan::Nothing);
+    assert_eq!(at(custom, json!({"finalizers": ["x/y", HOLD]})), HoldPlan::Nothing);
 }
 
 #[test]
 fn a_patch_lands_on_what_was_looked_at_or_not_at_all() {
     for (plan, metadata) in [
-        (Plan::Add(HoldPlace::First), json!({})),
-        (Plan::Rename(HoldEntry { index: 0, name: HOLD }), json!({"finalizers": [HOLD]})),
+        (HoldPlan::Add(HoldPosition::NewList), json!({})),
+        (HoldPlan::Rename(HoldEntry { index: 0, name: HOLD }), json!({"finalizers": [HOLD]})),
         (removal_at(0), json!({"finalizers": [HOLD]})),
     ] {
         let patch = plan_patch(&plan, "u", "1").unwrap();
@@ -173,7 +176,7 @@ proptest! {
         let mut object = object(metadata);
         let plan = planned(&policies, known, resource, &object);
         if terminating || !known {
-            prop_assert_eq!(&plan, &Plan::Nothing);
+            prop_assert_eq!(&plan, &HoldPlan::Nothing);
         }
         if let Some(patch) = plan_patch(&plan, "u", "1") {
             let others = |object: &Value| -> Vec<Value> {
@@ -183,7 +186,7 @@ proptest! {
             let before = others(&object);
             json_patch::patch(&mut object, &patch).unwrap();
             prop_assert_eq!(others(&object), before);
-            prop_assert_eq!(planned(&policies, known, resource, &object), Plan::Nothing);
+            prop_assert_eq!(planned(&policies, known, resource, &object), HoldPlan::Nothing);
         }
     }
 }

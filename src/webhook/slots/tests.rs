@@ -71,9 +71,9 @@ async fn h109_clients_with_many_places_each_get_no_further_ones() {
     };
     let mut flood: Vec<_> =
         (0..10_000).filter_map(|n| begin(u8::try_from(n % 63).unwrap())).collect();
-    assert_eq!(flood.len(), 63 * MOST_OF_ONE_CLIENT);
+    assert_eq!(flood.len(), 63 * MAX_OF_ONE_CLIENT);
     assert!(futures_util::poll!(&mut flood[0]).is_pending());
-    assert!((0..MOST_OF_ONE_CLIENT).all(|_| begin(99).is_some()));
+    assert!((0..MAX_OF_ONE_CLIENT).all(|_| begin(99).is_some()));
     // A client that others share gets a place again for one that is old.
     tokio::time::advance(MIN_AGE).await;
     let new = begin(0).unwrap();
@@ -122,14 +122,14 @@ async fn h126_clients_that_send_nothing_take_no_place_of_one_that_does() {
         let slots = ConnectionSlots::new(places);
         let begin = |last: usize| {
             let client = Some(IpAddr::from([10, 0, 0, u8::try_from(last).unwrap()]));
-            let waiting = |wait: ClientWait| {
+            let waiting = |wait: WaitTimer| {
                 wait.begin();
                 pending::<()>()
             };
             slots.admit_handshake(client).then(|| Box::pin(slots.run_for(client, waiting)))
         };
         let flood: Vec<_> = (0..2 * places).filter_map(|n| begin(n % 63)).collect();
-        tokio::time::advance(PATIENCE).await;
+        tokio::time::advance(MIN_WAIT).await;
         let mut server: Vec<_> = (0..places / 2).filter_map(|_| begin(99)).collect();
         assert_eq!(server.len(), places / 2, "of {places}");
         for handshake in &mut server {
@@ -152,7 +152,7 @@ async fn h126_a_client_that_sends_bit_by_bit_waits_as_long_in_all() {
     };
     let mut slow = begin();
     for _ in 0..10 {
-        tokio::time::advance(PATIENCE / 10).await;
+        tokio::time::advance(MIN_WAIT / 10).await;
         waits.lock()[0].end();
         waits.lock()[0].begin();
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belay::decide::{AdmissionPhase, Decision, Live, Situation, Verdict, decide};
+use belay::decide::{AdmissionPhase, Decision, ObjectSource, Situation, Verdict, decide};
 use belay::graph::Graph;
 use belay::policy::api::MAX_APPROVAL_SECONDS;
 use belay::policy::{Approval, Approvals, Policy, PolicySet};
@@ -394,6 +394,6 @@ fn decided(object: &Value, approval: &Approval) -> Verdict {
         panic!("unreadable")
     };
     let now = jiff::Timestamp::now().as_second();
-    let situation = Situation::new(&graph, &policies, Live::Graph, now);
+    let situation = Situation::new(&graph, &policies, ObjectSource::Files, now);
     decide(&situation, &review)
 }

@@ -8,13 +8,13 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::value::RawValue;
 
-use super::super::plan::{Want, plan};
+use super::super::plan::{WatchScope, plan};
 use super::Snapshot;
 use crate::cluster::api::Detail;
 use crate::cluster::world::{self, World};
 use crate::graph::{Incomplete, Listing};
 use crate::objects::{ApiError, KindId, KindInfo, full_name};
-use crate::relations::Reads;
+use crate::relations::ReadScope;
 
 /// The number of lists that are read at the same time.
 const CONCURRENT_LISTS: usize = 12;
@@ -44,7 +44,7 @@ pub struct Surroundings {
 
 /// What of a kind is to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum ReadNamespaces {
     Everywhere,
     Namespaces(BTreeSet<String>),
 }
@@ -64,18 +64,18 @@ impl Snapshot {
         let (kinds, objects) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let near = &reach.namespaces.clone().unwrap_or_default();
         loop {
-            let wanted: Vec<(KindId, Place)> = {
+            let wanted: Vec<(KindId, ReadNamespaces)> = {
                 let world = self.context.world.read();
                 let mut wanted = wanted(&world, reach);
                 let planned = plan(&world, &self.context.settings);
-                let planned = planned.into_iter().filter(|(_, want)| *want == Want::All);
-                wanted.extend(planned.map(|(kind, _)| (kind, Place::Everywhere)));
+                let planned = planned.into_iter().filter(|(_, want)| *want == WatchScope::All);
+                wanted.extend(planned.map(|(kind, _)| (kind, ReadNamespaces::Everywhere)));
                 // Only the objects contain the kinds of their owners.
                 let read = done.iter().chain(wanted.keys()).copied().collect::<Vec<_>>();
                 let owners =
                     world.owners_of(read).into_iter().filter(|kind| is_listed(&world, *kind));
                 for owner in owners {
-                    wanted.entry(owner).or_insert(Place::Everywhere);
+                    wanted.entry(owner).or_insert(ReadNamespaces::Everywhere);
                 }
                 wanted.into_iter().filter(|(kind, _)| done.insert(*kind)).collect()
             };
@@ -107,10 +107,10 @@ impl Snapshot {
     async fn list(
         &self,
         kind: KindId,
-        place: Place,
+        place: ReadNamespaces,
         (near, mentions): (&BTreeSet<String>, bool),
         bodies: &[(&str, &str)],
-    ) -> Read {
+    ) -> KindRead {
         let (info, detail) = {
             let world = self.context.world.read();
             (world.graph.kinds.info(kind).clone(), world.detail(kind))
@@ -118,12 +118,12 @@ impl Snapshot {
         let name = full_name(&info.group, &info.resource);
         let keep = bodies.contains(&(info.group.as_str(), info.resource.as_str()));
         let detail = if keep { Detail::Whole } else { detail };
-        let mut read = Read::default();
+        let mut read = KindRead::default();
         let mut objects = Vec::new();
         let (mut whole, mut why) = (false, String::new());
         let places = match &place {
-            Place::Namespaces(places) => places.clone(),
-            Place::Everywhere => match self.read_list(&info, detail, "", "").await {
+            ReadNamespaces::Namespaces(places) => places.clone(),
+            ReadNamespaces::Everywhere => match self.read_list(&info, detail, "", "").await {
                 Ok(all) => {
                     whole = true;
                     objects = all;
@@ -180,7 +180,7 @@ impl Snapshot {
         name: &str,
         objects: Vec<Box<RawValue>>,
         keep: bool,
-        read: &mut Read,
+        read: &mut KindRead,
     ) {
         let mut listing = Listing::new(kind);
         for object in objects {
@@ -203,7 +203,7 @@ impl Snapshot {
 
 /// What came of one kind.
 #[derive(Default)]
-struct Read {
+struct KindRead {
     in_namespace: Vec<(KindId, String)>,
     bodies: Vec<(KindId, Box<RawValue>)>,
     unread: Option<(String, String)>,
@@ -218,7 +218,7 @@ fn is_listed(world: &World, kind: KindId) -> bool {
 /// The kinds whose objects can need objects of other namespaces.
 fn crossing(world: &World) -> impl Iterator<Item = KindId> {
     let World { graph, policies, .. } = world;
-    let needers = graph.kinds.iter().flat_map(|(kind, _)| policies.needers(&graph.kinds, kind));
+    let needers = graph.kinds.iter().flat_map(|(kind, _)| policies.user_kinds(&graph.kinds, kind));
     needers.filter(|(_, crosses)| *crosses).map(|(kind, _)| kind)
 }
 
@@ -228,30 +228,30 @@ pub(super) fn reaches_out(world: &World, kind: KindId, mentions: bool) -> bool {
     let named = |(of, plural): &(String, String)| of == group && plural == resource;
     let exists = world.policies.iter().flat_map(|policy| &policy.modes.while_exists);
     crossing(world).any(|crossing| crossing == kind)
-        || mentions && world.catalogue.reads(kind) != Reads::Nothing
+        || mentions && world.catalogue.reads(kind) != ReadScope::Nothing
         || exists.flat_map(|exists| &exists.kinds).any(named)
 }
 
 /// The scope to read for each kind. R11: Events and kinds that can't be listed and
 /// watched are ignored.
-fn wanted(world: &World, reach: &SearchScope) -> BTreeMap<KindId, Place> {
+fn wanted(world: &World, reach: &SearchScope) -> BTreeMap<KindId, ReadNamespaces> {
     let World { graph, catalogue, .. } = world;
     let listed = || graph.kinds.iter().filter(|(kind, _)| is_listed(world, *kind));
     let Some(places) = &reach.namespaces else {
-        return listed().map(|(kind, _)| (kind, Place::Everywhere)).collect();
+        return listed().map(|(kind, _)| (kind, ReadNamespaces::Everywhere)).collect();
     };
     let crossing: HashSet<KindId> = crossing(world).collect();
     let namespaces = graph.kinds.find("", "Namespace");
     let mut wanted = BTreeMap::new();
     for (kind, info) in listed() {
-        let related = catalogue.reads(kind) != Reads::Nothing;
+        let related = catalogue.reads(kind) != ReadScope::Nothing;
         let everywhere = crossing.contains(&kind)
             || Some(kind) == namespaces
             || related && (reach.mentions || !info.namespaced);
         if everywhere {
-            wanted.insert(kind, Place::Everywhere);
+            wanted.insert(kind, ReadNamespaces::Everywhere);
         } else if info.namespaced {
-            wanted.insert(kind, Place::Namespaces(places.clone()));
+            wanted.insert(kind, ReadNamespaces::Namespaces(places.clone()));
         }
     }
     wanted

@@ -7,9 +7,9 @@ use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use super::super::objects::ObjectSink;
-use super::super::watcher::Sink;
+use super::super::watcher::WatchSink;
 use super::{is_unused, used_by_within};
-use crate::cluster::world::{Seen, SharedWorld, World};
+use crate::cluster::world::{SharedWorld, WaitingObject, World};
 use crate::graph::{StepBudget, StepLimit};
 use crate::relations::Catalogue;
 
@@ -41,7 +41,7 @@ impl Fed {
     /// is none left.
     fn waits(&self) -> (u64, bool) {
         let world = self.world.read();
-        let seen: Vec<&Seen> = world.waiting.seen.values().collect();
+        let seen: Vec<&WaitingObject> = world.waiting.seen.values().collect();
         assert_eq!(seen.len(), 1);
         (seen[0].changes, seen[0].unused)
     }

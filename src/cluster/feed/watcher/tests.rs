@@ -20,7 +20,7 @@ impl Script {
         Self { answers: Arc::new(Mutex::new(answers)), ..Self::default() }
     }
 
-    fn server(&self) -> Server {
+    fn server(&self) -> WatchServer {
         let script = self.clone();
         let client = local_client(move |request| {
             let asked = request.uri().path_and_query().map(ToString::to_string);
@@ -28,7 +28,7 @@ impl Script {
             // After the end of the script, the server sends nothing.
             script.answers.lock().unwrap().pop_front()
         });
-        Server::new(client, Timing::default())
+        WatchServer::new(client, Timing::default())
     }
 
     fn asked(&self) -> Vec<String> {
@@ -54,7 +54,7 @@ impl RecordingSink {
     }
 }
 
-impl Sink for RecordingSink {
+impl WatchSink for RecordingSink {
     fn begin(&mut self) {
         self.0.lock().unwrap().push("begin".to_owned());
     }
@@ -115,7 +115,7 @@ fn status(code: u16, message: &str) -> String {
 async fn report_progress(script: &Script, count: usize) -> Vec<String> {
     let kinds = Kinds::default();
     let info = kinds.info(kinds.find("", "ConfigMap").unwrap()).clone();
-    let source = Source { info, detail: Detail::Metadata, labels: "" };
+    let source = WatchTarget { info, detail: Detail::Metadata, labels: "" };
     let sink = RecordingSink::default();
     let watching = watch(script.server(), source, sink.clone());
     let enough = async {
@@ -265,9 +265,10 @@ async fn a_busy_watch_that_was_interrupted_is_current_again() {
     let mut sink = RecordingSink::default();
     let mut version = Some("9".to_owned());
     let since = Some(Instant::now());
-    let mut lost = Lost { current: since, since, ..Lost::new(Timing::default().feed) };
+    let mut lost =
+        WatchOutage { current: since, since, ..WatchOutage::new(Timing::default().feed) };
     let caught_up = Instant::now() + Timing::default().feed.catch_up;
-    let reading = Reading {
+    let reading = WatchReader {
         sink: &mut sink,
         version: &mut version,
         lost: &mut lost,
@@ -285,11 +286,11 @@ async fn a_silent_watch_is_no_failure_and_lists_again_after_the_second_silence()
     use futures_util::TryStreamExt as _;
     let mut sink = RecordingSink::default();
     let mut version = Some("9".to_owned());
-    let mut lost = Lost::new(Timing::default().feed);
-    let mut read = async |version: &mut Option<String>, lost: &mut Lost, listing| {
+    let mut lost = WatchOutage::new(Timing::default().feed);
+    let mut read = async |version: &mut Option<String>, lost: &mut WatchOutage, listing| {
         let lines = futures_util::stream::pending::<std::io::Result<Vec<u8>>>();
         let caught_up = Instant::now();
-        let reading = Reading { sink: &mut sink, version, lost, listing, caught_up };
+        let reading = WatchReader { sink: &mut sink, version, lost, listing, caught_up };
         reading.lines(Box::pin(lines).into_async_read()).await
     };
     for (at, lists) in [("9", false), ("9", true), ("9", false), ("10", false), ("10", true)] {

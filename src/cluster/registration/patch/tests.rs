@@ -31,7 +31,7 @@ fn compared(live: &Value, bundle: Option<&str>) -> Difference {
 
 fn compared_with(live: &Value, bundle: Option<&str>, token: &PathToken) -> Difference {
     let webhooks = parse_webhooks(live.get("webhooks")).unwrap();
-    let wanted = Wanted { rules: &wanted(), bundle, token: Some(token) };
+    let wanted = WantedFields { rules: &wanted(), bundle, token: Some(token) };
     compare(&webhooks, AdmissionPhase::Validate, wanted)
 }
 
@@ -169,7 +169,8 @@ fn unknown_webhooks_are_left_alone_and_missing_ones_are_reported() {
 #[test]
 fn a_configuration_without_entries_lacks_them() {
     for webhooks in [None, Some(&Value::Null), Some(&json!([]))] {
-        let wanted = Wanted { rules: &wanted(), bundle: Some("pem"), token: Some(&secret("1")) };
+        let wanted =
+            WantedFields { rules: &wanted(), bundle: Some("pem"), token: Some(&secret("1")) };
         let difference =
             compare(&parse_webhooks(webhooks).unwrap(), AdmissionPhase::Mutate, wanted);
         assert_eq!(difference.missing, ["label-hold.belay.dev"]);

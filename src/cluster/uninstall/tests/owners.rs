@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::uninstall::owners::OwnerReads;
-use crate::cluster::world::Place;
+use crate::cluster::world::ObjectKey;
 
 pub fn deployment(name: &str, uid: &str, deleted: bool) -> (String, (u16, Value)) {
     let (code, mut object) = at(uid, deleted);
@@ -150,7 +150,7 @@ async fn an_owner_is_forgotten_after_its_read_unless_its_release_runs() {
         (kind, namespace.to_owned(), name.to_owned())
     };
     let owner = place("apps", "Deployment", ("n", "d"));
-    let known = |(kind, namespace, name): &Place| {
+    let known = |(kind, namespace, name): &ObjectKey| {
         snapshot.context.world.read().graph.object(*kind, namespace, name).is_some()
     };
     let maps = place("", "ConfigMap", ("n", "a"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-pub use self::report::Uninstalled;
+pub use self::report::UninstallOutput;
 use self::report::{Messages, because};
 use crate::cluster::Settings;
 use crate::cluster::uninstall::{
@@ -16,7 +16,7 @@ use crate::cluster::uninstall::{
     count_by_kind, holds,
 };
 use crate::command::confirm::{self, ConfirmArguments};
-use crate::command::place::PlaceArguments;
+use crate::command::place::ClusterArguments;
 use crate::command::report::{Format, FormatArguments, Report};
 use crate::command::screen::without_controls;
 use crate::command::session::UserSession;
@@ -29,7 +29,7 @@ const NAMED: usize = 20;
 #[derive(Debug, Args)]
 pub struct UninstallArguments {
     #[command(flatten)]
-    place: PlaceArguments,
+    place: ClusterArguments,
 
     /// The maximum time to wait until all holds are removed, after the webhook configurations
     /// were deleted [default: unlimited]
@@ -71,7 +71,7 @@ async fn uninstall(arguments: UninstallArguments, asks: bool) -> Result<ExitCode
         let text = plan(&report, &messages);
         if dry_run {
             let code = if report.unread.is_empty() { 0 } else { 3 };
-            return Uninstalled::new(&report, true, messages, &text, code).print(output);
+            return UninstallOutput::new(&report, true, messages, &text, code).print(output);
         }
         confirm::ask(&format!(
             "{}This removes belay's protection from the whole cluster.",
@@ -88,7 +88,7 @@ async fn uninstall(arguments: UninstallArguments, asks: bool) -> Result<ExitCode
     if output == Format::Table && code == 1 {
         return Err(CommandError::Refused(text));
     }
-    Uninstalled::new(&report, false, messages, &text, code).print(output)
+    UninstallOutput::new(&report, false, messages, &text, code).print(output)
 }
 
 /// Executes the uninstall, or plans it.
@@ -259,7 +259,7 @@ fn rest(UninstallReport { tally, left, unread }: &UninstallReport, me: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::uninstall::Tally;
+    use crate::cluster::uninstall::UninstallCounts;
     use crate::decide::Cause;
     use crate::objects::ObjectRef;
 
@@ -276,7 +276,7 @@ mod tests {
     fn what_is_left_is_named_with_the_reason_and_what_next() {
         let refused = || Reason::Refused("the API server answers 403: cannot patch".to_owned());
         let report = UninstallReport {
-            tally: Tally { released: 1200, released_terminating: 2, abandoned: 0 },
+            tally: UninstallCounts { released: 1200, released_terminating: 2, abandoned: 0 },
             left: vec![left("a", in_use()), left("b", refused()), left("c", refused())],
             unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
@@ -329,7 +329,7 @@ mod tests {
             format!("{deletes}no object has a hold\n")
         );
         let report = UninstallReport {
-            tally: Tally { released_terminating: 1, ..Tally::default() },
+            tally: UninstallCounts { released_terminating: 1, ..UninstallCounts::default() },
             left: vec![left("a", Reason::DryRun), left("b", Reason::DryRun), left("c", in_use())],
             unread: Vec::new(),
         };

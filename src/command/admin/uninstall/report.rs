@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cluster::uninstall::{HeldObject, Reason, Tally, UninstallReport};
+use crate::cluster::uninstall::{HeldObject, Reason, UninstallCounts, UninstallReport};
 use crate::command::diagnosis::cause_text;
-use crate::command::document::{NotRead, Object};
+use crate::command::document::{FailedRead, Object};
 use crate::command::report::{Report, View};
 use crate::objects::Kinds;
 
@@ -19,7 +19,7 @@ pub struct Messages {
 /// What came of everything.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Uninstalled {
+pub struct UninstallOutput {
     /// Whether this is a dry run.
     dry_run: bool,
     /// The number of holds removed from objects that are not Terminating. In a dry run these
@@ -31,9 +31,9 @@ pub struct Uninstalled {
     /// The number of objects that were released while in use.
     abandoned: usize,
     /// All objects that still have the hold.
-    left: Vec<Left>,
+    left: Vec<RemainingHold>,
     /// Kinds that may have holds and could not be listed.
-    not_read: Vec<NotRead>,
+    not_read: Vec<FailedRead>,
     /// The other steps, in order: the Lease, belay's deleted objects, abandoned objects. In a
     /// dry run: the planned deletions, and the policies that end.
     steps: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Uninstalled {
     exit_code: u8,
 }
 
-impl Report for Uninstalled {
+impl Report for UninstallOutput {
     const KIND: &'static str = "Uninstalled";
 
     fn text(&self, _: View) -> String {
@@ -61,7 +61,7 @@ impl Report for Uninstalled {
 /// An object that has its hold still.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Left {
+struct RemainingHold {
     /// The object.
     object: Object,
     /// The cause.
@@ -109,7 +109,7 @@ impl From<&Reason> for Cause {
     }
 }
 
-impl Uninstalled {
+impl UninstallOutput {
     /// The report of an uninstall and of its messages.
     pub fn new(
         report: &UninstallReport,
@@ -119,18 +119,18 @@ impl Uninstalled {
         exit_code: u8,
     ) -> Self {
         let UninstallReport { tally, left, unread } = report;
-        let Tally { released, released_terminating, abandoned } = tally;
+        let UninstallCounts { released, released_terminating, abandoned } = tally;
         // An unknown kind is named by its plural.
         let kinds = Kinds::default();
         let not_read = unread
             .iter()
-            .map(|(resource, why)| NotRead { resource: resource.clone(), why: why.clone() });
+            .map(|(resource, why)| FailedRead { resource: resource.clone(), why: why.clone() });
         Self {
             dry_run,
             released: *released,
             released_terminating: *released_terminating,
             abandoned: *abandoned,
-            left: left.iter().map(|left| Left::new(left, &kinds)).collect(),
+            left: left.iter().map(|left| RemainingHold::new(left, &kinds)).collect(),
             not_read: not_read.collect(),
             steps,
             warnings,
@@ -140,7 +140,7 @@ impl Uninstalled {
     }
 }
 
-impl Left {
+impl RemainingHold {
     fn new(HeldObject { target, reason }: &HeldObject, kinds: &Kinds) -> Self {
         let waits_for = match reason {
             Reason::InUse(causes) => causes.iter().map(cause_text).collect(),
@@ -195,13 +195,13 @@ mod tests {
         let user = decide::Cause::Finalizer("Pod shop/web".to_owned());
         let left = |reason| HeldObject { target: target.clone(), reason };
         let report = UninstallReport {
-            tally: Tally { released: 3, released_terminating: 2, abandoned: 1 },
+            tally: UninstallCounts { released: 3, released_terminating: 2, abandoned: 1 },
             left: vec![left(Reason::InUse(vec![user])), left(Reason::Late)],
             unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
         let (steps, warnings) = (vec!["deleted: x".to_owned()], vec!["y remains".to_owned()]);
         let messages = Messages { steps, warnings };
-        let said = Uninstalled::new(&report, false, messages, "a\n- b", 1);
+        let said = UninstallOutput::new(&report, false, messages, "a\n- b", 1);
         let view = View { screen: Screen::pipe(), all: false, wide: false, verbose: false };
         let json = said.render(Format::Json, view).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();

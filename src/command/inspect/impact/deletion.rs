@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::command::inspect::inspection::Inspection;
 use crate::decide::WAITING_FINALIZERS;
 use crate::graph::{
-    Certainty, DeletionRequest, Fate, Fates, Node, NodeId, DeletionOutcome, Propagation, fates,
+    Certainty, DeletionOutcome, DeletionRequest, Fate, Fates, Node, NodeId, Propagation, fates,
 };
 
 /// The finalizer of a Service with a load balancer. The cloud controller removes it after
@@ -91,14 +91,16 @@ impl<'s> Deletion<'s> {
     /// The fate of an object; `None` if it does not change.
     pub fn get(&self, id: NodeId) -> Option<Fate> {
         let fate = self.fates.get(id)?;
-        let outcome = if self.waits.contains_key(&id) { DeletionOutcome::Held } else { fate.outcome };
+        let outcome =
+            if self.waits.contains_key(&id) { DeletionOutcome::Held } else { fate.outcome };
         Some(Fate { outcome, ..fate })
     }
 
     /// Whether an object is deleted in the end.
     pub fn deletes(&self, id: NodeId, certain: bool) -> bool {
         self.get(id).is_some_and(|fate| {
-            fate.outcome == DeletionOutcome::Deleted && (!certain || fate.certainty == Certainty::Certain)
+            fate.outcome == DeletionOutcome::Deleted
+                && (!certain || fate.certainty == Certainty::Certain)
         })
     }
 

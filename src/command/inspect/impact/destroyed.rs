@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::outcome::Outcomes;
+use super::outcome::ImpactOutcomes;
 use crate::command::document::Object;
-use crate::command::inspect::backing::{Key, SNAPSHOTS, VolumeSnapshot};
+use crate::command::inspect::backing::{NamespacedName, SNAPSHOTS, VolumeSnapshot};
 use crate::command::inspect::inspection::Inspection;
-use crate::graph::{Certainty, NodeId, DeletionOutcome};
+use crate::graph::{Certainty, DeletionOutcome, NodeId};
 
 /// A destroyed resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -65,8 +65,8 @@ impl Destroyed {
 /// A snapshot of a claim as text, and whether it is deleted as well.
 fn snapshot_text(
     inspection: &Inspection,
-    outcomes: &Outcomes<'_>,
-    claim: &Key,
+    outcomes: &ImpactOutcomes<'_>,
+    claim: &NamespacedName,
     taken: &VolumeSnapshot,
 ) -> String {
     let graph = &inspection.graph;
@@ -79,14 +79,14 @@ fn snapshot_text(
 
 /// The destroyed resources. A held object is Terminating for good, so its resources count
 /// as well.
-pub fn destroyed(inspection: &Inspection, outcomes: &Outcomes<'_>) -> Vec<Destroyed> {
+pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<Destroyed> {
     let Inspection { graph, backing, .. } = inspection;
     let mut destroyed = Vec::new();
     for (id, fate) in outcomes.all() {
         let Some(node) = graph.get(id).filter(|_| fate.outcome != DeletionOutcome::Orphaned) else {
             continue;
         };
-        let key: Key = (node.namespace().to_owned(), node.name().to_owned());
+        let key: NamespacedName = (node.namespace().to_owned(), node.name().to_owned());
         let info = node.info();
         let volume = match (info.group.as_str(), info.resource.as_str()) {
             ("", "persistentvolumeclaims") => backing.volume_of(&key),

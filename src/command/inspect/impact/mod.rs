@@ -16,9 +16,9 @@ use clap::{Args, ValueEnum};
 pub use self::report::Impact;
 use super::change::Change;
 use super::inspection::{self, Inspection};
-use super::targets::SetArguments;
+use super::targets::SelectionArguments;
 use super::verdict::verdict;
-use crate::command::document::{NotRead, ReportedVerdict};
+use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
 use crate::command::{CommandError, block_on};
 use crate::decide::{Decision, Verdict};
@@ -31,7 +31,7 @@ use crate::graph::Propagation;
 )]
 pub struct ImpactArguments {
     #[command(flatten)]
-    set: SetArguments,
+    set: SelectionArguments,
 
     /// How the deletion treats dependents, as in kubectl delete
     #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
@@ -122,7 +122,7 @@ impl Report for Impact {
         Some(name_lines(deleted.map(|one| one.object.typed.as_str())))
     }
 
-    fn unread(&self) -> &[NotRead] {
+    fn unread(&self) -> &[FailedRead] {
         &self.not_read
     }
 
@@ -139,9 +139,10 @@ impl Report for Impact {
 async fn may_approve(inspection: &Inspection, verdict: &Verdict) -> Option<bool> {
     let (caller, _) = inspection.person.as_ref()?;
     let blocker = verdict.blockers.first()?;
-    let covered = if blocker.is_content { &verdict.target } else { &blocker.object };
+    let covered =
+        if blocker.covered_by_content_approval { &verdict.target } else { &blocker.object };
     let place = covered.own_namespace();
-    let (kind, name) = match blocker.is_content {
+    let (kind, name) = match blocker.covered_by_content_approval {
         true => (("*", "*"), ""),
         false => ((covered.group.as_str(), covered.resource.as_str()), covered.name.as_str()),
     };

@@ -62,9 +62,13 @@ pub async fn find(inspection: &Inspection, cascade: Propagation) -> Option<Delet
 
 /// The targets that should be deleted before each target, because they use it or an object
 /// that is deleted with it, or are content of it.
-type Before = BTreeMap<NodeId, BTreeSet<NodeId>>;
+type Predecessors = BTreeMap<NodeId, BTreeSet<NodeId>>;
 
-fn required_order(inspection: &Inspection, targets: &[NodeId], cascade: Propagation) -> Before {
+fn required_order(
+    inspection: &Inspection,
+    targets: &[NodeId],
+    cascade: Propagation,
+) -> Predecessors {
     let graph = &inspection.graph;
     let mut deleted_with: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
     let mut lost: Vec<(NodeId, Vec<NodeId>)> = Vec::new();
@@ -79,7 +83,7 @@ fn required_order(inspection: &Inspection, targets: &[NodeId], cascade: Propagat
         }
         lost.push((*target, all));
     }
-    let mut before = Before::new();
+    let mut before = Predecessors::new();
     for (target, all) in lost {
         let earlier = before.entry(target).or_default();
         for id in all {
@@ -106,7 +110,7 @@ fn required_order(inspection: &Inspection, targets: &[NodeId], cascade: Propagat
 async fn denied(
     inspection: &Inspection,
     order: &[NodeId],
-    before: &Before,
+    before: &Predecessors,
     cascade: Propagation,
 ) -> Vec<NodeId> {
     let mut denied = Vec::new();
@@ -143,7 +147,7 @@ fn sort<T: Copy + Ord>(given: &[T], before: &BTreeMap<T, BTreeSet<T>>) -> Vec<T>
 
 /// The objects of each `kubectl delete`. They are in one namespace. Without a hold, an
 /// object can be deleted only when its users don't exist any more, so it is in a later step.
-fn steps(inspection: &Inspection, order: &[NodeId], before: &Before) -> Vec<Vec<NodeId>> {
+fn steps(inspection: &Inspection, order: &[NodeId], before: &Predecessors) -> Vec<Vec<NodeId>> {
     let graph = &inspection.graph;
     let namespace = |id: NodeId| graph.coordinates(id).1;
     let mut steps: Vec<Vec<NodeId>> = Vec::new();

@@ -7,16 +7,16 @@ use super::deletion::{BALANCER, Deletion, HoldUsers};
 use super::nodes::pods_on_nodes;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, Rules};
-use crate::decide::{Live, Situation, WAITING_FINALIZERS};
-use crate::graph::{Certainty, Fate, Graph, Node, NodeId, DeletionOutcome, Propagation};
+use crate::decide::{ObjectSource, Situation, WAITING_FINALIZERS};
+use crate::graph::{Certainty, DeletionOutcome, Fate, Graph, Node, NodeId, Propagation};
 use crate::hold::{HoldForecast, forecast};
 use crate::objects::{NumberMap, and_more, is_hold};
 
 /// The maximum number of objects that a note names.
-const NAMED: usize = 2;
+const MAX_NAMED: usize = 2;
 
 /// The fates of all objects.
-pub struct Outcomes<'s> {
+pub struct ImpactOutcomes<'s> {
     inspection: &'s Inspection,
     /// The deletion if belay releases every hold that it may release.
     possible: Deletion<'s>,
@@ -29,7 +29,7 @@ pub struct Outcomes<'s> {
 }
 
 /// An object that loses something it needs.
-pub struct Broken {
+pub struct BrokenUser {
     /// The owner at the top.
     pub root: NodeId,
     /// The object with the reference: itself or a dependent.
@@ -44,7 +44,7 @@ pub struct Broken {
     pub more: usize,
 }
 
-impl<'s> Outcomes<'s> {
+impl<'s> ImpactOutcomes<'s> {
     /// The outcome of deleting the targets of a scene with this propagation policy.
     pub fn new(inspection: &'s Inspection, cascade: Propagation) -> Self {
         let graph = &inspection.graph;
@@ -186,18 +186,18 @@ impl<'s> Outcomes<'s> {
     fn users_text(&self, id: NodeId, users: &[NodeId]) -> String {
         let graph = &self.inspection.graph;
         let home = graph.get(id).map_or("", Node::namespace);
-        let named = users.iter().take(NAMED).map(|user| Object::at(graph, *user).label(home));
+        let named = users.iter().take(MAX_NAMED).map(|user| Object::at(graph, *user).label(home));
         let named: Vec<String> = named.collect();
-        match users.len().saturating_sub(NAMED) {
+        match users.len().saturating_sub(MAX_NAMED) {
             0 => named.join(" and "),
             others => named.join(", ") + &and_more(others, "user"),
         }
     }
 
     /// Finds the objects that lose something they need, by their root owner.
-    pub fn broken(&self) -> Vec<Broken> {
+    pub fn broken(&self) -> Vec<BrokenUser> {
         let graph = &self.inspection.graph;
-        let mut broken: Vec<Broken> = Vec::new();
+        let mut broken: Vec<BrokenUser> = Vec::new();
         let mut index: HashMap<(NodeId, NodeId), usize> = HashMap::new();
         for (of, fate) in self.all() {
             if fate.outcome != DeletionOutcome::Deleted {
@@ -209,7 +209,7 @@ impl<'s> Outcomes<'s> {
                     continue;
                 }
                 let root = root(graph, user.node);
-                let new = Broken {
+                let new = BrokenUser {
                     root,
                     user: user.node.id(),
                     path: user.path().to_owned(),
@@ -249,7 +249,7 @@ fn root(graph: &Graph, node: Node<'_>) -> NodeId {
 /// What the release of the hold of every object that this deletion reaches waits for.
 fn forecasts(inspection: &Inspection, reached: &Deletion<'_>) -> HashMap<NodeId, HoldForecast> {
     let Inspection { graph, policies, .. } = inspection;
-    let situation = Situation::new(graph, policies, Live::Graph, inspection.now());
+    let situation = Situation::new(graph, policies, ObjectSource::Files, inspection.now());
     let known = inspection.rules == Rules::Known;
     let lost = reached.fates.iter().map(|(id, _)| id).filter(|id| reached.fates.may_be_lost(*id));
     let nodes = lost.filter_map(|id| graph.get(id));
@@ -262,7 +262,7 @@ fn knows_users(inspection: &Inspection, node: Node<'_>) -> bool {
     let Inspection { graph, policies, in_namespace, .. } = inspection;
     // Objects that are not in the files don't exist.
     inspection.person.is_none()
-        || policies.needers(&graph.kinds, node.kind()).all(|(needer, crosses)| {
+        || policies.user_kinds(&graph.kinds, node.kind()).all(|(needer, crosses)| {
             let here = || in_namespace.contains(&(needer, node.namespace().to_owned()));
             !graph.kinds.is_served(needer) || graph.is_complete(needer) || !crosses && here()
         })

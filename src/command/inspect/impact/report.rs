@@ -8,14 +8,14 @@ use serde::Serialize;
 use super::destroyed::{Destroyed, destroyed};
 use super::nodes::{StrandedVolume, stranded_volumes};
 use super::order::DeletionOrder;
-use super::outcome::{Broken, Outcomes};
-use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict};
+use super::outcome::{BrokenUser, ImpactOutcomes};
+use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::backing::{bytes, shown};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
 use crate::decide::{Blocker, Decision, Verdict, remedies, sentence};
-use crate::graph::{Certainty, NodeId, DeletionOutcome, Propagation};
+use crate::graph::{Certainty, DeletionOutcome, NodeId, Propagation};
 use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
 
 /// The report.
@@ -52,9 +52,9 @@ pub struct Impact {
     /// Resources outside the cluster that are destroyed for good.
     pub destroyed: Vec<Destroyed>,
     /// All affected objects.
-    pub objects: Vec<Affected>,
+    pub objects: Vec<AffectedObject>,
     /// Failed reads. If there are any, the counts are lower bounds.
-    pub not_read: Vec<NotRead>,
+    pub not_read: Vec<FailedRead>,
     /// Objects that a manifest names and that do not exist, in the form of `typed`.
     pub missing: Vec<String>,
     /// Whether some targets could not be read.
@@ -106,7 +106,7 @@ impl Count {
 /// One object that something happens to.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Affected {
+pub struct AffectedObject {
     /// The object.
     pub object: Object,
     /// `Deleted`, `Held`, `Orphaned`, `Broken` or `Stranded`.
@@ -115,7 +115,7 @@ pub struct Affected {
     pub certain: bool,
     /// The edge from another object. Absent for a target.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub via: Option<Via>,
+    pub via: Option<EdgeReport>,
     /// The objects that have to be deleted before it, because they use it. For a held object,
     /// the objects that keep it.
     pub after: Vec<Object>,
@@ -135,7 +135,7 @@ pub struct Affected {
 /// An edge.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Via {
+pub struct EdgeReport {
     /// `owner`, `content` or `use`.
     pub edge: &'static str,
     /// The other object.
@@ -148,7 +148,7 @@ impl Impact {
     /// The report of all known facts.
     pub fn new(inspection: &Inspection, verdict: Option<&Verdict>, cascade: Propagation) -> Self {
         let graph = &inspection.graph;
-        let outcomes = Outcomes::new(inspection, cascade);
+        let outcomes = ImpactOutcomes::new(inspection, cascade);
         let broken = outcomes.broken();
         let mut summary = Summary::default();
         let destroyed = destroyed(inspection, &outcomes);
@@ -162,7 +162,8 @@ impl Impact {
                 DeletionOutcome::Orphaned => (&mut summary.orphaned, "Orphaned"),
             };
             count.add(label::kind_label(node), certain);
-            let held_by_belay = fate.outcome == DeletionOutcome::Held && outcomes.is_held_by_belay(id);
+            let held_by_belay =
+                fate.outcome == DeletionOutcome::Held && outcomes.is_held_by_belay(id);
             if fate.outcome == DeletionOutcome::Held {
                 let part = match held_by_belay {
                     true => &mut summary.held_by_belay,
@@ -187,7 +188,7 @@ impl Impact {
             notes.retain(|note| !note.is_empty());
             let note = notes.join("; ");
             let after = outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect();
-            let via = above.map(|(above, edge)| Via {
+            let via = above.map(|(above, edge)| EdgeReport {
                 edge,
                 of: Object::at(graph, above),
                 field_path: match edge {
@@ -197,7 +198,7 @@ impl Impact {
                 },
             });
             let (object, above) = (Object::at(graph, id), above.map(|(above, _)| above));
-            objects.push(Affected {
+            objects.push(AffectedObject {
                 object,
                 outcome,
                 certain,
@@ -210,7 +211,7 @@ impl Impact {
             });
         }
         let mut counted = BTreeSet::new();
-        for Broken { root, user, path, of, certain, more } in broken {
+        for BrokenUser { root, user, path, of, certain, more } in broken {
             let Some(node) = graph.get(root) else { continue };
             if counted.insert(root) {
                 summary.broken.add(label::kind_label(node), certain);
@@ -219,11 +220,15 @@ impl Impact {
             let place = node.namespace();
             let through = through.map(|object| format!("{}, ", object.label(place)));
             let others = and_more(more, "reference");
-            objects.push(Affected {
+            objects.push(AffectedObject {
                 object: Object::at(graph, root),
                 outcome: "Broken",
                 certain,
-                via: Some(Via { edge: "use", of: Object::at(graph, of), field_path: path.clone() }),
+                via: Some(EdgeReport {
+                    edge: "use",
+                    of: Object::at(graph, of),
+                    field_path: path.clone(),
+                }),
                 after: Vec::new(),
                 note: format!("{}{path}{others}", through.unwrap_or_default()),
                 held_by_belay: false,
@@ -241,11 +246,11 @@ impl Impact {
             let bound = claim.map_or_else(String::new, |(namespace, name)| {
                 format!("; bound to pvc/{name} -n {namespace}")
             });
-            objects.push(Affected {
+            objects.push(AffectedObject {
                 object: Object::at(graph, volume),
                 outcome: "Stranded",
                 certain,
-                via: Some(Via {
+                via: Some(EdgeReport {
                     edge: "use",
                     of: Object::at(graph, node),
                     field_path: "spec.nodeAffinity".to_owned(),
@@ -261,7 +266,7 @@ impl Impact {
         not_read.extend(inspection.not_read.iter().cloned());
         if !outcomes.is_whole() {
             let why = "the deletion reaches too many objects to follow it to its end".to_owned();
-            not_read.push(NotRead { resource: "everything".to_owned(), why });
+            not_read.push(FailedRead { resource: "everything".to_owned(), why });
         }
         let targets: Vec<Object> =
             inspection.targets.iter().map(|id| Object::at(graph, *id)).collect();
@@ -345,7 +350,7 @@ fn word(cascade: Propagation) -> &'static str {
 /// none.
 fn above(
     inspection: &Inspection,
-    outcomes: &Outcomes<'_>,
+    outcomes: &ImpactOutcomes<'_>,
     id: NodeId,
 ) -> Option<(NodeId, &'static str)> {
     let graph = &inspection.graph;

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::order::DeletionOrder;
-use super::report::{Affected, Count, FORBIDDEN, Impact, Summary};
-use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict};
-use crate::command::inspect::tree::{Branch, draw};
+use super::report::{AffectedObject, Count, FORBIDDEN, Impact, Summary};
+use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
+use crate::command::inspect::tree::{TreeLine, draw};
 use crate::command::report::View;
 use crate::command::screen::{Screen, Tone, cut};
 use crate::graph::NodeId;
@@ -231,10 +231,10 @@ fn plural(count: usize, word: &str) -> String {
 }
 
 /// The tree of everything that something happens to.
-fn roots(impact: &Impact) -> Vec<Branch> {
+fn roots(impact: &Impact) -> Vec<TreeLine> {
     let known: HashSet<NodeId> = impact.objects.iter().filter_map(|object| object.id).collect();
-    let mut below: HashMap<NodeId, Vec<&Affected>> = HashMap::new();
-    let mut tops: Vec<&Affected> = Vec::new();
+    let mut below: HashMap<NodeId, Vec<&AffectedObject>> = HashMap::new();
+    let mut tops: Vec<&AffectedObject> = Vec::new();
     for object in &impact.objects {
         match object.above.filter(|above| known.contains(above)) {
             Some(above) => below.entry(above).or_default().push(object),
@@ -243,7 +243,7 @@ fn roots(impact: &Impact) -> Vec<Branch> {
     }
     let mut drawn: HashSet<NodeId> = HashSet::new();
     let home = impact.home();
-    let mut roots: Vec<Branch> = Vec::new();
+    let mut roots: Vec<TreeLine> = Vec::new();
     // Owners can form a cycle, so an object that no root reaches is a root as well.
     let others = impact.objects.iter().filter(|object| object.id.is_some());
     for object in tops.iter().copied().chain(others) {
@@ -251,7 +251,7 @@ fn roots(impact: &Impact) -> Vec<Branch> {
             roots.push(branch(object, &below, &mut drawn, home, 0));
         }
     }
-    let mut all = Branch { below: roots, ..Branch::default() };
+    let mut all = TreeLine { below: roots, ..TreeLine::default() };
     all.sort();
     all.below
 }
@@ -264,12 +264,12 @@ fn place(object: &Object) -> u8 {
 }
 
 fn branch(
-    object: &Affected,
-    below: &HashMap<NodeId, Vec<&Affected>>,
+    object: &AffectedObject,
+    below: &HashMap<NodeId, Vec<&AffectedObject>>,
     drawn: &mut HashSet<NodeId>,
     home: &str,
     depth: usize,
-) -> Branch {
+) -> TreeLine {
     let (sign, tone, rank) = match (object.outcome, object.certain) {
         ("Broken", true) => ("BROKEN", Tone::Bad, 0),
         ("Broken", false) => ("BROKEN?", Tone::Bad, 0),
@@ -293,7 +293,7 @@ fn branch(
         _ => &[],
     };
     let mut lines = Vec::new();
-    let mut next: Vec<&Affected> = children.to_vec();
+    let mut next: Vec<&AffectedObject> = children.to_vec();
     while let Some(child) = next.pop() {
         if child.id.is_some_and(|id| drawn.contains(&id)) {
             continue;
@@ -307,7 +307,7 @@ fn branch(
             lines.push(branch(child, below, drawn, home, depth + 1));
         }
     }
-    Branch {
+    TreeLine {
         label: object.object.label(home),
         sign: sign.to_owned(),
         tone,
@@ -342,7 +342,7 @@ fn tail(impact: &Impact, view: View) -> String {
     if let Some(more) = more {
         line("", &more);
     }
-    for not_read in NotRead::grouped(&impact.not_read, view.verbose) {
+    for not_read in FailedRead::grouped(&impact.not_read, view.verbose) {
         line("not read", &unread(&not_read));
     }
     if let Some(next_step) = &impact.next_step {
@@ -402,8 +402,8 @@ pub(super) fn order_text(order: &DeletionOrder) -> String {
 }
 
 /// A failed read and its consequence.
-pub(super) fn unread(not_read: &NotRead) -> String {
-    let NotRead { resource, why } = not_read;
+pub(super) fn unread(not_read: &FailedRead) -> String {
+    let FailedRead { resource, why } = not_read;
     // belay's own objects don't affect the counts.
     let bounds = if resource.ends_with(GROUP) { "" } else { ": the counts are lower bounds" };
     format!("{resource} ({why}){bounds}")

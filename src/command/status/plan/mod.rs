@@ -17,17 +17,17 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 pub use self::report::PlanReport;
-use self::tally::Tally;
+use self::tally::PlanCounts;
 use crate::cluster::World;
 use crate::cluster::feed::plan::{policies, targets};
 use crate::command::CommandError;
-use crate::command::document::NotRead;
+use crate::command::document::FailedRead;
 use crate::command::files::{self, read_nonempty, stdin_once};
-use crate::command::place::PlaceArguments;
+use crate::command::place::ClusterArguments;
 use crate::command::screen::Progress;
 use crate::command::session::UserSession;
 use crate::command::target::SILENT;
-use crate::decide::{Live, Situation};
+use crate::decide::{ObjectSource, Situation};
 use crate::graph::Graph;
 use crate::objects::{KindId, KindInfo, Object};
 use crate::policy::{Identities, PolicySet};
@@ -51,7 +51,7 @@ pub struct PlanArguments {
 /// Reads both, and counts.
 pub async fn read(
     arguments: PlanArguments,
-    place: PlaceArguments,
+    place: ClusterArguments,
 ) -> Result<PlanReport, CommandError> {
     let PlanArguments { filename, from, .. } = arguments;
     stdin_once(filename.iter().chain(&from))?;
@@ -74,14 +74,14 @@ pub async fn read(
 const WHENEVER: i64 = 0;
 
 fn situation<'w>(graph: &'w Graph, policies: &'w PolicySet) -> Situation<'w> {
-    Situation::new(graph, policies, Live::Graph, WHENEVER)
+    Situation::new(graph, policies, ObjectSource::Files, WHENEVER)
 }
 
 async fn of_cluster(
-    rules: files::Rules,
-    place: PlaceArguments,
+    rules: files::UserRules,
+    place: ClusterArguments,
 ) -> Result<PlanReport, CommandError> {
-    let files::Rules { specs, policies: written, relations } = rules;
+    let files::UserRules { specs, policies: written, relations } = rules;
     let session = UserSession::open(place).await?;
     let snapshot = session.plan_rules(written, &relations).await?;
     let (places, named): (Option<KindId>, BTreeSet<KindId>) = {
@@ -103,7 +103,7 @@ async fn of_cluster(
             Err(error) => drop(not_read.insert("namespaces".to_owned(), error.to_string())),
         }
     }
-    let mut tally = Tally::default();
+    let mut tally = PlanCounts::default();
     let progress = Progress::begin();
     for kind in named {
         let listed = snapshot.listed(kind).await;
@@ -124,14 +124,14 @@ async fn of_cluster(
         not_read.insert(format!("every kind of {group}"), SILENT.to_owned());
     }
     let not_read = not_read.into_iter();
-    let not_read = not_read.map(|(resource, why)| NotRead { resource, why });
+    let not_read = not_read.map(|(resource, why)| FailedRead { resource, why });
     let world = snapshot.context.world.read();
     let known = (&world.policies, &world.graph.kinds);
     Ok(PlanReport::new(&specs, known, &tally, &snapshot.stale, not_read.collect()))
 }
 
 fn of_files(
-    rules: files::Rules,
+    rules: files::UserRules,
     policies: &[files::File],
     from: &[PathBuf],
     namespace: &str,
@@ -143,7 +143,7 @@ fn of_files(
     let identities = Identities::of_namespace(namespace);
     let world = files::World::read_plan(policies, &read_nonempty(from)?, identities, see)?;
     let files::World { graph, policies, .. } = world;
-    let mut tally = Tally::default();
+    let mut tally = PlanCounts::default();
     for (info, object) in &seen {
         // The error was reported when the object was stored.
         if let Ok(object) = Object::deserialize(object) {

@@ -5,15 +5,15 @@ use std::collections::HashSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::tally::{Counted, KindTally, Tally};
-use crate::command::document::NotRead;
+use super::tally::{KindTally, PlanCounts, PolicyCount};
+use crate::command::document::FailedRead;
 use crate::command::report::{Report, View};
 use crate::command::screen::{Field, Table, Tone, cut};
 use crate::command::serve::DEFAULT_BACKFILL;
 use crate::command::status::report::{SHOWN, modes, policy_lines};
 use crate::objects::Kinds;
 use crate::policy::api::{Action, DeletionPolicySpec};
-use crate::policy::{PolicySet, Source};
+use crate::policy::{PolicySet, PolicySource};
 
 /// The number of kinds of one policy without --all.
 const KINDS: usize = 8;
@@ -25,7 +25,7 @@ pub struct PlanReport {
     /// The policies in the files.
     policies: Vec<PolicyPlan>,
     /// Failed reads. If there are any, the counts are lower bounds.
-    not_read: Vec<NotRead>,
+    not_read: Vec<FailedRead>,
 }
 
 /// The coverage of one policy.
@@ -77,7 +77,7 @@ impl Report for PlanReport {
         Some(policy_lines(self.policies.iter().map(|policy| policy.name.as_str())))
     }
 
-    fn unread(&self) -> &[NotRead] {
+    fn unread(&self) -> &[FailedRead] {
         &self.not_read
     }
 
@@ -85,7 +85,7 @@ impl Report for PlanReport {
         let heading = ["POLICY", "ACTION", "PROTECTED", "HELD", "PROTECTS"];
         let row = |table: &mut Table, policy: &PolicyPlan| policy.row(table, view);
         let mut text = view.table(&heading, (&self.policies, SHOWN, "policies"), row);
-        for unread in NotRead::grouped(&self.not_read, view.verbose) {
+        for unread in FailedRead::grouped(&self.not_read, view.verbose) {
             let says = format!("{}: the counts are lower bounds", unread.line());
             text.push_str(&view.screen.paragraph(0, &says));
         }
@@ -110,19 +110,19 @@ impl PlanReport {
     pub fn new(
         specs: &[(String, DeletionPolicySpec)],
         (policies, kinds): (&PolicySet, &Kinds),
-        tally: &Tally,
+        tally: &PlanCounts,
         stale: &HashSet<String>,
-        not_read: Vec<NotRead>,
+        not_read: Vec<FailedRead>,
     ) -> Self {
         let unknown = policies.unknown_kinds(kinds).into_iter().filter(|(_, kind)| {
             // The group follows the plural, as in `gizmos.example.com`.
             kind.split_once('.').is_none_or(|(_, group)| !stale.contains(group))
         });
-        let unknown: Vec<(&Source, String)> = unknown.collect();
+        let unknown: Vec<(&PolicySource, String)> = unknown.collect();
         let mut plans: Vec<PolicyPlan> = specs
             .iter()
             .map(|(name, spec)| {
-                let is = |source: &Source| matches!(source, Source::Policy(other) if other == name);
+                let is = |source: &PolicySource| matches!(source, PolicySource::Policy(other) if other == name);
                 let mine = unknown.iter().filter(|(source, _)| is(source));
                 let unknown_kinds = mine.map(|(_, kind)| kind.clone()).collect();
                 let limit = policies.iter().find(|policy| is(&policy.source));
@@ -139,11 +139,11 @@ impl PolicyPlan {
     fn new(
         name: &str,
         spec: &DeletionPolicySpec,
-        counted: Counted,
+        counted: PolicyCount,
         unknown_kinds: Vec<String>,
         limit: usize,
     ) -> Self {
-        let Counted { kinds, not_held } = counted;
+        let PolicyCount { kinds, not_held } = counted;
         let late = kinds.iter().filter(|(_, kind)| limit > 0 && kind.late > limit);
         let notes = late.map(|(resource, KindTally { late, .. })| {
             format!(
@@ -207,13 +207,13 @@ mod tests {
         let spec = DeletionPolicySpec::default();
         let of_kind = KindTally { protected: late, held: late, late };
         let kinds = [("configmaps".to_owned(), of_kind)].into();
-        let counted = Counted { kinds, ..Counted::default() };
+        let counted = PolicyCount { kinds, ..PolicyCount::default() };
         let unknown = unknown.iter().map(|kind| (*kind).to_owned()).collect();
         PolicyPlan::new("p", &spec, counted, unknown, limit)
     }
 
     fn code(policy: PolicyPlan, not_read: usize) -> u8 {
-        let unread = || NotRead { resource: "secrets".into(), why: "no".into() };
+        let unread = || FailedRead { resource: "secrets".into(), why: "no".into() };
         let not_read = std::iter::repeat_with(unread).take(not_read).collect();
         PlanReport { policies: vec![policy], not_read }.exit_code()
     }
@@ -241,7 +241,7 @@ mod tests {
         let unknown = |stale: &[&str]| {
             let stale = stale.iter().map(|group| (*group).to_owned()).collect();
             let known = (&policies, &Kinds::default());
-            PlanReport::new(&specs, known, &Tally::default(), &stale, Vec::new()).policies[0]
+            PlanReport::new(&specs, known, &PlanCounts::default(), &stale, Vec::new()).policies[0]
                 .unknown_kinds
                 .clone()
         };

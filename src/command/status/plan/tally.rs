@@ -8,18 +8,18 @@ use serde::Serialize;
 
 use crate::command::status::report::{NEVER, NO_MODE, ONLY_RECORDS, ONLY_WARNS};
 use crate::decide::{Situation, no_hold_reason};
-use crate::hold::{Plan, Wanted, hold_want, plan, wants_hold};
+use crate::hold::{HoldPlan, HoldWant, hold_want, plan, wants_hold};
 use crate::objects::{KindInfo, Object};
 use crate::policy::api::{Action, HoldMode};
-use crate::policy::{AppliedPolicy, BINDS_SOME, ObjectFacts, Source};
+use crate::policy::{AppliedPolicy, BINDS_SOME, ObjectFacts, PolicySource};
 
 /// The counts of each policy, by its name.
 #[derive(Debug, Default)]
-pub struct Tally(HashMap<String, Counted>);
+pub struct PlanCounts(HashMap<String, PolicyCount>);
 
 /// The counts of one policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct PolicyCount {
     /// By kind.
     pub kinds: BTreeMap<String, KindTally>,
     /// Objects without a hold, by kind and reason.
@@ -38,9 +38,9 @@ pub struct KindTally {
     pub late: usize,
 }
 
-impl Tally {
+impl PlanCounts {
     /// The counts of a policy.
-    pub fn for_policy(&self, policy: &str) -> Counted {
+    pub fn for_policy(&self, policy: &str) -> PolicyCount {
         self.0.get(policy).cloned().unwrap_or_default()
     }
 
@@ -49,24 +49,25 @@ impl Tally {
         let resource = (info.group.as_str(), info.resource.as_str());
         let metadata = &object.metadata;
         let facts = ObjectFacts::of_object(resource, (&metadata.namespace, &metadata.name), object);
-        let applied = situation.counting_policies(facts);
+        let applied = situation.protecting_policies(facts);
         if applied.is_empty() {
             return;
         }
         let planned = plan(situation, true, resource, object);
         let held = match planned {
-            Plan::Add(_) | Plan::Rename(_) => true,
+            HoldPlan::Add(_) | HoldPlan::Rename(_) => true,
             // Removing one of two names keeps the hold.
-            Plan::Remove(_) => hold_want(situation, facts) != Wanted::No,
-            Plan::Nothing => object.is_held(),
+            HoldPlan::Remove(_) => hold_want(situation, facts) != HoldWant::No,
+            HoldPlan::Nothing => object.is_held(),
         };
         for applied in &applied {
-            let Source::Policy(name) = &applied.policy.source else { continue };
+            let PolicySource::Policy(name) = &applied.policy.source else { continue };
             let counted = self.0.entry(name.clone()).or_default();
             let kind = counted.kinds.entry(info.full_name()).or_default();
             kind.protected += 1;
             kind.held += usize::from(held);
-            let late = matches!(planned, Plan::Add(_)) && applied.certain && wants_hold(applied);
+            let late =
+                matches!(planned, HoldPlan::Add(_)) && applied.certain && wants_hold(applied);
             kind.late += usize::from(late);
             if !held {
                 let why = why_not(applied, resource, object);
@@ -85,10 +86,10 @@ fn why_not(
     if applied.policy.hold == HoldMode::Never {
         return NEVER;
     }
-    if applied.policy.holds_but_for_subjects() {
+    if applied.policy.would_place_hold_without_subjects() {
         return BINDS_SOME;
     }
-    if !applied.policy.holds() {
+    if !applied.policy.places_hold() {
         return NO_MODE;
     }
     match applied.action {
@@ -113,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::decide::Live;
+    use crate::decide::ObjectSource;
     use crate::graph::Graph;
     use crate::policy::api::DeletionPolicySpec;
     use crate::policy::{Policy, PolicySet};
@@ -129,11 +130,11 @@ mod tests {
         let policy = Policy::compile("p", &spec).unwrap();
         let policies = PolicySet::new(vec![policy], &Catalogue::default());
         let graph = Graph::default();
-        let situation = Situation::new(&graph, &policies, Live::Graph, 0);
+        let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
         let json = format!("{{\"metadata\": {{\"name\": \"a\", \"uid\": \"u\", {metadata}}}}}");
         let object: Object<'_> = serde_json::from_str(&json).unwrap();
         let info = graph.kinds.info(graph.kinds.find(kind.0, kind.1).unwrap());
-        let mut tally = Tally::default();
+        let mut tally = PlanCounts::default();
         tally.add(&situation, info, &object);
         let counted = tally.for_policy("p");
         let of_kind = counted.kinds.values().next().copied().unwrap_or_default();

@@ -184,7 +184,7 @@ fn what_is_wrong_is_loud_and_is_the_exit_code() {
     assert_eq!(code(&missing), 1);
     let mut blind = report(vec![well()]);
     blind.leader = Leader::from_lease(&Err(()));
-    blind.not_read.push(NotRead { resource: "leases".to_owned(), why: "no".to_owned() });
+    blind.not_read.push(FailedRead { resource: "leases".to_owned(), why: "no".to_owned() });
     assert_eq!(code(&blind), 3);
     let now = Timestamp::from_second(1000).unwrap();
     for (ends, says, expected) in [

@@ -13,7 +13,7 @@ use super::approvers::{Approvers, NeededApproval, needs};
 use super::manager::{last_writer, managers};
 use super::rbac::RbacReader;
 use super::resolves::automatic_changes;
-use super::server::ToldBlocker;
+use super::server::DeniedBlocker;
 use super::terminating::Terminating;
 use crate::cluster::terminating::deleted_at;
 use crate::cluster::{Snapshot, World};
@@ -21,7 +21,7 @@ use crate::command::denials::{Denial, recent_denials};
 use crate::command::diagnosis::{
     cause_text, consent_to, holding_policies, right_to_approve, unread_approvals,
 };
-use crate::command::document::{BlockerReport, NotRead, Object, ReportedVerdict, policy_name};
+use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict, policy_name};
 use crate::command::report::{ObjectReport, Report, View};
 use crate::command::session::UserSession;
 use crate::command::status::{Leader, LeaderState};
@@ -99,9 +99,9 @@ pub struct WhyReport {
     /// The refused requests of the last 24 hours.
     refused: Vec<Denial>,
     /// Failed reads. The answer may be incomplete.
-    not_read: Vec<NotRead>,
+    not_read: Vec<FailedRead>,
     /// Failed reads of evidence for refusals and for the causes.
-    evidence_not_read: Vec<NotRead>,
+    evidence_not_read: Vec<FailedRead>,
     /// The leader.
     leader: Leader,
     #[serde(skip)]
@@ -246,11 +246,11 @@ impl WhyReport {
             Approvers::of(session, &needs, &accounts, rbac),
         );
         let events = events.or_else(|| snapshot.not_held("", "events").map(Into::into));
-        let mut not_read: Vec<NotRead> = snapshot.unread().into_iter().map(Into::into).collect();
+        let mut not_read: Vec<FailedRead> = snapshot.unread().into_iter().map(Into::into).collect();
         not_read.extend(approvers.iter().flat_map(|approvers| approvers.unread.clone()));
         not_read.extend(answer.unanswered);
         let evidence = terminating.iter().flat_map(|terminating| terminating.unread.clone());
-        let mut evidence_not_read: Vec<NotRead> = evidence.chain(events).collect();
+        let mut evidence_not_read: Vec<FailedRead> = evidence.chain(events).collect();
         evidence_not_read.sort_by(|one, other| one.resource.cmp(&other.resource));
         evidence_not_read.dedup_by(|one, other| one.resource == other.resource);
         evidence_not_read.retain(|one| !not_read.iter().any(|told| told.resource == one.resource));
@@ -304,7 +304,8 @@ impl ExplainedBlocker {
     fn of(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
         // An approval of the target with its content covers the objects that are deleted as
         // well.
-        let covered = if blocker.is_content { &verdict.target } else { &blocker.object };
+        let covered =
+            if blocker.covered_by_content_approval { &verdict.target } else { &blocker.object };
         Self {
             blocker: BlockerReport::new(
                 blocker,
@@ -314,10 +315,10 @@ impl ExplainedBlocker {
             causes: blocker.causes.iter().map(CauseReport::of).collect(),
             more: blocker.more,
             approval: Approval {
-                required: blocker.people,
+                required: blocker.required_approvals,
                 given: given_approvals(world, blocker),
-                right: right_to_approve(covered, blocker.is_content),
-                command: approve_command(covered, blocker.is_content),
+                right: right_to_approve(covered, blocker.covered_by_content_approval),
+                command: approve_command(covered, blocker.covered_by_content_approval),
                 known,
             },
         }
@@ -326,7 +327,7 @@ impl ExplainedBlocker {
 
 impl ExplainedBlocker {
     /// The texts of the API server instead of those of this program.
-    fn retell(&mut self, told: ToldBlocker) {
+    fn retell(&mut self, told: DeniedBlocker) {
         self.blocker.says = told.says;
         let report = |(says, field): (String, String)| CauseReport {
             says,
@@ -384,7 +385,7 @@ fn asked(
             (vec![need], holding_policies(world, &target.object_ref))
         }
         false => {
-            let deciding = verdict.blockers.iter().filter(|b| b.outcome == verdict.decision);
+            let deciding = verdict.blockers.iter().filter(|b| b.decision == verdict.decision);
             (needs(verdict), deciding.flat_map(|blocker| saying(world, blocker)).collect())
         }
     };

@@ -81,8 +81,10 @@ fn blocker(says: &str) -> ExplainedBlocker {
 
 #[test]
 fn the_commands_to_delete_it_are_printed_once() {
-    let unread =
-        |resource: &str, why: &str| NotRead { resource: resource.to_owned(), why: why.to_owned() };
+    let unread = |resource: &str, why: &str| FailedRead {
+        resource: resource.to_owned(),
+        why: why.to_owned(),
+    };
     let forbidden = "forbidden for you";
     let report = WhyReport {
         deletable: false,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{Approval, ProtectingPolicy, WhyReport};
-use crate::command::document::{BlockerReport, NotRead, ReportedVerdict};
+use crate::command::document::{BlockerReport, FailedRead, ReportedVerdict};
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
@@ -87,7 +87,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let _ = writeln!(text, "refused {}", without_controls(&denial.line()));
     }
     text.extend(more.map(|more| format!("refused before that: {more}\n")));
-    for unread in NotRead::grouped(&report.not_read, verbose) {
+    for unread in FailedRead::grouped(&report.not_read, verbose) {
         let _ = writeln!(text, "{}", unread.line());
     }
     if !report.evidence_not_read.is_empty() {

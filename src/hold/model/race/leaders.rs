@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use super::super::manifests;
 use super::storage::{self, Write, observed};
-use super::{Broken, Race, Request, Secret, Slot, Slots, State, TICK, Thing, USERS};
+use super::{Broken, RaceModel, Request, Secret, State, TICK, USERS, UserObject, UserState, Users};
 use crate::decide::LiveRead;
 use crate::hold::exceptions::UserException;
 use crate::hold::{Input, Output, ReleaseTiming, RequestResult, UseCheck};
 
-impl Race {
+impl RaceModel {
     pub(super) fn limits(&self) -> ReleaseTiming {
         let settle = if self.from_delete && self.guards.settle { 4 * TICK } else { 0 };
         let fresh = if self.guards.fresh { TICK } else { 1_000_000 };
         let pass = if self.guards.fresh { 2 * TICK } else { 1_000_000 };
         ReleaseTiming {
             settle: Duration::from_secs(settle),
-            fresh: Duration::from_secs(fresh),
-            pass: Duration::from_secs(pass),
+            max_read_age: Duration::from_secs(fresh),
+            max_pass: Duration::from_secs(pass),
             retry: Duration::ZERO,
-            retry_most: Duration::ZERO,
+            max_retry: Duration::ZERO,
         }
     }
 
@@ -55,7 +55,7 @@ impl Race {
                                 leader.last = state.now;
                                 // The last list of all is answered like those
                                 // that are modelled.
-                                if self.split && leader.found[2].is_some() {
+                                if self.delayed_answers && leader.found[2].is_some() {
                                     leader.unread = true;
                                 } else {
                                     next.push(Input::Read { asked: None });
@@ -87,12 +87,12 @@ impl Race {
     pub(super) fn land(&self, state: &mut State, write: &Write) -> RequestResult {
         let asked = state.target.as_ref().is_some_and(|target| target.asked);
         let answer = storage::apply(&mut state.target, write, self.guards.tests);
-        let RequestResult::Done(_) = answer else { return answer };
+        let RequestResult::Object(_) = answer else { return answer };
         match write.lists {
             // A pass begins. What is stored now was stored before it.
             None => {
                 for slot in &mut state.users {
-                    if let Slot::Here(thing) = slot {
+                    if let UserState::Exists(thing) = slot {
                         thing.known = true;
                     }
                 }
@@ -106,33 +106,33 @@ impl Race {
     fn hold_went(&self, state: &mut State, (first, last): (u8, u8), asked: bool) {
         let now = state.now;
         let counts = |i: usize| {
-            let Some(thing) = state.users[i].thing() else { return false };
+            let Some(thing) = state.users[i].object() else { return false };
             let older = (0..=i).rev().take_while(|j| {
-                *j == i || state.users[j + 1].thing().is_some_and(|below| below.owned)
+                *j == i || state.users[j + 1].object().is_some_and(|below| below.owned)
             });
-            let mut older = older.filter_map(|j| state.users[j].thing());
-            thing.uses && older.any(|thing| !thing.late)
+            let mut older = older.filter_map(|j| state.users[j].object());
+            thing.uses && older.any(|thing| !thing.created_after_delete)
         };
-        let left = |is: fn(Thing) -> bool| {
-            (0..3).any(|i| counts(i) && state.users[i].thing().is_some_and(is))
+        let left = |is: fn(UserObject) -> bool| {
+            (0..3).any(|i| counts(i) && state.users[i].object().is_some_and(is))
         };
         let broken = if left(|thing| thing.known) {
             Some(Broken::PromiseOne)
-        } else if left(|thing| thing.early) {
+        } else if left(|thing| thing.created_before_delete) {
             Some(Broken::PromiseTwo)
         } else if !asked {
             Some(Broken::Unasked)
         } else {
             // As fresh as the limits say, and the time a write takes.
-            let old = u64::from(now - last) > 1 + u64::from(self.flight)
-                || u64::from(now - first) > 2 + u64::from(self.flight);
+            let old = u64::from(now - last) > 1 + u64::from(self.write_delay)
+                || u64::from(now - first) > 2 + u64::from(self.write_delay);
             (self.ticks > 0 && old).then_some(Broken::Stale)
         };
         state.broken = state.broken.or(broken);
     }
 }
 
-type Key = ([Option<Slot>; 3], u64);
+type Key = ([Option<UserState>; 3], u64);
 
 /// The reads of kinds without users, numbered in order: a state has a bit for each.
 static READS: Mutex<Vec<LiveRead>> = Mutex::new(Vec::new());
@@ -147,11 +147,13 @@ fn number(read: &LiveRead) -> usize {
 }
 
 /// The real count. Few questions are asked, very often.
-fn counted(found: &[Option<Slot>; 3], others: u64) -> UseCheck {
+fn counted(found: &[Option<UserState>; 3], others: u64) -> UseCheck {
     static KNOWN: LazyLock<Mutex<HashMap<Key, UseCheck>>> = LazyLock::new(Mutex::default);
-    let plain = |slot: Slot| match slot {
-        Slot::Here(thing) => Slot::Here(Thing { known: false, early: false, ..thing }),
-        _ => Slot::Not,
+    let plain = |slot: UserState| match slot {
+        UserState::Exists(thing) => {
+            UserState::Exists(UserObject { known: false, created_before_delete: false, ..thing })
+        }
+        _ => UserState::NotCreated,
     };
     let key = (found.map(|slot| slot.map(plain)), others);
     let mut known = KNOWN.lock().unwrap();
@@ -165,7 +167,7 @@ fn counted(found: &[Option<Slot>; 3], others: u64) -> UseCheck {
     for (kind, slot) in found.iter().enumerate() {
         let Some(slot) = slot else { continue };
         done.insert(storage::list(kind));
-        objects.extend(slot.thing().map(|thing| storage::user(kind, thing)));
+        objects.extend(slot.object().map(|thing| storage::user(kind, thing)));
     }
     let target = storage::manifest(&Secret::new(1, 0));
     let count = manifests::count(&target, &objects, &done, UserException::ALL);
@@ -173,17 +175,17 @@ fn counted(found: &[Option<Slot>; 3], others: u64) -> UseCheck {
     count
 }
 
-impl Race {
+impl RaceModel {
     /// What a list shows: what is stored, or, with that guard out, what the
     /// cache has.
-    pub(super) fn shown<'s>(&self, state: &'s State, l: usize) -> &'s Slots {
+    pub(super) fn shown<'s>(&self, state: &'s State, l: usize) -> &'s Users {
         if self.guards.live { &state.users } else { &state.leaders[l].cache }
     }
 
     pub(super) fn carry_out(&self, next: &mut State, l: usize) -> Option<()> {
         let input = match next.leaders[l].request.take()? {
             Request::Get => Input::Got(match &next.target {
-                Some(target) => RequestResult::Done(observed(target)),
+                Some(target) => RequestResult::Object(observed(target)),
                 None => RequestResult::Missing { namespace: false },
             }),
             Request::Write(write) => {
@@ -201,7 +203,7 @@ impl Race {
                 }
                 leader.last = next.now;
                 leader.found[kind] = Some(users[kind]);
-                if self.split {
+                if self.delayed_answers {
                     leader.unread = true;
                     return Some(());
                 }

@@ -1,11 +1,11 @@
 //! The steps of the race, in words.
 
 use super::super::story::Narrate;
-use super::{Action, Race, Request, Slot, State, TICK, USERS};
+use super::{Action, RaceModel, Request, State, TICK, USERS, UserState};
 
 const LEADERS: [&str; 2] = ["leader A", "leader B"];
 
-impl Narrate for Race {
+impl Narrate for RaceModel {
     fn tell(&self, before: &State, action: &Action, after: &State) -> (String, String, String) {
         let when = match self.ticks {
             0 => String::new(),
@@ -29,7 +29,7 @@ fn outcome(before: &State, after: &State, l: usize) -> &'static str {
     if before.target == after.target { ": refused" } else { ": stored" }
 }
 
-impl Race {
+impl RaceModel {
     fn sentence(&self, state: &State, action: &Action) -> (&'static str, String) {
         let kind = |i: usize| USERS[i].1;
         let write = |lists: bool, token: &str| {
@@ -53,8 +53,8 @@ impl Race {
                     Some(Request::Write(w)) => write(w.lists.is_some(), w.token()),
                     Some(Request::List(i, _)) => {
                         let found = match self.shown(state, *l)[*i] {
-                            Slot::Here(thing) if thing.uses => "one that needs Secret s",
-                            Slot::Here(_) => "one that does not need it",
+                            UserState::Exists(thing) if thing.uses => "one that needs Secret s",
+                            UserState::Exists(_) => "one that does not need it",
                             _ => "none",
                         };
                         let lists =
@@ -77,7 +77,7 @@ impl Race {
             ),
             Action::Stray(l) => (
                 LEADERS[*l],
-                match &state.leaders[*l].stray {
+                match &state.leaders[*l].abandoned_write {
                     Some(w) => {
                         format!("(the late write lands) {}", write(w.lists.is_some(), w.token()))
                     }

@@ -1,8 +1,8 @@
 //! What people and controllers do to users meanwhile.
 
-use super::{Action, Race, Slot, State, Thing};
+use super::{Action, RaceModel, State, UserObject, UserState};
 
-impl Race {
+impl RaceModel {
     /// What others may do to users.
     pub(super) fn moves(&self, state: &State, actions: &mut Vec<Action>) {
         if self.from_delete || self.recreates {
@@ -10,23 +10,23 @@ impl Race {
         }
         for (i, slot) in state.users.iter().enumerate() {
             match slot {
-                Slot::Here(thing) => {
+                UserState::Exists(thing) => {
                     if i == 0 && !thing.uses {
                         actions.push(Action::Move);
                     }
                     if i == 1 && thing.uses {
                         actions.push(Action::Drop);
                     }
-                    if i < 2 && state.users[i + 1] == Slot::Not {
+                    if i < 2 && state.users[i + 1] == UserState::NotCreated {
                         actions.push(Action::Make(i + 1));
                     }
                     actions.push(Action::Remove(i));
-                    let below = state.users.get(i + 1).and_then(|slot| slot.thing());
+                    let below = state.users.get(i + 1).and_then(|slot| slot.object());
                     if below.is_some_and(|thing| thing.owned) {
                         actions.push(Action::Orphan(i));
                     }
                 }
-                Slot::Not if i == 2 => actions.push(Action::Bare),
+                UserState::NotCreated if i == 2 => actions.push(Action::Bare),
                 _ => {}
             }
         }
@@ -36,32 +36,45 @@ impl Race {
         let late = true;
         match *action {
             Action::Collect(i) => {
-                next.users[i] = Slot::Gone;
+                next.users[i] = UserState::Deleted;
                 return Some(());
             }
             Action::Move => {
-                let thing = next.users[0].thing()?;
-                next.users[0] = Slot::Here(Thing { uses: true, known: false, ..thing });
+                let thing = next.users[0].object()?;
+                next.users[0] = UserState::Exists(UserObject { uses: true, known: false, ..thing });
             }
             Action::Drop => {
-                let thing = next.users[1].thing()?;
-                next.users[1] = Slot::Here(Thing { uses: false, known: false, ..thing });
+                let thing = next.users[1].object()?;
+                next.users[1] =
+                    UserState::Exists(UserObject { uses: false, known: false, ..thing });
             }
             Action::Make(i) => {
-                let maker = next.users[i - 1].thing()?;
+                let maker = next.users[i - 1].object()?;
                 let known = maker.known && maker.uses;
                 let (uses, owned) = (maker.uses, true);
-                next.users[i] = Slot::Here(Thing { uses, owned, late, known, early: false });
+                next.users[i] = UserState::Exists(UserObject {
+                    uses,
+                    owned,
+                    created_after_delete: late,
+                    known,
+                    created_before_delete: false,
+                });
             }
             Action::Bare => {
                 let (uses, owned, known) = (true, false, false);
-                next.users[2] = Slot::Here(Thing { uses, owned, late, known, early: false });
+                next.users[2] = UserState::Exists(UserObject {
+                    uses,
+                    owned,
+                    created_after_delete: late,
+                    known,
+                    created_before_delete: false,
+                });
             }
-            Action::Remove(i) => next.users[i] = Slot::Gone,
+            Action::Remove(i) => next.users[i] = UserState::Deleted,
             Action::Orphan(i) => {
-                next.users[i] = Slot::Gone;
-                let below = next.users[i + 1].thing()?;
-                next.users[i + 1] = Slot::Here(Thing { owned: false, ..below });
+                next.users[i] = UserState::Deleted;
+                let below = next.users[i + 1].object()?;
+                next.users[i + 1] = UserState::Exists(UserObject { owned: false, ..below });
             }
             _ => return None,
         }

@@ -6,7 +6,7 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
 use super::super::manifests::time;
-use super::{Thing, USERS};
+use super::{USERS, UserObject};
 use crate::decide::LiveRead;
 use crate::hold::{RequestResult, TOKEN, TargetState};
 use crate::objects::HOLD;
@@ -130,7 +130,7 @@ pub(super) fn apply(target: &mut Option<Secret>, write: &Write, tests: Guarded) 
     if answer.hold.is_none() {
         *target = None;
     }
-    RequestResult::Done(answer)
+    RequestResult::Object(answer)
 }
 
 /// The list of a kind, as the count asks for it.
@@ -145,14 +145,14 @@ pub(super) fn list(kind: usize) -> LiveRead {
 }
 
 /// A user as a manifest.
-pub(super) fn user(kind: usize, thing: Thing) -> Value {
+pub(super) fn user(kind: usize, thing: UserObject) -> Value {
     let api_version = |kind| if kind == 2 { "v1" } else { "apps/v1" };
     let mut metadata = json!({
         "name": USERS[kind].0,
         "namespace": "a",
         "uid": USERS[kind].1,
         // A slow create is given its time when other webhooks are through.
-        "creationTimestamp": time(match (thing.early, thing.late) {
+        "creationTimestamp": time(match (thing.created_before_delete, thing.created_after_delete) {
             (true, _) => 30,
             (false, true) => 60,
             (false, false) => -60,
