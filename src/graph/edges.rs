@@ -35,7 +35,7 @@ pub struct RelationId(pub u16);
 /// So many references of one object are kept: names, selectors, and what these
 /// require of labels. Nothing real has more: an EndpointSlice has 1,000 endpoints
 /// with two references each. An object with more may use anything that objects of
-/// its kind can use ([`Graph::unreadable`](super::Graph::unreadable)).
+/// its kind can use ([`Graph::describe_unreadable`](super::Graph::describe_unreadable)).
 pub const MAX_REFERENCES: usize = 4_000;
 
 /// The edges of one object, as relations read them from its JSON.

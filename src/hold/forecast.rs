@@ -1,5 +1,5 @@
 //! The release of a hold, before the deletion of its object: which users have to be
-//! deleted first. A release itself counts users in live reads ([`super::count`]).
+//! deleted first. A release itself counts users in live reads ([`super::check_use`]).
 
 use super::UnknownUse;
 use super::count::{Protection, protection};

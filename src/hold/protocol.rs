@@ -96,7 +96,7 @@ pub enum Output {
     WriteToken(TokenWrite),
     /// Read this, live and consistently: no `resourceVersion`.
     Read(LiveRead),
-    /// Call [`super::count`] with the reads of this pass as [`crate::decide::LiveReads`].
+    /// Call [`super::check_use`] with the reads of this pass as [`crate::decide::LiveReads`].
     /// `done` has every answered read; an absent kind or object is Ok. The target
     /// is without its hold, in the form of [`super::without_hold`].
     CheckUse,

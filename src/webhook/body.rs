@@ -85,7 +85,7 @@ const PERMIT_BYTES: usize = 1 << 10;
 /// The lists of real objects take less than this in memory.
 const ORDINARY_LISTS: usize = 16 << 10;
 
-/// A sender is silent if it sends less than this within `SILENT`. The API server
+/// A sender is silent if it sends less than this within `SILENCE_LIMIT`. The API server
 /// sends a whole body at once.
 const PART_BYTES: usize = 16 << 10;
 

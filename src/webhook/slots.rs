@@ -153,7 +153,7 @@ impl Occupancy {
     }
 
     /// Ends those that have waited longest for their clients, until fewer are left or all of
-    /// them have waited for less than [`PATIENCE`].
+    /// them have waited for less than [`MIN_WAIT`].
     fn end_waiting(&mut self, fewer_than: usize) {
         while self.by_number.len() >= fewer_than
             && let Some(&(since, number)) = self.waiting.first()
@@ -163,7 +163,7 @@ impl Occupancy {
         }
     }
 
-    /// How many of `places` a client may have if none gets more than another, except what
+    /// How many of `limit` a client may have if none gets more than another, except what
     /// others leave, and as much is left for a client that is not there yet.
     fn fair_share(&self, client: Option<IpAddr>, places: usize) -> usize {
         let others = self.by_client.iter().filter(|(other, _)| **other != client);

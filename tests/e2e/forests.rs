@@ -317,7 +317,7 @@ async fn delete_trees(
     Ok(compared)
 }
 
-/// Certain objects are deleted, Maybe objects may be, and objects without a fate stay.
+/// Certain objects are deleted, Possible ones may be, and objects without a fate stay.
 fn check_fate(
     fate: Option<Fate>,
     old: &Value,

@@ -63,8 +63,8 @@ fn node(graph: &Graph, place: usize) -> Option<NodeId> {
     graph.find(kind, "n", &format!("c{place}"))
 }
 
-/// How often a prediction was certain, and how often it was Maybe although
-/// every end was the same: always saying Maybe would never be wrong.
+/// How often a prediction was certain, and how often it was only Possible although
+/// every end was the same: always answering Possible would never be wrong.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tightness {
     certain: usize,
@@ -412,7 +412,7 @@ fn a_kind_that_is_learnt_later_is_resolved_later() {
     let target = [("w", Propagation::Background)];
     assert_eq!(fate_lines(&graph, &target, &[]), ["item: Deleted Certain", "w: Deleted Certain"]);
     graph.kinds.forget(widgets);
-    assert_eq!(fate_lines(&graph, &target, &[]), ["item: Deleted Maybe", "w: Deleted Certain"]);
+    assert_eq!(fate_lines(&graph, &target, &[]), ["item: Deleted Possible", "w: Deleted Certain"]);
 }
 
 #[test]
@@ -434,8 +434,8 @@ fn r14_a_crd_takes_its_instances_and_perhaps_what_they_own() {
         fate_lines(&graph, &target, &[]),
         [
             "held: Held Certain",
-            "kept: Deleted Maybe",
-            "made: Deleted Maybe",
+            "kept: Deleted Possible",
+            "made: Deleted Possible",
             "w: Deleted Certain",
             "widgets.example.com: Held Certain"
         ]
@@ -545,7 +545,7 @@ fn r11_events_are_never_collected_and_r1_unknown_is_not_absent() {
         ["item: Deleted Certain", "owner: Deleted Certain"]
     );
     graph.set_complete(secrets, false);
-    assert_eq!(fate_lines(&graph, &target, &[]), ["item: Deleted Maybe", "owner: Deleted Certain"]);
+    assert_eq!(fate_lines(&graph, &target, &[]), ["item: Deleted Possible", "owner: Deleted Certain"]);
 }
 
 #[test]

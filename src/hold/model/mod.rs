@@ -1,6 +1,6 @@
 //! The protocol, model-checked.
 //!
-//! The deciding code is the real one: [`super::Release`], [`super::count`] over a
+//! The deciding code is the real one: [`super::Release`], [`super::check_use`] over a
 //! real graph read from manifests by the real catalogue, and the real patches,
 //! applied to a manifest. What is modelled is the world around it.
 //!
