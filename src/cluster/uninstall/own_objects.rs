@@ -14,6 +14,7 @@ use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::configurations::Configurations;
 use super::report::Event;
 use crate::cluster::certificates::{is_running, replica_label};
 use crate::cluster::context::Settings;
@@ -89,7 +90,13 @@ impl OwnObjects<'_> {
     ) {
         // A renewal that fails leaves a Lease that is valid for a while.
         let _ = self.election.take_over().await;
-        let owned = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
+        let mut left = json!({"metadata": {"ownerReferences": [owner]}});
+        let owned = Patch::Merge(left.clone());
+        // If a tool has created the webhook configurations again, replicas would add holds
+        // before their Deployment is deleted.
+        if Configurations::read(self.client, self.settings).await.is_ok_and(|read| !read.exist()) {
+            left["metadata"]["annotations"] = self.election.left_behind_annotations();
+        }
         let parameters = PatchParams::default();
         for name in running {
             match within(leases.patch_metadata(name, &parameters, &owned)).await {
@@ -98,7 +105,7 @@ impl OwnObjects<'_> {
             }
         }
         let name = &self.settings.name;
-        match within(leases.patch_metadata(name, &parameters, &owned)).await {
+        match within(leases.patch_metadata(name, &parameters, &Patch::Merge(left))).await {
             Ok(_) => (self.report)(Event::Step(format!(
                 "replicas still run, so the Lease {name} remains until {kind} {owner} is deleted; \
                  next: delete that {kind}",
