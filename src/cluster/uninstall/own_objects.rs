@@ -14,7 +14,6 @@ use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::configurations::Configurations;
 use super::report::Event;
 use crate::cluster::certificates::{is_running, replica_label};
 use crate::cluster::context::Settings;
@@ -45,6 +44,8 @@ pub struct OwnObjects<'a> {
     pub settings: &'a Settings,
     /// The user name of belay's own account, which records exemptions.
     pub own_user: &'a str,
+    /// Whether the webhook configurations may exist, because a tool has created them again.
+    pub may_be_registered: bool,
     /// The part of this process in the election. It holds the Lease.
     pub election: &'a Election<'a>,
     pub report: &'a dyn Fn(Event),
@@ -92,9 +93,8 @@ impl OwnObjects<'_> {
         let _ = self.election.take_over().await;
         let mut left = json!({"metadata": {"ownerReferences": [owner]}});
         let owned = Patch::Merge(left.clone());
-        // If a tool has created the webhook configurations again, replicas would add holds
-        // before their Deployment is deleted.
-        if Configurations::read(self.client, self.settings).await.is_ok_and(|read| !read.exist()) {
+        // Otherwise replicas would add holds before their Deployment is deleted.
+        if !self.may_be_registered {
             left["metadata"]["annotations"] = self.election.left_behind_annotations();
         }
         let parameters = PatchParams::default();
