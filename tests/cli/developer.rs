@@ -204,6 +204,21 @@ fn impact_prints_the_verdict_of_the_api_server_to_a_developer() {
 }
 
 #[test]
+fn status_and_approvals_say_which_right_is_missing() {
+    let plane = &world().plane;
+    let (ns, dev) = developer(plane, "dev-lists");
+    for (command, kind) in [("status", "deletionpolicies"), ("approvals", "deletionapprovals")] {
+        let said = belay_as(&dev, &[command]);
+        let expected = format!(
+            "error: you may not list {kind}.belay.dev in the whole cluster\n\
+             hint: have an administrator bind that RBAC verb to dev-{ns} in a ClusterRoleBinding. \
+             kubectl belay why TYPE/NAME works without it\n"
+        );
+        assert_eq!((&said.stderr, said.code), (&expected, 3), "{said:?}");
+    }
+}
+
+#[test]
 fn why_explains_other_refusals_of_a_delete() {
     let plane = &world().plane;
     let (ns, dev) = developer(plane, "dev-other");
