@@ -2,7 +2,7 @@
 
 use http::Response;
 use http::header::{self, HeaderValue};
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use kube::client::Body;
 use kube::core::Status;
 use serde_json::Value;
@@ -30,13 +30,18 @@ impl Caller {
         info: &KindInfo,
         (namespace, name): (&str, &str),
         uid: &str,
+        propagation_policy: Option<PropagationPolicy>,
     ) -> Result<DryRunAnswer, ApiError> {
         if !supports_dry_run(&self.client, info).await? {
             return Ok(DryRunAnswer::Unsupported);
         }
         let same = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
-        let params =
-            DeleteParams { dry_run: true, preconditions: Some(same), ..DeleteParams::default() };
+        let params = DeleteParams {
+            dry_run: true,
+            preconditions: Some(same),
+            propagation_policy,
+            ..DeleteParams::default()
+        };
         let request = requests(info, namespace).delete(&escaped(name), &params)?;
         let response = self.client.send(request.map(Body::from)).await?;
         let (code, warnings) = (response.status(), warnings(&response));
@@ -119,7 +124,7 @@ mod tests {
             Some(failure(403, "refused", ("gizmos", "one")))
         });
         let caller = Caller::with_client(client);
-        caller.dry_run_delete(&info, ("shop", "one"), "u").await.unwrap()
+        caller.dry_run_delete(&info, ("shop", "one"), "u", None).await.unwrap()
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ mod approvals;
 mod approve;
 mod completion;
 mod confirm;
+mod delete_answer;
 mod denials;
 mod diagnosis;
 mod document;

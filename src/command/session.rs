@@ -163,7 +163,17 @@ impl UserSession {
     where
         K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
-        self.try_list_all().await.map_err(|why| self.own_kind_error::<K>(why))
+        self.try_list_all().await.map_err(|why| match why {
+            ApiError::Forbidden(_) => {
+                let (kind, me) = (format!("{}.{}", K::plural(&()), K::group(&())), &self.me.name);
+                CommandError::Remote(format!(
+                    "you may not list {kind} in the whole cluster; next: have an administrator \
+                     bind that RBAC verb to {me} in a ClusterRoleBinding. kubectl belay why \
+                     TYPE/NAME works without it"
+                ))
+            }
+            why => self.own_kind_error::<K>(why),
+        })
     }
 
     /// The same, with the error of the API server.

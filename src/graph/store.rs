@@ -178,6 +178,13 @@ impl Graph {
         true
     }
 
+    /// The object was seen with this hold at this time, so the hold is not younger.
+    pub fn date_hold(&mut self, id: NodeId, now: i64) {
+        if let Some(live) = &mut self.nodes[id].object {
+            live.hold = live.hold.seen_at(now);
+        }
+    }
+
     /// From now on [`Node::owners_version`] has the version at which objects got their
     /// owner references. Only a graph that a watch feeds has this history.
     pub fn track_owner_versions(&mut self) {

@@ -86,13 +86,19 @@ impl HoldAge {
     /// that was seen before the change remains valid.
     pub fn updated_by(self, now: Self) -> Self {
         match (self, now) {
-            // managedFields name a hold that was added later, unless an editor
-            // has removed the entry: the age is unknown.
+            // managedFields name a hold that was added later, unless an editor has removed
+            // the entry, or the object was created without managedFields: the age is unknown.
             (Self::NotHeld, Self::FromCreate) => Self::Since(i64::MAX),
             (Self::Since(before), Self::FromCreate) => Self::Since(before),
             (Self::Since(before), Self::Since(time)) => Self::Since(time.max(before)),
             (_, now) => now,
         }
+    }
+
+    /// The age of a hold that was seen at this time: it was added before. Without this, the age
+    /// of a hold that managedFields don't name, or name with a wrong time, would be unknown.
+    pub fn seen_at(self, now: i64) -> Self {
+        if let Self::Since(time) = self { Self::Since(time.min(now)) } else { self }
     }
 
     /// Whether the hold may be relied on at this time.
@@ -298,6 +304,16 @@ mod tests {
             (recent, HoldAge::NotHeld, HoldAge::NotHeld),
         ] {
             assert_eq!(before.updated_by(claimed), expected, "{before:?}, then {claimed:?}");
+        }
+        // A hold of unknown age was added before it was seen, and a known age remains.
+        for (age, seen) in [
+            (HoldAge::Since(i64::MAX), HoldAge::Since(150)),
+            (recent, HoldAge::Since(150)),
+            (old, old),
+            (create, create),
+            (HoldAge::NotHeld, HoldAge::NotHeld),
+        ] {
+            assert_eq!(age.seen_at(150), seen, "{age:?}");
         }
         assert!(!HoldAge::Since(i64::MAX).is_effective(i64::MAX - 1));
         assert_eq!(HoldAge::Since(i64::MAX).effective_in(1000), None);

@@ -52,7 +52,13 @@ fn denials_and_audited_denials_are_distinguished() {
         "{of_other:?}"
     );
     let would = belay(plane, &["denials", "--would"]).stdout;
-    assert!(would.contains("\nunder load, policies report a request after up to "), "{would}");
+    let age = |args: &[&str]| {
+        json(&belay(plane, &[&["denials", "-o", "json"][..], args].concat()))["ageSeconds"].take()
+    };
+    let late =
+        format!("\nunder load, policies report a request after up to {} s", age(&["--would"]));
+    assert!(would.contains(&late), "{late}: {would}");
+    assert_eq!(age(&[]), serde_json::Value::Null);
     let all = belay(plane, &["denials"]);
     assert_eq!(all.code, 1, "{all:?}");
     let table = all.stdout;

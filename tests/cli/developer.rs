@@ -149,10 +149,73 @@ fn why_prints_the_warning_about_a_hold_to_a_developer() {
         "and then stays Terminating while:\n- configmap \"settings\" stays Terminating until";
     let said = why(&dev, &ns, "settings", stays);
     assert_eq!(said.code, 1, "{said:?}");
+    let said = belay_as(&dev, &["impact", "cm/settings", "-n", &ns]);
+    assert!(said.stdout.contains("   ALLOWED, and held\n"), "{said:?}");
+    let warning = "\nwarning     configmap \"settings\" stays Terminating until";
+    assert!(said.stdout.contains(warning) && said.code == 0, "{said:?}");
     kubectl(plane, &["delete", "configmap", "settings", "-n", &ns, "--wait=false"]);
     let said = why(&dev, &ns, "settings", "has been Terminating since");
     let unknown = "it is unknown whether an object needs it: you may not read the policies";
     assert!(said.stdout.contains(unknown) && said.code == 3, "{said:?}");
+}
+
+#[test]
+fn impact_prints_the_verdict_of_the_api_server_to_a_developer() {
+    let plane = &world().plane;
+    let (ns, dev) = developer(plane, "dev-impact");
+    settings_in_use(plane, &ns);
+    let impact = |who: &Path, text: &str| {
+        eventually(text, LIMIT, || {
+            let said = belay_as(who, &["impact", "cm/settings", "-n", &ns]);
+            if said.stdout.contains(text) { Ok(said) } else { Err(format!("{said:?}").into()) }
+        })
+        .unwrap()
+    };
+    let head = format!("DELETE configmap/settings -n {ns}");
+    let said = impact(&dev, &format!("{head}   DENIED   policy {ns}\nif approved:\n"));
+    let path = "spec.containers[0].envFrom[0].configMapRef.name";
+    let says = format!("configmap \"settings\" is in use by Pod {ns}/web ({path}); policy {ns}");
+    for line in [
+        format!("blocked by  {says} (InUse)"),
+        format!("next step   first delete Pod {ns}/web"),
+        format!("or          kubectl belay approve configmaps/settings -n {ns} --reason \"…\""),
+        "            you can't approve it".to_owned(),
+    ] {
+        assert!(said.stdout.contains(&format!("\n{line}\n")), "{line}: {said:?}");
+    }
+    assert_eq!(said.code, 1, "{said:?}");
+    let json = crate::json(&belay_as(&dev, &["impact", "cm/settings", "-n", &ns, "-o", "json"]));
+    let blocker = &json["blockers"][0];
+    let told = (&json["verdict"], &blocker["reason"], &blocker["policies"]);
+    assert_eq!(told, (&"Deny".into(), &"InUse".into(), &json!([ns])), "{json:#}");
+
+    let name = format!("viewer-{ns}");
+    let viewer = plane.user(&name, None).unwrap();
+    plane.bind(&name, Some(&ns), ("ClusterRole", "view"), &[user(&name)]).unwrap();
+    let said = impact(&viewer, "   DENIED   the API server\n");
+    assert!(said.stdout.contains("\nblocked by  you may not delete it; next: "), "{said:?}");
+    assert_eq!(said.code, 1, "{said:?}");
+
+    // An object that can be deleted is not deleted.
+    plane.api().delete(&["pod/web", "--grace-period=0"], &ns).unwrap().success().unwrap();
+    assert_eq!(impact(&dev, &format!("{head}   ALLOWED\n")).code, 0);
+    let uid = plane.api().field("configmap/settings", &ns, ".metadata.deletionTimestamp").unwrap();
+    assert_eq!(uid, "");
+}
+
+#[test]
+fn status_and_approvals_say_which_right_is_missing() {
+    let plane = &world().plane;
+    let (ns, dev) = developer(plane, "dev-lists");
+    for (command, kind) in [("status", "deletionpolicies"), ("approvals", "deletionapprovals")] {
+        let said = belay_as(&dev, &[command]);
+        let expected = format!(
+            "error: you may not list {kind}.belay.dev in the whole cluster\n\
+             hint: have an administrator bind that RBAC verb to dev-{ns} in a ClusterRoleBinding. \
+             kubectl belay why TYPE/NAME works without it\n"
+        );
+        assert_eq!((&said.stderr, said.code), (&expected, 3), "{said:?}");
+    }
 }
 
 #[test]

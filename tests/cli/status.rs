@@ -43,11 +43,15 @@ fn the_status_contains_the_policies_and_the_leader() {
 fn a_new_hold_is_effective_when_the_status_and_the_refusal_say() {
     let plane = &world().plane;
     let ns = plane.namespace("effective").unwrap();
-    // The API server keeps no managedFields of an object without fields, and so no age of
-    // the hold.
+    // The API server keeps no managedFields of an object that was created without fields, and
+    // so no age of its hold. belay knows when it first saw the hold.
+    let names = ["settings", "empty"];
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns, "--from-literal=a=b"]);
-    let pod = manifest::reader("web", "configMapRef", "settings").with_namespace(&ns);
-    plane.apply(&pod).unwrap();
+    kubectl(plane, &["create", "configmap", "empty", "-n", &ns]);
+    for name in names {
+        let pod = manifest::reader(name, "configMapRef", name).with_namespace(&ns);
+        plane.apply(&pod).unwrap();
+    }
     policy::protect(plane, &ns, "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
     let mine = || {
         let all = json(&belay(plane, &["status", "-o", "json"]));
@@ -56,7 +60,7 @@ fn a_new_hold_is_effective_when_the_status_and_the_refusal_say() {
     };
     eventually("the time at which the hold is effective", LIMIT, || {
         let policy = mine();
-        match policy["holdsEffectiveTime"].is_string() && policy["held"] == 1 {
+        match policy["holdsEffectiveTime"].is_string() && policy["held"] == 2 {
             true => Ok(()),
             false => Err(policy.to_string().into()),
         }
@@ -64,11 +68,19 @@ fn a_new_hold_is_effective_when_the_status_and_the_refusal_say() {
     .unwrap();
     let table = belay(plane, &["status"]).stdout;
     assert!(table.contains("\n  holds: effective in "), "{table}");
-    let delete = ["delete", "configmap", "settings", "-n", &ns, "--wait=false"];
-    let refused = plane.kubectl(&delete).unwrap().failure().unwrap();
-    assert!(refused.contains("To delete it, retry in "), "{refused}");
+    let managed = ["get", "configmap", "empty", "-n", &ns, "--show-managed-fields", "-o", "json"];
+    let managed = json(&plane.kubectl(&managed).unwrap());
+    assert!(managed["metadata"]["managedFields"].is_null(), "{managed}");
+    let delete = |name| ["delete", "configmap", name, "-n", &ns, "--wait=false"];
+    for name in names {
+        let refused = plane.kubectl(&delete(name)).unwrap().failure().unwrap();
+        assert!(refused.contains("To delete it, retry in "), "{refused}");
+    }
     // A retry passes after that.
-    eventually("a DELETE that passes", LIMIT, || plane.kubectl(&delete)?.success()).unwrap();
+    for name in names {
+        let passes = || plane.kubectl(&delete(name))?.success();
+        eventually("a DELETE that passes", LIMIT, passes).unwrap();
+    }
     eventually("a status without young holds", LIMIT, || {
         let policy = mine();
         match policy["holdsEffectiveTime"].is_null() {

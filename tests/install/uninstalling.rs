@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::harness::chart::RELEASE;
@@ -149,7 +150,11 @@ fn uninstall_by_hand(plane: &ControlPlane, more: &[&str]) -> Output {
 #[test]
 fn an_install_right_after_an_uninstall_by_hand_protects() {
     let plane = plane();
-    let chart = Chart::install(&plane, program(), &[]).unwrap();
+    let chart = Chart::prepare(&plane, program()).unwrap();
+    // The Lease of the uninstall is valid for longer than the upgrade below may take.
+    chart.kubelet.use_production_timing();
+    chart.deploy("install", &[]).unwrap().success().unwrap();
+    wait_until_asked(&plane).unwrap();
     chart.wait_for(2).unwrap();
     let lease = format!("lease/{RELEASE}");
     let holder = || plane.api().field(&lease, RELEASE, ".spec.holderIdentity").unwrap();
@@ -160,10 +165,30 @@ fn an_install_right_after_an_uninstall_by_hand_protects() {
     wait_until_asked(&plane).unwrap();
     assert!(!holder().starts_with("uninstall-"), "{unasked:?}");
 
-    // Replicas run, so the Lease stays with the uninstall.
-    let done = uninstall_by_hand(&plane, &["--yes"]);
-    assert_eq!(done.code, 0, "{done:?}");
-    assert!(holder().starts_with("uninstall-"), "{done:?}");
+    // Replicas run, so the Lease stays with the uninstall. It does not prevent them from
+    // protecting again.
+    let uninstall = || {
+        let done = uninstall_by_hand(&plane, &["--yes"]);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert!(holder().starts_with("uninstall-"), "{done:?}");
+    };
+    uninstall();
+    let time = |field: &str| -> Timestamp {
+        plane.api().field(&lease, RELEASE, field).unwrap().parse().unwrap()
+    };
+    let renewed = time(".spec.renewTime");
+    let duration = plane.api().field(&lease, RELEASE, ".spec.leaseDurationSeconds").unwrap();
+    let valid = SignedDuration::from_secs(duration.parse().unwrap());
+    let began = Instant::now();
+    chart.deploy("upgrade", &[]).unwrap().success().unwrap();
+    let upgraded = began.elapsed();
+    wait_until_asked(&plane).unwrap();
+    println!("helm upgrade took {upgraded:?}; belay protects after {:?}", began.elapsed());
+    assert!(!holder().starts_with("uninstall-"));
+    let acquired = time(".spec.acquireTime");
+    assert!(acquired < renewed + valid, "{acquired}, {renewed}, {valid}");
+
+    uninstall();
     let removed = chart.uninstall(&["--no-hooks"]).unwrap();
     assert!(removed.ok(), "{}", removed.stderr);
 

@@ -31,7 +31,10 @@ use tokio::time::{Instant, sleep};
 use self::leadership::{LeaderTerm, Leadership};
 use self::leases::{Leases, exists, lease_spec};
 pub(crate) use self::record::LeaderInfo;
-use self::record::{apply_to_lease, leader_info, set_certificate_until, spec_from_lease};
+use self::record::{
+    apply_to_lease, is_left_behind, leader_info, set_certificate_until, spec_from_lease,
+    uninstalled_by,
+};
 use super::context::Context;
 use super::pace::{Backoff, jittered, within_limit};
 use crate::lease::{
@@ -145,6 +148,12 @@ impl<'a> Election<'a> {
         Self { duration: election.timing.uninstall, takes_over: true, ..election }
     }
 
+    /// The annotations of a Lease that this uninstall leaves behind when it ends. A replica
+    /// takes such a Lease if the webhook configurations exist.
+    pub fn left_behind_annotations(&self) -> serde_json::Value {
+        uninstalled_by(self.candidate().name)
+    }
+
     fn candidate(&self) -> Candidate<'_> {
         let Self { duration, takes_over, .. } = *self;
         let name = &self.context.settings.replica;
@@ -216,11 +225,17 @@ impl<'a> Election<'a> {
     async fn round(&self, observer: &mut LeaseObserver) -> Result<Duration, ApiError> {
         let mut lease = self.leases.read().await?;
         let mut spec = lease_spec(&lease);
-        if let Some(left) = observer.observe(&spec, self.candidate(), Instant::now().into_std()) {
+        // An uninstall that has ended leaves the Lease behind, so that replicas don't create
+        // belay's objects again. If the webhook configurations exist, belay was installed again.
+        let installed_again =
+            is_left_behind(&lease) && self.context.signals.registered.borrow().there;
+        let takes_over = self.takes_over || installed_again;
+        let me = Candidate { takes_over, ..self.candidate() };
+        if let Some(left) = observer.observe(&spec, me, Instant::now().into_std()) {
             return Ok(self.stand_by(left));
         }
         loop {
-            match evaluate(&spec, self.candidate(), self.now()) {
+            match evaluate(&spec, me, self.now()) {
                 LeaseDecision::StandBy { until } => {
                     let left = until.duration_since(self.now());
                     return Ok(self.stand_by(Duration::try_from(left).unwrap_or_default()));
@@ -229,7 +244,7 @@ impl<'a> Election<'a> {
                 // write whose answer was lost, and the time of that request is unknown.
                 LeaseDecision::Acquire | LeaseDecision::Lead { .. } => {}
             }
-            if let Some(holder) = spec.holder.as_ref().filter(|name| *name != self.candidate().name)
+            if let Some(holder) = spec.holder.as_ref().filter(|name| *name != me.name)
                 && self.takes_over
             {
                 tracing::warn!(

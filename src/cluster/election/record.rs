@@ -11,6 +11,21 @@ use crate::lease::Spec;
 /// The annotation with the expiry of the certificate that the leader serves.
 const CERTIFICATE_UNTIL: &str = "belay.dev/certificate-until";
 
+/// The annotation with the name of the uninstall that has ended and left this Lease behind.
+const UNINSTALLED_BY: &str = "belay.dev/uninstalled-by";
+
+/// The change of the annotations by which an uninstall marks the Lease that it leaves behind.
+pub fn uninstalled_by(uninstall: &str) -> serde_json::Value {
+    serde_json::json!({UNINSTALLED_BY: uninstall})
+}
+
+/// Whether the holder of a Lease is an uninstall that has ended.
+pub fn is_left_behind(lease: &Lease) -> bool {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref());
+    let annotations = lease.metadata.annotations.as_ref();
+    holder.is_some() && annotations.and_then(|all| all.get(UNINSTALLED_BY)) == holder
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderInfo {
     pub replica: String,

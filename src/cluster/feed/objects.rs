@@ -114,6 +114,9 @@ impl ObjectSink {
         let many = parsed.has_too_many_references().then(|| Unreadable::of_many_references(json));
         let new = many.filter(|_| !world::is_unreadable(graph, self.kind, &parsed.object));
         let node = world::apply(graph, catalogue, self.kind, &parsed, listing);
+        if let Some(node) = node {
+            graph.date_hold(node, jiff::Timestamp::now().as_second());
+        }
         let owners = node.is_some_and(|node| world.learn_owners(node));
         let waits = waiting::taken(&mut world, node, sighting) | waiting::freed(&mut world, &used);
         let new = new.map(|unreadable| (resource(&world, self.kind), unreadable));

@@ -105,6 +105,11 @@ impl Configurations {
         }
     }
 
+    /// Whether at least one was found.
+    pub fn exist(&self) -> bool {
+        self.0.iter().any(|(_, found)| found.is_some())
+    }
+
     /// The uid of each that was found, for tests.
     #[cfg(test)]
     pub fn uids(&self) -> String {

@@ -128,7 +128,11 @@ impl Uninstall<'_> {
         if done.as_ref().is_ok_and(UninstallReport::is_clean) {
             let own_user = self.identities.own.as_deref().unwrap_or_default();
             let Self { client, settings, report, .. } = self;
-            let own = OwnObjects { client, settings, own_user, election: &election, report };
+            let read = Configurations::read(client, settings).await;
+            let may_be_registered = read.map_or(true, |configurations| configurations.exist());
+            let election = &election;
+            let own =
+                OwnObjects { client, settings, own_user, may_be_registered, election, report };
             own.delete_all(self.clock.now()).await;
         } else if let Err(error) = election.step_down().await {
             // Otherwise replicas that run release the rest once it is free. They put no

@@ -44,6 +44,8 @@ pub struct OwnObjects<'a> {
     pub settings: &'a Settings,
     /// The user name of belay's own account, which records exemptions.
     pub own_user: &'a str,
+    /// Whether the webhook configurations may exist, because a tool has created them again.
+    pub may_be_registered: bool,
     /// The part of this process in the election. It holds the Lease.
     pub election: &'a Election<'a>,
     pub report: &'a dyn Fn(Event),
@@ -89,7 +91,12 @@ impl OwnObjects<'_> {
     ) {
         // A renewal that fails leaves a Lease that is valid for a while.
         let _ = self.election.take_over().await;
-        let owned = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
+        let mut left = json!({"metadata": {"ownerReferences": [owner]}});
+        let owned = Patch::Merge(left.clone());
+        // Otherwise replicas would add holds before their Deployment is deleted.
+        if !self.may_be_registered {
+            left["metadata"]["annotations"] = self.election.left_behind_annotations();
+        }
         let parameters = PatchParams::default();
         for name in running {
             match within(leases.patch_metadata(name, &parameters, &owned)).await {
@@ -98,7 +105,7 @@ impl OwnObjects<'_> {
             }
         }
         let name = &self.settings.name;
-        match within(leases.patch_metadata(name, &parameters, &owned)).await {
+        match within(leases.patch_metadata(name, &parameters, &Patch::Merge(left))).await {
             Ok(_) => (self.report)(Event::Step(format!(
                 "replicas still run, so the Lease {name} remains until {kind} {owner} is deleted; \
                  next: delete that {kind}",

@@ -14,8 +14,9 @@ use super::{CommandError, print};
 
 #[derive(Debug, Args)]
 pub struct CompletionArguments {
-    /// The shell. kubectl: a script for kubectl's own completion, to be saved in the PATH
-    /// as kubectl_complete-belay
+    /// The shell; there is no script for PowerShell. All scripts complete names of objects.
+    /// kubectl: a script for kubectl's own completion, to be saved in the PATH as
+    /// kubectl_complete-belay
     #[arg(value_name = "bash|zsh|fish|kubectl")]
     shell: Shell,
 

@@ -118,7 +118,9 @@ async fn denials(arguments: DenialsArguments) -> Result<Denials, CommandError> {
     }
     // A user who may not read the Lease does not see who is the leader.
     let unled = matches!(leader, Ok(None));
-    Ok(Denials { items, policies: policy_counts(&policies), not_read, would, unled })
+    let age_seconds = (would && !unled).then(delay);
+    let policies = policy_counts(&policies);
+    Ok(Denials { items, policies, age_seconds, not_read, would, unled })
 }
 
 /// Whether these are the kinds of all denials.
@@ -265,6 +267,11 @@ pub struct Denials {
     items: Vec<Denial>,
     /// The counts of the last 24 hours in the whole cluster, for each policy with a count.
     policies: Vec<PolicyCounts>,
+    /// How many seconds old the list can be: it contains all requests before that. Absent without
+    /// `--would`, because a replica writes Events of denials at once, and without a leader,
+    /// because the list then contains no newer requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_seconds: Option<u64>,
     /// Failed reads. The list may be incomplete.
     not_read: Vec<FailedRead>,
     /// Whether it is about what went through.
@@ -478,17 +485,17 @@ impl Report for Denials {
             text.push_str(&view.screen.paragraph(0, &line));
         }
         // A replica writes Events of denials at once.
-        let stale = match (self.unled, self.would) {
+        let stale = match (self.unled, self.age_seconds) {
             (true, _) => Some(
                 "belay has no leader, so no policy reports newer requests; check that the belay \
                  Pods run"
                     .to_owned(),
             ),
-            (false, true) => Some(format!(
-                "under load, policies report a request after up to {} s; the newest may be missing",
-                delay()
+            (false, Some(age)) => Some(format!(
+                "under load, policies report a request after up to {age} s; the newest may be \
+                 missing"
             )),
-            (false, false) => None,
+            (false, None) => None,
         };
         text.extend(stale.map(|stale| view.screen.paragraph(0, &stale)));
         text + &view.not_read(&self.not_read)

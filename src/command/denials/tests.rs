@@ -110,6 +110,7 @@ fn the_table_has_the_sums_of_each_policy() {
     let said = Denials {
         items: known(&policies, &[event(5001, "a", "Warning", 2)], asked(false, 0)),
         policies: policy_counts(&policies),
+        age_seconds: None,
         not_read: vec![FailedRead { resource: "events".to_owned(), why: "forbidden".to_owned() }],
         would: false,
         unled: false,
@@ -129,9 +130,10 @@ fn the_table_has_the_sums_of_each_policy() {
     let text = blind.text(PIPE);
     assert!(text.starts_with("no denials found, but some reads failed\n"), "{text}");
     let said = Denials { items: known(&policies, &[], asked(false, 0)), ..blind };
-    let nothing = |would, unled| Denials {
+    let nothing = |would: bool, unled: bool| Denials {
         items: Vec::new(),
         policies: Vec::new(),
+        age_seconds: (would && !unled).then(delay),
         not_read: Vec::new(),
         would,
         unled,

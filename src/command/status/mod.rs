@@ -56,7 +56,7 @@ async fn status(place: ClusterArguments) -> Result<StatusReport, CommandError> {
     let session = UserSession::open(place).await?;
     let (policies, pauses, leader, (configurations, authorities)) = tokio::join!(
         session.list_all::<DeletionPolicy>(),
-        session.list_all::<Pause>(),
+        session.try_list_all::<Pause>(),
         session.leader(),
         configurations(&session),
     );
@@ -66,8 +66,7 @@ async fn status(place: ClusterArguments) -> Result<StatusReport, CommandError> {
         not_read.push(FailedRead::new("leases.coordination.k8s.io", error));
     }
     let pauses = pauses.unwrap_or_else(|error| {
-        not_read
-            .push(FailedRead { resource: "pauses.belay.dev".to_owned(), why: error.to_string() });
+        not_read.push(FailedRead::new("pauses.belay.dev", &error));
         Vec::new()
     });
     let configurations = configurations.into_iter().filter_map(|read| match read {

@@ -1,22 +1,19 @@
 //! `belay why`: explains what blocks the deletion of an object by the current user.
 
-mod answer;
 mod approvers;
 mod manager;
 mod rbac;
 mod report;
 mod resolves;
-mod server;
 mod terminating;
 
 use std::process::ExitCode;
 
 use clap::Args;
 
-use self::answer::DeleteAnswer;
 use self::report::SharedReads;
 pub use self::report::WhyReport;
-use self::server::ServerAnswer;
+use super::delete_answer::{DeleteAnswer, ServerAnswer};
 use super::diagnosis::verdict_on_delete;
 use super::document::FailedRead;
 use super::place::SourceArguments;
@@ -62,7 +59,12 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
             async {
                 // The API server has accepted the DELETE of a Terminating object.
                 let asks = !session.asks_files() && target.terminating_since().is_none();
-                if asks { Some(ServerAnswer::ask(target).await) } else { None }
+                if !asks {
+                    return None;
+                }
+                let (caller, me) = (&session.caller, &session.me);
+                let object = (&target.object_ref, target.uid());
+                Some(ServerAnswer::ask((caller, me), &target.info, object, None).await)
             },
         );
         let complete = snapshot.unread().is_empty();

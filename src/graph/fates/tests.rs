@@ -545,7 +545,10 @@ fn r11_events_are_never_collected_and_r1_unknown_is_not_absent() {
         ["item: Deleted Certain", "owner: Deleted Certain"]
     );
     graph.set_complete(secrets, false);
-    assert_eq!(fate_lines(&graph, &target, &[]), ["item: Deleted Possible", "owner: Deleted Certain"]);
+    assert_eq!(
+        fate_lines(&graph, &target, &[]),
+        ["item: Deleted Possible", "owner: Deleted Certain"]
+    );
 }
 
 #[test]

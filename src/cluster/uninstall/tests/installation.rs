@@ -118,16 +118,17 @@ fn context(client: &kube::Client) -> Context {
 fn own_objects<'a>(uninstall: &'a Uninstall<'_>, election: &'a Election<'a>) -> OwnObjects<'a> {
     let Uninstall { client, settings, identities, report, .. } = uninstall;
     let own_user = identities.own.as_deref().unwrap();
-    OwnObjects { client, settings, own_user, election, report }
+    OwnObjects { client, settings, own_user, may_be_registered: false, election, report }
 }
 
 /// Deletes belay's objects. Returns the events.
-async fn delete_all(client: &kube::Client) -> Vec<Event> {
+async fn delete_all(client: &kube::Client, may_be_registered: bool) -> Vec<Event> {
     let events = Mutex::new(Vec::new());
     let report = |event| events.lock().push(event);
     let (uninstall, context) = (uninstall(client, NORMAL, &report), context(client));
     let election = Election::of_uninstall(&context);
-    own_objects(&uninstall, &election).delete_all(uninstall.clock.now()).await;
+    let own = OwnObjects { may_be_registered, ..own_objects(&uninstall, &election) };
+    own.delete_all(uninstall.clock.now()).await;
     events.into_inner()
 }
 
@@ -160,12 +161,12 @@ fn no_replica(method: &Method, path: &str, holder: &str) -> (u16, Value) {
 #[tokio::test]
 async fn deletes_only_the_lease_that_it_holds() {
     let (client, asked) = scripted(|method, path| no_replica(method, path, "uninstall-x"));
-    let events = delete_all(&client).await;
+    let events = delete_all(&client, false).await;
     assert_eq!(events, [Event::Step("deleted: Lease belay".to_owned())]);
     assert_eq!(deleted_leases(&asked), [json!({"uid": "u", "resourceVersion": "7"})]);
 
     let (client, asked) = scripted(|method, path| no_replica(method, path, "r1"));
-    let events = delete_all(&client).await;
+    let events = delete_all(&client, false).await;
     let [Event::Warning(text)] = &events[..] else { panic!("{events:?}") };
     assert!(text.contains("r1 has taken it"), "{text}");
     assert_eq!(deleted_leases(&asked), [] as [Value; 0]);
@@ -190,16 +191,25 @@ async fn a_lease_that_cannot_be_handed_over_is_left_behind_and_nothing_else_is_r
             _ => (200, Value::Null),
         }
     };
-    let (client, asked) = scripted(answer);
-    let events = delete_all(&client).await;
-    let [Event::Warning(text)] = &events[..] else { panic!("{events:?}") };
-    assert!(text.starts_with("Lease belay is left behind"), "{text}");
-    let owned = asked.lock().iter().any(|(method, path, body)| {
-        *method == Method::PATCH
-            && path.ends_with("/leases/belay-r1")
-            && body["metadata"]["ownerReferences"][0]["name"] == "x"
-    });
-    assert!(owned, "{asked:?}");
+    for may_be_registered in [false, true] {
+        let (client, asked) = scripted(answer);
+        let events = delete_all(&client, may_be_registered).await;
+        let [Event::Warning(text)] = &events[..] else { panic!("{events:?}") };
+        assert!(text.starts_with("Lease belay is left behind"), "{text}");
+        let asked = asked.lock();
+        let patched = |lease: &str| {
+            let is = |(method, path, _): &&(Method, String, Value)| {
+                *method == Method::PATCH && path.ends_with(lease)
+            };
+            asked.iter().find(is).unwrap().2["metadata"].clone()
+        };
+        for lease in ["/leases/belay-r1", "/leases/belay"] {
+            assert_eq!(patched(lease)["ownerReferences"][0]["name"], "x");
+        }
+        // Replicas take the Lease only if the webhook configurations are created later.
+        let mark = &patched("/leases/belay")["annotations"]["belay.dev/uninstalled-by"];
+        assert_eq!(mark, &if may_be_registered { Value::Null } else { "uninstall-x".into() });
+    }
 }
 
 #[tokio::test]
@@ -212,7 +222,7 @@ async fn the_lease_stays_while_it_is_unknown_whether_replicas_run() {
         (&Method::GET | &Method::DELETE, _) => absent("x"),
         _ => (200, Value::Null),
     });
-    let events = delete_all(&client).await;
+    let events = delete_all(&client, false).await;
     let Some(Event::Warning(text)) = events.last() else { panic!("{events:?}") };
     let says = "Lease belay is left behind, which is harmless: it is unknown whether replicas";
     assert!(text.starts_with(says), "{text}");

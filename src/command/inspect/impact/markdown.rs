@@ -10,7 +10,7 @@ use super::text::{
     Line, answer, cascade, condition, order_text, reason, reasons, summary, tree, unread, what,
     you_may,
 };
-use crate::command::document::BlockerReport;
+use crate::command::document::{BlockerReport, FailedRead};
 use crate::command::screen::{Screen, cut};
 use crate::objects::without_controls;
 
@@ -66,7 +66,10 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     part(list(&destroyed, "resources", impact.destroyed.iter().map(lost_text).collect(), 0, all));
     let missing = impact.missing.iter().map(|missing| code(missing));
     part(list("not there", "objects", missing.collect(), 0, all));
-    let not_read = impact.not_read.iter().map(|not_read| plain(&unread(not_read)));
+    let warnings = impact.warnings.iter().map(|warning| plain(warning));
+    part(list("warning", "warnings", warnings.collect(), 0, all));
+    let not_read = FailedRead::grouped(&impact.not_read, all);
+    let not_read = not_read.iter().map(|not_read| plain(&unread(not_read)));
     part(list("not read", "kinds", not_read.collect(), 0, all));
     part(tree_block(impact, condition, all));
     text

@@ -12,17 +12,20 @@ mod text;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use kube::api::PropagationPolicy;
 
 pub use self::report::Impact;
 use super::change::Change;
-use super::inspection::{self, Inspection};
+use super::inspection::{self, Inspection, Rules};
 use super::targets::SelectionArguments;
 use super::verdict::verdict;
+use crate::command::delete_answer::{DeleteAnswer, ServerAnswer};
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
 use crate::command::{CommandError, block_on};
 use crate::decide::{Decision, Verdict};
-use crate::graph::Propagation;
+use crate::graph::{NodeId, Propagation};
+use crate::objects::ObjectRef;
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -77,6 +80,16 @@ impl From<Cascade> for Propagation {
     }
 }
 
+impl From<Cascade> for PropagationPolicy {
+    fn from(cascade: Cascade) -> Self {
+        match cascade {
+            Cascade::Background => Self::Background,
+            Cascade::Foreground => Self::Foreground,
+            Cascade::Orphan => Self::Orphan,
+        }
+    }
+}
+
 /// Computes it and prints it.
 pub fn run(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
     let ImpactArguments { output, watch, verbose, .. } = arguments;
@@ -94,8 +107,15 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         None => inspection::read(&query, set.place, false).await?,
     };
     let targets = inspection.deletable_targets();
-    let verdict = verdict(&inspection, &targets, cascade.into()).await;
+    let mut verdict = verdict(&inspection, &targets, cascade.into()).await;
+    let told = answer(&inspection, &targets, verdict.as_ref(), cascade).await;
+    if let Some(told) = &told {
+        verdict = Some(told.verdict.clone());
+    }
     let mut impact = Impact::new(&inspection, verdict.as_ref(), cascade.into());
+    if let Some(told) = told {
+        impact.add_answer(told);
+    }
     impact.says = nothing.or(impact.says);
     impact.you_may = match &verdict {
         Some(verdict) if verdict.decision == Decision::Deny && !verdict.is_unknown() => {
@@ -133,6 +153,32 @@ impl Report for Impact {
     fn exit_code(&self) -> u8 {
         self.verdict.code()
     }
+}
+
+/// The verdict together with the answer of the API server about the only target. `None`: it was
+/// not asked, because there are several targets or because the user could read everything.
+async fn answer(
+    inspection: &Inspection,
+    targets: &[NodeId],
+    verdict: Option<&Verdict>,
+    cascade: Cascade,
+) -> Option<DeleteAnswer> {
+    let (&[target], [_], []) = (targets, &*inspection.targets, &*inspection.unseen) else {
+        return None;
+    };
+    let (caller, me) = inspection.person.as_ref()?;
+    let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
+    let node = inspection.graph.get(target)?;
+    // The API server has accepted the DELETE of a Terminating object.
+    if complete || inspection.rules == Rules::None || node.is_terminating() {
+        return None;
+    }
+    let info = node.info();
+    let object = ObjectRef::of_kind(info, node.namespace(), node.name());
+    let uid = node.uid().to_string();
+    let propagation = Some(cascade.into());
+    let server = ServerAnswer::ask((caller, me), info, (&object, &uid), propagation).await;
+    Some(DeleteAnswer::merge(&object, verdict.cloned(), false, Some(server)))
 }
 
 /// Whether the caller may approve the denied deletion; `None` for files.

@@ -9,6 +9,7 @@ use super::destroyed::{Destroyed, destroyed};
 use super::nodes::{StrandedVolume, stranded_volumes};
 use super::order::DeletionOrder;
 use super::outcome::{BrokenUser, ImpactOutcomes};
+use crate::command::delete_answer::DeleteAnswer;
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::backing::{bytes, shown};
 use crate::command::inspect::inspection::Inspection;
@@ -31,6 +32,9 @@ pub struct Impact {
     pub cascade: &'static str,
     /// The verdict on the DELETE.
     pub verdict: ReportedVerdict,
+    /// The warnings of the API server. It is asked with a dry run if you may not read what the
+    /// verdict on one object needs.
+    pub warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     pub blockers: Vec<BlockerReport>,
     /// The number of further blockers.
@@ -281,9 +285,13 @@ impl Impact {
             };
             verdict.blockers.iter().map(report).collect::<Vec<_>>()
         });
-        let forbidden = inspection.forbidden_targets().into_iter();
-        let forbidden = forbidden.map(|id| forbidden_namespace(Object::at(graph, id)));
-        let blockers: Vec<BlockerReport> = forbidden.chain(blockers).collect();
+        let never = inspection.forbidden_targets().into_iter().map(|id| {
+            let object = Object::at(graph, id);
+            let name = &object.name;
+            let says = format!("the API server forbids the deletion of namespace \"{name}\"");
+            forbidden(object, says)
+        });
+        let blockers: Vec<BlockerReport> = never.chain(blockers).collect();
         let says = match (inspection.missing.is_empty(), inspection.unseen.is_empty()) {
             (true, true) => "no objects are removed",
             (false, true) => "none of the removed objects exists",
@@ -293,6 +301,7 @@ impl Impact {
             says: inspection.targets.is_empty().then(|| says.to_owned()),
             cascade: word(cascade),
             verdict: reported,
+            warnings: Vec::new(),
             blockers,
             more: verdict.map_or(0, |verdict| verdict.more),
             next_step,
@@ -306,6 +315,21 @@ impl Impact {
             not_read,
             missing: inspection.missing.clone(),
             unseen: !inspection.unseen.is_empty(),
+        }
+    }
+
+    /// Adds the answer of the API server about the only target.
+    pub fn add_answer(&mut self, answer: DeleteAnswer) {
+        self.verdict = answer.reported;
+        for (blocker, told) in self.blockers.iter_mut().zip(answer.told) {
+            blocker.says = told.says;
+        }
+        self.next_step = answer.next_step.or(self.next_step.take());
+        self.warnings = answer.warnings;
+        self.not_read.extend(answer.unanswered);
+        if let (Some(says), Some(target)) = (answer.refused, self.targets.first()) {
+            self.verdict = ReportedVerdict::Deny;
+            self.blockers.insert(0, forbidden(target.clone(), says));
         }
     }
 
@@ -380,12 +404,12 @@ fn above(
 /// The reason of the API server's own refusals.
 pub const FORBIDDEN: &str = "Forbidden";
 
-/// The blocker of a Namespace that the API server never deletes.
-fn forbidden_namespace(object: Object) -> BlockerReport {
+/// The blocker of an object that the API server does not delete, whatever belay decides.
+fn forbidden(object: Object, says: String) -> BlockerReport {
     BlockerReport {
         verdict: ReportedVerdict::Deny,
         reason: FORBIDDEN,
-        says: format!("the API server forbids the deletion of namespace \"{}\"", object.name),
+        says,
         object,
         policies: Vec::new(),
         by: String::new(),

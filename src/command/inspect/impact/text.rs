@@ -331,6 +331,9 @@ fn tail(impact: &Impact, view: View) -> String {
     for why in shown {
         line(name, &reason(why));
     }
+    for warning in &impact.warnings {
+        line("warning", warning);
+    }
     let more = deciding.len() - shown.len() + impact.more;
     if more > 0 {
         line("", &format!("and {more} more reasons"));

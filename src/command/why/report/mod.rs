@@ -8,15 +8,14 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::answer::DeleteAnswer;
 use super::approvers::{Approvers, NeededApproval, needs};
 use super::manager::{last_writer, managers};
 use super::rbac::RbacReader;
 use super::resolves::automatic_changes;
-use super::server::DeniedBlocker;
 use super::terminating::Terminating;
 use crate::cluster::terminating::deleted_at;
 use crate::cluster::{Snapshot, World};
+use crate::command::delete_answer::{DeleteAnswer, DeniedBlocker};
 use crate::command::denials::{Denial, recent_denials};
 use crate::command::diagnosis::{
     cause_text, consent_to, holding_policies, right_to_approve, unread_approvals,

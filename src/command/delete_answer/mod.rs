@@ -1,7 +1,9 @@
 //! What is known about a DELETE by the user: the verdict that the command computed from what
 //! the user may read, and the answer of the API server.
 
-use super::server::{DeniedBlocker, ServerAnswer};
+mod server;
+
+pub use self::server::{DeniedBlocker, ServerAnswer};
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::decide::{HOLD_WARNING, Verdict};
 use crate::objects::{ObjectRef, without_controls};
@@ -91,7 +93,7 @@ impl DeleteAnswer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::server::ServerDenial;
+    use super::server::ServerDenial;
     use super::*;
     use crate::decide::{Blocker, Decision, Reason};
 

@@ -2,17 +2,17 @@
 //! verdict, also for a user who may not read what belay reads, and it tells that user only
 //! what a refusal tells.
 
+use kube::api::PropagationPolicy;
 use kube::core::Status;
 use kube::core::response::StatusCause;
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::Error;
 
-use crate::cluster::{DryRunAnswer, shortened};
+use crate::cluster::{Caller, DryRunAnswer, UserIdentity, shortened};
 use crate::command::diagnosis::is_refusal;
-use crate::command::target::TargetObject;
 use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command};
-use crate::objects::{LABEL_VALUES, ObjectRef, full_name, without_controls};
+use crate::objects::{KindInfo, LABEL_VALUES, ObjectRef, full_name, without_controls};
 use crate::policy::PolicySource;
 
 /// The answer of the API server.
@@ -49,11 +49,15 @@ pub struct DeniedBlocker {
 }
 
 impl ServerAnswer {
-    /// Asks the API server. Nothing is deleted.
-    pub async fn ask(target: &TargetObject) -> Self {
-        let TargetObject { session, info, object_ref, .. } = target;
-        let place = (object_ref.namespace.as_str(), object_ref.name.as_str());
-        let answer = session.caller.dry_run_delete(info, place, target.uid()).await;
+    /// Asks the API server about a DELETE of the object with this uid. Nothing is deleted.
+    pub async fn ask(
+        (caller, me): (&Caller, &UserIdentity),
+        info: &KindInfo,
+        (target, uid): (&ObjectRef, &str),
+        propagation: Option<PropagationPolicy>,
+    ) -> Self {
+        let place = (target.namespace.as_str(), target.name.as_str());
+        let answer = caller.dry_run_delete(info, place, uid, propagation).await;
         let status = match answer {
             Ok(DryRunAnswer::Accepted(warnings)) => return Self::Accepts(warnings),
             Ok(DryRunAnswer::Unsupported) => {
@@ -63,12 +67,12 @@ impl ServerAnswer {
             Ok(DryRunAnswer::Refused(status)) => status,
             Err(error) => return Self::Unknown(error.to_string()),
         };
-        let kind = (object_ref.group.as_str(), object_ref.resource.as_str());
+        let kind = (target.group.as_str(), target.resource.as_str());
         let may = match status.code {
-            403 if !is_refusal(&status.message) => session.caller.may("delete", kind, place).await,
+            403 if !is_refusal(&status.message) => caller.may("delete", kind, place).await,
             _ => None,
         };
-        Self::from_status(object_ref, &session.me.name, &status, may)
+        Self::from_status(target, &me.name, &status, may)
     }
 
     /// Reads a refusal; `may`: whether the user has the right to delete the object.
