@@ -60,7 +60,7 @@ fn inputs() -> BTreeSet<String> {
             creation_timestamp,
             managed_fields,
         }),
-        fields!(OwnerReference { api_version, kind, name, uid, block_owner_deletion }),
+        fields!(OwnerReference { api_version, kind, name, uid, block_owner_deletion, controller }),
         fields!(owned Approval {
             name,
             own_uid,

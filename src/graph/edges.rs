@@ -196,6 +196,8 @@ pub struct OwnerEdge {
     pub uid: Uid,
     /// Whether a foreground deletion of the owner waits for this dependent.
     pub blocking: bool,
+    /// Whether the owner manages this dependent.
+    pub controller: bool,
     /// The version that the reference names. Whether it is served may change.
     pub version: Arc<str>,
 }

@@ -52,17 +52,20 @@ impl<'g> Node<'g> {
         at
     }
 
-    /// Its first living owner, within a budget. Namespaces and Nodes manage no objects: an
-    /// owner reference to them comes from the kubelet or from an editor.
+    /// The living owner that manages it, or else its first living owner, within a budget. An
+    /// editor can add owners in front of the controller. Namespaces and Nodes manage no
+    /// objects: an owner reference to them comes from the kubelet or from an editor.
     pub fn first_owner(self, work: StepLimit<'_>) -> Option<Self> {
-        if self.has_too_many_owners() || !work.charge(1 + self.owners().len()) {
+        if self.has_too_many_owners() || !work.charge(1 + 2 * self.owners().len()) {
             return None;
         }
         let manages = |owner: &Self| {
             let KindInfo { group, resource, .. } = owner.info();
             !(group.is_empty() && ["namespaces", "nodes"].contains(&resource.as_str()))
         };
-        self.owners().iter().filter_map(|owner| self.graph.owner(self, owner)).find(manages)
+        let controller = self.owners().iter().filter(|owner| owner.controller);
+        let owners = controller.chain(self.owners());
+        owners.filter_map(|owner| self.graph.owner(self, owner)).find(manages)
     }
 
     /// Its name.

@@ -419,6 +419,7 @@ impl Graph {
                 to: self.find_or_insert_node(kind, in_namespace, &reference.name),
                 uid: Uid::new(&reference.uid),
                 blocking: reference.block_owner_deletion.unwrap_or(false),
+                controller: reference.controller.unwrap_or(false),
                 version: self.interner.intern(version),
             }
         };
@@ -697,6 +698,28 @@ mod tests {
         assert!(graph.deleted_objects.count_owner_name(uid("o9")));
         graph.delete(kind, "shop", "child", None);
         assert!(graph.deleted_objects.is_empty());
+    }
+
+    /// Users are named by their topmost owner, which should not be the choice of an editor.
+    #[test]
+    fn h136_an_owner_that_an_editor_adds_in_front_of_the_controller_is_not_followed() {
+        let mut graph = Graph::default();
+        let kind = graph.kinds.find("", "ConfigMap").unwrap();
+        let owner = |name: &str, controller: bool| {
+            serde_json::json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name,
+                "controller": controller,
+            })
+        };
+        let mut user = manifest("user", "user", None);
+        user["metadata"]["ownerReferences"] = [owner("forged", false), owner("real", true)].into();
+        let others = ["forged", "real"].map(|name| manifest(name, name, None));
+        for value in others.iter().chain([&user]) {
+            let object = Object::deserialize(value).unwrap();
+            graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
+        }
+        let user = graph.object(kind, "shop", "user").unwrap();
+        assert_eq!(user.root_owner().name(), "real");
     }
 
     #[test]

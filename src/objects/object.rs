@@ -134,6 +134,9 @@ pub struct OwnerReference<'a> {
     /// Whether a foreground deletion of the owner waits for this dependent.
     #[serde(default)]
     pub block_owner_deletion: Option<bool>,
+    /// Whether the owner manages this object. At most one reference has `true`.
+    #[serde(default)]
+    pub controller: Option<bool>,
 }
 
 impl OwnerReference<'_> {
@@ -144,9 +147,10 @@ impl OwnerReference<'_> {
     }
 
     fn to_static(&self) -> OwnerReference<'static> {
-        let Self { api_version, kind, name, uid, block_owner_deletion } = self;
+        let Self { api_version, kind, name, uid, block_owner_deletion, controller } = self;
         let [api_version, kind, name, uid] = [api_version, kind, name, uid].map(Text::to_static);
-        OwnerReference { api_version, kind, name, uid, block_owner_deletion: *block_owner_deletion }
+        let (block_owner_deletion, controller) = (*block_owner_deletion, *controller);
+        OwnerReference { api_version, kind, name, uid, block_owner_deletion, controller }
     }
 }
 

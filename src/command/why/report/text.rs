@@ -119,7 +119,7 @@ impl Approval {
         let people =
             if *required == 1 { "1 person".to_owned() } else { format!("{required} people") };
         let given = match (known, given.len()) {
-            (false, _) => ", who has so far could not be read".to_owned(),
+            (false, _) => "; the approvals so far are unknown".to_owned(),
             (true, 0) => String::new(),
             (true, _) => format!(", so far {}", given.join(", ")),
         };
