@@ -330,7 +330,9 @@ impl Report for StatusReport {
     fn text(&self, view: View) -> String {
         let screen = view.screen;
         let mut text = String::new();
-        for (tone, line) in self.lines() {
+        let common = self.common_notes();
+        let notes = common.iter().map(|note| (Tone::Bad, format!("all policies: {note}")));
+        for (tone, line) in self.lines().into_iter().chain(notes) {
             for line in screen.lines(0, &line) {
                 text.push_str(&(screen.paint(tone, &line) + "\n"));
             }
@@ -342,7 +344,7 @@ impl Report for StatusReport {
         } else {
             let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED"];
             let heading = view.columns(heading, ["NOT HELD"], "PROTECTS");
-            let row = |table: &mut Table, policy: &PolicyStatus| policy.row(table, view);
+            let row = |table: &mut Table, policy: &PolicyStatus| policy.row(table, view, &common);
             text.push_str(&view.table(&heading, (&self.policies, SHOWN, "policies"), row));
         }
         text + &view.not_read(&self.not_read)
@@ -372,6 +374,15 @@ impl Report for StatusReport {
 }
 
 impl StatusReport {
+    /// The notes that several policies share, if all policies have them.
+    fn common_notes(&self) -> Vec<&str> {
+        let Some((first, others)) = self.policies.split_first() else { return Vec::new() };
+        let shared = |note: &&String| {
+            !others.is_empty() && others.iter().all(|policy| policy.notes.contains(note))
+        };
+        first.notes.iter().filter(shared).map(String::as_str).collect()
+    }
+
     /// How belay itself is.
     fn lines(&self) -> Vec<(Tone, String)> {
         let mut lines = vec![match &self.leader {
@@ -412,7 +423,7 @@ impl StatusReport {
 }
 
 impl PolicyStatus {
-    fn row(&self, table: &mut Table, view: View) {
+    fn row(&self, table: &mut Table, view: View, common: &[&str]) {
         let screen = view.screen;
         let ready = match self.ready {
             Some(true) if self.paused => Field::toned(Tone::Bad, "paused"),
@@ -448,7 +459,7 @@ impl PolicyStatus {
             );
             table.below(&screen.paragraph(2, &line));
         }
-        for note in &self.notes {
+        for note in self.notes.iter().filter(|note| !common.contains(&note.as_str())) {
             table.below(&screen.paragraph(2, note));
         }
         if !self.unknown_kinds.is_empty() {

@@ -169,6 +169,17 @@ fn without_webhooks_or_a_leader_no_policy_is_ready() {
 }
 
 #[test]
+fn a_note_of_all_policies_is_printed_once() {
+    let unready = || policy(&json!([condition("Ready", "False", "ConfigurationMissing", "x")]), 2);
+    let note = "Ready: ConfigurationMissing: x";
+    let several = text(&report(vec![unready(), unready()]));
+    assert_eq!(several.matches(note).count(), 1, "{several}");
+    assert!(several.contains(&format!("all policies: {note}\n")), "{several}");
+    let mixed = text(&report(vec![unready(), well()]));
+    assert!(mixed.contains(&format!("  {note}\n")), "{mixed}");
+}
+
+#[test]
 fn what_is_wrong_is_loud_and_is_the_exit_code() {
     let ready = |status: &str| policy(&json!([condition("Ready", status, "Invalid", "x")]), 2);
     assert_eq!(code(&report(vec![ready("False")])), 1);
