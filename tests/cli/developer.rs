@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::harness::kubectl::{Output, run};
-use crate::harness::manifest::{Manifest as _, config_map, pod, validating_webhook};
+use crate::harness::manifest::{Manifest as _, config_map, owner, pod, validating_webhook};
 use crate::harness::rbac::{rule, user};
 use crate::harness::{Api, ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, kubectl, policy, world};
@@ -192,15 +192,35 @@ fn impact_prints_the_verdict_of_the_api_server_to_a_developer() {
     let name = format!("viewer-{ns}");
     let viewer = plane.user(&name, None).unwrap();
     plane.bind(&name, Some(&ns), ("ClusterRole", "view"), &[user(&name)]).unwrap();
-    let said = impact(&viewer, "   DENIED   the API server\n");
-    assert!(said.stdout.contains("\nblocked by  you may not delete it; next: "), "{said:?}");
-    assert_eq!(said.code, 1, "{said:?}");
+    // belay's verdict stays unknown.
+    let said = impact(&viewer, "\nrefused     you may not delete it; next: ");
+    assert!(said.stdout.contains("   UNKNOWN   ") && said.code == 3, "{said:?}");
 
     // An object that can be deleted is not deleted.
     plane.api().delete(&["pod/web", "--grace-period=0"], &ns).unwrap().success().unwrap();
     assert_eq!(impact(&dev, &format!("{head}   ALLOWED\n")).code, 0);
     let uid = plane.api().field("configmap/settings", &ns, ".metadata.deletionTimestamp").unwrap();
     assert_eq!(uid, "");
+}
+
+#[test]
+fn impact_asks_the_api_server_about_the_given_cascade() {
+    let plane = &world().plane;
+    let (ns, dev) = developer(plane, "dev-cascade");
+    plane.apply(&config_map("parent").with_namespace(&ns)).unwrap();
+    let uid = plane.api().field("configmap/parent", &ns, ".metadata.uid").unwrap();
+    let child = config_map("child").with_owner(owner("ConfigMap", "parent", &uid));
+    plane.apply(&child.with_namespace(&ns)).unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"fromOrphaning": {}}));
+    let impact =
+        |cascade| belay_as(&dev, &["impact", "cm/parent", "-n", &ns, "--cascade", cascade]);
+    eventually("the denial", LIMIT, || {
+        let said = impact("orphan");
+        if said.stdout.contains("   DENIED   ") { Ok(()) } else { Err(format!("{said:?}").into()) }
+    })
+    .unwrap();
+    let said = impact("background");
+    assert!(said.stdout.contains("   ALLOWED\n") && said.code == 0, "{said:?}");
 }
 
 #[test]

@@ -8,6 +8,9 @@ use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::decide::{HOLD_WARNING, Verdict};
 use crate::objects::{ObjectRef, without_controls};
 
+/// What was not read if the answer of the API server is unknown.
+pub const DRY_RUN: &str = "the answer to a dry run of the DELETE";
+
 /// What is known about a DELETE.
 #[derive(Debug)]
 pub struct DeleteAnswer {
@@ -61,8 +64,7 @@ impl DeleteAnswer {
             }
             Some(ServerAnswer::Refuses(why)) => answer.refused = Some(why),
             Some(ServerAnswer::Unknown(why)) => {
-                let resource = "the answer to a dry run of the DELETE".to_owned();
-                answer.unanswered = Some(FailedRead { resource, why });
+                answer.unanswered = Some(FailedRead { resource: DRY_RUN.to_owned(), why });
             }
         }
         answer

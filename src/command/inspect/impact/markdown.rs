@@ -68,6 +68,8 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     part(list("not there", "objects", missing.collect(), 0, all));
     let warnings = impact.warnings.iter().map(|warning| plain(warning));
     part(list("warning", "warnings", warnings.collect(), 0, all));
+    let refused = impact.refused_otherwise.iter().map(|refused| plain(refused));
+    part(list("refused", "reasons", refused.collect(), 0, all));
     let not_read = FailedRead::grouped(&impact.not_read, all);
     let not_read = not_read.iter().map(|not_read| plain(&unread(not_read)));
     part(list("not read", "kinds", not_read.collect(), 0, all));

@@ -32,8 +32,11 @@ pub struct Impact {
     pub cascade: &'static str,
     /// The verdict on the DELETE.
     pub verdict: ReportedVerdict,
-    /// The warnings of the API server. It is asked with a dry run if you may not read what the
-    /// verdict on one object needs.
+    /// Why the API server refuses a DELETE by you for another reason than a policy. It is asked
+    /// about one object in a cluster, with a dry run and only if reads failed. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_otherwise: Option<String>,
+    /// The warnings of the API server, if it was asked.
     pub warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     pub blockers: Vec<BlockerReport>,
@@ -285,13 +288,9 @@ impl Impact {
             };
             verdict.blockers.iter().map(report).collect::<Vec<_>>()
         });
-        let never = inspection.forbidden_targets().into_iter().map(|id| {
-            let object = Object::at(graph, id);
-            let name = &object.name;
-            let says = format!("the API server forbids the deletion of namespace \"{name}\"");
-            forbidden(object, says)
-        });
-        let blockers: Vec<BlockerReport> = never.chain(blockers).collect();
+        let forbidden = inspection.forbidden_targets().into_iter();
+        let forbidden = forbidden.map(|id| forbidden_namespace(Object::at(graph, id)));
+        let blockers: Vec<BlockerReport> = forbidden.chain(blockers).collect();
         let says = match (inspection.missing.is_empty(), inspection.unseen.is_empty()) {
             (true, true) => "no objects are removed",
             (false, true) => "none of the removed objects exists",
@@ -301,6 +300,7 @@ impl Impact {
             says: inspection.targets.is_empty().then(|| says.to_owned()),
             cascade: word(cascade),
             verdict: reported,
+            refused_otherwise: None,
             warnings: Vec::new(),
             blockers,
             more: verdict.map_or(0, |verdict| verdict.more),
@@ -325,12 +325,9 @@ impl Impact {
             blocker.says = told.says;
         }
         self.next_step = answer.next_step.or(self.next_step.take());
+        self.refused_otherwise = answer.refused;
         self.warnings = answer.warnings;
         self.not_read.extend(answer.unanswered);
-        if let (Some(says), Some(target)) = (answer.refused, self.targets.first()) {
-            self.verdict = ReportedVerdict::Deny;
-            self.blockers.insert(0, forbidden(target.clone(), says));
-        }
     }
 
     /// The reasons that decide it.
@@ -404,12 +401,12 @@ fn above(
 /// The reason of the API server's own refusals.
 pub const FORBIDDEN: &str = "Forbidden";
 
-/// The blocker of an object that the API server does not delete, whatever belay decides.
-fn forbidden(object: Object, says: String) -> BlockerReport {
+/// The blocker of a Namespace that the API server never deletes.
+fn forbidden_namespace(object: Object) -> BlockerReport {
     BlockerReport {
         verdict: ReportedVerdict::Deny,
         reason: FORBIDDEN,
-        says,
+        says: format!("the API server forbids the deletion of namespace \"{}\"", object.name),
         object,
         policies: Vec::new(),
         by: String::new(),

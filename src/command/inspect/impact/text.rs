@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::order::DeletionOrder;
 use super::report::{AffectedObject, Count, FORBIDDEN, Impact, Summary};
+use crate::command::delete_answer::DRY_RUN;
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
 use crate::command::inspect::tree::{TreeLine, draw};
 use crate::command::report::View;
@@ -331,6 +332,9 @@ fn tail(impact: &Impact, view: View) -> String {
     for why in shown {
         line(name, &reason(why));
     }
+    if let Some(refused) = &impact.refused_otherwise {
+        line("refused", refused);
+    }
     for warning in &impact.warnings {
         line("warning", warning);
     }
@@ -407,8 +411,9 @@ pub(super) fn order_text(order: &DeletionOrder) -> String {
 /// A failed read and its consequence.
 pub(super) fn unread(not_read: &FailedRead) -> String {
     let FailedRead { resource, why } = not_read;
-    // belay's own objects don't affect the counts.
-    let bounds = if resource.ends_with(GROUP) { "" } else { ": the counts are lower bounds" };
+    // belay's own objects and the verdict don't affect the counts.
+    let is_counted = !resource.ends_with(GROUP) && resource != DRY_RUN;
+    let bounds = if is_counted { ": the counts are lower bounds" } else { "" };
     format!("{resource} ({why}){bounds}")
 }
 
