@@ -61,7 +61,7 @@ async fn h120_a_client_with_most_slots_limits_no_other_client() {
     let slots = ConnectionSlots::new(2_048);
     let mut flood: Vec<_> = (0..1_500).map(|_| open(&slots, 2)).collect();
     let mut server: Vec<_> = (0..400).map(|_| open(&slots, 1)).collect();
-    flood.extend((0..1_500).map(|_| open(&slots, 2)));
+    flood.extend((0..4_000).map(|_| open(&slots, 2)));
     assert!(are_open(&mut server));
 }
 
