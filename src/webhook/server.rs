@@ -126,9 +126,9 @@ const RECEIVE_BUFFER: usize = 32 << 10;
 /// The time that a client of the probes has to read its answer.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Opens a listener with a longer queue than that of std, where 128 connections wait to be
-/// accepted. If the queue is full, the kernel drops the API server's connection, and the API
-/// server tries again a second later.
+/// Opens a listener. With std's queue of 128 connections, the kernel would drop the API
+/// server's connection when more arrive at once, and the API server would try again a second
+/// later.
 fn open_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     // Connections inherit the options of their listener.

@@ -40,7 +40,7 @@ const MAX_NEW: usize = 1024;
 const MAX_KNOWN: usize = 512;
 
 /// The limit of known connections that send a request, in all threads. Idle and waiting
-/// connections have their own limits, so that they don't age the sending ones.
+/// connections have their own limits, so that they don't end the sending ones.
 const MAX_SENDING: usize = 1024;
 
 /// The limit of idle connections, in all threads. An API server has a few hundred.
