@@ -251,7 +251,7 @@ impl PartialBody<'_> {
                 self.allow(reserved.saturating_sub(self.bytes.len()));
             }
             let part = reserved.min(self.bytes.len() + PART_BYTES);
-            let arrived = budget.senders.run(self.receive(part)).await;
+            let arrived = budget.senders.run(None, self.receive(part)).await;
             match arrived.transpose()? {
                 None => return Ok(None),
                 Some(true) => {}

@@ -27,6 +27,15 @@ pub enum Client {
     Unknown(Option<IpAddr>),
 }
 
+impl Client {
+    pub fn address(self) -> Option<IpAddr> {
+        match self {
+            Self::Known(address) => Some(address),
+            Self::Unknown(address) => address,
+        }
+    }
+}
+
 /// The uses of the path by an address.
 #[derive(Debug, Clone, Copy)]
 struct CallerUse {

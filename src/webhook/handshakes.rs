@@ -20,7 +20,6 @@ use tokio::task::{spawn_local, yield_now};
 
 use super::callers::Client;
 use super::fair::{FairPermit, FairSemaphore, GroupLimits};
-use super::slots::WaitTimer;
 
 /// One step of one handshake at a time.
 const ONE_STEP: GroupLimits = GroupLimits { total: 1, per_group: 1 };
@@ -47,20 +46,15 @@ impl Handshakes {
         Self { turns: turns(), unknown: turns(), limit, left: Rc::default() }
     }
 
-    /// Makes a handshake with a client, in turn, and notes when it waits for the client.
-    /// `None`: its turn came too late.
+    /// Makes a handshake with a client, in turn. `None`: its turn came too late.
     pub fn run<F: Future + Unpin>(
         &self,
         client: Client,
         mut handshake: F,
-        wait: WaitTimer,
     ) -> impl Future<Output = Option<F::Output>> + use<F> {
         let (handshakes, came) = (self.clone(), Instant::now());
         let mut turn: Option<LocalBoxFuture<'static, Turns>> = None;
         poll_fn(move |cx| {
-            if turn.is_none() {
-                wait.end();
-            }
             let waiting = turn.get_or_insert_with(|| {
                 let Self { turns, unknown, .. } = handshakes.clone();
                 async move {
@@ -82,9 +76,6 @@ impl Handshakes {
             let begun = Instant::now();
             let polled = handshake.poll_unpin(cx);
             handshakes.pass_on(held, begun.elapsed());
-            if polled.is_pending() {
-                wait.begin();
-            }
             polled.map(Some)
         })
     }
@@ -114,21 +105,9 @@ mod tests {
     use futures_util::future::join_all;
     use tokio::task::LocalSet;
 
-    use super::super::slots::ConnectionSlots;
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(60);
-
-    /// A handshake in a slot of its own.
-    fn run<F: Future + Unpin>(
-        handshakes: &Handshakes,
-        client: Client,
-        handshake: F,
-    ) -> impl Future<Output = Option<F::Output>> + use<F> {
-        let (slots, handshakes) = (ConnectionSlots::new(1), handshakes.clone());
-        let ended = slots.run_for(None, move |wait| handshakes.run(client, handshake, wait));
-        async move { ended.await.unwrap() }
-    }
 
     /// A handshake of two steps, each of which is noted.
     fn noted(note: impl FnMut() + 'static) -> impl Future<Output = ()> + Unpin {
@@ -146,7 +125,7 @@ mod tests {
         let (handshakes, order) = (Handshakes::new(LIMIT), Rc::new(RefCell::new(Vec::new())));
         let made = clients.iter().copied().map(|client| {
             let order = order.clone();
-            run(&handshakes, client, noted(move || order.borrow_mut().push(client)))
+            handshakes.run(client, noted(move || order.borrow_mut().push(client)))
         });
         let made: Vec<_> = made.collect();
         LocalSet::new()
@@ -183,7 +162,7 @@ mod tests {
     async fn h40_a_thread_with_much_to_do_makes_more_than_one_step_in_a_round() {
         let (handshakes, rounds) = (Handshakes::new(LIMIT), Rc::new(Cell::new(0)));
         let made: Vec<_> =
-            (0..100).map(|_| run(&handshakes, Client::Unknown(None), noted(|| ()))).collect();
+            (0..100).map(|_| handshakes.run(Client::Unknown(None), noted(|| ()))).collect();
         let seen = rounds.clone();
         LocalSet::new()
             .run_until(async {
@@ -203,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn h91_a_handshake_whose_turn_comes_late_takes_no_step() {
         let handshakes = Handshakes::new(Duration::ZERO);
-        let ended = run(&handshakes, Client::Unknown(None), noted(|| panic!("a step")));
+        let ended = handshakes.run(Client::Unknown(None), noted(|| panic!("a step")));
         assert_eq!(LocalSet::new().run_until(ended).await, None);
     }
 }

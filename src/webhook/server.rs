@@ -1,4 +1,4 @@
-//! Binds both listeners, serves, and ends without losing a request.
+//! Binds both listeners, serves, and shuts down without losing a request.
 
 use std::future::ready;
 use std::net::{SocketAddr, TcpListener};
@@ -34,36 +34,36 @@ use super::timed::{Socket, Timed};
 use super::{Limits, ServeError, Shared, admit, probes};
 use crate::certs::{self, CertificateFiles, Serving};
 
-/// How many connections may wait to be accepted; the kernel may allow fewer.
+/// The number of connections that wait to be accepted. The kernel may allow fewer.
 const BACKLOG: i32 = 4096;
 
-/// Where to listen, and with what.
+/// The settings of the server.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// The address of the webhook itself.
+    /// The address of the webhook.
     pub listen: SocketAddr,
     /// The address of probes and metrics.
     pub probes: SocketAddr,
-    /// The certificates.
+    /// The certificates of the webhook.
     pub certificates: Certificates,
-    /// Threads that answer reviews.
+    /// The number of threads that answer reviews.
     pub workers: usize,
 }
 
-/// Where the certificates come from.
+/// The certificates of the webhook, and the files that they come from.
 #[derive(Debug, Clone)]
 pub struct Certificates {
-    /// What is served. Where no file holds the server's certificate, another
-    /// part of belay replaces it here; until then every handshake fails.
+    /// The certificate in use. If no file contains it, another part of belay sets it here.
+    /// Until then every handshake fails.
     pub serving: Arc<Serving>,
-    /// The files, which have to be good now, and are read again.
+    /// The files. They must be valid at the start, and belay reads them again later.
     pub files: CertificateFiles,
-    /// How often they are read.
-    pub every: Duration,
+    /// The interval between two reads of the files.
+    pub poll_interval: Duration,
 }
 
-/// A server that listens and does not serve yet, so that its addresses are known before the
-/// first request.
+/// A server that listens and does not serve yet. Its addresses are known before the first
+/// request.
 pub struct Bound {
     /// The webhook's address, with the port that the system chose for port 0.
     pub listen: SocketAddr,
@@ -85,24 +85,24 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     let tls = certs::server_config(serving, files.client_ca.is_some())?;
     let draining = Draining::default();
 
-    let unbound = |address, option| move |source| ServeError::Bind { address, option, source };
-    let no_webhook = unbound(listen, "--listen");
-    let listener = open_listener(listen).map_err(no_webhook)?;
-    let address = listener.local_addr().unwrap_or(listen);
-    let bounds = ConnectionLimits::for_threads(workers);
+    let bind_error = |address, option| move |source| ServeError::Bind { address, option, source };
+    let listen_error = bind_error(listen, "--listen");
+    let listener = open_listener(listen).map_err(listen_error)?;
+    let listen_address = listener.local_addr().unwrap_or(listen);
+    let limits = ConnectionLimits::for_threads(workers);
     let admission =
-        admission(listener, tls, (workers, &bounds), &shared, &draining).map_err(no_webhook)?;
+        admission(listener, tls, (workers, limits), &shared, &draining).map_err(listen_error)?;
 
-    let no_probes = unbound(probes, "--probes");
-    let listener = open_listener(probes).map_err(no_probes)?;
-    // A connection that ends for a newer one leaves nothing in the kernel.
+    let probes_error = bind_error(probes, "--probes");
+    let listener = open_listener(probes).map_err(probes_error)?;
+    // When belay closes a connection in favour of a newer one, the kernel drops unread data.
     sockopt::set_socket_linger(&listener, Some(Duration::ZERO))
-        .map_err(|error| no_probes(error.into()))?;
+        .map_err(|error| probes_error(error.into()))?;
     let probes_address = listener.local_addr().unwrap_or(probes);
-    let probing = probing(listener, bounds.probes, &shared).map_err(no_probes)?;
+    let probing = probing(listener, limits.probes, &shared).map_err(probes_error)?;
 
     Ok(Bound {
-        listen: address,
+        listen: listen_address,
         probes: probes_address,
         shared,
         draining,
@@ -113,87 +113,79 @@ pub fn bind(server: Server, shared: Shared) -> Result<Bound, ServeError> {
     })
 }
 
-/// What the kernel keeps of answers that a client does not read, in bytes.
-const UNREAD: usize = 64 << 10;
+/// The bytes of unread answers that the kernel keeps for a connection.
+const SEND_BUFFER: usize = 64 << 10;
 
-/// How long it keeps them, in milliseconds.
-const UNREAD_TIME: u32 = 5_000;
+/// The time for which the kernel keeps unread answers, in milliseconds.
+const UNREAD_TIMEOUT_MS: u32 = 5_000;
 
-/// What it keeps of requests that belay has not read yet. Without a limit it keeps more of
-/// a connection the more was read on it.
-const ARRIVED: usize = 32 << 10;
+/// The bytes of requests that the kernel keeps until belay reads them. Without a limit the
+/// kernel keeps more on a connection that has sent much.
+const RECEIVE_BUFFER: usize = 32 << 10;
 
-/// How long a client of the probes may read its answer.
+/// The time that a client of the probes has to read its answer.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Listens. std lets 128 connections wait to be accepted. When more come at once,
-/// the kernel drops the API server's, which tries again a second later.
+/// Opens a listener. With std's queue of 128 connections, the kernel would drop the API
+/// server's connection when more arrive at once, and the API server would try again a second
+/// later.
 fn open_listener(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
-    // Connections have the options of their listener.
-    sockopt::set_socket_send_buffer_size(&listener, UNREAD)?;
-    sockopt::set_socket_recv_buffer_size(&listener, ARRIVED)?;
-    // Else the first answer waits 40 ms until the client has acknowledged the tickets of TLS.
+    // Connections inherit the options of their listener.
+    sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER)?;
+    sockopt::set_socket_recv_buffer_size(&listener, RECEIVE_BUFFER)?;
+    // Without this the first answer waits 40 ms until the client has acknowledged the TLS
+    // session tickets.
     sockopt::set_tcp_nodelay(&listener, true)?;
     #[cfg(target_os = "linux")]
-    sockopt::set_tcp_user_timeout(&listener, UNREAD_TIME)?;
+    sockopt::set_tcp_user_timeout(&listener, UNREAD_TIMEOUT_MS)?;
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
 }
 
-/// The server of reviews.
+/// Builds the server that answers reviews.
 fn admission(
     listener: TcpListener,
     tls: rustls::ServerConfig,
-    (workers, bounds): (usize, &ConnectionLimits),
+    (workers, connection_limits): (usize, ConnectionLimits),
     shared: &Shared,
     draining: &Draining,
 ) -> std::io::Result<actix_web::dev::Server> {
     let (shared, draining) = (shared.clone(), draining.clone());
-    let room = BodyMemory::new(&shared.limits);
+    let memory = BodyMemory::new(&shared.limits);
     let limits = shared.limits.clone();
     let shutdown = limits.shutdown.as_secs();
-    let (bounds, callers) = (*bounds, Callers::default());
-    // Its own limit lets new connections wait. `ConnectionSlots` bounds their number.
+    let callers = Callers::default();
+    // With actix's own limit new handshakes would wait. `ConnectionSlots` limits their number.
     actix_tls::accept::max_concurrent_tls_connect(usize::MAX);
     let builder = actix_web::dev::Server::build();
     let graceful = builder.graceful_shutdown_signal();
     let service = move || {
-        let (data, draining, room) = (shared.clone(), draining.clone(), room.clone());
+        let (data, draining, memory) = (shared.clone(), draining.clone(), memory.clone());
         let routes = move |config: &mut web::ServiceConfig| {
-            let secret = data.tokens.is_some();
+            let has_secret_path = data.tokens.is_some();
             config
                 .app_data(web::Data::new(data))
                 .app_data(web::Data::new(draining))
-                .app_data(web::Data::new(room));
-            admit::routes(config, secret);
+                .app_data(web::Data::new(memory));
+            admit::routes(config, has_secret_path);
         };
-        let slots = StateSlots::new(&bounds);
-        let known = callers.clone();
-        let http =
-            http(routes, (slots, known), limits.keep_alive, limits.clone(), graceful.clone());
+        let slots = (StateSlots::new(&connection_limits), callers.clone());
+        let http = http(routes, slots, limits.keep_alive, limits.clone(), graceful.clone());
         let mut acceptor = Acceptor::new(tls.clone());
         acceptor.set_handshake_timeout(limits.deadline);
         let (handshakes, callers) = (Handshakes::new(limits.deadline), callers.clone());
-        let known = ConnectionSlots::new(bounds.known_handshakes);
-        let unknown = ConnectionSlots::new(bounds.handshakes);
+        let known = ConnectionSlots::new(connection_limits.known_handshakes);
+        let unknown = ConnectionSlots::new(connection_limits.handshakes);
         let accept = move |io: TcpStream, tls: &AcceptorService| {
             let client = callers.client(io.peer_addr().ok().map(|peer| peer.ip()));
-            let (slots, address) = match client {
-                Client::Known(address) => (&known, Some(address)),
-                Client::Unknown(address) => (&unknown, address),
+            let slots = match client {
+                Client::Known(_) => &known,
+                Client::Unknown(_) => &unknown,
             };
-            let ended = slots.admit_handshake(address).then(|| {
-                let handshake = Box::pin(tls.call(RecordSocket::new(io)));
-                let handshakes = handshakes.clone();
-                slots.run_for(address, move |wait| handshakes.run(client, handshake, wait))
-            });
-            async move {
-                match ended {
-                    Some(ended) => ended.await.flatten().unwrap_or(Err(TlsError::Timeout)),
-                    None => Err(TlsError::Timeout),
-                }
-            }
+            let handshake = Box::pin(tls.call(RecordSocket::new(io)));
+            let output = slots.run(client.address(), handshakes.run(client, handshake));
+            async move { output.await.flatten().unwrap_or(Err(TlsError::Timeout)) }
         };
         apply_fn_factory::<_, _, _, _, TcpStream, RecordSocket, _, _>(acceptor, accept)
             .map_err(TlsError::into_service_error)
@@ -206,17 +198,17 @@ fn admission(
     };
     Ok(builder
         .workers(workers)
-        .max_concurrent_connections(bounds.connections)
+        .max_concurrent_connections(connection_limits.connections)
         .shutdown_timeout(shutdown)
         .disable_signals()
         .listen("admission", listener, service)?
         .run())
 }
 
-/// The server of the probes: one thread, and one request on each connection.
+/// Builds the server of the probes, with one thread and one request on each connection.
 fn probing(
     listener: TcpListener,
-    connections: usize,
+    max_connections: usize,
     shared: &Shared,
 ) -> std::io::Result<actix_web::dev::Server> {
     let (shared, limits) = (shared.clone(), shared.limits.clone());
@@ -227,7 +219,7 @@ fn probing(
         let routes = move |config: &mut web::ServiceConfig| {
             probes::routes(config.app_data(web::Data::new(data)));
         };
-        let slots = (StateSlots::for_probes(connections), Callers::default());
+        let slots = (StateSlots::for_probes(max_connections), Callers::default());
         let http = http(routes, slots, Duration::ZERO, limits.clone(), graceful.clone());
         fn_service(move |io: TcpStream| {
             let peer = io.peer_addr().ok();
@@ -237,15 +229,15 @@ fn probing(
     };
     Ok(builder
         .workers(1)
-        // The oldest ones end before new ones have to wait.
-        .max_concurrent_connections(2 * connections)
+        // More than the slots, so that older connections end before new ones wait.
+        .max_concurrent_connections(2 * max_connections)
         .disable_signals()
         .listen("probes", listener, service)?
         .run())
 }
 
-/// What `HttpServer` would build, with [`Timed`] below HTTP. The newest connection takes
-/// the slot of the oldest.
+/// Builds the same HTTP service as `HttpServer`, with [`Timed`] below HTTP and a slot for
+/// each connection.
 fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     routes: impl FnOnce(&mut web::ServiceConfig),
     (slots, callers): (StateSlots, Callers),
@@ -259,20 +251,21 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
     Error = DispatchError,
     InitError = (),
 > {
-    // A refusal of a body that came too late is written before that.
-    let answer = limits.deadline + Duration::from_millis(500);
-    let idle = answer.max(keep_alive + Duration::from_secs(1));
+    // After the deadline belay still needs time to reject a late body.
+    let answer_time = limits.deadline + Duration::from_millis(500);
+    let idle_time = answer_time.max(keep_alive + Duration::from_secs(1));
     let linger = if keep_alive.is_zero() { LINGER } else { Duration::ZERO };
     let http = HttpService::build()
-        // Without it the end would wait for connections that the API server keeps
+        // Without this a shutdown would wait for connections that the API server keeps
         // idle for minutes.
         .graceful_shutdown_signal(move || {
             let signal = graceful.clone();
             async move { signal.notified().await }
         })
         .keep_alive(keep_alive)
-        // Its answer to a connection that has sent nothing yet is 408, which lets a request
-        // pass where a webhook has failurePolicy Ignore. `Timed` ends it without a word.
+        // actix would answer 408 on a connection that has sent nothing yet. For a webhook with
+        // failurePolicy Ignore, this answer lets a request pass. `Timed` ends the connection
+        // without an answer.
         .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(linger + Duration::from_secs(1))
         .on_connect_ext(|io: &Timed<T>, data| {
@@ -288,20 +281,23 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         ));
     apply_fn_factory(http, move |(io, peer): (T, Option<SocketAddr>), http| {
         let connection = Connection::new(MAX_HEAD_BYTES);
-        let timed = Timed::new(io, answer, idle, connection.clone()).with_linger(linger);
-        let address = peer.map(|peer| peer.ip());
-        let first = match callers.client(address) {
+        let timed = Timed::new(io, answer_time, idle_time, connection.clone()).with_linger(linger);
+        let client = callers.client(peer.map(|peer| peer.ip()));
+        let address = client.address();
+        let first_slots = match client {
             Client::Known(_) => &slots.known,
             Client::Unknown(_) => &slots.new,
         };
-        let (slot, ended) = first.occupy(Service::call(http, (timed, Protocol::Http1, peer)));
+        let service = Service::call(http, (timed, Protocol::Http1, peer));
+        let (slot, output) = first_slots.occupy(address, service);
         let caller = address.map(|address| (address, callers.clone()));
-        connection.set_slot(slot, first, slots.clone(), caller);
-        async move { ended.await.unwrap_or(Ok(())) }
+        connection.set_slot(slot, first_slots, slots.clone(), caller);
+        async move { output.await.unwrap_or(Ok(())) }
     })
 }
 
-/// Answers a request, unless it was sent behind one whose answer ends the connection.
+/// Answers a request. If the answer to an earlier request on the connection ends the
+/// connection, this returns 400, which belay does not send.
 fn answer_up_to_last<S, B>(
     request: ServiceRequest,
     service: &S,
@@ -310,42 +306,43 @@ fn answer_up_to_last<S, B>(
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>>,
 {
-    // Not of the answer: actix uses heads again that have the version of another request.
+    // Read from the request: actix reuses heads of answers, which have the version of another
+    // request.
     let is_last = is_last || request.head().connection_type() == ConnectionType::Close;
     let connection = request.conn_data::<Rc<Connection>>().cloned();
     let admitted = connection.as_deref().is_none_or(Connection::admit_request);
     let answer = match admitted {
         true => Either::Left(service.call(request)),
-        // It is not sent: the connection ends.
+        // The connection ends before belay sends this answer.
         false => Either::Right(request.into_response(HttpResponse::BadRequest().finish())),
     };
     async move {
-        let answered = match answer {
+        let response = match answer {
             Either::Left(answer) => answer.await?.map_into_left_body(),
-            Either::Right(refused) => return Ok(refused.map_into_right_body()),
+            Either::Right(rejection) => return Ok(rejection.map_into_right_body()),
         };
         if let Some(connection) = connection.filter(|_| is_last) {
             connection.end_requests();
         }
-        Ok(answered)
+        Ok(response)
     }
 }
 
 impl Bound {
-    /// Serves until SIGTERM or SIGINT, then ends in order: not ready at once,
-    /// answering for the drain time, then no new connections, then the last
-    /// requests end. A second signal ends it on the spot.
+    /// Serves until SIGTERM or SIGINT. Then belay reports that it is not ready, and answers
+    /// for the drain time. After that it accepts no new connections and answers the last
+    /// requests. A second signal ends it at once.
     pub async fn serve(self) -> Result<(), ServeError> {
         self.serve_until(std::future::pending()).await
     }
 
-    /// Serves until a signal, or until `over`, and ends in the same order.
-    pub async fn serve_until(self, over: impl Future<Output = ()>) -> Result<(), ServeError> {
+    /// Serves until a signal, or until `stop` is ready, and shuts down as `serve` does.
+    pub async fn serve_until(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Self { shared, draining, admission, probing, certificates, loaded, .. } = self;
         let ready = shared.readiness.condition("serving");
-        let Certificates { serving, files, every } = certificates;
+        let Certificates { serving, files, poll_interval } = certificates;
         let metrics = shared.metrics.clone();
-        let watching = tokio::spawn(certs::watch(files, loaded, serving, metrics, every));
+        let watching = tokio::spawn(certs::watch(files, loaded, serving, metrics, poll_interval));
         let handle = admission.handle();
         let probe_handle = probing.handle();
         let mut probing = tokio::spawn(probing);
@@ -354,19 +351,19 @@ impl Bound {
         ready.set(true);
 
         tokio::select! {
-            // Only an error ends a server before a signal does.
-            ended = &mut admission => return Err(unexpected(ended)),
-            ended = &mut probing => return Err(unexpected(ended)),
+            // Before a signal a server ends only because of an error.
+            result = &mut admission => return Err(unexpected_end(result)),
+            result = &mut probing => return Err(unexpected_end(result)),
             () = signals.next() => {}
-            () = over => {}
+            () = stop => {}
         }
         ready.set(false);
         draining.begin();
         tracing::info!(drain = ?shared.limits.drain, "ending: draining; a second signal aborts");
         let drain = async {
             tokio::time::sleep(shared.limits.drain).await;
-            // No new connections, idle ones end, requests under way are
-            // answered, within the shutdown time.
+            // Accepts no new connections, ends idle ones, and answers the requests in
+            // progress within the shutdown time.
             handle.stop(true).await;
         };
         let result = tokio::select! {
@@ -377,16 +374,16 @@ impl Bound {
             }
         };
         watching.abort();
-        // What is left ends with the process.
+        // The remaining connections end with the process.
         drop(probe_handle.stop(false));
         tracing::info!("ended");
         result
     }
 }
 
-/// A server that ended with no signal, by an error or for no reason it gives.
-fn unexpected(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> ServeError {
-    let result = ended.map_err(std::io::Error::other).and_then(|result| result);
+/// The error of a server that ended without a signal.
+fn unexpected_end(result: Result<std::io::Result<()>, tokio::task::JoinError>) -> ServeError {
+    let result = result.map_err(std::io::Error::other).and_then(|result| result);
     ServeError::Run(result.err().unwrap_or_else(|| std::io::Error::other("it ended unexpectedly")))
 }
 
@@ -420,11 +417,11 @@ mod tests {
         let listener = open_listener(([127, 0, 0, 1], 0).into()).unwrap();
         let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (connection, _) = listener.accept().unwrap();
-        // Linux doubles it.
-        assert_eq!(sockopt::socket_send_buffer_size(&connection).unwrap(), 2 * UNREAD);
-        assert_eq!(sockopt::socket_recv_buffer_size(&connection).unwrap(), 2 * ARRIVED);
+        // Linux doubles the sizes.
+        assert_eq!(sockopt::socket_send_buffer_size(&connection).unwrap(), 2 * SEND_BUFFER);
+        assert_eq!(sockopt::socket_recv_buffer_size(&connection).unwrap(), 2 * RECEIVE_BUFFER);
         #[cfg(target_os = "linux")]
-        assert_eq!(sockopt::tcp_user_timeout(&connection).unwrap(), UNREAD_TIME);
+        assert_eq!(sockopt::tcp_user_timeout(&connection).unwrap(), UNREAD_TIMEOUT_MS);
         assert!(sockopt::tcp_nodelay(&connection).unwrap());
     }
 }

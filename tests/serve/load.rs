@@ -158,6 +158,31 @@ fn h126_silent_connections_of_many_addresses_end_before_many_of_a_client_that_se
     drop(silent);
 }
 
+#[test]
+fn h134_silent_connections_of_one_address_end_no_handshake_of_another() {
+    let (belay, _folder) = limited_belay(2_560);
+    let mut server = connect_from(3, belay.listen);
+    let mut flood: Vec<_> = (0..1_000).map(|_| connect_from(2, belay.listen)).collect();
+    // Of each thread's 128 slots, the newest ones remain.
+    wait_for_end(&mut flood[500]).unwrap();
+    server.write_all(&crate::client(&belay).hello()).unwrap();
+    assert!(server.read(&mut [0]).is_ok_and(|length| length == 1));
+}
+
+#[test]
+fn h135_connections_of_another_address_end_no_probe() {
+    let (belay, _folder) = belay(&["--deadline=30"]);
+    let mut probe = TcpStream::connect(belay.probes).unwrap();
+    let mut flood: Vec<_> = (0..300).map(|_| connect_from(2, belay.probes)).collect();
+    for connection in &mut flood {
+        // It may be closed already.
+        let _ = connection.write_all(HEAD.as_bytes());
+    }
+    wait_for_end(&mut flood[200]).unwrap();
+    probe.write_all(format!("{HEAD}\r\n").as_bytes()).unwrap();
+    assert_eq!(crate::client::receive(&mut probe).unwrap().code, 200);
+}
+
 const HEAD: &str = "GET /healthz HTTP/1.1\r\nHost: a\r\n";
 
 /// Waits for the end of a connection. An error: it stays open.

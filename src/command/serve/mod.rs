@@ -232,7 +232,7 @@ impl ServeOptions {
         let certificates = Certificates {
             serving: serving.unwrap_or_default(),
             files: CertificateFiles { pair, client_ca: self.client_ca },
-            every: self.timing.certificates.poll,
+            poll_interval: self.timing.certificates.poll,
         };
         let server = Server {
             listen: self.listen.unwrap_or(SocketAddr::from((address, 8443))),
