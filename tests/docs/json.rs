@@ -134,7 +134,7 @@ fn shared_type<'s>(schema: Schema<'s>, shared: &[&str]) -> Option<&'s str> {
 }
 
 /// Types of several documents, described once.
-const SHARED: &[&str] = &["Object", "NotRead"];
+const SHARED: &[&str] = &["Object", "FailedRead"];
 
 /// Documents that are the items of a list as well.
 const ITEMS: &[&str] = &["Approved", "Why"];

@@ -55,6 +55,7 @@ pub struct ApproveArguments {
 /// What was approved, and what is still missing.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Approved")]
 pub struct ApproveOutput {
     /// The name of the approval.
     name: String,
