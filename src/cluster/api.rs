@@ -155,11 +155,6 @@ pub async fn object(
     }
 }
 
-/// Sends a request that writes, and ignores what the API server sends back.
-pub async fn write(client: &kube::Client, request: Request<Vec<u8>>) -> Result<(), ApiError> {
-    answer(client, request).await.map(drop)
-}
-
 /// What a path takes as it is (RFC 3986, unreserved characters).
 const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 

@@ -8,16 +8,15 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
-use kube::api::{Api, Patch, PostParams};
+use kube::api::{Api, PostParams};
 use kube::config::KubeConfigOptions;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::api;
 use super::api::Detail;
 use super::api_error::chain;
 use super::kubeconfig::find_cluster;
 use super::start::{StartError, without_retries};
-use super::world::RELEASE_REQUESTED;
 use crate::objects::{ApiError, KindInfo};
 
 /// The cluster and the user to connect as, from the same options as kubectl.
@@ -134,21 +133,6 @@ impl Caller {
         object.map(Some).map_err(|_| {
             ApiError::Unreadable("the answer of the API server is not an object".to_owned())
         })
-    }
-
-    /// Asks belay to look at an object now, by its annotation. It has to be the
-    /// object of this uid.
-    pub async fn ask_for_release(
-        &self,
-        info: &KindInfo,
-        (namespace, name): (&str, &str),
-        uid: &str,
-        now: Timestamp,
-    ) -> Result<(), ApiError> {
-        let patch =
-            json!({"metadata": {"uid": uid, "annotations": {RELEASE_REQUESTED: now.to_string()}}});
-        let (place, patch) = ((namespace, name), Patch::Merge(patch));
-        api::write(&self.client, api::patch_request(info, place, &patch, Detail::Metadata)?).await
     }
 }
 

@@ -51,6 +51,19 @@ impl TargetState {
             annotated: annotations.is_some(),
         })
     }
+
+    /// The patch that sets an annotation of this object, which other clients may change
+    /// meanwhile.
+    pub fn annotation_patch(&self, key: &str, value: &str) -> Patch {
+        let mut operations = vec![test(&["uid"], &self.uid)];
+        if !self.annotated {
+            // Other annotations that were added meanwhile stay.
+            operations.push(test(&["resourceVersion"], &self.version));
+            operations.push(add(&["annotations"], json!({})));
+        }
+        operations.push(add(&["annotations", key], json!(value)));
+        Patch(operations)
+    }
 }
 
 /// The write of the token, which begins a pass. It tests the resourceVersion, so a write

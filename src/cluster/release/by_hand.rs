@@ -4,22 +4,26 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::driver::{Driver, DriverContext, DriverReport, PendingUpdate, counted};
 use super::requests::TargetClient;
 use super::settle;
+use crate::cluster::api::Detail;
 use crate::cluster::context::Context;
+use crate::cluster::list::Buffers;
 use crate::cluster::live::{
     CollectedReads, Confirm, ReadGroup, ReadObjects, Reader, ReleasedObject, confirm,
 };
-use crate::cluster::world::ObjectKey;
+use crate::cluster::world::{ObjectKey, RELEASE_REQUESTED};
 use crate::decide::LiveRead;
 use crate::graph::StepBudget;
 use crate::hold::{
     HoldRemoval, MAX_READ_ROUNDS, PASS_STEPS, ReleaseEnd, ReleaseReason, RequestResult,
     TargetState, TokenWrite, UnknownUse, UseCheck, WaitReason,
 };
+use crate::objects::{ApiError, KindInfo};
 use crate::webhook::fair::GroupLimits;
 
 /// How long one round of reads may take.
@@ -152,6 +156,26 @@ pub async fn drive(
         Some(DriverReport::Waits(waiting)) => ReleaseOutcome::Waits(Some(waiting)),
         None => ReleaseOutcome::Waits(None),
     }
+}
+
+/// Asks belay to look at an object now, by its annotation. It has to be the object that was
+/// observed.
+pub async fn ask(
+    client: &kube::Client,
+    info: &KindInfo,
+    (namespace, name): (&str, &str),
+    observed: &TargetState,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    let target = TargetClient {
+        info: info.clone(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        detail: Detail::Metadata,
+        buffers: Buffers::new(1),
+    };
+    let patch = observed.annotation_patch(RELEASE_REQUESTED, &now.to_string());
+    target.patch(client, &patch).await.object.map(drop)
 }
 
 /// Removes the hold without a count; the caller has the approvals. It is the same removal as in

@@ -16,6 +16,7 @@ mod requests;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use std::convert::Infallible;
 use std::sync::Arc;

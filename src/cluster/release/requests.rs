@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use crate::cluster::api::{self, Body, Detail};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Buffers, read_object};
+use crate::cluster::release::times;
 use crate::cluster::world::{ObjectKey, World};
 use crate::hold::{RequestResult, TargetState};
 use crate::objects::{ApiError, KindInfo, read_shallow};
@@ -45,6 +46,22 @@ impl Response {
     }
 }
 
+/// Why a request has no object as its answer.
+enum SendFailure {
+    Unsent(ApiError),
+    Unanswered(kube::Error),
+}
+
+impl SendFailure {
+    /// Whether the API server can't read the patched object. The patch itself is well-formed,
+    /// so the reason is what was stored before.
+    fn is_undecodable_object(&self) -> bool {
+        let Self::Unanswered(kube::Error::Api(status)) = self else { return false };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        status.code == 422 && causes.into_iter().any(|cause| cause.field == "patch")
+    }
+}
+
 impl TargetClient {
     /// The one at a place.
     pub fn at(world: &World, (kind, namespace, name): &ObjectKey) -> Self {
@@ -70,41 +87,60 @@ impl TargetClient {
 
     /// Reads it.
     pub async fn get(&self, client: &kube::Client) -> Response {
-        self.send(client, api::get_request(&self.info, self.place(), self.detail)).await
+        let request = api::get_request(&self.info, self.place(), self.detail);
+        self.respond(self.send(client, request)).await
     }
 
-    /// Patches it.
+    /// Patches it, also if it has a time that the API server can't read back.
     pub async fn patch(&self, client: &kube::Client, patch: &json_patch::Patch) -> Response {
-        let patch = Patch::<()>::Json(patch.clone());
-        let request = api::patch_request(&self.info, self.place(), &patch, self.detail);
-        self.send(client, request).await
+        self.respond(async {
+            let sent = self.send(client, self.patch_request(patch.clone())).await;
+            if !sent.as_ref().is_err_and(SendFailure::is_undecodable_object) {
+                return sent;
+            }
+            let request = api::get_request(&self.info, self.place(), Detail::Whole);
+            let Some(object) = self.send(client, request).await? else { return sent };
+            let mut patch = patch.clone();
+            patch.0.extend(times::repair(&object));
+            self.send(client, self.patch_request(patch)).await
+        })
+        .await
+    }
+
+    fn patch_request(&self, patch: json_patch::Patch) -> Result<Request<Vec<u8>>, ApiError> {
+        let patch = Patch::<()>::Json(patch);
+        api::patch_request(&self.info, self.place(), &patch, self.detail)
     }
 
     fn place(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
     }
 
+    /// Sends a request; `None`: it was carried out, and the result is unknown.
     async fn send(
         &self,
         client: &kube::Client,
         request: Result<Request<Vec<u8>>, ApiError>,
+    ) -> Result<Option<Value>, SendFailure> {
+        let request = request.map_err(SendFailure::Unsent)?;
+        let body: Body =
+            Box::pin(client.request_stream(request).await.map_err(SendFailure::Unanswered)?);
+        // An answer that breaks off proves nothing.
+        let read = read_object(body, &self.buffers, |json| read_shallow(json).ok()).await;
+        Ok(read.ok().flatten())
+    }
+
+    async fn respond(
+        &self,
+        sending: impl Future<Output = Result<Option<Value>, SendFailure>>,
     ) -> Response {
-        let request = match request {
-            Ok(request) => request,
-            Err(error) => {
+        let value = match timeout(LIMIT, sending).await {
+            Ok(Ok(value)) => value,
+            Ok(Err(SendFailure::Unsent(error))) => {
                 let answer = RequestResult::Failed(error.to_string().into());
                 return Response { answer, object: Err(error) };
             }
-        };
-        let sending = async {
-            let body: Body = Box::pin(client.request_stream(request).await?);
-            // An answer that breaks off proves nothing.
-            let read = read_object(body, &self.buffers, |json| read_shallow(json).ok()).await;
-            Ok::<_, kube::Error>(read.ok())
-        };
-        let value: Option<Value> = match timeout(LIMIT, sending).await {
-            Ok(Ok(value)) => value.flatten(),
-            Ok(Err(error)) => {
+            Ok(Err(SendFailure::Unanswered(error))) => {
                 return Response { answer: self.refusal(&error), object: Err(error.into()) };
             }
             Err(_) => return Response::lost(ApiError::TimedOut(LIMIT)),

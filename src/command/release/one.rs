@@ -152,7 +152,7 @@ impl Release {
         let UserSession { caller, me, .. } = &**session;
         let at = (object_ref.namespace.as_str(), object_ref.name.as_str());
         let what = object_ref.quoted();
-        let asked = caller.ask_for_release(info, at, &self.observed.uid, me.now).await;
+        let asked = by_hand::ask(&caller.client, info, at, &self.observed, me.now).await;
         match asked {
             // belay released it before the request, or the next check reports the reason.
             Ok(()) | Err(ApiError::NotFound) => {}

@@ -14,3 +14,4 @@ mod naming;
 mod owners;
 mod reader;
 mod rules;
+mod times;

@@ -1,0 +1,163 @@
+//! Times that the API server stores but can't read back.
+//!
+//! The API server accepts `9999-12-31T23:59:59-23:59` and writes it as
+//! `10000-01-01T23:58:59Z`. From then on it rejects each patch that leaves this time in the
+//! object (H131), so the patch has to write the time again.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use serde_json::{Value, json};
+
+use crate::cluster::api::MANAGER;
+use crate::objects::HOLD;
+
+/// How many operations a repair has at most. Only `managedFields` may have many times in a
+/// field that can change, and each such list takes one operation.
+const MAX_OPERATIONS: usize = 1_000;
+
+/// The operations after which the API server can read an object, which is whole except for
+/// its own managedFields. They keep each time of its other fields, also of immutable ones.
+pub fn repair(object: &Value) -> Vec<PatchOperation> {
+    // The hold must not look older (H18): this entry names it, and the API server adds the
+    // time of the patch.
+    let key = format!("v:\"{HOLD}\"");
+    let entry = json!({
+        "manager": MANAGER, "operation": "Update", "apiVersion": object["apiVersion"],
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:finalizers": {key: {}}}},
+    });
+    let path = PointerBuf::from_tokens(["metadata", "managedFields"]);
+    let reset = PatchOperation::Add(AddOperation { path, value: json!([entry]) });
+    let mut operations = vec![reset];
+    collect(object, &mut PointerBuf::new(), &mut operations);
+    operations
+}
+
+fn collect(value: &Value, path: &mut PointerBuf, operations: &mut Vec<PatchOperation>) {
+    if operations.len() >= MAX_OPERATIONS {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                path.push_back(key);
+                collect_field(key, value, path, operations);
+                path.pop_back();
+            }
+        }
+        Value::Array(list) => {
+            for (index, value) in list.iter().enumerate() {
+                path.push_back(index);
+                collect(value, path, operations);
+                path.pop_back();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn collect_field(
+    key: &str,
+    value: &Value,
+    path: &mut PointerBuf,
+    operations: &mut Vec<PatchOperation>,
+) {
+    let is_time = key == "time" || key.ends_with("Time") || key.ends_with("Timestamp");
+    match (key, value) {
+        // Their values are texts.
+        ("annotations" | "data", _) => {}
+        // Of a template. No controller reads them.
+        ("managedFields", _) => {
+            let mut inner = Vec::new();
+            collect(value, path, &mut inner);
+            if !inner.is_empty() {
+                operations.push(PatchOperation::Remove(RemoveOperation { path: path.clone() }));
+            }
+        }
+        (_, Value::String(text)) if is_time => {
+            let Some(readable) = readable_time(text) else { return };
+            let (path, value) = (path.clone(), value.clone());
+            operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value }));
+            let value = json!(readable);
+            operations.push(PatchOperation::Replace(ReplaceOperation { path, value }));
+        }
+        _ => collect(value, path, operations),
+    }
+}
+
+/// The same time with an offset, so that its year has four digits; `None` if it has them.
+fn readable_time(text: &str) -> Option<String> {
+    let (date, clock) = text.strip_suffix('Z')?.split_once('T')?;
+    let mut clock = clock.splitn(3, ':');
+    let mut number = || clock.next()?.parse::<u16>().ok().map(u32::from);
+    let minute = number()? * 60 + number()?;
+    let second = clock.next()?;
+    let day = |text: &str| text.parse::<u8>().ok().map(u32::from);
+    let (start, sign, offset) = match date.strip_prefix("10000-01-") {
+        Some(text) => ("9999-12-31T23:59", '-', (day(text)? * 1440 + minute).checked_sub(1439)?),
+        None => {
+            let day = day(date.strip_prefix("-0001-12-")?)?;
+            ("0000-01-01T00:00", '+', (32 * 1440_u32).checked_sub(day * 1440 + minute)?)
+        }
+    };
+    // The API server reads offsets up to 24:60.
+    let hours = (offset / 60).min(24);
+    let minutes = offset - hours * 60;
+    (offset > 0 && minutes <= 60).then(|| format!("{start}:{second}{sign}{hours:02}:{minutes:02}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h131_a_time_that_the_api_server_cannot_read_is_written_with_an_offset() {
+        for (stored, readable) in [
+            ("10000-01-01T00:00:00Z", "9999-12-31T23:59:00-00:01"),
+            ("10000-01-01T23:58:59Z", "9999-12-31T23:59:59-23:59"),
+            ("10000-01-02T00:59:59.000001Z", "9999-12-31T23:59:59.000001-24:60"),
+            ("-0001-12-31T23:59:07Z", "0000-01-01T00:00:07+00:01"),
+            ("-0001-12-31T00:01:00Z", "0000-01-01T00:00:00+23:59"),
+            ("-0001-12-30T23:00:00Z", "0000-01-01T00:00:00+24:60"),
+        ] {
+            assert_eq!(readable_time(stored).as_deref(), Some(readable), "{stored}");
+        }
+        for other in [
+            "9999-12-31T23:59:59Z",
+            "0000-01-01T00:00:00Z",
+            "2026-01-01T00:00:00Z",
+            "",
+            "10000-01-00T00:00:00Z",
+            "10000-01-01T99999:00:00Z",
+            "-0001-12-32T00:00:00Z",
+            "10000-01-01TZ",
+            "10000-01-99T00:00:00Z",
+            "10000-01-01T60000:60000:00Z",
+        ] {
+            assert_eq!(readable_time(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn h131_a_repair_keeps_texts_and_has_few_operations() {
+        let (bad, good) = ("10000-01-01T00:00:00Z", "2026-01-01T00:00:00Z");
+        let many = vec![json!({"time": bad}); 20_000];
+        let object = json!({
+            "apiVersion": "apps/v1",
+            "metadata": {"name": bad, "annotations": {"bootTime": bad}},
+            "data": {"bootTime": bad},
+            "spec": {"claims": [{"metadata": {"managedFields": [{"time": good}]}},
+                                {"metadata": {"creationTimestamp": bad}}],
+                     "template": {"metadata": {"managedFields": many}}},
+        });
+        let mut repaired = object.clone();
+        json_patch::patch(&mut repaired, &repair(&object)).unwrap();
+        let mut expected = object;
+        let claim = "/spec/claims/1/metadata/creationTimestamp";
+        *expected.pointer_mut(claim).unwrap() = json!("9999-12-31T23:59:00-00:01");
+        expected["spec"]["template"]["metadata"] = json!({});
+        expected["metadata"]["managedFields"] = repaired["metadata"]["managedFields"].clone();
+        assert_eq!(repaired, expected);
+        let claims = json!({"claims": vec![json!({"creationTimestamp": bad}); 20_000]});
+        assert!(repair(&claims).len() <= MAX_OPERATIONS + 1);
+    }
+}

@@ -1,0 +1,90 @@
+//! Times that the API server stores but can't read back.
+
+use serde_json::{Value, json};
+
+use crate::harness::eventually;
+use crate::harness::manifest::{Manifest as _, config_map, pod, workload};
+use crate::team::{SOON, Team};
+use crate::{policy, world};
+
+/// The API server accepts them, and writes other years than 0000 to 9999.
+const TIMES: [&str; 2] = ["9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00+23:59"];
+
+fn patch(team: &Team<'_>, object: &str, patch: &Value) {
+    let patch = patch.to_string();
+    team.kubectl(&["patch", object, "--type=merge", "-p", &patch]).success().unwrap();
+}
+
+/// Writes a time into all managedFields of an object.
+fn write_time(team: &Team<'_>, object: &str, time: &str) {
+    let stored = team.plane.api().get(object, &team.ns).unwrap().unwrap();
+    let mut managers = stored["metadata"]["managedFields"].clone();
+    for manager in managers.as_array_mut().unwrap() {
+        manager["time"] = json!(time);
+    }
+    let annotations = json!({"time": time});
+    patch(
+        team,
+        object,
+        &json!({"metadata": {"annotations": annotations, "managedFields": managers}}),
+    );
+    // What belay is up against: a patch of anything else is rejected.
+    let other = ["annotate", object, "other=x"];
+    let rejected = team.kubectl(&other).failure().unwrap();
+    assert!(rejected.contains("parsing time"), "{rejected}");
+}
+
+fn wait_for_hold(team: &Team<'_>, object: &str) {
+    eventually("the hold", SOON, || {
+        let finalizers = team.finalizers(object);
+        if finalizers.contains("belay.dev/hold") { Ok(()) } else { Err(finalizers.into()) }
+    })
+    .unwrap();
+}
+
+/// belay adds, removes and requests the removal of its hold with patches.
+#[test]
+fn h131_a_time_that_the_api_server_cannot_read_neither_keeps_nor_prevents_a_hold() {
+    let team = Team::new(&world().plane, "h131");
+    let hold = json!({"whileUsed": {"onDelete": "Hold"}});
+    let deployment = |name: &str| {
+        let replicas = json!({"spec": {"replicas": 0}});
+        workload("Deployment", name, &pod("web")).with(replicas)
+    };
+    let template = json!({"spec": {"template": {"metadata": {
+        "creationTimestamp": TIMES[0], "managedFields": [{"time": TIMES[1]}]}}}});
+
+    // Before the policy, which adds the hold.
+    team.apply(&config_map("older").with(json!({"data": {"color": "blue"}})));
+    write_time(&team, "configmap/older", TIMES[0]);
+    let targets = [
+        policy::target("", "configmaps", &team.ns),
+        policy::target("apps", "deployments", &team.ns),
+    ];
+    policy::apply(team.plane, &team.ns, json!({"targets": targets, "protect": hold}));
+    wait_for_hold(&team, "configmap/older");
+    let times = team.field("configmap/older", ".metadata.managedFields[*].time");
+    assert!(times.starts_with("20") && !times.contains(' '), "{times}");
+
+    for (name, time) in ["late", "early"].into_iter().zip(TIMES) {
+        team.apply(&config_map(name).with(json!({"data": {"color": "blue"}})));
+        let object = format!("configmap/{name}");
+        wait_for_hold(&team, &object);
+        write_time(&team, &object, time);
+    }
+    team.apply(&deployment("web"));
+    wait_for_hold(&team, "deployment/web");
+    patch(&team, "deployment/web", &template);
+
+    // The use of a held object ends after a request of its user.
+    team.apply(&pod("reader").with_env_from("configMapRef", "early"));
+    team.deleted(&["configmap/early"]);
+    let release = ["release", "configmap/early", "-n", &team.ns, "--timeout=1"];
+    let waits = team.belay(&release);
+    assert!(!waits.stderr.contains("cannot ask belay"), "{waits:?}");
+    assert!(!team.lacks("configmap/early"), "{waits:?}");
+    team.deleted(&["pod/reader", "configmap/late", "configmap/older", "deployment/web"]);
+    for object in ["configmap/early", "configmap/late", "configmap/older", "deployment/web"] {
+        team.wait_until_deleted(object);
+    }
+}
