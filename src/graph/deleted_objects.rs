@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn h90_lost_owners_in_one_namespace_leave_capacity_for_other_namespaces() {
+    fn h90_one_namespace_leaves_capacity_for_lost_owners_in_others() {
         let kind = Kinds::default().find("", "ConfigMap");
         let mut deleted_objects = DeletedObjects::default();
         let lost = |number| {
