@@ -67,8 +67,8 @@ pub fn parse_former_hold(text: &str) -> Result<String, String> {
         domain.contains('.') && !name.is_empty() && !name.contains('/')
     });
     let is_of_kubernetes = text.split('/').next().is_some_and(|domain| {
-        domain == "is_of_kubernetes.io"
-            || domain.ends_with(".is_of_kubernetes.io")
+        domain == "kubernetes.io"
+            || domain.ends_with(".kubernetes.io")
             || domain.ends_with("k8s.io")
     });
     if !is_qualified || text.chars().any(|c| c.is_whitespace() || "'\"\\,".contains(c)) {
