@@ -9,20 +9,20 @@
 // Tests may unwrap, because a panic there is a failed test.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// Values: no IO, no clock, no async.
+// Plain values, without IO, clock or async.
 pub mod objects;
 
 pub mod graph;
 
 pub mod relations;
 
-// Policies that users write, compiled.
+// The compiled policies that users write.
 pub mod policy;
 
-// Decisions: a review in, a verdict out. Also without IO.
+// Computes the verdict of an admission review, without IO.
 pub mod decide;
 
-// The steps of the cluster side as state machines without IO.
+// State machines without IO: the holds and their release, and leader election.
 pub(crate) mod hold;
 
 pub(crate) mod lease;

@@ -1,4 +1,4 @@
-//! Certificates in files: loaded together, and again when their bytes change.
+//! Loads certificates from files, and loads them again when their content changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use super::pair::{PairError, certificates};
 use super::{CertError, CertificateAndKey, Serving};
 use crate::telemetry::Metrics;
 
-/// The files that TLS is served from.
+/// The files with the certificates for TLS.
 #[derive(Debug, Clone)]
 pub struct CertificateFiles {
-    /// The server's certificate and key; none: they come from a Secret.
+    /// The server's certificate and key; `None` if they come from a Secret.
     pub pair: Option<PairFiles>,
-    /// The authorities whose clients are let in; none: everybody is.
+    /// The CAs of accepted clients; `None` to accept all clients.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -30,8 +30,8 @@ pub struct PairFiles {
     pub tls_key: PathBuf,
 }
 
-/// The bytes of all files at one moment. Their comparison is the test for a
-/// change: a mounted Secret swaps links, so neither times nor inotify tell.
+/// The content of all files. belay compares it to detect a change. File times and inotify don't
+/// work for a mounted Secret, because the kubelet replaces links.
 #[derive(PartialEq, Eq)]
 pub struct Contents {
     pair: Option<PairContents>,
@@ -45,7 +45,7 @@ struct PairContents {
 }
 
 impl CertificateFiles {
-    /// Reads everything and, only if all of it is good, serves it.
+    /// Reads all files, and uses them if all of them are valid.
     pub fn load(&self, serving: &Serving, metrics: &Metrics) -> Result<Contents, CertError> {
         let contents = self.read()?;
         self.use_contents(&contents, serving, metrics)?;
@@ -73,8 +73,7 @@ impl CertificateFiles {
     ) -> Result<(), CertError> {
         let pair = self.pair.as_ref().zip(contents.pair.as_ref());
         let pair = pair.map(|(files, contents)| files.parse(contents)).transpose()?;
-        // Both are checked before either is used: a good pair beside a broken
-        // client CA changes nothing.
+        // Check both before using one, so that an invalid client CA changes nothing.
         if let (Some(path), Some(pem)) = (&self.client_ca, &contents.client_ca) {
             let content = |detail| CertError::Content {
                 path: path.clone(),
@@ -121,55 +120,52 @@ impl PairFiles {
     }
 }
 
-/// Looks at the files every `every`, for ever, and uses what differs from what
-/// was `loaded`. With no files there is nothing to do. What cannot be used is counted and logged once, and the
-/// last good pair stays.
+/// Checks the files at an interval, forever, and uses changed files. If a changed file is invalid,
+/// this counts and logs the error once, and keeps the last valid certificates.
 pub async fn watch(
     files: CertificateFiles,
     loaded: Contents,
     serving: Arc<Serving>,
     metrics: Metrics,
-    every: Duration,
+    interval: Duration,
 ) {
     let mut seen = Ok(loaded);
     loop {
-        tokio::time::sleep(every).await;
-        let found = files.read();
-        if found == seen {
+        tokio::time::sleep(interval).await;
+        let contents = files.read();
+        if contents == seen {
             continue;
         }
-        // Files are replaced one after another: what does not fit together may
-        // be half of a change. The next look tells.
-        if !is_stable(&files, &found, every).await {
+        // A user may replace the files one after another. Wait until they no longer change.
+        if !is_stable(&files, &contents, interval).await {
             continue;
         }
-        let used = match &found {
+        let result = match &contents {
             Ok(contents) => files.use_contents(contents, &serving, &metrics),
             Err(error) => Err(error.clone().into()),
         };
-        match used {
+        match result {
             Ok(()) => tracing::info!(path = files.first(), "certificate replaced"),
             Err(error) => {
                 metrics.certificate_failed();
                 tracing::error!(%error, "changed certificate files cannot be used; the last good ones stay in use");
             }
         }
-        seen = found;
+        seen = contents;
     }
 }
 
-/// Whether the files are the same after a moment.
+/// Whether the files do not change for a moment.
 async fn is_stable(
     files: &CertificateFiles,
-    found: &Result<Contents, UnreadFile>,
-    every: Duration,
+    contents: &Result<Contents, UnreadFile>,
+    interval: Duration,
 ) -> bool {
-    tokio::time::sleep(every.min(Duration::from_millis(500))).await;
-    files.read() == *found
+    tokio::time::sleep(interval.min(Duration::from_millis(500))).await;
+    files.read() == *contents
 }
 
-/// A file that the system did not hand over. It is comparable, so that an error that stays
-/// is logged once.
+/// A file that can't be read. Errors are comparable, so that belay logs a lasting error once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read {path}: {detail}; check the path given by {option} and its permissions")]
 pub struct UnreadFile {

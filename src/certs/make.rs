@@ -1,4 +1,4 @@
-//! Makes a certificate authority and a server certificate signed by it.
+//! Creates a CA and a server certificate that it signs.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,11 +14,10 @@ use rustls::pki_types::ServerName;
 
 use super::CertError;
 
-/// The longest life of a certificate that belay makes: ten years.
+/// The longest lifetime of a new certificate: ten years.
 pub const MAX_DAYS: u32 = 3650;
 
-/// Clocks differ between machines: a certificate is valid from a little
-/// before it was made.
+/// A certificate is valid from this long before its creation, because clocks of machines differ.
 const BACKDATE: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 
 /// The files of a certificate, its key and its CA.
@@ -33,8 +32,8 @@ pub struct CertificatePaths {
 }
 
 impl CertificatePaths {
-    /// The names that belay uses in a folder; they are those of a Kubernetes
-    /// TLS Secret, so that a mounted Secret is such a folder too.
+    /// The paths in a folder. The file names are the keys of a Kubernetes TLS Secret, so that
+    /// `folder` can be a mounted Secret.
     pub fn in_folder(folder: &Path) -> Self {
         Self {
             ca_cert: folder.join("ca.crt"),
@@ -68,26 +67,26 @@ pub struct NewCertificate {
 /// for `days`. The private key of the CA is dropped, so it can't sign anything else, and
 /// the next certificate gets a new CA.
 pub fn make(names: &[String], days: u32) -> Result<NewCertificate, CertError> {
-    // rcgen takes any text for a DNS name; a client would refuse it later.
+    // rcgen accepts any text as a DNS name, but clients do not.
     if let Some(name) = names.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
         return Err(CertError::Name(name.clone()));
     }
     if !(1..=MAX_DAYS).contains(&days) {
         return Err(CertError::Days(days));
     }
-    let failed = |source| CertError::Make { names: names.join(", "), source };
-    let (ca, ca_key) = ca_params(days).map_err(failed)?;
-    let ca_cert = ca.self_signed(&ca_key).map_err(failed)?;
+    let make_error = |source| CertError::Make { names: names.join(", "), source };
+    let (ca, ca_key) = ca_params(days).map_err(make_error)?;
+    let ca_cert = ca.self_signed(&ca_key).map_err(make_error)?;
     let issuer = Issuer::new(ca, ca_key);
 
-    let key = KeyPair::generate().map_err(failed)?;
-    let mut params = CertificateParams::new(names.to_vec()).map_err(failed)?;
+    let key = KeyPair::generate().map_err(make_error)?;
+    let mut params = CertificateParams::new(names.to_vec()).map_err(make_error)?;
     params.distinguished_name.push(DnType::CommonName, "belay");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     set_validity(&mut params, days);
-    let cert = params.signed_by(&key, &issuer).map_err(failed)?;
+    let cert = params.signed_by(&key, &issuer).map_err(make_error)?;
     Ok(NewCertificate {
         ca_cert: ca_cert.pem(),
         tls_cert: cert.pem(),
@@ -103,11 +102,11 @@ pub fn make_pair(
 ) -> Result<CertificatePaths, CertError> {
     let NewCertificate { ca_cert, tls_cert, tls_key } = make(names, days)?;
     fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
-    let made = CertificatePaths::in_folder(folder);
-    write(&made.tls_key, &tls_key, 0o600)?;
-    write(&made.tls_cert, &tls_cert, 0o644)?;
-    write(&made.ca_cert, &ca_cert, 0o644)?;
-    Ok(made)
+    let paths = CertificatePaths::in_folder(folder);
+    write(&paths.tls_key, &tls_key, 0o600)?;
+    write(&paths.tls_cert, &tls_cert, 0o644)?;
+    write(&paths.ca_cert, &ca_cert, 0o644)?;
+    Ok(paths)
 }
 
 fn ca_params(days: u32) -> Result<(CertificateParams, KeyPair), rcgen::Error> {
@@ -130,12 +129,12 @@ fn set_validity(params: &mut CertificateParams, days: u32) {
         )
     };
     params.not_before = at(-BACKDATE);
-    // A date has no time of day, so the last day counts in full.
+    // A date has no time of day, so the certificate is valid for the whole last day.
     params.not_after = at(jiff::SignedDuration::from_hours(24 * (i64::from(days) + 1)));
 }
 
-/// Writes beside the file and renames, so that a reader never sees half a key
-/// and a crash never leaves one.
+/// Writes a temporary file and renames it, so that no reader sees a partial key, not even after a
+/// crash.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
     let mut staged = path.as_os_str().to_owned();
     staged.push(format!(".{}.new", std::process::id()));
@@ -147,7 +146,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
             .truncate(true)
             .mode(mode)
             .open(&staged)?;
-        // The mode above counts only for a new file.
+        // The mode above only applies to a new file.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;

@@ -1,5 +1,5 @@
-//! Certificates: made, read from files or from a Secret's bytes, and replaced
-//! while running when those change.
+//! Certificates: creates them, reads them from files or a Secret, and replaces them at runtime
+//! when those change.
 
 mod files;
 mod make;
@@ -14,7 +14,7 @@ pub use serving::{Serving, server_config};
 
 use std::path::PathBuf;
 
-/// What can be wrong with a certificate. Each says what, where and what next.
+/// The errors of certificates. Each message has the problem, its location and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum CertError {
     /// A file could not be read.
@@ -27,27 +27,27 @@ pub enum CertError {
     File {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// The option that names it.
+        /// The option that sets the path.
         option: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file is there, but does not hold what it should.
+    /// A file has the wrong content.
     #[error("{path} contains no usable {what}: {detail}")]
     Content {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// The expected content.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         detail: String,
     },
-    /// The versions of TLS don't go with the cryptography that this was built with.
+    /// The cryptography in this build does not support TLS 1.2 or 1.3.
     #[error("belay's cryptography has no TLS 1.2 or 1.3: {0}; build belay with its own features")]
     Versions(rustls::Error),
-    /// A name that no client would ask for.
+    /// A name is no DNS name and no IP address.
     #[error(
         "\"{0}\" is not a DNS name or an IP address; use names such as belay.belay.svc or 127.0.0.1"
     )]
@@ -55,21 +55,21 @@ pub enum CertError {
     /// The lifetime is zero, or too long to be practical.
     #[error("belay can't create a certificate for {0} days; choose between 1 and {max}", max = make::MAX_DAYS)]
     Days(u32),
-    /// A certificate could not be made.
+    /// belay could not create a certificate.
     #[error("can't create a certificate for {names}: {source}")]
     Make {
-        /// The names it was for.
+        /// The names in the certificate.
         names: String,
-        /// What is wrong with them.
+        /// The error.
         source: rcgen::Error,
     },
-    /// No client accepts the certificate that was made.
+    /// Clients would not accept the new certificate.
     #[error(
         "no certificate can be made that clients accept for each of {0}; choose names such as \
          belay.belay.svc"
     )]
     Unaccepted(String),
-    /// The TLS settings do not fit together.
+    /// The TLS settings are inconsistent.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
 }

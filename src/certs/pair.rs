@@ -1,4 +1,4 @@
-//! A certificate chain with its key, from PEM: out of files or out of a Secret.
+//! Parses a certificate chain and its key from PEM.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ pub struct CertificateAndKey {
     pub(super) certified: CertifiedKey,
     /// The serial number of the leaf, in hexadecimal digits.
     pub serial: String,
-    /// When the leaf begins to be valid, in seconds since 1970.
+    /// The start of validity of the leaf, in seconds since 1970.
     pub begins: i64,
-    /// When it expires.
+    /// The expiry of the leaf, in seconds since 1970.
     pub expires: i64,
 }
 
-/// Which part can't be used, and why. The reason never contains the text that was read.
+/// The unusable part, and the reason. The reason never contains the text of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PairError {
     /// The chain.
     Certificate(String),
-    /// The key, alone or next to this chain.
+    /// The key, or the key together with this chain.
     Key(String),
 }
 
 impl CertificateAndKey {
-    /// Reads both. rustls checks that they belong together.
+    /// Parses both. rustls checks that the key belongs to the certificate.
     pub fn read(certificate: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = certificates(certificate).map_err(PairError::Certificate)?;
         let leaf = chain.first().map(AsRef::as_ref).unwrap_or_default();
@@ -78,7 +78,7 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> 
     }
 }
 
-/// When a certificate expires, in seconds since 1970; `None` if it can't be parsed.
+/// The expiry of a certificate, in seconds since 1970; `None` if it can't be parsed.
 pub fn expiry(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     Some(parsed.validity().not_after.timestamp())

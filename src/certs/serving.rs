@@ -1,4 +1,4 @@
-//! The certificate in use, replaceable while connections are being accepted.
+//! The certificate in use, which can be replaced while the server runs.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Serving {
         metrics.certificate_loaded(pair.expires);
     }
 
-    /// Whether there is a certificate; before, every handshake fails.
+    /// Whether there is a certificate. Without one, every handshake fails.
     pub fn has_pair(&self) -> bool {
         self.certificate.load().is_some()
     }
@@ -39,28 +39,28 @@ impl ResolvesServerCert for Serving {
     }
 }
 
-/// The TLS side of the server: TLS 1.2 and 1.3, and HTTP/1.1 only, because the API server uses
-/// nothing else for webhooks. If client certificates are required, the server accepts only
+/// The TLS configuration of the server: TLS 1.2 and 1.3, and only HTTP/1.1, because the API server
+/// uses nothing else for webhooks. If client certificates are required, the server only accepts
 /// those that the client CA signed.
 pub fn server_config(
     serving: &Arc<Serving>,
-    asks_clients: bool,
+    requires_client_cert: bool,
 ) -> Result<ServerConfig, CertError> {
-    // Any client can start a handshake, and a key share on P-384 takes twice the time.
+    // Any client can start a handshake, and a key exchange on P-384 takes twice the time.
     let mut crypto = CryptoProvider::clone(&provider());
     crypto.kx_groups.retain(|group| group.name() != NamedGroup::secp384r1);
     let builder = ServerConfig::builder_with_provider(Arc::new(crypto))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(CertError::Versions)?;
-    let builder = if asks_clients {
+    let builder = if requires_client_cert {
         builder.with_client_cert_verifier(serving.clients.clone())
     } else {
         builder.with_no_client_auth()
     };
     let mut config = builder.with_cert_resolver(serving.clone());
-    if asks_clients {
-        // A resumed session skips the client certificate, and would outlive the CA that
-        // accepted it.
+    if requires_client_cert {
+        // A resumed session skips the client certificate. So it would stay valid after the
+        // client CA was replaced.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }

@@ -1,4 +1,4 @@
-//! Client certificates, checked against authorities that may be replaced.
+//! Verifies client certificates with CAs that can be replaced.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Hands each question to the verifier that was loaded last. rustls fixes the
-/// verifier of a server when it is built; this one lets its CA file change.
+/// Forwards each call to the current verifier, because rustls can't replace the verifier of a
+/// running server.
 #[derive(Debug, Default)]
 pub struct ClientAuthorities(ArcSwapOption<Loaded>);
 
@@ -27,7 +27,8 @@ impl ClientAuthorities {
 }
 
 impl ClientCertVerifier for ClientAuthorities {
-    /// Hints would have to outlive a replacement; clients do not need them.
+    /// Sends no hints, because the returned reference must outlive a replacement. Clients do not
+    /// need hints.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -264,7 +264,7 @@ impl<'c> Owners<'c> {
         let has: KeyedSet<_> = now.iter().map(same).collect();
         let seen: KeyedSet<_> = known.owner_refs().map(|claim| same(&claim)).collect();
         let version = if has.is_subset(&seen) { known.owners_version() } else { u64::MAX };
-        let past = known.past_owners().iter().map(|past| (past.owner.claim(), past.version));
+        let past = known.past_owners().iter().map(|past| (past.owner.owner_ref(), past.version));
         let lost = known.owner_refs().filter(|claim| !has.contains(&same(claim)));
         let past = past.chain(lost.map(|claim| (claim, u64::MAX))).collect();
         Self { now, version, past, are_more: known.has_too_many_owners() }
@@ -275,9 +275,9 @@ impl<'c> Owners<'c> {
     }
 
     fn of_deleted(gone: &'c DeletedObject) -> Self {
-        let past = gone.past_owners.iter().map(|past| (past.owner.claim(), past.version));
+        let past = gone.past_owners.iter().map(|past| (past.owner.owner_ref(), past.version));
         Self {
-            now: gone.owners.iter().map(RememberedOwner::claim).collect(),
+            now: gone.owners.iter().map(RememberedOwner::owner_ref).collect(),
             version: gone.owners_version,
             past: past.collect(),
             are_more: gone.had_more_owners,

@@ -1,4 +1,4 @@
-//! Whether the absence of an object is a fact.
+//! Whether an object that is not in the graph is proven not to exist in the cluster.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::coverage::Incomplete;
 use crate::objects::{Flaw, KindId, Unreadable};
 
 impl Graph {
-    /// Says whether all objects of a kind are here.
+    /// Sets whether the graph has all objects of a kind.
     pub fn set_complete(&mut self, kind: KindId, complete: bool) {
         self.coverage.set_stale(kind, false);
         self.coverage.incomplete.remove(&kind);
@@ -18,61 +18,61 @@ impl Graph {
         }
     }
 
-    /// Says why the objects of a kind are not all here.
+    /// Sets why the graph does not have all objects of a kind.
     pub fn set_incomplete(&mut self, kind: KindId, why: impl Into<Incomplete>) {
         self.coverage.set_stale(kind, false);
         self.coverage.complete.remove(&kind);
         self.coverage.incomplete.insert(kind, why.into());
     }
 
-    /// Why the objects of a kind are not all here.
+    /// Why the graph does not have all objects of a kind.
     pub fn why_incomplete(&self, kind: KindId) -> &Incomplete {
         self.coverage.incomplete.get(&kind).unwrap_or(&Incomplete::Unread)
     }
 
-    /// The kinds of which all objects are here.
+    /// The kinds whose objects are all in the graph.
     pub fn complete_kinds(&self) -> BTreeSet<KindId> {
         self.coverage.complete.iter().copied().collect()
     }
 
-    /// Whether all objects of a kind are here, so that absence is a fact.
+    /// Whether the graph has all objects of a kind.
     pub fn is_complete(&self, kind: KindId) -> bool {
         self.coverage.complete.contains(&kind)
     }
 
-    /// The watch of a kind is not connected: its objects are as they were a
-    /// moment ago, which proves no absence. [`Self::set_complete`] and
-    /// [`Self::set_incomplete`] end this.
+    /// Marks a kind as stale: its watch is not connected, so the graph may lack new
+    /// objects. [`Self::set_complete`] and [`Self::set_incomplete`] clear the mark.
     pub fn set_stale(&mut self, kind: KindId) {
         self.coverage.set_stale(kind, true);
     }
 
-    /// Whether all objects of a kind are here, as of now, though some of them
-    /// may not be readable.
+    /// Whether the graph has all objects of a kind and its watch is connected. Some of
+    /// the objects may be unreadable.
     pub fn is_current(&self, kind: KindId) -> bool {
         self.is_complete(kind) && !self.coverage.stale.contains(&kind)
     }
 
-    /// An object can't be read: it may use anything that its kind can use. What was
-    /// known of it before stays. Ends when it is read or deleted, or is not in the
-    /// next list. Says whether that is new.
+    /// Marks an object as unreadable: it may use every object that its kind can use. The
+    /// graph keeps the last readable version. The mark ends when the object is read or
+    /// deleted, or is not in the next list. Returns whether the mark is new.
     pub fn set_unreadable(&mut self, kind: KindId, unreadable: &Unreadable) -> bool {
         self.coverage.add_unreadable(kind, unreadable)
     }
 
-    /// An object of a kind in a namespace (empty: in any) that can't be read, in
-    /// words such as `Pod shop/bad can't be read`.
+    /// Describes one unreadable object of a kind in a namespace (empty: in any), such as
+    /// `Pod shop/bad can't be read`.
     pub fn describe_unreadable(&self, kind: KindId, namespace: &str) -> Option<String> {
         Some(self.unreadable_in(kind, namespace)?.1)
     }
 
-    /// The same, and its namespace: empty for a cluster-scoped object, or if it is
-    /// unknown.
+    /// The namespace and the description of one unreadable object. The namespace is empty
+    /// for a cluster-scoped object, or if it is unknown.
     pub fn unreadable_in(&self, kind: KindId, namespace: &str) -> Option<(&str, String)> {
         self.first_unreadable(kind, namespace, |_| true)
     }
 
-    /// The same of one that is malformed, so that its metadata is unknown as well.
+    /// The namespace and the description of one malformed object. Its metadata is unknown
+    /// as well.
     pub fn malformed_in(&self, kind: KindId, namespace: &str) -> Option<(&str, String)> {
         self.first_unreadable(kind, namespace, |flaw| matches!(flaw, Flaw::Malformed { .. }))
     }
@@ -81,25 +81,26 @@ impl Graph {
         &self,
         kind: KindId,
         namespace: &str,
-        counts: fn(Flaw) -> bool,
+        has_flaw: fn(Flaw) -> bool,
     ) -> Option<(&str, String)> {
-        let (place, found) = self.coverage.unreadable.get(&kind)?.first(namespace, counts)?;
-        Some((place, format!("{} {found}", self.kinds.info(kind).kind)))
+        let set = self.coverage.unreadable.get(&kind)?;
+        let (namespace, description) = set.first(namespace, has_flaw)?;
+        Some((namespace, format!("{} {description}", self.kinds.info(kind).kind)))
     }
 
-    /// Whether this object may be one that can't be read.
+    /// Whether this object may be unreadable.
     pub fn is_unreadable(&self, kind: KindId, namespace: &str, name: &str) -> bool {
         let set = self.coverage.unreadable.get(&kind);
         set.is_some_and(|set| set.may_contain(namespace, name))
     }
 
-    /// How many objects of each kind can't be read, where it is any.
+    /// The number of unreadable objects of each kind that has any.
     pub fn unreadable_counts(&self) -> impl Iterator<Item = (KindId, usize)> + '_ {
         let sets = self.coverage.unreadable.iter();
         sets.map(|(kind, set)| (*kind, set.by_name.len() + usize::from(set.has_unnamed)))
     }
 
-    /// Whether it is a fact that an object does not exist which is not here.
+    /// Whether an object that is not in the graph certainly does not exist.
     pub fn proves_absence(&self, kind: KindId, namespace: &str, name: &str) -> bool {
         self.is_current(kind) && !self.is_unreadable(kind, namespace, name)
     }
@@ -195,7 +196,7 @@ mod tests {
         assert!(graph.object(pods, "shop", "p").is_some());
         graph.apply(pods, &object, Default::default(), Edges::default());
         assert_eq!(graph.describe_unreadable(pods, ""), None);
-        // It stays so after a list.
+        // The mark stays after a list.
         graph.replace_kind(pods, [(&object, Default::default(), edges())]);
         assert!(graph.describe_unreadable(pods, "shop").is_some());
         graph.delete(pods, "shop", "p", None);

@@ -1,5 +1,5 @@
-//! Why the absence of an object may not be a fact: not all objects of its kind were
-//! listed, some of them can't be read, or the watch is not connected at the moment.
+//! Why the graph may lack an object that exists: not all objects of its kind were listed,
+//! some of them can't be read, or the watch is not connected.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use super::MAX_REFERENCES;
 use crate::objects::{ApiError, Flaw, KindId, NumberMap, NumberSet, Unreadable};
 
-/// Why the objects of a kind are not all known. The text finishes the sentence "belay does
-/// not know all of them:".
+/// Why the graph does not have all objects of a kind. The text completes the sentence
+/// "belay does not know all of them:".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Incomplete {
     /// They have not been read yet.
@@ -28,32 +28,31 @@ impl From<&'static str> for Incomplete {
     }
 }
 
-/// The gaps in what is known of each kind.
+/// Which objects the graph may lack, for each kind.
 #[derive(Debug, Default)]
 pub(super) struct KindCoverage {
-    /// Kinds whose objects are all here: only of these is absence a fact.
+    /// The kinds whose objects are all in the graph.
     pub(super) complete: NumberSet<KindId>,
-    /// Why the objects of a kind are not all here.
     pub(super) incomplete: NumberMap<KindId, Incomplete>,
     pub(super) stale: NumberSet<KindId>,
     pub(super) unreadable: NumberMap<KindId, UnreadableSet>,
 }
 
-/// The objects of a kind that can't be read. Each is kept by name, as those that
-/// can be read are, so that each ends with its object.
+/// The objects of a kind that can't be read. They are stored by name, because each entry
+/// is removed when its object is deleted.
 #[derive(Debug, Default)]
 pub(super) struct UnreadableSet {
     /// By namespace and name.
     pub(super) by_name: BTreeMap<(String, String), Flaw>,
-    /// Whether there are more, whose place is unknown.
+    /// Whether there are more, whose names are unknown.
     pub(super) has_unnamed: bool,
 }
 
 impl UnreadableSet {
-    /// Says whether that is new.
+    /// Returns whether the entry is new.
     pub(super) fn add(&mut self, unreadable: &Unreadable) -> bool {
         match &unreadable.name {
-            Some(place) => self.by_name.insert(place.clone(), unreadable.flaw).is_none(),
+            Some(name) => self.by_name.insert(name.clone(), unreadable.flaw).is_none(),
             None => !std::mem::replace(&mut self.has_unnamed, true),
         }
     }
@@ -62,42 +61,42 @@ impl UnreadableSet {
         self.by_name.is_empty() && !self.has_unnamed
     }
 
-    /// Whether an object of this place may be one of them.
+    /// Whether the object with this name may be one of them.
     pub(super) fn may_contain(&self, namespace: &str, name: &str) -> bool {
         self.has_unnamed || self.by_name.contains_key(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// The namespace of one with such a flaw, and words for it, in a namespace (empty: in
-    /// any).
+    /// The namespace and the description of one object whose flaw satisfies `has_flaw`, in
+    /// this namespace (empty: in any).
     pub(super) fn first(
         &self,
         namespace: &str,
-        counts: fn(Flaw) -> bool,
+        has_flaw: fn(Flaw) -> bool,
     ) -> Option<(&str, String)> {
-        // They are in the order of namespaces, and "" is the first of these.
-        let places = self.by_name.range((namespace.to_owned(), String::new())..);
-        let is_meant = |place: &str| namespace.is_empty() || place == namespace;
-        let mut meant = places.take_while(|((place, _), _)| is_meant(place));
-        if let Some((place, flaw)) = meant.find(|(_, flaw)| counts(**flaw)) {
-            return Some((&place.0, describe_flaw(place, *flaw)));
+        // The names are sorted by namespace, and "" is the first one.
+        let from_namespace = self.by_name.range((namespace.to_owned(), String::new())..);
+        let is_selected = |other: &str| namespace.is_empty() || other == namespace;
+        let mut selected = from_namespace.take_while(|((other, _), _)| is_selected(other));
+        if let Some((name, flaw)) = selected.find(|(_, flaw)| has_flaw(**flaw)) {
+            return Some((&name.0, describe_flaw(name, *flaw)));
         }
         self.has_unnamed.then(|| ("", "of unknown name can't be read".to_owned()))
     }
 }
 
 fn describe_flaw((namespace, name): &(String, String), flaw: Flaw) -> String {
-    let slash = if namespace.is_empty() { "" } else { "/" };
+    let separator = if namespace.is_empty() { "" } else { "/" };
     let why = match flaw {
         Flaw::Malformed { .. } => "can't be read".to_owned(),
         Flaw::TooManyReferences => format!("has more than {MAX_REFERENCES} references"),
     };
-    format!("{namespace}{slash}{name} {why}")
+    format!("{namespace}{separator}{name} {why}")
 }
 
-/// An object with more references than are kept.
+/// An object with more references than [`MAX_REFERENCES`].
 pub(super) fn too_many_references(namespace: &str, name: &str) -> Unreadable {
-    let place = Some((namespace.to_owned(), name.to_owned()));
-    Unreadable { name: place, flaw: Flaw::TooManyReferences }
+    let name = Some((namespace.to_owned(), name.to_owned()));
+    Unreadable { name, flaw: Flaw::TooManyReferences }
 }
 
 impl KindCoverage {
@@ -121,7 +120,7 @@ impl KindCoverage {
         }
     }
 
-    /// These are all of a kind.
+    /// Replaces the unreadable objects of a kind.
     pub(super) fn set_unreadable(&mut self, kind: KindId, set: UnreadableSet) {
         if set.is_empty() {
             self.unreadable.remove(&kind);

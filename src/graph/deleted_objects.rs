@@ -1,5 +1,5 @@
-//! Deleted objects that other objects still name as an owner, with their own owners; and
-//! owners that an object has lost.
+//! Remembers deleted objects that other objects still name as an owner, and owners that
+//! existing objects have lost.
 //!
 //! A background deletion removes the owner first, and then its dependents level by level.
 //! So the DELETE of the last dependents arrives long after the removal of the approved
@@ -14,13 +14,13 @@ use crate::objects::{KeyedMap, KindId, NumberMap, Uid};
 /// A deleted object with remaining dependents.
 #[derive(Debug)]
 pub struct DeletedObject {
-    /// Its owners, up to the limit.
+    /// Its owners, up to [`MAX_OWNERS`].
     pub owners: Box<[RememberedOwner]>,
     /// The latest resourceVersion at which one of these owners may have been added.
     pub owners_version: u64,
-    /// The owners that were removed since then.
+    /// The owners that it lost since that version.
     pub past_owners: Vec<PastOwner>,
-    /// Whether it had more owners.
+    /// Whether it had more owners than are stored.
     pub had_more_owners: bool,
     /// Its deletion time; `None` if the graph never saw it Terminating.
     pub deleted: Option<i64>,
@@ -55,47 +55,51 @@ pub(super) struct DeletedObjects {
     /// The owners that existing objects have lost.
     past_owners: NumberMap<NodeId, Vec<PastOwner>>,
     /// The number of lost owners, in total and by namespace.
-    past: usize,
-    past_in: NumberMap<NodeId, usize>,
-    /// How many remembered objects name a uid as their owner.
+    past_count: usize,
+    past_count_by_namespace: NumberMap<NodeId, usize>,
+    /// The number of remembered owners with this uid.
     named: KeyedMap<Uid, u32>,
-    /// How many owners the remembered objects have.
-    owners: usize,
-    /// In the order of their deletion.
+    /// The number of owners of all remembered objects.
+    owner_count: usize,
+    /// The uids in the order of deletion.
     order: VecDeque<Uid>,
 }
 
-/// The limit of remembered objects and owners. Owners in a cycle name each other and
-/// would never be forgotten, and any user can create such cycles.
-const MOST: usize = 131_072;
+/// The limit of remembered objects and owners. Without it, owners in a cycle would be
+/// remembered forever, and any user can create such cycles.
+const MAX_REMEMBERED: usize = 131_072;
 
 /// The limit of remembered owners of one object, and the longest name of an owner.
 const MAX_OWNERS: usize = 8;
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
 
-/// The limit of lost owners, in total and in one namespace: editors of a namespace can
+/// The limits of lost owners, in total and in one namespace. Editors of a namespace can
 /// make objects lose any number of owners.
-const MAX_PAST: usize = MOST / 2;
-const MAX_PAST_IN_ONE: usize = MOST / 32;
+const MAX_PAST_OWNERS: usize = MAX_REMEMBERED / 2;
+const MAX_PAST_OWNERS_IN_NAMESPACE: usize = MAX_REMEMBERED / 32;
 
 impl RememberedOwner {
-    /// `None` if the name is longer than names of objects, or the kind is unknown.
-    pub(super) fn new(claim: OwnerRef<'_>) -> Option<Self> {
-        let OwnerRef { kind, namespace, name, uid, .. } = claim;
+    /// Returns `None` if the name is too long or the kind is unknown.
+    pub(super) fn new(owner_ref: OwnerRef<'_>) -> Option<Self> {
+        let OwnerRef { kind, namespace, name, uid, .. } = owner_ref;
         let (namespace, name) = (namespace.into(), name.into());
-        (claim.name.len() <= LONGEST_NAME).then_some(Self { kind: kind?, namespace, name, uid })
+        (owner_ref.name.len() <= MAX_NAME_BYTES).then_some(Self {
+            kind: kind?,
+            namespace,
+            name,
+            uid,
+        })
     }
 
-    /// The owner as a reference names it, in any version.
-    pub fn claim(&self) -> OwnerRef<'_> {
+    /// An owner reference without an API version.
+    pub fn owner_ref(&self) -> OwnerRef<'_> {
         let Self { kind, namespace, name, uid } = self;
         OwnerRef { kind: Some(*kind), version: None, namespace, name, uid: *uid }
     }
 }
 
 impl DeletedObject {
-    /// An object with these owners. Beyond the limits it only has the fact that there
-    /// were more.
+    /// An object with these owners. If they exceed the limits, `had_more_owners` is set.
     pub(super) fn new<'a>(
         owners: impl ExactSizeIterator<Item = OwnerRef<'a>>,
         deleted: Option<i64>,
@@ -119,54 +123,54 @@ impl DeletedObjects {
     }
 
     /// Whether a remembered object names this uid as an owner.
-    pub(super) fn count_owner_name(&self, uid: Uid) -> bool {
+    pub(super) fn is_named_as_owner(&self, uid: Uid) -> bool {
         self.named.contains_key(&uid)
     }
 
-    pub(super) fn remember(&mut self, uid: Uid, gone: DeletedObject) {
-        for owner in gone.owner_uids() {
+    pub(super) fn remember(&mut self, uid: Uid, deleted: DeletedObject) {
+        for owner in deleted.owner_uids() {
             *self.named.entry(owner).or_default() += 1;
-            self.owners += 1;
+            self.owner_count += 1;
         }
-        match self.by_uid.insert(uid, gone) {
+        match self.by_uid.insert(uid, deleted) {
             Some(before) => self.unname_owners(&before),
             None => self.order.push_back(uid),
         }
-        if self.size() > MOST || self.order.len() > MOST {
-            // Many of these objects are forgotten by now.
+        if self.size() > MAX_REMEMBERED || self.order.len() > MAX_REMEMBERED {
+            // `order` may contain objects that are forgotten already.
             self.order.retain(|uid| self.by_uid.contains_key(uid));
-            while self.size() > MOST / 2
+            while self.size() > MAX_REMEMBERED / 2
                 && let Some(oldest) = self.order.pop_front()
             {
-                if let Some(gone) = self.by_uid.remove(&oldest) {
-                    self.unname_owners(&gone);
+                if let Some(deleted) = self.by_uid.remove(&oldest) {
+                    self.unname_owners(&deleted);
                 }
             }
         }
     }
 
-    /// No existing object names this uid. Forgets it unless a remembered object names it,
-    /// and then the objects that only it named.
+    /// Forgets an object unless an existing or a remembered object names it as an owner.
+    /// Then does the same for its own owners.
     pub(super) fn forget(&mut self, uid: Uid, is_named_by_existing: impl Fn(Uid) -> bool) {
         let mut next = vec![uid];
         while let Some(uid) = next.pop() {
             if self.named.contains_key(&uid) || is_named_by_existing(uid) {
                 continue;
             }
-            if let Some(gone) = self.by_uid.remove(&uid) {
-                self.unname_owners(&gone);
-                next.extend(gone.owner_uids());
+            if let Some(deleted) = self.by_uid.remove(&uid) {
+                self.unname_owners(&deleted);
+                next.extend(deleted.owner_uids());
             }
         }
     }
 
     fn size(&self) -> usize {
-        self.by_uid.len() + self.owners
+        self.by_uid.len() + self.owner_count
     }
 
-    fn unname_owners(&mut self, gone: &DeletedObject) {
-        for owner in gone.owner_uids() {
-            self.owners -= 1;
+    fn unname_owners(&mut self, deleted: &DeletedObject) {
+        for owner in deleted.owner_uids() {
+            self.owner_count -= 1;
             self.unname(owner);
         }
     }
@@ -196,16 +200,17 @@ impl DeletedObjects {
         if lost.is_empty() {
             return true;
         }
-        let known = self.past_owners(id).len();
-        let here = self.past_in.get(&namespace).copied().unwrap_or_default();
-        if known + lost.len() > MAX_OWNERS
-            || here + lost.len() > MAX_PAST_IN_ONE
-            || self.past + lost.len() > MAX_PAST
+        let of_object = self.past_owners(id).len();
+        let in_namespace =
+            self.past_count_by_namespace.get(&namespace).copied().unwrap_or_default();
+        if of_object + lost.len() > MAX_OWNERS
+            || in_namespace + lost.len() > MAX_PAST_OWNERS_IN_NAMESPACE
+            || self.past_count + lost.len() > MAX_PAST_OWNERS
         {
             return false;
         }
-        self.past += lost.len();
-        *self.past_in.entry(namespace).or_default() += lost.len();
+        self.past_count += lost.len();
+        *self.past_count_by_namespace.entry(namespace).or_default() += lost.len();
         for PastOwner { owner, .. } in &lost {
             *self.named.entry(owner.uid).or_default() += 1;
         }
@@ -213,15 +218,15 @@ impl DeletedObjects {
         true
     }
 
-    /// Forgets the lost owners of an object. Objects that only they named stay
-    /// remembered.
+    /// Removes and returns the lost owners of an object. Deleted objects that only these
+    /// owners named stay remembered until [`Self::forget`].
     pub(super) fn take_past_owners(&mut self, id: NodeId, namespace: NodeId) -> Vec<PastOwner> {
         let past = self.past_owners.remove(&id).unwrap_or_default();
-        self.past -= past.len();
-        if let Some(here) = self.past_in.get_mut(&namespace) {
-            *here -= past.len();
-            if *here == 0 {
-                self.past_in.remove(&namespace);
+        self.past_count -= past.len();
+        if let Some(in_namespace) = self.past_count_by_namespace.get_mut(&namespace) {
+            *in_namespace -= past.len();
+            if *in_namespace == 0 {
+                self.past_count_by_namespace.remove(&namespace);
             }
         }
         past.iter().for_each(|past| self.unname(past.owner.uid));
@@ -230,8 +235,10 @@ impl DeletedObjects {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        let none = self.past_owners.is_empty() && self.past_in.is_empty() && self.past == 0;
-        self.by_uid.is_empty() && self.named.is_empty() && none
+        let no_past_owners = self.past_owners.is_empty()
+            && self.past_count_by_namespace.is_empty()
+            && self.past_count == 0;
+        self.by_uid.is_empty() && self.named.is_empty() && no_past_owners
     }
 }
 
@@ -244,14 +251,17 @@ mod tests {
     fn cycles_of_owners_are_not_remembered_for_ever() {
         let mut deleted_objects = DeletedObjects::default();
         let kind = Kinds::default().find("", "ConfigMap");
-        for number in 0..2 * MOST {
+        for number in 0..2 * MAX_REMEMBERED {
             let uid = uid(number);
             deleted_objects
                 .remember(uid, DeletedObject::new([owner(kind, "itself", uid)].into_iter(), None));
             deleted_objects.forget(uid, |_| false);
         }
-        assert!(deleted_objects.size() <= MOST && deleted_objects.named.len() <= MOST);
-        assert!(deleted_objects.order.len() <= MOST);
+        assert!(
+            deleted_objects.size() <= MAX_REMEMBERED
+                && deleted_objects.named.len() <= MAX_REMEMBERED
+        );
+        assert!(deleted_objects.order.len() <= MAX_REMEMBERED);
     }
 
     fn uid(number: usize) -> Uid {
@@ -263,32 +273,35 @@ mod tests {
     }
 
     #[test]
-    fn of_an_object_with_many_owners_a_part_is_remembered_and_that_there_were_more() {
+    fn remembers_a_limited_number_of_owners_and_whether_there_were_more() {
         let kind = Kinds::default().find("", "ConfigMap");
-        let of = |names: &[String]| {
-            let gone = DeletedObject::new(names.iter().map(|name| owner(kind, name, uid(0))), None);
-            (gone.owners.len(), gone.had_more_owners)
+        let remembered = |names: &[String]| {
+            let owners = names.iter().map(|name| owner(kind, name, uid(0)));
+            let deleted = DeletedObject::new(owners, None);
+            (deleted.owners.len(), deleted.had_more_owners)
         };
         let names = |count| vec!["a".to_owned(); count];
-        assert_eq!(of(&names(MAX_OWNERS)), (MAX_OWNERS, false));
-        assert_eq!(of(&names(1_000)), (MAX_OWNERS, true));
-        assert_eq!(of(&["a".repeat(1 << 20)]), (0, true));
+        assert_eq!(remembered(&names(MAX_OWNERS)), (MAX_OWNERS, false));
+        assert_eq!(remembered(&names(1_000)), (MAX_OWNERS, true));
+        assert_eq!(remembered(&["a".repeat(1 << 20)]), (0, true));
 
         let mut deleted_objects = DeletedObjects::default();
-        let most = MOST / (1 + MAX_OWNERS);
-        for number in 0..2 * most {
+        let max_objects = MAX_REMEMBERED / (1 + MAX_OWNERS);
+        for number in 0..2 * max_objects {
             let owners = [owner(kind, "a", uid(0)); MAX_OWNERS];
             deleted_objects.remember(uid(number), DeletedObject::new(owners.into_iter(), None));
         }
-        assert!(deleted_objects.size() <= MOST && deleted_objects.by_uid.len() <= most);
+        assert!(
+            deleted_objects.size() <= MAX_REMEMBERED && deleted_objects.by_uid.len() <= max_objects
+        );
         assert!(
             deleted_objects.get(uid(0)).is_none()
-                && deleted_objects.get(uid(2 * most - 1)).is_some()
+                && deleted_objects.get(uid(2 * max_objects - 1)).is_some()
         );
     }
 
     #[test]
-    fn h90_one_namespace_uses_up_no_room_for_owners_that_objects_of_others_lose() {
+    fn h90_one_namespace_leaves_capacity_for_lost_owners_in_others() {
         let kind = Kinds::default().find("", "ConfigMap");
         let mut deleted_objects = DeletedObjects::default();
         let lost = |number| {
@@ -296,11 +309,12 @@ mod tests {
             vec![PastOwner { owner, version: 1 }]
         };
         let id = NodeId::from_index;
-        for number in 0..2 * MAX_PAST_IN_ONE {
-            let has_room = deleted_objects.remember_lost_owners(id(number), id(1), lost(number));
-            assert_eq!(has_room, number < MAX_PAST_IN_ONE);
+        for number in 0..2 * MAX_PAST_OWNERS_IN_NAMESPACE {
+            let is_remembered =
+                deleted_objects.remember_lost_owners(id(number), id(1), lost(number));
+            assert_eq!(is_remembered, number < MAX_PAST_OWNERS_IN_NAMESPACE);
         }
-        let other = 2 * MAX_PAST_IN_ONE;
+        let other = 2 * MAX_PAST_OWNERS_IN_NAMESPACE;
         assert!(deleted_objects.remember_lost_owners(id(other), id(2), lost(other)));
         for number in 0..=other {
             let namespace = if number == other { id(2) } else { id(1) };

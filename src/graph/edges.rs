@@ -1,106 +1,107 @@
-//! Edges: how they come in, and how a node keeps them.
+//! Edges: as relations read them from JSON, and as nodes store them.
 
 use std::sync::Arc;
 
 use super::NodeId;
 use crate::objects::{KindId, Uid};
 
-/// What a use edge means for the one who has it.
+/// What a use edge means for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Strength {
-    /// It breaks without the other object. The only strength that blocks.
+    /// The user breaks without the other object. Only this strength blocks a deletion.
     Needs,
-    /// It names the other object. Shown, never blocks.
+    /// The user names the other object. belay shows the edge, but it blocks nothing.
     Mentions,
-    /// It makes the other object. Shown, never blocks.
+    /// The user creates the other object. belay shows the edge, but it blocks nothing.
     Produces,
 }
 
-/// Why an edge that *needs* is read as *mentions*, unless a policy counts it
-/// all the same.
+/// Why an edge that *needs* counts as one that *mentions*. Policies can choose to count
+/// such edges in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EdgeQualifier {
-    /// The object needs the other one.
+    /// The edge counts as it is.
     None,
-    /// The reference says `optional: true`.
+    /// The reference has `optional: true`.
     Optional,
-    /// The workload is scaled to none: a ReplicaSet kept for a rollback.
+    /// The workload has zero replicas: a ReplicaSet that is kept for a rollback.
     ScaledDown,
 }
 
-/// The number of a relation, as the catalogue gave it.
+/// The number of a relation in the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RelationId(pub u16);
 
-/// So many references of one object are kept: names, selectors, and what these
-/// require of labels. Nothing real has more: an EndpointSlice has 1,000 endpoints
-/// with two references each. An object with more may use anything that objects of
-/// its kind can use ([`Graph::describe_unreadable`](super::Graph::describe_unreadable)).
+/// The limit of references of one object: names, selectors, and the label requirements of
+/// selectors. An EndpointSlice, the largest known case, has 1,000 endpoints with two
+/// references each. belay assumes that an object with more references may use every
+/// object that its kind can use
+/// ([`Graph::describe_unreadable`](super::Graph::describe_unreadable)).
 pub const MAX_REFERENCES: usize = 4_000;
 
-/// The edges of one object, as relations read them from its JSON.
+/// The edges of one object, as relations read them from JSON.
 #[derive(Debug, Default, PartialEq)]
 pub struct Edges {
-    /// To objects by name.
+    /// The edges to objects by name.
     pub uses: Vec<UnresolvedUse>,
-    /// To whatever matches, now or later.
+    /// The edges to all objects that match, including objects created later.
     pub selector_edges: Vec<SelectorEdge>,
-    /// Whether there are more than [`MAX_REFERENCES`], so that none was read.
+    /// Whether the object has more than [`MAX_REFERENCES`]. Then no edge is read.
     pub too_many: bool,
 }
 
-/// A use edge on its way in.
+/// A use edge before the graph resolves its target to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnresolvedUse {
-    /// The kind of what is needed.
+    /// The kind of the used object.
     pub kind: KindId,
-    /// Its namespace; empty for a cluster-scoped object.
+    /// The namespace of the used object; empty if it is cluster-scoped.
     pub namespace: String,
-    /// Its name.
+    /// The name of the used object.
     pub name: String,
-    /// Its uid where the reference says one.
+    /// The uid, if the reference has one.
     pub uid: Option<Uid>,
     /// What the edge means.
     pub strength: Strength,
-    /// Why it means less.
+    /// Why the edge counts for less.
     pub qualifier: EdgeQualifier,
-    /// Which relation found it.
+    /// The relation that defines the edge.
     pub relation: RelationId,
-    /// Where: `spec.volumes[0].secret.secretName`.
+    /// The field with the reference: `spec.volumes[0].secret.secretName`.
     pub path: String,
 }
 
-/// An edge to whatever matches: a selector, or the ordinals of a StatefulSet.
+/// An edge to all objects that match a selector or the ordinals of a StatefulSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectorEdge {
-    /// The kind of what is needed.
+    /// The kind of the used objects.
     pub kind: KindId,
-    /// The namespace in which it is looked for; empty: cluster-scoped, or
-    /// every namespace.
+    /// The namespace of the used objects; empty for cluster-scoped objects, and for
+    /// objects in every namespace.
     pub namespace: String,
-    /// What matches.
+    /// Selects the used objects.
     pub selector: Selector,
     /// What the edge means.
     pub strength: Strength,
-    /// Which relation found it.
+    /// The relation that defines the edge.
     pub relation: RelationId,
-    /// Where.
+    /// The field with the selector.
     pub path: Arc<str>,
 }
 
-/// What an open edge matches.
+/// Selects objects by their labels or names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
-    /// Labels, exactly as Kubernetes matches them: every requirement holds.
+    /// By labels: an object matches if it satisfies all requirements, as in Kubernetes.
     Labels(Vec<Requirement>),
-    /// Names that are this prefix and an ordinal: `data-postgres-` and a
-    /// number of at least `from` and, where there is one, below `below`.
+    /// By name: a prefix such as `data-postgres-`, and an ordinal from `from` to
+    /// `below - 1`.
     Ordinals {
         /// The name without its ordinal.
         prefix: String,
         /// The first ordinal.
         from: u32,
-        /// Ordinals from here on are not needed.
+        /// The first ordinal that is not needed; `None` if there is no limit.
         below: Option<u32>,
     },
 }
@@ -112,9 +113,9 @@ pub enum Requirement {
     In(String, Vec<String>),
     /// The label is absent or has none of these values.
     NotIn(String, Vec<String>),
-    /// The label is there.
+    /// The label exists.
     Exists(String),
-    /// The label is not there.
+    /// The label does not exist.
     Absent(String),
 }
 
@@ -133,7 +134,7 @@ impl Requirement {
         }
     }
 
-    /// Whether a label with this value, or none, satisfies it.
+    /// Whether an object with these labels satisfies the requirement.
     pub fn holds<'a>(&self, label: impl FnOnce(&str) -> Option<&'a str>) -> bool {
         match self {
             Self::In(key, values) => label(key).is_some_and(|v| values.iter().any(|x| x == v)),
@@ -145,7 +146,7 @@ impl Requirement {
 }
 
 impl Selector {
-    /// How many steps it takes to look whether something matches.
+    /// The number of steps to match one object.
     pub fn size(&self) -> usize {
         match self {
             Self::Labels(requirements) => requirements.iter().map(Requirement::size).sum(),
@@ -153,7 +154,7 @@ impl Selector {
         }
     }
 
-    /// Whether an object of the right kind and place matches.
+    /// Whether an object matches. The caller has compared its kind and namespace.
     pub fn matches<'a>(&self, name: &str, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {
             Self::Labels(requirements) => requirements.iter().all(|r| r.holds(&label)),
@@ -168,37 +169,37 @@ impl Selector {
     }
 }
 
-/// A use edge, as a node keeps it.
+/// A use edge, as a node stores it.
 #[derive(Debug, Clone)]
 pub struct UseEdge {
-    /// What is needed; it may be absent.
+    /// The node of the used object, which may not exist.
     pub to: NodeId,
     /// What the edge means.
     pub strength: Strength,
-    /// Why it means less.
+    /// Why the edge counts for less.
     pub qualifier: EdgeQualifier,
-    /// Which relation found it.
+    /// The relation that defines the edge.
     pub relation: RelationId,
-    /// The uid where the reference says one: another object of that name is
-    /// not meant.
+    /// The uid, if the reference has one. Then the edge does not apply to another object
+    /// with this name.
     pub uid: Option<Box<Uid>>,
-    /// Where.
+    /// The field with the reference.
     pub path: Arc<str>,
 }
 
-/// An owner reference, as a node keeps it (R1: by its coordinates).
+/// An owner reference, as a node stores it (R1: by kind, namespace and name).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerEdge {
-    /// The object at the reference's coordinates; it may be absent, and it may
-    /// be another one (its uid tells).
+    /// The node with the kind, namespace and name in the reference. Its object may be
+    /// absent, or may be another object with a different uid.
     pub to: NodeId,
-    /// The uid that the reference names.
+    /// The uid in the reference.
     pub uid: Uid,
     /// Whether a foreground deletion of the owner waits for this dependent.
     pub blocking: bool,
     /// Whether the owner manages this dependent.
     pub controller: bool,
-    /// The version that the reference names. Whether it is served may change.
+    /// The API version in the reference. The API server may stop to serve it.
     pub version: Arc<str>,
 }
 

@@ -1,4 +1,4 @@
-//! Changes of a graph for one question, and their reversal.
+//! Temporary changes of a graph: one computation makes them and then reverts them.
 
 use super::node_id::NodeId;
 use super::store::Graph;
@@ -16,25 +16,25 @@ impl Graph {
     /// Removes the hold from the finalizers of an object, as if belay had released it. If
     /// the object exists, the result restores the hold.
     pub fn hide_hold(&mut self, id: NodeId) -> Option<HiddenHold> {
-        let live = self.nodes[id].object.as_ref()?;
-        let others: Vec<&str> = live.finalizers.iter().filter(|name| !is_hold(name)).collect();
+        let object = self.nodes[id].object.as_ref()?;
+        let others: Vec<&str> = object.finalizers.iter().filter(|name| !is_hold(name)).collect();
         let others = PackedList::new(others, &mut self.interner);
-        let live = self.nodes[id].object.as_mut()?;
-        let finalizers = std::mem::replace(&mut live.finalizers, others);
-        let hold = std::mem::replace(&mut live.hold, HoldAge::NotHeld);
+        let object = self.nodes[id].object.as_mut()?;
+        let finalizers = std::mem::replace(&mut object.finalizers, others);
+        let hold = std::mem::replace(&mut object.hold, HoldAge::NotHeld);
         Some(HiddenHold { id, finalizers, hold })
     }
 
-    /// Restores the hold of an object that has not changed since.
+    /// Restores the hold. The object must not have changed since [`Self::hide_hold`].
     pub fn restore_hold(&mut self, hidden: HiddenHold) {
         let HiddenHold { id, finalizers, hold } = hidden;
-        if let Some(live) = self.nodes[id].object.as_mut() {
-            (live.finalizers, live.hold) = (finalizers, hold);
+        if let Some(object) = self.nodes[id].object.as_mut() {
+            (object.finalizers, object.hold) = (finalizers, hold);
         }
     }
 
-    /// Removes an object that was added for one question. Unlike a deleted object, the
-    /// graph does not remember it.
+    /// Removes an object that was added temporarily. The graph does not remember this
+    /// object as a deleted one.
     pub fn discard(&mut self, id: NodeId) {
         let (kind, namespace, name) = self.coordinates(id);
         let (namespace, name) = (namespace.to_owned(), name.to_owned());

@@ -1,9 +1,10 @@
-//! A set of nodes that is small for almost everybody and huge for a few.
+//! A set of nodes. Most sets are small and a few are huge.
 
 use super::NodeId;
 use crate::objects::NumberSet;
 
-/// Most nodes have at most this many dependents; a list is smaller and faster.
+/// The limit of a set that is stored as a list, which is smaller and faster than a hash
+/// set. Most nodes have fewer dependents.
 const FEW: usize = 16;
 
 /// A set of nodes, in no particular order.
@@ -12,7 +13,7 @@ pub enum IdSet {
     /// A list.
     Few(Vec<NodeId>),
     /// A hash set.
-    // In a box, so that the many small sets are not as large as this one.
+    // Boxed, because this variant would enlarge the many small sets.
     #[allow(clippy::box_collection)]
     Many(Box<NumberSet<NodeId>>),
 }
@@ -24,7 +25,7 @@ impl Default for IdSet {
 }
 
 impl IdSet {
-    /// Adds a node; once is enough.
+    /// Adds a node if the set does not contain it.
     pub fn insert(&mut self, id: NodeId) {
         match self {
             Self::Many(set) => {
@@ -32,7 +33,7 @@ impl IdSet {
             }
             Self::Few(list) if list.contains(&id) => {}
             Self::Few(list) if list.len() < FEW => {
-                // Doubling would leave a third of the lists half empty.
+                // A vector that doubles its capacity would waste memory.
                 list.reserve_exact(if list.len() < 4 { 1 } else { 4 });
                 list.push(id);
             }
@@ -43,17 +44,16 @@ impl IdSet {
         }
     }
 
-    /// Takes a node out.
     pub fn remove(&mut self, id: NodeId) {
         match self {
             Self::Few(list) => {
-                if let Some(at) = list.iter().position(|i| *i == id) {
-                    list.swap_remove(at);
+                if let Some(index) = list.iter().position(|i| *i == id) {
+                    list.swap_remove(index);
                 }
             }
             Self::Many(set) => {
                 set.remove(&id);
-                // Well below the limit, so that it does not go to and fro.
+                // Half of the limit, so that a set near the limit is not converted often.
                 if set.len() <= FEW / 2 {
                     *self = Self::Few(set.iter().copied().collect());
                 } else if set.capacity() > 4 * set.len() {
@@ -63,7 +63,6 @@ impl IdSet {
         }
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         match self {
             Self::Few(list) => list.len(),
@@ -71,12 +70,10 @@ impl IdSet {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         let (few, many) = match self {
             Self::Few(list) => (Some(list.iter()), None),

@@ -6,9 +6,9 @@ use super::slot::ObjectPhase;
 use super::{Edges, Graph};
 use crate::objects::{KindId, NumberSet, Object, Unreadable};
 
-/// A list of all objects of a kind while it is being read, page by page. What
-/// the graph knew before stays known until the end, and until then only the
-/// one who reads the list may take objects of that kind out.
+/// A list of all objects of a kind that is being read page by page. The graph keeps the
+/// previous objects until the list ends. Until then, only the reader of the list may remove
+/// objects of this kind.
 #[derive(Debug)]
 pub struct Listing {
     kind: KindId,
@@ -17,33 +17,31 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// A list of this kind, of which nothing has been read.
+    /// A list of this kind before its first page.
     pub fn new(kind: KindId) -> Self {
         Self { kind, seen: NumberSet::default(), unreadable: UnreadableSet::default() }
     }
 }
 
 impl Graph {
-    /// These are all objects of a kind: what was known of others is gone, and
-    /// from now on the absence of one is a fact. Objects that are known stay
-    /// known throughout.
+    /// Replaces all objects of a kind, and sets the kind to complete. Objects that the graph
+    /// already has and that are in the new list are never absent in between.
     pub fn replace_kind<'o>(
         &mut self,
         kind: KindId,
         objects: impl IntoIterator<Item = (&'o Object<'o>, ObjectPhase, Edges)>,
     ) {
         let mut listing = Listing::new(kind);
-        for (object, progress, edges) in objects {
+        for (object, phase, edges) in objects {
             let too_many = edges.too_many;
-            self.apply(kind, object, progress, edges);
+            self.apply(kind, object, phase, edges);
             self.add_to_listing(&mut listing, object, too_many);
         }
         self.end_listing(listing);
         self.set_complete(kind, true);
     }
 
-    /// This object, which has been applied, is in the list that is being read.
-    /// `too_many` says the same as [`Edges::too_many`].
+    /// Adds an applied object to the list. `too_many` is its [`Edges::too_many`].
     pub fn add_to_listing(&self, listing: &mut Listing, object: &Object<'_>, too_many: bool) {
         let namespaced = self.kinds.info(listing.kind).namespaced;
         let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };
@@ -53,7 +51,7 @@ impl Graph {
         listing.seen.extend(self.find(listing.kind, namespace, &object.metadata.name));
     }
 
-    /// An object is in the list that is being read, and can't be read.
+    /// Adds an object that can't be read to the list.
     pub fn add_unreadable_to_listing(&self, listing: &mut Listing, unreadable: &Unreadable) {
         listing.unreadable.add(unreadable);
         if let Some((namespace, name)) = &unreadable.name {
@@ -61,23 +59,23 @@ impl Graph {
         }
     }
 
-    /// The list has been read to its end: what was known before and is not in
-    /// it is gone. Says how many went.
+    /// Ends a complete list: removes all objects of the kind that are not in the list.
+    /// Returns the number of removed objects.
     pub fn end_listing(&mut self, listing: Listing) -> usize {
         let Listing { kind, seen, unreadable } = listing;
         self.coverage.set_unreadable(kind, unreadable);
-        let gone: Vec<_> = self.objects_of_kind(kind).filter(|id| !seen.contains(id)).collect();
-        let count = gone.len();
-        gone.into_iter().for_each(|id| self.remove_object(id));
+        let unlisted: Vec<_> = self.objects_of_kind(kind).filter(|id| !seen.contains(id)).collect();
+        let count = unlisted.len();
+        unlisted.into_iter().for_each(|id| self.remove_object(id));
         count
     }
 
-    /// Forgets at most so many objects of a kind; says how many went.
-    pub fn remove_some(&mut self, kind: KindId, most: usize) -> usize {
+    /// Removes up to `limit` objects of a kind. Returns the number of removed objects.
+    pub fn remove_some(&mut self, kind: KindId, limit: usize) -> usize {
         self.coverage.set_unreadable(kind, UnreadableSet::default());
-        let some: Vec<_> = self.objects_of_kind(kind).take(most).collect();
-        let count = some.len();
-        some.into_iter().for_each(|id| self.remove_object(id));
+        let removed: Vec<_> = self.objects_of_kind(kind).take(limit).collect();
+        let count = removed.len();
+        removed.into_iter().for_each(|id| self.remove_object(id));
         count
     }
 }

@@ -1,4 +1,4 @@
-//! A live object in the graph, and what it knows.
+//! An existing object in the graph, with its fields and edges.
 
 use super::deleted_objects::PastOwner;
 use super::edges::{OwnerEdge, SelectorEdge, UseEdge};
@@ -8,7 +8,7 @@ use super::steps::StepLimit;
 use super::store::Graph;
 use crate::objects::{HoldAge, KindId, KindInfo, ObjectRef, PackedList, PackedMap, Uid};
 
-/// A live object in the graph.
+/// An existing object in the graph.
 #[derive(Clone, Copy)]
 pub struct Node<'g> {
     pub(super) id: NodeId,
@@ -18,7 +18,7 @@ pub struct Node<'g> {
 }
 
 impl<'g> Node<'g> {
-    /// Its number.
+    /// Its ID, valid only in this graph.
     pub fn id(self) -> NodeId {
         self.id
     }
@@ -28,33 +28,34 @@ impl<'g> Node<'g> {
         self.slot.kind
     }
 
-    /// What the graph of the object knows about its kind.
+    /// The properties of its kind.
     pub fn info(self) -> &'g KindInfo {
         self.graph.kinds.info(self.slot.kind)
     }
 
-    /// The owner at the top: of a Pod its Deployment. A node without a living
-    /// owner is its own root. With several owners the first is followed, so this
-    /// is for display: an editor can add owners in front.
+    /// The topmost owner, such as the Deployment of a Pod. An object without an existing
+    /// owner is its own topmost owner. This follows the first owner of each object. Only
+    /// use it for display, because an editor can add an owner in front.
     pub fn root_owner(self) -> Self {
         self.root_owner_limited(StepLimit::default())
     }
 
-    /// The same, within a budget: when it is used up, the way ends.
+    /// The topmost owner, as far as the budget allows.
     pub fn root_owner_limited(self, work: StepLimit<'_>) -> Self {
-        let mut at = self;
+        let mut current = self;
         for _ in 0..MAX_OWNER_LEVELS {
-            match at.first_owner(work) {
-                Some(owner) if owner.id() != self.id => at = owner,
+            match current.first_owner(work) {
+                Some(owner) if owner.id() != self.id => current = owner,
                 _ => break,
             }
         }
-        at
+        current
     }
 
-    /// The living owner that manages it, or else its first living owner, within a budget. An
-    /// editor can add owners in front of the controller. Namespaces and Nodes manage no
-    /// objects: an owner reference to them comes from the kubelet or from an editor.
+    /// The existing owner that manages it, or else its first existing owner, because an editor
+    /// can add owners in front of the controller. `None` if the budget is used up. This skips
+    /// Namespaces and Nodes, because they manage no objects: the kubelet or an editor wrote
+    /// such a reference.
     pub fn first_owner(self, work: StepLimit<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + 2 * self.owners().len()) {
             return None;
@@ -93,7 +94,7 @@ impl<'g> Node<'g> {
         &self.object.labels
     }
 
-    /// Those of its annotations that are kept.
+    /// Its annotations that the graph keeps ([`Graph::keep_annotations`]).
     pub fn annotations(self) -> &'g PackedMap {
         &self.object.annotations
     }
@@ -103,12 +104,12 @@ impl<'g> Node<'g> {
         &self.object.finalizers
     }
 
-    /// When it was created, in seconds since 1970.
+    /// Its creation time, in seconds since 1970.
     pub fn creation_time(self) -> i64 {
         self.object.created
     }
 
-    /// Since when it is Terminating, in seconds since 1970.
+    /// Its deletionTimestamp, in seconds since 1970.
     pub fn deletion_time(self) -> Option<i64> {
         self.object.deleted
     }
@@ -128,126 +129,124 @@ impl<'g> Node<'g> {
         self.object.foreground
     }
 
-    /// Whether it has the finalizer by which its dependents are orphaned.
+    /// Whether it has the finalizer of an orphaning deletion.
     pub fn has_orphan_finalizer(self) -> bool {
         self.object.orphans
     }
 
-    /// Whether it has more owner references than any controller writes. What
-    /// they amount to is not looked at: it may be anything.
+    /// Whether it has more than [`MAX_LIST_ENTRIES`](super::MAX_LIST_ENTRIES) owner
+    /// references. belay does not evaluate them and assumes every state.
     pub fn has_too_many_owners(self) -> bool {
         self.object.many_owners.is_some()
     }
 
-    /// Since when it is held.
+    /// Whether it has a hold, and since when.
     pub fn hold(self) -> HoldAge {
         self.object.hold
     }
 
-    /// How far it has come.
+    /// Its phase.
     pub fn phase(self) -> ObjectPhase {
         self.object.phase
     }
 
-    /// Its owner references; none, if it has too many of them.
+    /// Its owner references; empty if it has too many of them.
     pub fn owners(self) -> &'g [OwnerEdge] {
         &self.object.owners
     }
 
-    /// The resourceVersion at which it may last have gained an owner reference;
-    /// 0 if it was created with those that it has, or if its graph does not
-    /// date them.
+    /// The latest resourceVersion at which it may have gained an owner reference. 0 if it
+    /// was created with its references, or if the graph does not track their versions.
     pub fn owners_version(self) -> u64 {
         self.object.owners_version
     }
 
-    /// The owners that it has lost since then, while it kept others.
+    /// The owners that it has lost since [`Self::owners_version`], while it kept others.
     pub fn past_owners(self) -> &'g [PastOwner] {
         self.graph.past_owners(self.id)
     }
 
-    /// The uids that its owner references name, in their order.
+    /// The uids in its owner references, in their order.
     pub fn owner_uids(self) -> impl Iterator<Item = Uid> {
         self.object.owner_uids()
     }
 
-    /// The kinds that its owner references name.
+    /// The kinds in its owner references.
     pub fn owner_kinds(self) -> impl Iterator<Item = KindId> {
         let many = self.object.many_owners.iter().flat_map(|many| &many.kinds).copied();
-        self.owner_refs().filter_map(|claim| claim.kind).chain(many)
+        self.owner_refs().filter_map(|owner_ref| owner_ref.kind).chain(many)
     }
 
-    /// What its owner references name; nothing, if it has too many of them. The
-    /// numbers of nodes differ between graphs; names do not.
+    /// The owners that its owner references name; empty if it has too many of them.
+    /// Unlike [`NodeId`], these values are valid in every graph.
     pub fn owner_refs(self) -> impl Iterator<Item = OwnerRef<'g>> {
         let graph = self.graph;
         self.owners().iter().map(move |owner| graph.owner_ref(owner))
     }
 
-    /// The kinds of what it uses, by name.
+    /// The kinds of the objects that it uses by name.
     pub fn used_kinds(self) -> impl Iterator<Item = KindId> {
         let graph = self.graph;
         self.uses().iter().map(move |edge| graph.coordinates(edge.to).0)
     }
 
-    /// What it uses, by name.
+    /// Its edges to the objects that it uses by name.
     pub fn uses(self) -> &'g [UseEdge] {
         &self.object.uses
     }
 
-    /// What it uses, by what matches.
+    /// Its edges to the objects that it uses by a selector.
     pub fn selector_edges(self) -> &'g [SelectorEdge] {
         self.object.selector_edges.as_deref().map_or(&[], Vec::as_slice)
     }
 }
 
 impl Graph {
-    /// The live object of a node.
+    /// The object of a node; `None` if it does not exist.
     pub fn get(&self, id: NodeId) -> Option<Node<'_>> {
         let slot = self.nodes.get(id)?;
         Some(Node { id, slot, object: slot.object.as_deref()?, graph: self })
     }
 
-    /// The live object at these coordinates.
+    /// The existing object with this kind, namespace and name.
     pub fn object(&self, kind: KindId, namespace: &str, name: &str) -> Option<Node<'_>> {
         self.get(self.find(kind, namespace, name)?)
     }
 
-    /// The live object that a reference names.
+    /// The existing object that a reference names.
     pub fn object_by_ref(&self, reference: &ObjectRef) -> Option<Node<'_>> {
         let kind = self.kinds.find_resource(&reference.group, &reference.resource)?;
         self.object(kind, &reference.namespace, &reference.name)
     }
 
-    /// The live object that a node of this or another graph is.
+    /// Finds the object of a node of another graph in this graph, by name and uid.
     pub fn find_counterpart(&self, node: Node<'_>) -> Option<Node<'_>> {
         if std::ptr::eq(node.graph, self) {
             return self.get(node.id());
         }
-        let found = self.object(node.kind(), node.namespace(), node.name())?;
-        (found.uid() == node.uid()).then_some(found)
+        let counterpart = self.object(node.kind(), node.namespace(), node.name())?;
+        (counterpart.uid() == node.uid()).then_some(counterpart)
     }
 
-    /// Who has a use edge to a node.
+    /// The objects with a use edge to a node.
     pub(super) fn users_by_name(&self, id: NodeId) -> impl Iterator<Item = Node<'_>> {
         let slot = self.nodes.get(id);
         slot.into_iter().flat_map(|slot| slot.users.iter()).filter_map(|id| self.get(id))
     }
 
-    /// Who has an owner reference with the uid of this object, whatever
-    /// coordinates it gives: that is how the collector knows dependents.
+    /// The objects with an owner reference to the uid of this object. As in the garbage
+    /// collector, the kind and name in the reference don't matter.
     pub fn dependents(&self, owner: Node<'_>) -> impl Iterator<Item = Node<'_>> + use<'_> {
         self.dependents_of(owner.uid())
     }
 
-    /// Who has an owner reference with this uid, though the owner itself may
-    /// not be here.
+    /// The objects with an owner reference to this uid. The owner need not be in the graph.
     pub(super) fn dependents_of(&self, owner: Uid) -> impl Iterator<Item = Node<'_>> + use<'_> {
         self.dependents.of_owner(owner).filter_map(|id| self.get(id))
     }
 
-    /// The same without those in other namespaces than the owner's, if it has one: no
-    /// reference names an owner elsewhere (R1), so these don't depend on this owner.
+    /// The dependents of an owner with this uid and namespace. Objects in other namespaces
+    /// can't depend on a namespaced owner (R1).
     pub fn possible_dependents<'g>(
         &'g self,
         owner: Uid,
@@ -257,7 +256,8 @@ impl Graph {
             .filter(move |node| namespace.is_empty() || node.namespace() == namespace)
     }
 
-    /// The same without those of a cluster-scoped owner that are in namespaces.
+    /// The dependents in the namespace of the owner; for a cluster-scoped owner, its
+    /// cluster-scoped dependents.
     pub fn dependents_in_same_scope<'g>(
         &'g self,
         owner: Uid,

@@ -1,6 +1,6 @@
-//! The numbers of nodes.
+//! The IDs of nodes.
 
-/// A node: an object, or a place where one is referred to.
+/// The ID of a node. A node stands for an object that exists, or that a reference names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
@@ -8,7 +8,7 @@ impl NodeId {
     /// No node: the namespace of a cluster-scoped object.
     pub(super) const NONE: Self = Self(u32::MAX);
 
-    /// The least of all.
+    /// The smallest ID.
     pub(super) const FIRST: Self = Self(0);
 
     pub(super) fn from_index(index: usize) -> Self {

@@ -1,4 +1,4 @@
-//! The nodes, and how they are found by name.
+//! Stores the nodes and finds them by name.
 
 use std::hash::BuildHasher;
 use std::ops::{Index, IndexMut};
@@ -10,13 +10,13 @@ use super::node_id::NodeId;
 use super::slot::StoredNode;
 use crate::objects::{KeyedHasher, KindId};
 
-/// The nodes of all objects, and of everything that objects refer to.
+/// The nodes of all objects, and of all objects that references name.
 #[derive(Debug, Default)]
 pub(super) struct NodeStore {
     slots: Vec<StoredNode>,
     free: Vec<NodeId>,
     index: HashTable<NodeId>,
-    /// How the index hashes names.
+    /// Hashes the names for the index.
     keyed: KeyedHasher,
 }
 
@@ -35,7 +35,7 @@ impl IndexMut<NodeId> for NodeStore {
 }
 
 impl NodeStore {
-    /// Of a node that may be of another graph.
+    /// The node with this ID; `None` if the ID comes from another, larger graph.
     pub(super) fn get(&self, id: NodeId) -> Option<&StoredNode> {
         self.slots.get(id.index())
     }
@@ -61,17 +61,16 @@ impl NodeStore {
         }
     }
 
-    /// The node at these coordinates.
     pub(super) fn find(&self, kind: KindId, namespace: NodeId, name: &str) -> Option<NodeId> {
         let hash = Self::hash(&self.keyed, kind, namespace, name);
-        let is_it = |id: &NodeId| {
+        let is_match = |id: &NodeId| {
             let slot = &self[*id];
             slot.kind == kind && slot.namespace == namespace && *slot.name == *name
         };
-        self.index.find(hash, is_it).copied()
+        self.index.find(hash, is_match).copied()
     }
 
-    /// The same, made if there is none yet.
+    /// Finds the node with this name, or adds it.
     pub(super) fn find_or_insert(&mut self, kind: KindId, namespace: NodeId, name: &str) -> NodeId {
         if let Some(known) = self.find(kind, namespace, name) {
             return known;
@@ -94,7 +93,8 @@ impl NodeStore {
                 id
             }
             None => {
-                // A vector that doubles would hold a third of the memory empty.
+                // A vector that doubles its capacity would leave a third of the memory
+                // unused.
                 if self.slots.len() == self.slots.capacity() {
                     self.slots.reserve_exact((self.slots.len() / 8).max(1024));
                 }
@@ -107,22 +107,22 @@ impl NodeStore {
         id
     }
 
-    /// Forgets a node that nothing refers to any more, and then perhaps the
-    /// Namespace that it was the last to live in.
+    /// Removes a node that nothing refers to any more. Then does the same for the node
+    /// of its Namespace.
     pub(super) fn remove_if_unused(&mut self, id: NodeId) {
         let mut next = Some(id);
         while let Some(id) = next.take() {
             let slot = &self[id];
-            let empty = slot.object.is_none()
+            let unused = slot.object.is_none()
                 && slot.users.is_empty()
                 && slot.references == 0
                 && slot.contained_nodes == 0;
-            if !empty {
+            if !unused {
                 return;
             }
             let hash = Self::hash(&self.keyed, slot.kind, slot.namespace, &slot.name);
-            let place = slot.namespace;
-            // Not in the index: it has been forgotten already.
+            let namespace = slot.namespace;
+            // A node that is not in the index was removed before.
             let Ok(entry) = self.index.find_entry(hash, |other| *other == id) else { return };
             entry.remove();
             if self.index.capacity() > 4 * self.index.len().max(1024) {
@@ -133,9 +133,9 @@ impl NodeStore {
             slot.name = Box::default();
             slot.users = IdSet::default();
             self.free.push(id);
-            if place != NodeId::NONE {
-                self[place].contained_nodes -= 1;
-                next = Some(place);
+            if namespace != NodeId::NONE {
+                self[namespace].contained_nodes -= 1;
+                next = Some(namespace);
             }
         }
     }

@@ -27,7 +27,7 @@ pub enum UserEdge<'g> {
 }
 
 impl<'g> ObjectUser<'g> {
-    /// The strength of the edge, without excuse and progress of the user.
+    /// The strength of the edge. It ignores the qualifier and the phase of the user.
     pub fn strength(&self) -> Strength {
         match self.edge {
             UserEdge::Use(edge) => edge.strength,
@@ -35,7 +35,7 @@ impl<'g> ObjectUser<'g> {
         }
     }
 
-    /// Why the edge may mean less.
+    /// Why the edge may count for less.
     pub fn qualifier(&self) -> EdgeQualifier {
         match self.edge {
             UserEdge::Use(edge) => edge.qualifier,
@@ -51,8 +51,8 @@ impl<'g> ObjectUser<'g> {
         }
     }
 
-    /// Whether the user breaks without the object: the edge *needs*, has no excuse, and
-    /// the user has not finished.
+    /// Whether the user breaks without the object: the edge *needs* the object and has no
+    /// qualifier, and the user has not finished.
     pub fn needs(&self) -> bool {
         self.strength() == Strength::Needs
             && self.qualifier() == EdgeQualifier::None
@@ -70,7 +70,7 @@ pub struct SelectorTarget<'a, L> {
     pub name: &'a str,
     /// Its labels.
     pub label: L,
-    /// About how many steps it takes to find a label.
+    /// The approximate number of steps to find a label.
     pub label_steps: usize,
     /// The limit of work.
     pub work: StepLimit<'a>,
@@ -82,7 +82,7 @@ impl Graph {
         self.users_limited(id, StepLimit::default())
     }
 
-    /// The same within a budget: when it is used up, there may be more users.
+    /// The users of a node, as far as the budget allows.
     pub fn users_limited<'g>(
         &'g self,
         id: NodeId,
@@ -102,7 +102,7 @@ impl Graph {
         self.named_users(id, target.map(Node::uid), work).chain(matching.into_iter().flatten())
     }
 
-    /// All users by name of a node, or of the object with this uid at its coordinates.
+    /// All users that name this node. Skips edges whose uid is not `uid`.
     pub fn named_users<'g>(
         &'g self,
         id: NodeId,
@@ -116,7 +116,7 @@ impl Graph {
             let first = uses.partition_point(|edge| edge.to < id);
             let edges = uses[first..].iter().take_while(move |edge| edge.to == id);
             let edges = edges.filter(move |edge| {
-                work.charge(1) && edge.uid.as_deref().is_none_or(|meant| Some(*meant) == uid)
+                work.charge(1) && edge.uid.as_deref().is_none_or(|used| Some(*used) == uid)
             });
             edges.map(move |edge| ObjectUser { node, edge: UserEdge::Use(edge) })
         })
@@ -126,19 +126,20 @@ impl Graph {
     /// selectors for its kind and namespace are checked.
     pub fn selector_users<'g, 'l, L: Fn(&str) -> Option<&'l str> + Copy>(
         &'g self,
-        sought: SelectorTarget<'g, L>,
+        target: SelectorTarget<'g, L>,
     ) -> impl Iterator<Item = ObjectUser<'g>> + use<'g, 'l, L> {
-        let SelectorTarget { kind, namespace, name, label, label_steps, work } = sought;
-        let nowhere = NodeId::NONE;
-        let place = match namespace {
-            "" => Some(nowhere),
+        let SelectorTarget { kind, namespace, name, label, label_steps, work } = target;
+        // Also the key of the selectors that select in every namespace.
+        let no_namespace = NodeId::NONE;
+        let own_namespace = match namespace {
+            "" => Some(no_namespace),
             _ => self.namespace_kind().and_then(|kind| self.find(kind, "", namespace)),
         };
-        let everywhere = (place != Some(nowhere)).then_some(nowhere);
-        let selector_users = place
+        let every_namespace = (own_namespace != Some(no_namespace)).then_some(no_namespace);
+        let selector_users = own_namespace
             .into_iter()
-            .chain(everywhere)
-            .filter_map(move |place| self.selector_users.get(&(place, kind)))
+            .chain(every_namespace)
+            .filter_map(move |namespace| self.selector_users.get(&(namespace, kind)))
             .flat_map(|set| set.iter())
             .filter_map(|id| self.get(id))
             .take_while(move |_| work.charge(1));
@@ -154,14 +155,14 @@ impl Graph {
         })
     }
 
-    /// The existing owner of a reference, with the uid of the reference.
+    /// The existing owner that a reference names, if it has the uid in the reference.
     pub fn owner(&self, item: Node<'_>, owner: &OwnerEdge) -> Option<Node<'_>> {
         let resolvable = self.is_resolvable(item, owner);
         self.get(owner.to).filter(|node| resolvable && node.uid() == owner.uid)
     }
 
-    /// R1: the kind and version of the owner are served, and a cluster-scoped
-    /// item names no namespaced owner.
+    /// R1: whether the kind and version of the owner are served. A cluster-scoped item can't
+    /// have a namespaced owner.
     pub fn is_resolvable(&self, item: Node<'_>, owner: &OwnerEdge) -> bool {
         let (kind, _, _) = self.coordinates(owner.to);
         self.kinds.serves(kind, &owner.version)
@@ -178,7 +179,7 @@ mod tests {
     use crate::graph::{Edges, RelationId, Requirement, Selector, SelectorEdge, StepBudget};
     use crate::objects::Object;
 
-    /// Editors choose how many labels an object has, and a look-up goes through them.
+    /// Editors choose how many labels an object has, and finding a label compares them all.
     #[test]
     fn a_search_by_labels_charges_for_the_size_of_the_labels() {
         let mut graph = Graph::default();

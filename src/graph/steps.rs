@@ -1,41 +1,41 @@
-//! A budget of work: steps, not time.
+//! A budget of work, counted in steps instead of time.
 //!
-//! A tenant may write thousands of owner references, labels and finalizers on
-//! thousands of objects. A function that follows them charges a step for each one that it
-//! looks at, and stops when the budget is used up.
+//! A tenant may write thousands of owner references, labels and finalizers on thousands of
+//! objects. A function that reads them charges one step for each, and stops when the budget
+//! is used up.
 
 use std::cell::Cell;
 
 /// Counts the steps of one review.
 #[derive(Debug)]
 pub struct StepBudget {
-    most: usize,
+    limit: usize,
     steps: Cell<usize>,
 }
 
 impl StepBudget {
-    /// A budget of so many steps.
-    pub fn new(most: usize) -> Self {
-        Self { most, steps: Cell::new(0) }
+    /// A budget of `limit` steps.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, steps: Cell::new(0) }
     }
 
-    /// How many steps were charged.
+    /// The number of charged steps.
     pub fn steps(&self) -> usize {
         self.steps.get()
     }
 }
 
-/// What functions charge their steps to: a meter, or no limit.
+/// Charges steps to a budget, or to no budget.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct StepLimit<'m>(Option<&'m StepBudget>);
+pub struct StepLimit<'b>(Option<&'b StepBudget>);
 
-impl<'m> StepLimit<'m> {
-    /// Work that this meter counts.
-    pub fn new(budget: &'m StepBudget) -> Self {
+impl<'b> StepLimit<'b> {
+    /// Charges steps to this budget.
+    pub fn new(budget: &'b StepBudget) -> Self {
         Self(Some(budget))
     }
 
-    /// Charges steps. Returns whether the work may go on.
+    /// Charges steps. Returns whether the budget allows more work.
     pub fn charge(self, steps: usize) -> bool {
         if let Some(budget) = self.0 {
             budget.steps.set(budget.steps.get().saturating_add(steps));
@@ -43,9 +43,9 @@ impl<'m> StepLimit<'m> {
         !self.is_used_up()
     }
 
-    /// Whether nothing is left of the budget.
+    /// Whether the budget is used up.
     pub fn is_used_up(self) -> bool {
-        self.0.is_some_and(|budget| budget.steps.get() > budget.most)
+        self.0.is_some_and(|budget| budget.steps.get() > budget.limit)
     }
 }
 

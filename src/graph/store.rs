@@ -24,7 +24,7 @@ pub enum ApplyResult {
     Replaced,
 }
 
-/// The graph of objects. Reads are cheap, and there is one writer.
+/// The graph of objects and their references.
 #[derive(Debug, Default)]
 pub struct Graph {
     /// The known kinds. If the scope of a kind changes, objects that refer to it must be
@@ -34,7 +34,8 @@ pub struct Graph {
     pub(super) nodes: NodeStore,
     by_kind: NumberMap<KindId, IdSet>,
     by_namespace: NumberMap<NodeId, IdSet>,
-    /// The objects with open edges, by namespace and kind of their targets.
+    /// The objects with selector edges, by the namespace and kind that the selector selects.
+    /// The namespace is `NodeId::NONE` for cluster-scoped objects and for all namespaces.
     pub(super) selector_users: NumberMap<(NodeId, KindId), IdSet>,
     pub(super) dependents: Dependents,
     /// The number of owner references from objects of one kind to another kind.
@@ -59,7 +60,7 @@ impl Graph {
         &mut self,
         kind: KindId,
         object: &Object<'_>,
-        progress: ObjectPhase,
+        phase: ObjectPhase,
         edges: Edges,
     ) -> ApplyResult {
         let metadata = &object.metadata;
@@ -88,11 +89,12 @@ impl Graph {
             references => (self.owner_edges(namespace, references), None),
         };
         let uses = self.use_edges(edges.uses);
-        let open = (!edges.selector_edges.is_empty()).then(|| Box::new(edges.selector_edges));
-        for place in self.open_places(open.as_deref()) {
-            let selector_users = self.selector_users.entry(place).or_default();
-            if selector_users.is_empty() && place.0 != NodeId::NONE {
-                self.nodes[place.0].contained_nodes += 1;
+        let selector_edges =
+            (!edges.selector_edges.is_empty()).then(|| Box::new(edges.selector_edges));
+        for scope in self.selector_scopes(selector_edges.as_deref()) {
+            let selector_users = self.selector_users.entry(scope).or_default();
+            if selector_users.is_empty() && scope.0 != NodeId::NONE {
+                self.nodes[scope.0].contained_nodes += 1;
             }
             selector_users.insert(id);
         }
@@ -110,11 +112,11 @@ impl Graph {
         self.objects += 1;
         self.edges += owners.len() + uses.len();
         self.by_kind.entry(kind).or_default().insert(id);
-        let place = self.nodes[id].namespace;
-        if place != NodeId::NONE {
-            self.by_namespace.entry(place).or_default().insert(id);
+        let namespace_id = self.nodes[id].namespace;
+        if namespace_id != NodeId::NONE {
+            self.by_namespace.entry(namespace_id).or_default().insert(id);
         }
-        let kept: Vec<_> = metadata
+        let annotations: Vec<_> = metadata
             .annotations
             .iter()
             .map(|(key, value)| (key.as_str(), value.as_str()))
@@ -132,7 +134,7 @@ impl Graph {
             Some(before) if applied == ApplyResult::Updated => {
                 self.owners_version(id, before, &owners, version)
             }
-            // The object did not exist before, so it was created a moment ago.
+            // The object was just created, so its creation set the owner references.
             None if proves_absence => 0,
             _ => version,
         };
@@ -141,21 +143,21 @@ impl Graph {
         self.nodes[id].object = Some(Box::new(StoredObject {
             uid,
             labels: PackedMap::new(labels, &mut self.interner),
-            annotations: PackedMap::new(kept, &mut self.interner),
+            annotations: PackedMap::new(annotations, &mut self.interner),
             finalizers: PackedList::new(finalizers(), &mut self.interner),
             orphans: finalizers().any(|finalizer| finalizer == ORPHAN),
             foreground: finalizers().any(|finalizer| finalizer == FOREGROUND),
             created: object.created().unwrap_or(i64::MIN),
             deleted: object.deleted(),
             hold,
-            phase: progress,
+            phase,
             owners,
             owners_version,
             many_owners,
             uses,
-            selector_edges: open,
+            selector_edges,
         }));
-        // After the new edges, so that nodes that both versions refer to stay.
+        // The new edges come first, so that nodes that both versions refer to stay.
         if let Some(before) = before {
             if applied == ApplyResult::Replaced {
                 self.remember(id, &before);
@@ -165,49 +167,49 @@ impl Graph {
         applied
     }
 
-    /// Removes an object; with a uid only the object with that uid, because a re-created
-    /// object is another one. Returns whether an object was removed.
+    /// Removes an object. With a uid, removes it only if its uid is equal, because a
+    /// re-created object is another object. Returns whether an object was removed.
     pub fn delete(&mut self, kind: KindId, namespace: &str, name: &str, uid: Option<Uid>) -> bool {
         self.coverage.remove_unreadable(kind, namespace, name);
         let Some(id) = self.find(kind, namespace, name) else { return false };
-        let Some(live) = &self.nodes[id].object else { return false };
-        if uid.is_some_and(|uid| uid != live.uid) {
+        let Some(object) = &self.nodes[id].object else { return false };
+        if uid.is_some_and(|uid| uid != object.uid) {
             return false;
         }
         self.remove_object(id);
         true
     }
 
-    /// The object was seen with this hold at this time, so the hold is not younger.
+    /// Records that the object had its hold at this time. So the hold is at least that old.
     pub fn date_hold(&mut self, id: NodeId, now: i64) {
-        if let Some(live) = &mut self.nodes[id].object {
-            live.hold = live.hold.seen_at(now);
+        if let Some(object) = &mut self.nodes[id].object {
+            object.hold = object.hold.seen_at(now);
         }
     }
 
-    /// From now on [`Node::owners_version`] has the version at which objects got their
-    /// owner references. Only a graph that a watch feeds has this history.
+    /// Starts to track the version at which objects got their owner references, for
+    /// [`Node::owners_version`]. Only a graph that a watch feeds has this history.
     pub fn track_owner_versions(&mut self) {
         self.tracks_owner_versions = true;
     }
 
-    /// Whether the graph dates owner references.
+    /// Whether [`Self::track_owner_versions`] was called.
     pub fn tracks_owner_versions(&self) -> bool {
         self.tracks_owner_versions
     }
 
-    /// Keeps these annotations for policies, besides those of belay. Applies to objects
-    /// that are added from now on.
+    /// Sets the annotations that the graph keeps for policies, besides those of belay. This
+    /// does not change objects that the graph already has.
     pub fn keep_annotations(&mut self, keys: impl IntoIterator<Item = String>) {
         self.annotation_keys = keys.into_iter().collect();
     }
 
-    /// The keys of the annotations that are kept.
+    /// The keys of the annotations that the graph keeps for policies.
     pub fn kept_annotations(&self) -> impl Iterator<Item = &str> {
         self.annotation_keys.iter().map(String::as_str)
     }
 
-    /// The node at these coordinates, whether its object exists or not.
+    /// The node with this kind, namespace and name, whether its object exists or not.
     pub fn find(&self, kind: KindId, namespace: &str, name: &str) -> Option<NodeId> {
         let namespace_id = match namespace {
             "" => NodeId::NONE,
@@ -221,17 +223,17 @@ impl Graph {
         let slot = &self.nodes[id];
         let namespace = match slot.namespace {
             NodeId::NONE => "",
-            place => &self.nodes[place].name,
+            namespace => &self.nodes[namespace].name,
         };
         (slot.kind, namespace, &slot.name)
     }
 
-    /// Whether an object of the one kind has an owner reference that names the other.
+    /// Whether an object of the kind `dependent` has an owner reference to the kind `owner`.
     pub fn has_owner_kind(&self, dependent: KindId, owner: KindId) -> bool {
         self.owner_kinds.contains_key(&(dependent, owner))
     }
 
-    /// The kinds of objects with owner references, and the kinds that these name.
+    /// Pairs of the kind of a dependent and the kind of its owner.
     pub fn owner_kinds(&self) -> impl Iterator<Item = (KindId, KindId)> + '_ {
         self.owner_kinds.keys().copied()
     }
@@ -251,22 +253,22 @@ impl Graph {
         self.by_namespace.get(&namespace).into_iter().flat_map(IdSet::iter)
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn objects(&self) -> usize {
         self.objects
     }
 
-    /// How many owner and use edges there are.
+    /// The number of owner and use edges.
     pub fn edges(&self) -> usize {
         self.edges
     }
 
-    /// A number that changes with each change of an object.
+    /// A number that increases with each change of an object.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// How many nodes there are, absent ones included.
+    /// The number of nodes, including those of absent objects.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
@@ -275,13 +277,12 @@ impl Graph {
         self.kinds.find("", "Namespace")
     }
 
-    /// The node at these coordinates, made if there is none yet.
     fn find_or_insert_node(&mut self, kind: KindId, namespace: &str, name: &str) -> NodeId {
-        let place = match (namespace, self.namespace_kind()) {
+        let namespace_id = match (namespace, self.namespace_kind()) {
             ("", _) | (_, None) => NodeId::NONE,
             (_, Some(namespaces)) => self.nodes.find_or_insert(namespaces, NodeId::NONE, namespace),
         };
-        self.nodes.find_or_insert(kind, place, name)
+        self.nodes.find_or_insert(kind, namespace_id, name)
     }
 
     /// Removes an object, its edges, and its node if nothing refers to it.
@@ -297,17 +298,18 @@ impl Graph {
     /// Remembers a deleted object if others name it as an owner.
     fn remember(&mut self, id: NodeId, before: &StoredObject) {
         let past_owners = self.deleted_objects.take_past_owners(id, self.nodes[id].namespace);
-        let past: Vec<_> = past_owners.iter().map(|past| past.owner.uid).collect();
-        if self.dependents.contain(before.uid) || self.deleted_objects.count_owner_name(before.uid)
+        let past_uids: Vec<_> = past_owners.iter().map(|past| past.owner.uid).collect();
+        if self.dependents.has_owner(before.uid)
+            || self.deleted_objects.is_named_as_owner(before.uid)
         {
             let owners = before.owners.iter().map(|owner| self.owner_ref(owner));
-            let mut gone = DeletedObject::new(owners, before.deleted);
-            gone.owners_version = before.owners_version;
-            gone.past_owners = past_owners;
-            gone.had_more_owners |= before.many_owners.is_some();
-            self.deleted_objects.remember(before.uid, gone);
+            let mut deleted = DeletedObject::new(owners, before.deleted);
+            deleted.owners_version = before.owners_version;
+            deleted.past_owners = past_owners;
+            deleted.had_more_owners |= before.many_owners.is_some();
+            self.deleted_objects.remember(before.uid, deleted);
         }
-        self.forget_owners(past);
+        self.forget_owners(past_uids);
     }
 
     /// The owner that a reference names.
@@ -322,34 +324,34 @@ impl Graph {
         }
     }
 
-    /// Forgets the deleted objects among these that no object names as an owner.
+    /// Forgets each of these deleted objects that no object names as an owner.
     fn forget_owners(&mut self, owners: impl IntoIterator<Item = Uid>) {
         let dependents = &self.dependents;
         for uid in owners {
-            self.deleted_objects.forget(uid, |uid| dependents.contain(uid));
+            self.deleted_objects.forget(uid, |uid| dependents.has_owner(uid));
         }
     }
 
-    /// The latest resourceVersion at which a known object may have got one of its owner
-    /// references. Owners that it has lost since then are remembered. If there are too
-    /// many of them, this is the current version.
+    /// The latest resourceVersion at which an updated object may have gained one of its
+    /// owner references. Remembers the owners that the object has lost since then. If there
+    /// are too many of them, returns the current `version` instead.
     fn owners_version(
         &mut self,
         id: NodeId,
         before: &StoredObject,
-        now: &[OwnerEdge],
+        owners: &[OwnerEdge],
         version: u64,
     ) -> u64 {
-        let same = |edge: &OwnerEdge| (edge.to, edge.uid, edge.version.clone());
+        let key = |edge: &OwnerEdge| (edge.to, edge.uid, edge.version.clone());
         // Most objects keep their owners.
-        if before.owners.iter().map(same).eq(now.iter().map(same)) {
+        if before.owners.iter().map(key).eq(owners.iter().map(key)) {
             return before.owners_version;
         }
         let namespace = self.nodes[id].namespace;
-        let had: KeyedSet<_> = before.owners.iter().map(same).collect();
-        if !now.is_empty() && now.iter().all(|edge| had.contains(&same(edge))) {
-            let has: KeyedSet<_> = now.iter().map(|edge| (edge.to, edge.uid)).collect();
-            let lost = before.owners.iter().filter(|edge| !has.contains(&(edge.to, edge.uid)));
+        let keys_before: KeyedSet<_> = before.owners.iter().map(key).collect();
+        if !owners.is_empty() && owners.iter().all(|edge| keys_before.contains(&key(edge))) {
+            let kept: KeyedSet<_> = owners.iter().map(|edge| (edge.to, edge.uid)).collect();
+            let lost = before.owners.iter().filter(|edge| !kept.contains(&(edge.to, edge.uid)));
             let lost: Option<Vec<_>> = lost
                 .map(|edge| {
                     let owner = RememberedOwner::new(self.owner_ref(edge))?;
@@ -375,11 +377,11 @@ impl Graph {
     /// Removes the data of an object from its node and the counts, but not its edges.
     pub(super) fn take_object(&mut self, id: NodeId) -> Option<Box<StoredObject>> {
         let slot = &mut self.nodes[id];
-        let live = slot.object.take()?;
-        let (kind, place) = (slot.kind, slot.namespace);
+        let object = slot.object.take()?;
+        let (kind, namespace) = (slot.kind, slot.namespace);
         self.objects -= 1;
-        self.edges -= live.owners.len() + live.uses.len();
-        for owner in self.kinds_of_owners(&live.owners, live.many_owners.as_deref()) {
+        self.edges -= object.owners.len() + object.uses.len();
+        for owner in self.kinds_of_owners(&object.owners, object.many_owners.as_deref()) {
             if let Some(count) = self.owner_kinds.get_mut(&(kind, owner)) {
                 *count -= 1;
                 if *count == 0 {
@@ -390,13 +392,13 @@ impl Graph {
         if let Some(set) = self.by_kind.get_mut(&kind) {
             set.remove(id);
         }
-        if let Some(set) = self.by_namespace.get_mut(&place) {
+        if let Some(set) = self.by_namespace.get_mut(&namespace) {
             set.remove(id);
             if set.is_empty() {
-                self.by_namespace.remove(&place);
+                self.by_namespace.remove(&namespace);
             }
         }
-        Some(live)
+        Some(object)
     }
 
     fn kinds_of_owners(&self, owners: &[OwnerEdge], many: Option<&ManyOwners>) -> Vec<KindId> {
@@ -404,7 +406,7 @@ impl Graph {
         owners.iter().map(|owner| self.nodes[owner.to].kind).chain(many).collect()
     }
 
-    /// Owner references as a node keeps them.
+    /// Converts owner references to edges.
     fn owner_edges(
         &mut self,
         namespace: &str,
@@ -426,7 +428,7 @@ impl Graph {
         references.iter().map(edge).collect()
     }
 
-    /// The same for too many owner references.
+    /// Converts too many owner references, without edges and nodes.
     fn many_owners(&mut self, references: &[OwnerReference<'_>]) -> ManyOwners {
         let kind = |reference: &OwnerReference<'_>| {
             let (group, _) = split_api_version(&reference.api_version);
@@ -437,17 +439,17 @@ impl Graph {
         ManyOwners { uids, kinds: kinds.into_iter().collect() }
     }
 
-    /// Use edges as a node keeps them. Several references to the same object become one
-    /// edge with the first field.
+    /// Resolves the targets of use edges to nodes. Several references to the same object
+    /// become one edge with the path of the first one.
     fn use_edges(&mut self, edges: Vec<UnresolvedUse>) -> Box<[UseEdge]> {
         let mut seen = KeyedSet::default();
-        let mut kept = Vec::with_capacity(edges.len());
+        let mut resolved = Vec::with_capacity(edges.len());
         for edge in edges {
             let namespaced = self.kinds.info(edge.kind).namespaced;
             let namespace = if namespaced { edge.namespace.as_str() } else { "" };
             let to = self.find_or_insert_node(edge.kind, namespace, &edge.name);
             if seen.insert((to, edge.strength, edge.qualifier, edge.uid)) {
-                kept.push(UseEdge {
+                resolved.push(UseEdge {
                     to,
                     strength: edge.strength,
                     qualifier: edge.qualifier,
@@ -458,28 +460,29 @@ impl Graph {
             }
         }
         // Sorted by target, so that a search finds the edges to one target.
-        kept.sort_by_key(|edge| edge.to);
-        kept.into_boxed_slice()
+        resolved.sort_by_key(|edge| edge.to);
+        resolved.into_boxed_slice()
     }
 
-    /// Removes the edges of the previous version of an object, except edges that the
-    /// current version has as well.
+    /// Removes the edges of the previous version of an object. Keeps edges that the current
+    /// version has as well.
     pub(super) fn drop_edges(&mut self, id: NodeId, before: &StoredObject) {
         let now = self.nodes[id].object.as_deref();
-        let used: NumberSet<NodeId> =
+        let used_now: NumberSet<NodeId> =
             now.iter().flat_map(|now| &now.uses).map(|edge| edge.to).collect();
         let many = before.many_owners.is_some();
-        let alike = now.filter(|now| now.many_owners.is_some() == many);
-        let owning: KeyedSet<Uid> = alike.into_iter().flat_map(StoredObject::owner_uids).collect();
+        let comparable = now.filter(|now| now.many_owners.is_some() == many);
+        let owners_now: KeyedSet<Uid> =
+            comparable.into_iter().flat_map(StoredObject::owner_uids).collect();
         for edge in &before.uses {
-            if !used.contains(&edge.to) {
+            if !used_now.contains(&edge.to) {
                 self.nodes[edge.to].users.remove(id);
                 self.nodes.remove_if_unused(edge.to);
             }
         }
-        for uid in before.owner_uids().filter(|uid| !owning.contains(uid)) {
+        for uid in before.owner_uids().filter(|uid| !owners_now.contains(uid)) {
             self.dependents.remove(id, uid, many);
-            if !self.dependents.contain(uid) {
+            if !self.dependents.has_owner(uid) {
                 self.forget_owners([uid]);
             }
         }
@@ -487,40 +490,41 @@ impl Graph {
             self.nodes[owner.to].references -= 1;
             self.nodes.remove_if_unused(owner.to);
         }
-        let now = self.nodes[id].object.as_ref().and_then(|now| now.selector_edges.clone());
-        let now: NumberSet<_> = self.open_places(now.as_deref()).into_iter().collect();
-        for place in self.open_places(before.selector_edges.as_deref()) {
-            if now.contains(&place) {
+        let edges_now = self.nodes[id].object.as_ref().and_then(|now| now.selector_edges.clone());
+        let scopes_now: NumberSet<_> =
+            self.selector_scopes(edges_now.as_deref()).into_iter().collect();
+        for scope in self.selector_scopes(before.selector_edges.as_deref()) {
+            if scopes_now.contains(&scope) {
                 continue;
             }
-            let Some(selector_users) = self.selector_users.get_mut(&place) else { continue };
+            let Some(selector_users) = self.selector_users.get_mut(&scope) else { continue };
             selector_users.remove(id);
             if selector_users.is_empty() {
-                self.selector_users.remove(&place);
-                if place.0 != NodeId::NONE {
-                    self.nodes[place.0].contained_nodes -= 1;
-                    self.nodes.remove_if_unused(place.0);
+                self.selector_users.remove(&scope);
+                if scope.0 != NodeId::NONE {
+                    self.nodes[scope.0].contained_nodes -= 1;
+                    self.nodes.remove_if_unused(scope.0);
                 }
             }
         }
     }
 
-    /// The namespaces and kinds that open edges select from. A Namespace that only a
-    /// selector names has a node as well.
-    fn open_places(&mut self, open: Option<&Vec<SelectorEdge>>) -> Vec<(NodeId, KindId)> {
-        let Some(open) = open else { return Vec::new() };
-        let mut places = Vec::with_capacity(open.len());
-        for edge in open {
+    /// The namespaces and kinds that selector edges select from. Adds the node of a
+    /// Namespace that only a selector names.
+    fn selector_scopes(&mut self, edges: Option<&Vec<SelectorEdge>>) -> Vec<(NodeId, KindId)> {
+        let Some(edges) = edges else { return Vec::new() };
+        let mut scopes = Vec::with_capacity(edges.len());
+        for edge in edges {
             let namespaced = self.kinds.info(edge.kind).namespaced;
-            let place = match (edge.namespace.as_str(), self.namespace_kind()) {
+            let namespace_id = match (edge.namespace.as_str(), self.namespace_kind()) {
                 (namespace, Some(kind)) if namespaced && !namespace.is_empty() => {
                     self.nodes.find_or_insert(kind, NodeId::NONE, namespace)
                 }
                 _ => NodeId::NONE,
             };
-            places.push((place, edge.kind));
+            scopes.push((namespace_id, edge.kind));
         }
-        places
+        scopes
     }
 }
 
@@ -555,15 +559,16 @@ mod tests {
         for name in ["c", "a", "b"] {
             graph.delete(kind, "shop", name, None);
         }
-        let owner =
-            |graph: &Graph, name| graph.deleted_object(uid(name)).map(|gone| gone.owners[0].uid);
+        let owner = |graph: &Graph, name| {
+            graph.deleted_object(uid(name)).map(|object| object.owners[0].uid)
+        };
         assert_eq!(owner(&graph, "c"), Some(uid("b")));
-        assert_eq!(owner(&graph, "b"), Some(uid("a")), "only the grave of c names it");
+        assert_eq!(owner(&graph, "b"), Some(uid("a")), "only the deleted c names it");
         graph.delete(kind, "shop", "d", None);
         assert!(graph.deleted_objects.is_empty());
     }
 
-    /// A ConfigMap with so many owners of as many kinds.
+    /// A ConfigMap with `count` owners of two kinds.
     fn owned(count: usize) -> Value {
         let owner = |n| {
             json!({"apiVersion": "v1", "kind": if n % 2 == 0 { "Pod" } else { "Secret" },
@@ -574,14 +579,14 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_owner_references_the_uids_and_kinds_are_kept_and_no_nodes() {
+    fn too_many_owner_references_keep_their_uids_and_kinds_and_get_no_nodes() {
         let mut graph = Graph::default();
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
         let dependents = |graph: &Graph, n: usize| {
             let uid = Uid::new(&format!("uid-{n}"));
             graph.dependents_of(uid).map(|node| node.name().to_owned()).collect::<Vec<_>>()
         };
-        // From many to few and back: nothing is left of what was before.
+        // Each version replaces the previous one completely.
         for count in [27_000, MAX_LIST_ENTRIES, 27_000, 2, MAX_LIST_ENTRIES + 1] {
             let value = owned(count);
             let object = Object::deserialize(&value).unwrap();
@@ -638,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_reference_is_as_old_as_the_version_that_may_have_added_it() {
+    fn the_owners_version_is_the_version_that_may_have_added_an_owner_reference() {
         let mut graph = Graph::default();
         graph.track_owner_versions();
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
@@ -649,23 +654,23 @@ mod tests {
             graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
             graph.object(kind, "shop", name).unwrap().owners_version()
         };
-        // Of what a list has, only the version that it has now is known.
+        // A listed object may have got its owners at its current version.
         assert_eq!(apply(&mut graph, "listed", "5", Some("a")), 5);
-        assert_eq!(apply(&mut graph, "listed", "6", Some("a")), 5, "it gained none");
+        assert_eq!(apply(&mut graph, "listed", "6", Some("a")), 5, "no new owner");
         graph.set_complete(kind, true);
         assert_eq!(apply(&mut graph, "created", "7", Some("a")), 0);
-        assert_eq!(apply(&mut graph, "created", "8", None), 8, "it has none");
+        assert_eq!(apply(&mut graph, "created", "8", None), 8, "no owner");
         assert_eq!(apply(&mut graph, "created", "9", Some("b")), 9);
-        let place = Some(("shop".to_owned(), "unread".to_owned()));
-        graph.set_unreadable(kind, &Unreadable { name: place, ..Unreadable::of_unknown_place() });
-        assert_eq!(apply(&mut graph, "unread", "10", Some("a")), 10, "it was there before");
+        let name = Some(("shop".to_owned(), "unread".to_owned()));
+        graph.set_unreadable(kind, &Unreadable { name, ..Unreadable::of_unknown_place() });
+        assert_eq!(apply(&mut graph, "unread", "10", Some("a")), 10, "it existed before");
         graph.set_stale(kind);
-        assert_eq!(apply(&mut graph, "later", "11", Some("a")), 11, "its creation was missed");
+        assert_eq!(apply(&mut graph, "later", "11", Some("a")), 11, "its creation is unknown");
         assert_eq!(apply(&mut graph, "later", "no number", Some("b")), u64::MAX);
     }
 
     #[test]
-    fn owners_that_an_object_has_lost_are_remembered_as_far_as_they_are_few() {
+    fn a_few_lost_owners_of_an_object_are_remembered() {
         let mut graph = Graph::default();
         graph.track_owner_versions();
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
@@ -685,7 +690,7 @@ mod tests {
         assert_eq!(apply(&mut graph, 6, &["a", "b"]), (5, vec![(uid("c"), 6)]));
         let lost = vec![(uid("c"), 6), (uid("a"), 7)];
         assert_eq!(apply(&mut graph, 7, &["b"]), (5, lost));
-        // A new owner dates all that went before.
+        // With a new owner, the past owners are forgotten.
         assert_eq!(apply(&mut graph, 8, &["b", "a"]), (8, vec![]));
         assert_eq!(apply(&mut graph, 9, &[]), (9, vec![]));
         let many: Vec<String> = (0..20).map(|n| format!("o{n}")).collect();
@@ -693,9 +698,9 @@ mod tests {
         assert_eq!(apply(&mut graph, 10, &many), (10, vec![]));
         assert_eq!(apply(&mut graph, 11, &many[9..]), (11, vec![]), "too many");
 
-        // They are gone with the object, and so is what only it had named.
+        // The graph forgets the past owners when the object is deleted.
         apply(&mut graph, 12, &many[10..]);
-        assert!(graph.deleted_objects.count_owner_name(uid("o9")));
+        assert!(graph.deleted_objects.is_named_as_owner(uid("o9")));
         graph.delete(kind, "shop", "child", None);
         assert!(graph.deleted_objects.is_empty());
     }
@@ -723,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_forgets_what_is_not_in_it_and_makes_absence_a_fact() {
+    fn replace_kind_removes_other_objects_and_completes_the_kind() {
         let mut graph = Graph::default();
         graph.keep_annotations(["team".to_owned()]);
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
@@ -751,10 +756,7 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["again", "stays"]);
-        assert!(
-            graph.find(kind, "shop", "goes").is_none(),
-            "nothing refers to it, so nothing is kept"
-        );
+        assert!(graph.find(kind, "shop", "goes").is_none(), "no object refers to this node");
 
         let again = graph.get(graph.find(kind, "shop", "again").unwrap()).unwrap();
         assert_eq!(again.uid(), Uid::new("uid-again"));

@@ -11,8 +11,8 @@
 //!      │    by its own clock   │                 │    by their own clocks
 //! ```
 //!
-//! If they differ by more, [`LeaseObserver`] prevents two replicas from taking the Lease
-//! from each other again and again.
+//! If they differ by more, [`LeaseObserver`] prevents two replicas from repeatedly taking the
+//! Lease from each other.
 
 #[cfg(test)]
 mod tests;
@@ -46,11 +46,11 @@ pub struct Candidate<'a> {
     /// How much the clocks of two replicas may differ. It must be less than the duration,
     /// or no replica could become the leader.
     pub skew: Duration,
-    /// Whether it takes the Lease from a leader that lives. An uninstall does.
+    /// Whether it takes the Lease from a running leader. An uninstall does.
     pub takes_over: bool,
 }
 
-/// What a replica does next.
+/// The next step of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseDecision {
     /// This replica is the leader until this time.
@@ -96,7 +96,7 @@ pub fn evaluate(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> LeaseDecision
     }
 }
 
-/// How long after a write the holder renews the Lease.
+/// The time from a write of the Lease to its renewal.
 pub fn renewal(duration: Duration) -> Duration {
     duration / 3
 }
@@ -104,30 +104,30 @@ pub fn renewal(duration: Duration) -> Duration {
 /// The Lease to write on the resourceVersion that was read, to acquire or renew it. After
 /// a conflict, read the Lease and evaluate it again.
 pub fn next_spec(spec: &Spec, me: Candidate<'_>, now: Timestamp) -> Spec {
-    let mine = spec.holder.as_deref() == Some(me.name);
+    let is_own = spec.holder.as_deref() == Some(me.name);
     let duration = duration(spec, me);
-    // A renewal never moves the time back, unless that time is impossible.
-    let kept = spec
-        .renewed
-        .filter(|renewed| mine && *renewed > now && !is_too_far_ahead(*renewed, duration, me, now));
+    // A renewal never sets an earlier time, unless the stored time is impossible.
+    let later_renewal = spec.renewed.filter(|renewed| {
+        is_own && *renewed > now && !is_too_far_ahead(*renewed, duration, me, now)
+    });
     Spec {
         holder: Some(me.name.to_owned()),
-        acquired: spec.acquired.filter(|_| mine).or(Some(now)),
-        renewed: kept.or(Some(now)),
+        acquired: spec.acquired.filter(|_| is_own).or(Some(now)),
+        renewed: later_renewal.or(Some(now)),
         duration: Some(me.duration),
-        transitions: if mine { spec.transitions } else { spec.transitions.saturating_add(1) },
+        transitions: if is_own { spec.transitions } else { spec.transitions.saturating_add(1) },
     }
 }
 
-/// All replicas use the duration in the Lease, also while a rollout changes the setting.
-/// A limit protects from nonsense values.
+/// The duration in the Lease, up to a limit. All replicas use it, also while a rollout changes the
+/// setting.
 fn duration(spec: &Spec, me: Candidate<'_>) -> Duration {
-    let most = me.duration.saturating_mul(10);
-    spec.duration.map_or(me.duration, |said| said.min(most))
+    let limit = me.duration.saturating_mul(10);
+    spec.duration.map_or(me.duration, |duration| duration.min(limit))
 }
 
-/// Whether a time is further ahead than a clock within the skew could have written.
-/// Without this check no replica would be the leader until then.
+/// Whether a time is further ahead than a clock within the skew could have written. Without this
+/// check, no replica could become the leader before that time.
 fn is_too_far_ahead(
     renewed: Timestamp,
     duration: Duration,
@@ -139,10 +139,9 @@ fn is_too_far_ahead(
 
 /// The changes of the Lease that this replica has observed.
 ///
-/// If clocks differ by more than the skew, a Lease that its holder renews every few
-/// seconds looks expired, or impossible. A replica that took it would take it from a
-/// running leader. But a Lease that changes between two reads has a running holder,
-/// whatever its times are. Before the second read only the times are known.
+/// If clocks differ by more than the skew, the Lease of a running leader may look expired or
+/// impossible. So this checks whether the Lease changes between two reads: then its holder is
+/// running, whatever the times in the Lease are.
 #[derive(Debug, Default)]
 pub struct LeaseObserver {
     last: Option<Spec>,
@@ -150,17 +149,18 @@ pub struct LeaseObserver {
 }
 
 impl LeaseObserver {
-    /// Observes the Lease as read at an instant. Returns for how long another holder
-    /// counts as running from then on; `None` if no change shows that it runs.
+    /// Observes a Lease that was read at an instant. Returns how long another holder still counts
+    /// as running; `None` if no change shows that it runs.
     pub fn observe(&mut self, spec: &Spec, me: Candidate<'_>, at: Instant) -> Option<Duration> {
         if self.last.as_ref().is_some_and(|last| last != spec) {
             self.changed = Some(at);
         }
         self.last = Some(spec.clone());
-        let another = spec.holder.as_deref().is_some_and(|holder| holder != me.name);
-        let seen = self.changed.filter(|_| another && !me.takes_over)?;
-        let left = duration(spec, me).checked_sub(at.saturating_duration_since(seen))?;
-        (!left.is_zero()).then_some(left)
+        let has_other_holder = spec.holder.as_deref().is_some_and(|holder| holder != me.name);
+        let last_change = self.changed.filter(|_| has_other_holder && !me.takes_over)?;
+        let remaining =
+            duration(spec, me).checked_sub(at.saturating_duration_since(last_change))?;
+        (!remaining.is_zero()).then_some(remaining)
     }
 }
 

@@ -1,21 +1,21 @@
-//! Why a request to the API server failed, as a value.
+//! The errors of requests to the API server.
 
 use std::time::Duration;
 
-/// Why a request to the API server failed. The text finishes the sentence "belay cannot
-/// read them:".
+/// Why a request to the API server failed. The text completes the sentence "belay cannot read
+/// them:".
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 pub enum ApiError {
-    /// The object does not exist; for a list: its kind is not served.
+    /// The object does not exist. For a list, its kind is not served.
     #[error("the API server does not serve them")]
     NotFound,
-    /// The API server forbids it, in these words. They name the user.
+    /// The API server forbids the request. Its message names the user.
     #[error("{0}")]
     Forbidden(String),
     /// The Namespace in which an object was to be created is Terminating.
     #[error("{0}")]
     NamespaceTerminating(String),
-    /// A list or watch has to begin again.
+    /// belay must start a list or watch again.
     #[error("the list changed while it was read")]
     Expired,
     /// Another Status.
@@ -23,19 +23,19 @@ pub enum ApiError {
     Status {
         /// The HTTP code.
         code: u16,
-        /// What it says.
+        /// The message.
         message: String,
     },
-    /// There was no answer in this time.
+    /// The API server did not answer within this time.
     #[error("the API server did not answer within {0:.1?}")]
     TimedOut(Duration),
     /// The request or the answer did not arrive.
     #[error("{0}")]
     Unreachable(String),
-    /// The answer is not what was asked for.
+    /// The answer has an unexpected form.
     #[error("{0}")]
     Unreadable(String),
-    /// The request was not made, or not as it was meant.
+    /// belay did not send the request, or not the intended one.
     #[error("{0}")]
     Other(String),
 }

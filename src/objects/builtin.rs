@@ -1,7 +1,6 @@
-//! The kinds that Kubernetes itself serves, so that belay knows them before
-//! (and, offline, without) asking an API server.
+//! The built-in kinds of Kubernetes, so that belay knows them without an API server.
 
-/// Group, versions, kind, resource, whether it lives in namespaces.
+/// Group, versions, kind, resource, and whether the kind is namespaced.
 type Row = (&'static str, &'static str, &'static str, &'static str, bool);
 
 /// As served by default by Kubernetes 1.33 to 1.37.

@@ -1,12 +1,11 @@
-//! Digests that are the same in every process.
+//! Digests that are equal in every process.
 
 use std::hash::{Hash, Hasher};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
-/// The SHA-256 of a value, by what it gives to a hasher. Clients choose parts
-/// of these values, and no other hash function at hand keeps them from making
-/// two values with one digest.
+/// The SHA-256 of a value, from its `Hash` implementation. Clients choose parts of these values,
+/// and only a cryptographic hash function prevents two values with the same digest.
 pub fn digest(value: &impl Hash) -> [u8; 32] {
     let mut sha = Sha256(Context::new(&SHA256));
     value.hash(&mut sha);
@@ -15,8 +14,7 @@ pub fn digest(value: &impl Hash) -> [u8; 32] {
     bytes
 }
 
-/// The first eight bytes of a digest, in hexadecimal digits: enough for the
-/// end of a name, which no two may share by accident.
+/// The first eight bytes of a digest, in hexadecimal digits: enough to make a name unique.
 pub fn short_digest(value: &impl Hash) -> String {
     digest(value)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -28,7 +26,7 @@ impl Hasher for Sha256 {
         self.0.update(bytes);
     }
 
-    /// Nothing asks for it: the digest is longer than this.
+    /// Unused, because the digest is longer.
     fn finish(&self) -> u64 {
         0
     }

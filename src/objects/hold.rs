@@ -18,18 +18,18 @@ pub fn set_former_holds(names: Vec<String>) {
     let _ = FORMER.set(names);
 }
 
-/// The names that the hold had before.
+/// The former names of the hold.
 pub fn former_holds() -> &'static [String] {
     FORMER.get().map_or(&[], Vec::as_slice)
 }
 
 /// Whether a finalizer is the hold, under any of its names.
 pub fn is_hold(finalizer: &str) -> bool {
-    hold_named(finalizer).is_some()
+    hold_name(finalizer).is_some()
 }
 
-/// The hold's name that a finalizer is, if it is one.
-fn hold_named(finalizer: &str) -> Option<&'static str> {
+/// The name of the hold that equals this finalizer.
+fn hold_name(finalizer: &str) -> Option<&'static str> {
     if finalizer == HOLD {
         return Some(HOLD);
     }
@@ -40,7 +40,7 @@ fn hold_named(finalizer: &str) -> Option<&'static str> {
 /// both fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HoldEntry {
-    /// Its place in the list of finalizers.
+    /// Its index in the list of finalizers.
     pub index: usize,
     /// Its name, current or former.
     pub name: &'static str,
@@ -51,7 +51,7 @@ impl HoldEntry {
     /// first, because belay removes it.
     pub fn find<'f>(finalizers: impl IntoIterator<Item = &'f str>) -> Option<Self> {
         let named = finalizers.into_iter().enumerate();
-        let holds = named.filter_map(|(index, f)| Some(Self { index, name: hold_named(f)? }));
+        let holds = named.filter_map(|(index, f)| Some(Self { index, name: hold_name(f)? }));
         holds.min_by_key(|hold| hold.name == HOLD)
     }
 
@@ -63,18 +63,18 @@ impl HoldEntry {
 
 /// Parses a former name from an option.
 pub fn parse_former_hold(text: &str) -> Result<String, String> {
-    let qualified = text.split_once('/').is_some_and(|(domain, name)| {
+    let is_qualified = text.split_once('/').is_some_and(|(domain, name)| {
         domain.contains('.') && !name.is_empty() && !name.contains('/')
     });
-    let kubernetes = text.split('/').next().is_some_and(|domain| {
+    let is_of_kubernetes = text.split('/').next().is_some_and(|domain| {
         domain == "kubernetes.io"
             || domain.ends_with(".kubernetes.io")
             || domain.ends_with("k8s.io")
     });
-    if !qualified || text.chars().any(|c| c.is_whitespace() || "'\"\\,".contains(c)) {
+    if !is_qualified || text.chars().any(|c| c.is_whitespace() || "'\"\\,".contains(c)) {
         return Err("expected DOMAIN/NAME, such as example.com/hold".to_owned());
     }
-    if kubernetes || text == HOLD {
+    if is_of_kubernetes || text == HOLD {
         return Err(
             "it must be a finalizer that belay alone may remove, and must differ from the \
                     present one"

@@ -1,9 +1,9 @@
-//! When managedFields say that the hold was added.
+//! Reads from managedFields when a field manager added the hold.
 //!
-//! Every client may write managedFields, in any shape and at any depth, and the
-//! API server stores them. The reader walks to the one place that matters,
-//! skips all others without recursion, and never fails because of a type: what
-//! it can't interpret makes the age of the hold unknown, which is the safe side.
+//! Every client may write managedFields, in any shape and at any depth, and the API server
+//! stores them. The reader follows one path, skips all other values without recursion, and
+//! never fails because of a type. An unexpected type makes the age of the hold unknown, and
+//! belay does not rely on a hold of unknown age.
 
 use std::fmt;
 
@@ -27,13 +27,13 @@ impl HoldWrites {
 
 impl<'de> Deserialize<'de> for HoldWrites {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut found = Found::default();
-        Walk { level: JsonLevel::Managers, found: &mut found }.deserialize(deserializer)?;
-        Ok(Self(if found.strange { Some(i64::MAX) } else { found.latest }))
+        let mut findings = Findings::default();
+        Walk { level: JsonLevel::Managers, findings: &mut findings }.deserialize(deserializer)?;
+        Ok(Self(if findings.has_wrong_type { Some(i64::MAX) } else { findings.latest }))
     }
 }
 
-/// Writes managedFields that read the same.
+/// Writes managedFields from which the same time is read.
 impl Serialize for HoldWrites {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Some(latest) = self.0 else { return serializer.serialize_seq(Some(0))?.end() };
@@ -46,18 +46,18 @@ impl Serialize for HoldWrites {
     }
 }
 
-/// What the walk has found so far.
+/// The results of the walk.
 #[derive(Default)]
-struct Found {
+struct Findings {
     latest: Option<i64>,
-    /// Of the entry at hand.
+    /// The time of the current manager.
     time: Option<i64>,
     names_hold: bool,
-    /// A value has a type that it can't have.
-    strange: bool,
+    /// Whether a value has a wrong type.
+    has_wrong_type: bool,
 }
 
-/// Where in managedFields a value is.
+/// The level of a value in managedFields.
 #[derive(Clone, Copy)]
 enum JsonLevel {
     Managers,
@@ -69,7 +69,7 @@ enum JsonLevel {
 }
 
 impl JsonLevel {
-    /// Where the value of this key is; `None`: skip it.
+    /// The level of the value of this key; `None` if the walk skips it.
     fn below(self, key: &[u8]) -> Option<Self> {
         match (self, key) {
             (Self::Manager, b"time") => Some(Self::Time),
@@ -83,16 +83,16 @@ impl JsonLevel {
 
 struct Walk<'w> {
     level: JsonLevel,
-    found: &'w mut Found,
+    findings: &'w mut Findings,
 }
 
 impl Walk<'_> {
-    fn at(&mut self, place: JsonLevel) -> Walk<'_> {
-        Walk { level: place, found: self.found }
+    fn at_level(&mut self, level: JsonLevel) -> Walk<'_> {
+        Walk { level, findings: self.findings }
     }
 
-    fn strange<E>(self) -> Result<(), E> {
-        self.found.strange = true;
+    fn report_wrong_type<E>(self) -> Result<(), E> {
+        self.findings.has_wrong_type = true;
         Ok(())
     }
 }
@@ -117,58 +117,58 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        self.strange()
+        self.report_wrong_type()
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        self.strange()
+        self.report_wrong_type()
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        self.strange()
+        self.report_wrong_type()
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        self.strange()
+        self.report_wrong_type()
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         if !matches!(self.level, JsonLevel::Time) {
-            return self.strange();
+            return self.report_wrong_type();
         }
-        self.found.time = super::time::parse_time(text);
+        self.findings.time = super::time::parse_time(text);
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
         if matches!(self.level, JsonLevel::Managers) {
-            while list.next_element_seed(self.at(JsonLevel::Manager))?.is_some() {}
+            while list.next_element_seed(self.at_level(JsonLevel::Manager))?.is_some() {}
             return Ok(());
         }
         while list.next_element::<IgnoredAny>()?.is_some() {}
-        self.strange()
+        self.report_wrong_type()
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         if matches!(self.level, JsonLevel::Manager) {
-            (self.found.time, self.found.names_hold) = (None, false);
+            (self.findings.time, self.findings.names_hold) = (None, false);
         }
         while let Some(key) = map.next_key_seed(Key)? {
             match self.level.below(&key) {
-                Some(place) => map.next_value_seed(self.at(place))?,
+                Some(place) => map.next_value_seed(self.at_level(place))?,
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
             if matches!(self.level, JsonLevel::Finalizers) {
-                self.found.names_hold |= is_hold_key(&key);
+                self.findings.names_hold |= is_hold_key(&key);
             }
         }
         match self.level {
-            JsonLevel::Manager if self.found.names_hold => {
+            JsonLevel::Manager if self.findings.names_hold => {
                 // A time that can't be read is no proof of age.
-                let time = self.found.time.unwrap_or(i64::MAX);
-                self.found.latest = self.found.latest.max(Some(time));
+                let time = self.findings.time.unwrap_or(i64::MAX);
+                self.findings.latest = self.findings.latest.max(Some(time));
             }
-            JsonLevel::Managers | JsonLevel::Time => self.found.strange = true,
+            JsonLevel::Managers | JsonLevel::Time => self.findings.has_wrong_type = true,
             JsonLevel::Manager
             | JsonLevel::Fields
             | JsonLevel::Metadata
@@ -185,7 +185,7 @@ fn is_hold_key(key: &[u8]) -> bool {
     finalizer.is_some_and(is_hold)
 }
 
-/// A key as bytes: one that is no valid text is skipped as any other.
+/// A key as bytes, because the walk must also skip keys that are no valid text.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {

@@ -4,39 +4,38 @@ use std::sync::Arc;
 
 use super::KeyedSet;
 
-/// Longer strings are not shared, so that they end with the last object that has
-/// them.
-const LONGEST_SHARED: usize = 1024;
+/// The longest shared string. Longer strings are freed together with their last object.
+const MAX_SHARED_BYTES: usize = 1024;
 
-/// About what a string takes beside its own bytes.
+/// The approximate memory of a string besides its own bytes.
 const OVERHEAD: usize = 64;
 
-/// With fewer bytes than this there is no sweep.
-const LEAST: usize = 256 << 10;
+/// The interner does not sweep below this size.
+const MIN_SWEEP_BYTES: usize = 256 << 10;
 
 /// Stores each string once, and drops strings without references. In a cluster that creates
 /// Pods all day, the hashes in their labels would otherwise fill the memory.
 #[derive(Debug, Default)]
 pub struct Interner {
     strings: KeyedSet<Arc<str>>,
-    /// About how many bytes they take.
+    /// The approximate memory of the strings.
     bytes: usize,
-    /// How many there were after the last sweep.
+    /// The value of `bytes` after the last sweep.
     after_sweep: usize,
 }
 
 impl Interner {
-    /// The one copy of this string; of a long one, a copy of its own.
+    /// The shared copy of this string, or a new copy of a long string.
     pub fn intern(&mut self, text: &str) -> Arc<str> {
-        if text.len() > LONGEST_SHARED {
+        if text.len() > MAX_SHARED_BYTES {
             return text.into();
         }
         if let Some(known) = self.strings.get(text) {
             return known.clone();
         }
-        // A sweep looks at everything, so it has to be rare: when the bytes
-        // have doubled, which makes its cost constant for each new byte.
-        if self.bytes >= 2 * self.after_sweep.max(LEAST) {
+        // A sweep visits all strings, so it must be rare. It runs when the bytes have doubled,
+        // which makes its cost constant for each new byte.
+        if self.bytes >= 2 * self.after_sweep.max(MIN_SWEEP_BYTES) {
             self.strings.retain(|string| Arc::strong_count(string) > 1);
             self.bytes = self.strings.iter().map(|string| OVERHEAD + string.len()).sum();
             self.after_sweep = self.bytes;
@@ -47,8 +46,7 @@ impl Interner {
         new
     }
 
-    /// About how many bytes the stored strings take, those not yet swept away
-    /// included.
+    /// The approximate memory of the strings, including unused ones before the next sweep.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

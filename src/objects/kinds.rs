@@ -1,4 +1,4 @@
-//! Kinds by number: a graph of a million objects stores two bytes for each kind.
+//! The table of kinds. Each kind has a number of two bytes, which saves memory in the graph.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ const OVERFLOW: KindId = KindId(0);
 /// references, which must not use up the numbers for served kinds.
 const MAX_MENTIONED: usize = 10_000;
 
-/// The longest group and the longest kind that the API server accepts.
-const LONGEST_GROUP: usize = 253;
-const LONGEST_KIND: usize = 63;
+/// The longest group and the longest kind that the API server accepts, in bytes.
+const MAX_GROUP_BYTES: usize = 253;
+const MAX_KIND_BYTES: usize = 63;
 
 /// What a DELETE without options does to the dependents of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultPropagation {
     /// The garbage collector deletes dependents after the owner.
     Background,
-    /// They are orphaned: batch/v1 Job and v1 ReplicationController.
+    /// The garbage collector orphans them: batch/v1 Job and v1 ReplicationController.
     Orphan,
     /// The kind takes no part in garbage collection: Event.
     None,
@@ -42,15 +42,15 @@ pub struct KindInfo {
     pub kind: String,
     /// The plural name in URLs, for example `persistentvolumeclaims`.
     pub resource: String,
-    /// The versions that are served; none while the kind is only mentioned.
+    /// The served versions; empty if the kind is only mentioned.
     pub versions: Vec<String>,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are in namespaces.
     pub namespaced: bool,
     /// What a DELETE without options does.
     pub default_propagation: DefaultPropagation,
 }
 
-/// All known or mentioned kinds. Cheap to clone: a change copies the table.
+/// All known or mentioned kinds. Clones share the table until one of them changes.
 #[derive(Debug, Clone)]
 pub struct Kinds(Arc<Table>);
 
@@ -61,8 +61,7 @@ struct Table {
     by_resource: HashMap<(String, String), KindId, KeyedHasher>,
 }
 
-/// A borrowed key, so that a lookup allocates nothing. It has the hash of the pair that
-/// it is compared with.
+/// A borrowed key, so that a lookup allocates nothing. It has the same hash as the owned pair.
 #[derive(Hash)]
 struct Pair<'a>(&'a str, &'a str);
 
@@ -106,7 +105,7 @@ fn unserved(group: &str, kind: &str) -> KindInfo {
     }
 }
 
-/// R8's last part: the default of a kind.
+/// R8: the default of a kind.
 fn default_propagation(group: &str, resource: &str) -> DefaultPropagation {
     match (group, resource) {
         ("batch", "jobs") | ("", "replicationcontrollers") => DefaultPropagation::Orphan,
@@ -147,7 +146,7 @@ impl Kinds {
         }
     }
 
-    /// Whether this is a built-in resource and no custom one.
+    /// Whether this is a built-in resource.
     pub fn is_built_in(group: &str, resource: &str) -> bool {
         BUILT_IN.iter().any(|row| row.0 == group && row.3 == resource)
     }
@@ -165,23 +164,23 @@ impl Kinds {
         }
     }
 
-    /// The number of a kind that a reference mentions, known or not. Beyond the limit all
-    /// share one number, which is never served.
+    /// The number of a kind that a reference mentions. Kinds beyond the limit share one
+    /// number, which is never served.
     pub fn mention(&mut self, group: &str, kind: &str) -> KindId {
-        // Mentions stay in the table, and any client can mention a text of a megabyte. No
-        // served kind has a longer name.
-        if group.len() > LONGEST_GROUP || kind.len() > LONGEST_KIND {
+        // Mentions stay in the table, and any client can mention a name of a megabyte. No
+        // served kind has a name above these limits.
+        if group.len() > MAX_GROUP_BYTES || kind.len() > MAX_KIND_BYTES {
             return OVERFLOW;
         }
         self.number(group, kind, MAX_MENTIONED)
     }
 
-    fn number(&mut self, group: &str, kind: &str, most: usize) -> KindId {
+    fn number(&mut self, group: &str, kind: &str, limit: usize) -> KindId {
         if let Some(id) = self.find_mentioned(group, kind) {
             return id;
         }
         let Some(number) =
-            u16::try_from(self.0.infos.len()).ok().filter(|n| usize::from(*n) < most)
+            u16::try_from(self.0.infos.len()).ok().filter(|n| usize::from(*n) < limit)
         else {
             return OVERFLOW;
         };
@@ -192,17 +191,17 @@ impl Kinds {
         id
     }
 
-    /// A kind that is served, by group and kind.
+    /// A served kind, by group and kind.
     pub fn find(&self, group: &str, kind: &str) -> Option<KindId> {
         self.find_mentioned(group, kind).filter(|id| self.is_served(*id))
     }
 
-    /// A kind that was known or mentioned once, served or not.
+    /// A kind by group and kind, whether it is served or only mentioned.
     pub fn find_mentioned(&self, group: &str, kind: &str) -> Option<KindId> {
         self.0.by_kind.get(&Pair(group, kind)).copied()
     }
 
-    /// A kind that is served, by group and resource.
+    /// A served kind, by group and resource.
     pub fn find_resource(&self, group: &str, resource: &str) -> Option<KindId> {
         let id = *self.0.by_resource.get(&Pair(group, resource))?;
         self.is_served(id).then_some(id)

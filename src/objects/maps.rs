@@ -1,41 +1,38 @@
-//! Hash maps and sets, by who chooses the keys.
+//! Hash maps and sets for keys that clients choose, and for keys that belay assigns.
 //!
-//! Users choose names, uids and labels of the objects that they write. Without a
-//! secret key in the hash function, a user can choose names that collide, and
-//! every lookup then takes time in proportion to their number.
+//! Users choose the names, uids and labels of the objects that they write. Without a secret
+//! key in the hash function, a user can choose names that collide. Then the time of each lookup
+//! grows with the number of names.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 
 use rustc_hash::FxHasher;
 
-/// How keys that clients choose are hashed: SipHash with a random key. It is
-/// the standard library's, which is made for this.
+/// Hashes keys that clients choose: SipHash with a random key, from the standard library.
 pub type KeyedHasher = RandomState;
 
-/// A map by a key that a client chooses: a uid, a name, any text.
+/// A map with keys that a client chooses, such as uids and names.
 pub type KeyedMap<K, V> = HashMap<K, V, KeyedHasher>;
 
-/// A set of what clients choose: uids, names, any text.
+/// A set of values that a client chooses, such as uids and names.
 pub type KeyedSet<K> = HashSet<K, KeyedHasher>;
 
-/// A map by a number that belay assigns: `NodeId`, `KindId`, or a tuple of
-/// those.
+/// A map with numbers as keys that belay assigns: `NodeId`, `KindId`, or a tuple of them.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// A set of numbers that belay assigns.
 pub type NumberSet<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
 
-/// Gives memory back when most of what a map had is gone.
+/// Frees memory of a map that is mostly empty.
 pub fn shrink_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
-    const LEAST: usize = 1024;
-    if map.capacity() > 4 * map.len().max(LEAST) {
+    const MIN_ENTRIES: usize = 1024;
+    if map.capacity() > 4 * map.len().max(MIN_ENTRIES) {
         map.shrink_to(2 * map.len());
     }
 }
 
-/// Hashes numbers fast and without a key. It is no hasher for bytes: a test
-/// that hashes a text or a uid with it fails.
+/// Hashes numbers fast and without a key. It must not hash texts and uids: debug builds panic.
 #[derive(Clone, Default)]
 pub struct NumberHasher(FxHasher);
 
@@ -63,8 +60,8 @@ mod tests {
     use super::*;
     use crate::objects::Uid;
 
-    /// The H5: uids whose first half makes the state of the unkeyed
-    /// hasher zero, so that many of them get one hash.
+    /// H5: the first half of these uids sets the state of the unkeyed hasher to zero, so that
+    /// many of them get the same hash.
     #[test]
     fn uids_that_a_client_makes_collide_for_the_unkeyed_hasher_do_not_collide() {
         let uid = |n: u64| {
@@ -73,7 +70,7 @@ mod tests {
         let keyed = KeyedHasher::default();
         let hashes: HashSet<u64> = (0..9_000).map(|n| keyed.hash_one(uid(n))).collect();
         assert_eq!(hashes.len(), 9_000);
-        // The low bits choose the bucket, and have to differ as well.
+        // The low bits select the bucket, so they must also differ.
         let buckets: HashSet<u64> = hashes.iter().map(|hash| hash & 0xffff).collect();
         assert!(buckets.len() > 8_000, "{}", buckets.len());
     }

@@ -45,26 +45,26 @@ impl KindNames {
 
     /// The names without an API server: the kinds of this table, with the short names of
     /// built-in kinds and of these CRDs (by group and plural).
-    pub fn of_kinds(kinds: &Kinds, taught: &[(String, String, Vec<String>)]) -> Self {
-        // Built-in kinds come first, and of those the core group.
+    pub fn of_kinds(kinds: &Kinds, crd_short_names: &[(String, String, Vec<String>)]) -> Self {
+        // Built-in kinds come first, starting with the core group.
         let served = kinds.iter().filter(|(kind, _)| kinds.is_served(*kind));
         let mut infos: Vec<&KindInfo> = served.map(|(_, info)| info).collect();
         infos.sort_by_key(|info| {
-            let own = |row: &(&str, &str, &str, &str, bool)| {
+            let is_row = |row: &(&str, &str, &str, &str, bool)| {
                 (row.0, row.3) == (info.group.as_str(), info.resource.as_str())
             };
-            BUILT_IN.iter().position(own).unwrap_or(usize::MAX)
+            BUILT_IN.iter().position(is_row).unwrap_or(usize::MAX)
         });
         let served = infos.into_iter().flat_map(|info| {
-            let own = SHORT.iter().filter(|(group, resource, _)| {
+            let built_in = SHORT.iter().filter(|(group, resource, _)| {
                 (*group, *resource) == (info.group.as_str(), info.resource.as_str())
             });
-            let own = own.flat_map(|(.., short)| short.split(' ').map(str::to_owned));
-            let more = taught
+            let built_in = built_in.flat_map(|(.., short)| short.split(' ').map(str::to_owned));
+            let custom = crd_short_names
                 .iter()
                 .filter(|(group, resource, _)| (group, resource) == (&info.group, &info.resource));
             let short: Vec<String> =
-                own.chain(more.flat_map(|(.., short)| short.clone())).collect();
+                built_in.chain(custom.flat_map(|(.., short)| short.clone())).collect();
             info.versions.iter().map(move |version| ServedKind {
                 info: KindInfo { versions: vec![version.clone()], ..info.clone() },
                 singular: String::new(),
@@ -74,17 +74,16 @@ impl KindNames {
         Self::new(served.collect())
     }
 
-    /// The kind that kubectl finds for a word: a plural, a singular or a short name,
-    /// alone or with its group, or with its version and group. `None` if no such kind is
-    /// served.
+    /// The kind that kubectl finds for a word: a plural, a singular or a short name, optionally
+    /// with its group, or with its version and group. `None` if no such kind is served.
     pub fn find(&self, word: &str) -> Option<&KindInfo> {
         let word = word.to_lowercase();
-        let (word, place) = word.split_once('.').unwrap_or((&word, ""));
+        let (word, qualifier) = word.split_once('.').unwrap_or((&word, ""));
         let mut best: Option<(NameMatch, &KindInfo)> = None;
-        for served in self.served.iter().filter(|served| served.is_in(place)) {
-            let Some(fit) = served.match_name(word) else { continue };
-            if best.is_none_or(|(other, _)| fit < other) {
-                best = Some((fit, &served.info));
+        for served in self.served.iter().filter(|served| served.is_in(qualifier)) {
+            let Some(name_match) = served.match_name(word) else { continue };
+            if best.is_none_or(|(other, _)| name_match < other) {
+                best = Some((name_match, &served.info));
             }
         }
         best.map(|(_, info)| info)
@@ -103,15 +102,14 @@ impl KindNames {
         let mut seen = HashSet::new();
         for served in &self.served {
             let info = &served.info;
-            let is_it = |word: &&str| {
-                let found = self.find(word);
-                found.is_some_and(|found| {
+            let finds_kind = |word: &&str| {
+                self.find(word).is_some_and(|found| {
                     (&found.group, &found.resource) == (&info.group, &info.resource)
                 })
             };
             let full = full_name(&info.group, &info.resource);
-            let plural = [info.resource.as_str(), &full].into_iter().find(is_it);
-            let short = served.short.iter().map(String::as_str).filter(is_it);
+            let plural = [info.resource.as_str(), &full].into_iter().find(finds_kind);
+            let short = served.short.iter().map(String::as_str).filter(finds_kind);
             for word in plural.into_iter().chain(short) {
                 if seen.insert(word.to_owned()) {
                     words.push(word.to_owned());
@@ -136,7 +134,7 @@ impl KindNames {
     pub fn nearest(&self, word: &str) -> Vec<String> {
         let word = word.to_lowercase();
         let word = word.split('.').next().unwrap_or_default();
-        let furthest = (word.chars().count() / 3).clamp(1, 3);
+        let max_distance = (word.chars().count() / 3).clamp(1, 3);
         let mut near: Vec<(usize, String)> = Vec::new();
         for served in &self.served {
             let info = &served.info;
@@ -144,10 +142,10 @@ impl KindNames {
             let short = served.short.iter().map(String::as_str);
             let words = [info.resource.as_str(), &kind].into_iter().chain(short);
             let distance = words.map(|other| distance(word, other)).min().unwrap_or(usize::MAX);
-            let begins = word.len() >= 3 && info.resource.starts_with(word);
-            let distance = if begins { distance.min(furthest) } else { distance };
+            let is_prefix = word.len() >= 3 && info.resource.starts_with(word);
+            let distance = if is_prefix { distance.min(max_distance) } else { distance };
             let name = full_name(&info.group, &info.resource);
-            if distance <= furthest && !near.iter().any(|(_, other)| *other == name) {
+            if distance <= max_distance && !near.iter().any(|(_, other)| *other == name) {
                 near.push((distance, name));
             }
         }
@@ -157,14 +155,14 @@ impl KindNames {
 }
 
 impl ServedKind {
-    /// Whether this kind is in a group, or of a version and in a group; empty for any
-    /// group.
-    fn is_in(&self, place: &str) -> bool {
+    /// Whether this kind has the group, or the version and group, in `qualifier`. An empty
+    /// qualifier allows every kind.
+    fn is_in(&self, qualifier: &str) -> bool {
         let group = self.info.group.as_str();
-        let number = self.info.versions.first().map_or("", String::as_str);
-        place.is_empty()
-            || place == group
-            || place.strip_prefix(number).is_some_and(|rest| {
+        let version = self.info.versions.first().map_or("", String::as_str);
+        qualifier.is_empty()
+            || qualifier == group
+            || qualifier.strip_prefix(version).is_some_and(|rest| {
                 rest.strip_prefix('.').unwrap_or(rest) == group
                     && (rest.is_empty() || rest.starts_with('.'))
             })

@@ -1,4 +1,4 @@
-//! The slim view of one object.
+//! The fields of an object that verdicts read.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::time::parse_time;
 use super::{HoldEntry, HoldWrites, PROTECT_LABEL, Text};
 
-/// What a verdict needs of an object, borrowed from its JSON. Every other
-/// field is skipped while parsing and never stored, at any depth.
+/// The fields of an object that a verdict needs, borrowed from its JSON. The parser skips all
+/// other fields at any depth, and belay never stores them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct Object<'a> {
@@ -16,7 +16,7 @@ pub struct Object<'a> {
     pub api_version: Text<'a>,
     /// `kind`, for example `Deployment`.
     pub kind: Text<'a>,
-    /// `metadata`, as far as it is needed.
+    /// The needed fields of `metadata`.
     #[serde(deserialize_with = "null_is_default")]
     pub metadata: Metadata<'a>,
 }
@@ -28,7 +28,7 @@ pub struct Metadata<'a> {
     /// `metadata.name`; empty while `generateName` has not been filled in.
     #[serde(deserialize_with = "null_is_default")]
     pub name: Text<'a>,
-    /// `metadata.generateName`: what the name will begin with.
+    /// `metadata.generateName`: the prefix of the name.
     #[serde(deserialize_with = "null_is_default")]
     pub generate_name: Text<'a>,
     /// `metadata.namespace`; empty for a cluster-scoped object.
@@ -46,8 +46,8 @@ pub struct Metadata<'a> {
     /// `metadata.annotations`.
     #[serde(deserialize_with = "null_is_default")]
     pub annotations: BTreeMap<Text<'a>, Text<'a>>,
-    /// `metadata.finalizers`; `None` when the array is absent, which a JSON
-    /// patch that adds to it has to know.
+    /// `metadata.finalizers`; `None` if the array is absent. Then a JSON patch must first
+    /// create the array.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finalizers: Option<Vec<Text<'a>>>,
     /// `metadata.ownerReferences`.
@@ -59,35 +59,35 @@ pub struct Metadata<'a> {
     /// `metadata.creationTimestamp`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Text<'a>>,
-    /// `metadata.managedFields`, as far as they tell when the hold was added.
+    /// The time of the hold from `metadata.managedFields`.
     pub managed_fields: HoldWrites,
 }
 
-/// Since when the hold has been on an object, which decides whether it may be
-/// relied on.
+/// When the hold was added to an object. This decides whether belay may rely on the hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldAge {
-    /// There is no hold.
+    /// The object has no hold.
     NotHeld,
-    /// It was put on at CREATE: no write can have overtaken it.
+    /// The hold was added at CREATE, so every write has seen it.
     FromCreate,
-    /// It was put on later, at this time (seconds since 1970).
+    /// The hold was added later, at this time (seconds since 1970).
     Since(i64),
 }
 
 impl HoldAge {
-    /// A write that was under way when a hold was put on later may not have
-    /// seen it. By then it has ended: the API server gives a write 34 seconds.
+    /// A write that was in progress when belay added the hold may not have seen the hold. The
+    /// API server ends a write after 34 seconds, so no such write is left after this time.
     const SETTLED_SECONDS: i64 = 45;
 
-    /// The age of a hold now, of an object that was seen with this age before.
+    /// The age of a hold after an update of its object. `now` is the age in the new version.
     ///
-    /// An editor can rewrite managedFields and so make a hold look older than it is. The age
-    /// that was seen before the change remains valid.
+    /// An editor can rewrite managedFields to make a hold look older. So the age from before
+    /// the update stays valid.
     pub fn updated_by(self, now: Self) -> Self {
         match (self, now) {
-            // managedFields name a hold that was added later, unless an editor has removed
-            // the entry, or the object was created without managedFields: the age is unknown.
+            // If a hold was added later, managedFields have an entry for it. The entry is
+            // missing if an editor removed it, or if the object was created without
+            // managedFields. Then the age is unknown.
             (Self::NotHeld, Self::FromCreate) => Self::Since(i64::MAX),
             (Self::Since(before), Self::FromCreate) => Self::Since(before),
             (Self::Since(before), Self::Since(time)) => Self::Since(time.max(before)),
@@ -95,13 +95,13 @@ impl HoldAge {
         }
     }
 
-    /// The age of a hold that was seen at this time: it was added before. Without this, the age
-    /// of a hold that managedFields don't name, or name with a wrong time, would be unknown.
+    /// The age of a hold that belay saw at this time, so it is at least that old. This gives
+    /// an age to a hold that managedFields don't name, or name with a wrong time.
     pub fn seen_at(self, now: i64) -> Self {
         if let Self::Since(time) = self { Self::Since(time.min(now)) } else { self }
     }
 
-    /// Whether the hold may be relied on at this time.
+    /// Whether belay may rely on the hold at this time.
     pub fn is_effective(self, now: i64) -> bool {
         match self {
             Self::NotHeld => false,
@@ -110,12 +110,12 @@ impl HoldAge {
         }
     }
 
-    /// In how many seconds the hold becomes effective. `None`: it is effective, there is none,
-    /// or its age is unknown.
+    /// The number of seconds until the hold becomes effective. `None` if it is effective, does
+    /// not exist, or has an unknown age.
     pub fn effective_in(self, now: i64) -> Option<i64> {
         let Self::Since(time) = self else { return None };
-        let left = time.saturating_add(Self::SETTLED_SECONDS).saturating_sub(now);
-        (1..=Self::SETTLED_SECONDS).contains(&left).then_some(left)
+        let seconds = time.saturating_add(Self::SETTLED_SECONDS).saturating_sub(now);
+        (1..=Self::SETTLED_SECONDS).contains(&seconds).then_some(seconds)
     }
 }
 
@@ -155,11 +155,11 @@ impl OwnerReference<'_> {
 }
 
 impl Metadata<'_> {
-    /// The bytes in memory of what its lists and maps have, beside the JSON itself.
+    /// The bytes in memory of its lists and maps, besides the JSON.
     pub fn list_bytes(&self) -> usize {
         let pairs = || self.labels.iter().chain(&self.annotations);
         let finalizers = || self.finalizers.iter().flatten();
-        // A node of a map is full by two thirds.
+        // The nodes of a BTreeMap are about two thirds full.
         let texts = finalizers().count() + 3 * pairs().count();
         let owned: usize =
             pairs().map(|(key, value)| key.owned_bytes() + value.owned_bytes()).sum();
@@ -192,7 +192,7 @@ impl Metadata<'_> {
 }
 
 impl Object<'_> {
-    /// The same, borrowed from nothing.
+    /// A copy that borrows nothing.
     pub fn to_static(&self) -> Object<'static> {
         Object {
             api_version: self.api_version.to_static(),
@@ -201,25 +201,25 @@ impl Object<'_> {
         }
     }
 
-    /// The value of the label `belay.dev/protect`, if the object carries it.
+    /// The value of the label `belay.dev/protect`, if the object has it.
     pub fn protect_label(&self) -> Option<&str> {
         self.metadata.labels.get(PROTECT_LABEL).map(Text::as_str)
     }
 
-    /// Whether the object carries the hold.
+    /// Whether the object has the hold.
     pub fn is_held(&self) -> bool {
         self.hold().is_some()
     }
 
-    /// The hold and its place.
+    /// The hold and its index in the list of finalizers.
     pub fn hold(&self) -> Option<HoldEntry> {
         HoldEntry::find(self.metadata.finalizers.iter().flatten().map(Text::as_str))
     }
 
-    /// Since when the object is held. A hold that a mutating webhook put on at
-    /// CREATE belongs to no manager, because fields are attributed before
-    /// mutating webhooks run; one that was patched on later belongs to its
-    /// writer, with the server's time.
+    /// The age of the hold. If the mutating webhook added the hold at CREATE, managedFields
+    /// have no entry for it, because the API server writes them before it calls mutating
+    /// webhooks. If a later patch added the hold, they have the manager and the time of the
+    /// API server.
     pub fn hold_age(&self) -> HoldAge {
         if !self.is_held() {
             return HoldAge::NotHeld;
@@ -227,14 +227,14 @@ impl Object<'_> {
         self.metadata.managed_fields.latest().map_or(HoldAge::FromCreate, HoldAge::Since)
     }
 
-    /// When the object was created, in seconds since 1970.
+    /// The creation time, in seconds since 1970.
     pub fn created(&self) -> Option<i64> {
         self.metadata.creation_timestamp.as_deref().and_then(parse_time)
     }
 
-    /// Since when it is Terminating, in seconds since 1970.
+    /// The deletionTimestamp, in seconds since 1970.
     pub fn deleted(&self) -> Option<i64> {
-        // Terminating all the same, if the time cannot be read.
+        // The object is also Terminating if the time can't be parsed.
         self.metadata.deletion_timestamp.as_deref().map(|time| parse_time(time).unwrap_or(i64::MIN))
     }
 
@@ -244,7 +244,8 @@ impl Object<'_> {
     }
 }
 
-/// Kubernetes writes an empty map or list as `null` when a client did.
+/// Reads `null` as the default value. Kubernetes stores `null` for an empty map or list if a
+/// client writes it.
 pub(crate) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -9,8 +9,8 @@ use super::one_line::{one_line_name, shell_word};
 
 /// A reference to an object, by the parts of its URL.
 ///
-/// Two references are equal if these parts are. The kind is for messages alone, and
-/// callers that know only the resource leave it empty.
+/// Two references are equal if these parts are equal. The kind is only for messages, and
+/// callers that only know the resource leave it empty.
 #[derive(Debug, Clone, Default)]
 pub struct ObjectRef {
     /// The plural resource name.
@@ -47,11 +47,11 @@ impl ObjectRef {
         Self { kind: kind.to_owned(), ..self }
     }
 
-    /// Reads what `Display` writes.
+    /// Parses the output of `Display`.
     pub fn parse_display(text: &str) -> Self {
-        let (resource, place) = text.split_once(' ').unwrap_or(("", text));
+        let (resource, object) = text.split_once(' ').unwrap_or(("", text));
         let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
-        let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+        let (namespace, name) = object.split_once('/').unwrap_or(("", object));
         Self::new((group, resource), namespace, name)
     }
 
@@ -60,7 +60,7 @@ impl ObjectRef {
         is_namespace(&self.group, &self.resource)
     }
 
-    /// Whether it holds data: a PersistentVolume or a PersistentVolumeClaim.
+    /// Whether it is a PersistentVolume or a PersistentVolumeClaim.
     pub fn is_volume(&self) -> bool {
         self.group.is_empty()
             && matches!(&*self.resource, "persistentvolumes" | "persistentvolumeclaims")
@@ -77,13 +77,13 @@ impl ObjectRef {
         self.group == group && self.resource == resource
     }
 
-    /// `persistentvolumeclaims/data`, where its namespace is clear.
+    /// `persistentvolumeclaims/data`, for texts that show the namespace elsewhere.
     pub fn short(&self) -> String {
         format!("{}/{}", full_name(&self.group, &self.resource), self.name)
     }
 
-    /// `persistentvolumeclaim "data"` or `deployment.apps "web"`, as kubectl prints it. With
-    /// the plural where the kind is unknown.
+    /// `persistentvolumeclaim "data"` or `deployment.apps "web"`, as kubectl prints it. Uses
+    /// the plural name if the kind is unknown.
     pub fn quoted(&self) -> String {
         let kind = match self.kind.as_str() {
             "" => full_name(&self.group, &self.resource),
@@ -97,9 +97,9 @@ impl ObjectRef {
         Self::arguments_of(std::slice::from_ref(self))
     }
 
-    /// The same for several objects, which are in one namespace.
+    /// The arguments for several objects in one namespace.
     pub fn arguments_of(objects: &[Self]) -> String {
-        let place = match objects.first().map_or("", |object| object.namespace.as_str()) {
+        let namespace = match objects.first().map_or("", |object| object.namespace.as_str()) {
             "" => String::new(),
             namespace => format!(" -n {}", shell_word(&one_line_name(namespace))),
         };
@@ -108,7 +108,7 @@ impl ObjectRef {
             let object = format!("{}/{}", one_line_name(&kind), one_line_name(name));
             shell_word(&object)
         });
-        format!("{}{place}", words.collect::<Vec<_>>().join(" "))
+        format!("{}{namespace}", words.collect::<Vec<_>>().join(" "))
     }
 
     fn url_parts(&self) -> [&str; 4] {
@@ -142,7 +142,7 @@ impl Hash for ObjectRef {
     }
 }
 
-/// As statuses name it: `deployments.apps shop/web`. [`ObjectRef::parse_display`] reads it.
+/// The form in statuses: `deployments.apps shop/web`. [`ObjectRef::parse_display`] reads it.
 impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resource, group, namespace, name, .. } = self;

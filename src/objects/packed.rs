@@ -1,7 +1,7 @@
-//! Lists and maps of short strings, packed into one interned string each.
+//! Lists and maps of short strings, each packed into one interned string.
 //!
-//! The Pods of a Deployment share their labels, most objects share the empty
-//! list of finalizers: one pointer an object is what is stored of either.
+//! This saves memory: the Pods of a Deployment share their labels, and most objects share the
+//! empty list of finalizers. Each object only stores a pointer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl PackedList {
     pub fn new<'a>(items: impl IntoIterator<Item = &'a str>, interner: &mut Interner) -> Self {
         let mut packed = String::new();
         for item in items {
-            // A separator inside an item would tear it apart.
+            // A separator inside an item would split the item.
             packed.extend(item.chars().filter(|c| *c != SEPARATOR));
             packed.push(SEPARATOR);
         }
@@ -40,39 +40,38 @@ impl PackedList {
 
     /// Whether this string is one of them.
     pub fn contains(&self, item: &str) -> bool {
-        self.places(item).next().is_some()
+        self.positions(item).next().is_some()
     }
 
-    /// Where this string begins in the packed one, each time, and the number of the
-    /// item. Editors write lists of a megabyte, so separators are counted and not
-    /// visited.
-    fn places<'p>(&'p self, item: &'p str) -> impl Iterator<Item = (usize, usize)> + use<'p> {
+    /// The positions of all items that equal this string: the offset in the packed string, and
+    /// the index in the list. Editors write lists of a megabyte, so this searches with memchr.
+    fn positions<'p>(&'p self, item: &'p str) -> impl Iterator<Item = (usize, usize)> + use<'p> {
         let packed = self.0.as_bytes();
-        let (mut number, mut counted) = (0, 0);
-        memmem::find_iter(packed, item).filter_map(move |at| {
-            let is_separator = |at: usize| packed.get(at) == Some(&(SEPARATOR as u8));
-            let begins = at == 0 || is_separator(at - 1);
-            (begins && is_separator(at + item.len())).then(|| {
-                number += memchr_iter(SEPARATOR as u8, &packed[counted..at]).count();
-                counted = at;
-                (at, number)
+        let (mut index, mut counted) = (0, 0);
+        memmem::find_iter(packed, item).filter_map(move |offset| {
+            let is_separator = |offset: usize| packed.get(offset) == Some(&(SEPARATOR as u8));
+            let is_start = offset == 0 || is_separator(offset - 1);
+            (is_start && is_separator(offset + item.len())).then(|| {
+                index += memchr_iter(SEPARATOR as u8, &packed[counted..offset]).count();
+                counted = offset;
+                (offset, index)
             })
         })
     }
 
-    /// How many steps it takes to look through it, about.
+    /// The approximate number of steps to search the list.
     pub fn size(&self) -> usize {
         1 + self.0.len() / 64
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl PackedMap {
-    /// Packs a map; the pairs come ordered by key.
+    /// Packs a map. The pairs must be ordered by key.
     pub fn new<'a>(
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
         interner: &mut Interner,
@@ -88,17 +87,17 @@ impl PackedMap {
 
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let (at, _) = self.0.places(key).find(|(_, number)| number % 2 == 0)?;
-        let value = self.0.0.get(at + key.len() + 1..)?;
+        let (offset, _) = self.0.positions(key).find(|(_, index)| index % 2 == 0)?;
+        let value = self.0.0.get(offset + key.len() + 1..)?;
         value.split(SEPARATOR).next()
     }
 
-    /// How many steps it takes to look through it, about.
+    /// The approximate number of steps to search the map.
     pub fn size(&self) -> usize {
         self.0.size()
     }
 
-    /// Whether there is none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

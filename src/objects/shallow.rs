@@ -1,4 +1,4 @@
-//! Whole objects, without what can make them unreadable.
+//! Reads whole objects, except the parts that could make them unreadable.
 
 use std::fmt;
 
@@ -7,13 +7,12 @@ use serde_json::{Map, Value};
 
 use super::Text;
 
-/// What is nested more deeply than this is read as `null`. Paths of relations
-/// have fewer steps, and the JSON parser reads 128 levels at the most.
-const DEEPEST: usize = 110;
+/// The limit of nesting. Paths of relations have fewer steps, and the JSON parser reads at most
+/// 128 levels.
+const MAX_DEPTH: usize = 110;
 
-/// Reads an object, except its managedFields and what is nested more deeply
-/// than anything reads. Clients write both as they like, so neither may decide
-/// whether an object can be read.
+/// Reads an object without its managedFields. Reads values below the limit of nesting as `null`.
+/// Clients can write both freely, so neither may make an object unreadable.
 pub fn read_shallow(json: &str) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let value = Level { depth: 0, metadata: false }.deserialize(&mut deserializer)?;
@@ -32,7 +31,7 @@ impl<'de> DeserializeSeed<'de> for Level {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             deserializer.deserialize_ignored_any(IgnoredAny)?;
             return Ok(Value::Null);
         }
@@ -72,9 +71,9 @@ impl<'de> Visitor<'de> for Level {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-        let below = Self { depth: self.depth + 1, metadata: false };
+        let child = Self { depth: self.depth + 1, metadata: false };
         let mut elements = Vec::new();
-        while let Some(element) = list.next_element_seed(below)? {
+        while let Some(element) = list.next_element_seed(child)? {
             elements.push(element);
         }
         Ok(Value::Array(elements))

@@ -1,4 +1,4 @@
-//! A string that borrows from the JSON it was read from where it can.
+//! A string that borrows from its JSON if possible.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::ops::Deref;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::{Serialize, Serializer};
 
-/// A string read from JSON: borrowed from the input, owned only where the
-/// input had an escape in it.
+/// A string from JSON. It borrows from the JSON, and is only a copy if the JSON has an escape
+/// sequence in it.
 ///
-/// serde's own `Cow<str>` borrows only as a direct field; inside a `Vec`, an
-/// `Option` or a map it always copies. This type borrows everywhere.
+/// A `Cow<str>` only borrows as a direct field: inside a `Vec`, an `Option` or a map, serde
+/// always copies it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Text<'a>(Cow<'a, str>);
 
@@ -21,9 +21,9 @@ impl Text<'_> {
         &self.0
     }
 
-    /// The bytes in memory of its own copy. It has one if the JSON had an escape in it.
+    /// The bytes in memory of its copy, if it has one.
     pub fn owned_bytes(&self) -> usize {
-        // What an allocator adds to a short one.
+        // The overhead of the allocator for a short text.
         const ALLOCATION: usize = 32;
         match &self.0 {
             Cow::Borrowed(_) => 0,
@@ -31,7 +31,7 @@ impl Text<'_> {
         }
     }
 
-    /// The same, borrowed from nothing.
+    /// A copy that borrows nothing.
     pub fn to_static(&self) -> Text<'static> {
         Text(Cow::Owned(self.0.to_string()))
     }

@@ -1,23 +1,23 @@
-//! The identity of an object through its life.
+//! The uid of an object.
 
 use std::fmt;
 
 use super::digest;
 
-/// A uid in 16 bytes. The API server's uids are UUIDs in lower case, and those are kept
-/// exactly. Any other text in an owner reference is kept as a digest, marked so that it equals
-/// no UUID of version 1 to 8.
+/// A uid in 16 bytes. The API server creates UUIDs in lower case, which are stored exactly. Any
+/// other text in an owner reference is stored as a digest with version 15, so that it never
+/// equals a UUID of version 1 to 8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Uid([u8; 16]);
 
-/// Where a UUID has its version: the upper half of byte 6.
+/// The byte of a UUID with the version in its upper half.
 const VERSION_BYTE: usize = 6;
 
 impl Uid {
-    /// The uid of an object that has none yet.
+    /// The uid of an object that is not stored yet.
     pub const NONE: Self = Self([0; 16]);
 
-    /// Reads a uid. An empty text is [`Uid::NONE`].
+    /// Parses a uid. An empty text is [`Uid::NONE`].
     pub fn new(text: &str) -> Self {
         if text.is_empty() {
             return Self::NONE;
@@ -42,14 +42,14 @@ impl Uid {
                 (8 | 13 | 18 | 23, b'-') => continue,
                 (8 | 13 | 18 | 23, _) => return None,
                 (_, b'0'..=b'9') => byte - b'0',
-                // Upper case is another text, so it is another uid.
+                // A uid in upper case is another uid.
                 (_, b'a'..=b'f') => byte - b'a' + 10,
                 _ => return None,
             };
             uid[digits / 2] = uid[digits / 2] << 4 | value;
             digits += 1;
         }
-        // Version 0 and 15 are what a digest and the absent uid look like.
+        // Version 15 is a digest, and version 0 is `NONE`.
         (1..=8).contains(&(uid[VERSION_BYTE] >> 4)).then_some(Self(uid))
     }
 

@@ -6,33 +6,32 @@ use serde::Deserialize;
 
 use super::{Text, null_is_default};
 
-/// An object that can't be read, and where it is, as far as that can be read.
-/// It contains nothing of the body: the parser's own words may quote a secret.
+/// An object that can't be read, with its name if that can be read. It never contains the
+/// message of the parser, which may quote a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Namespace (empty for a cluster-scoped object) and name; `None` if not
-    /// even these can be read.
+    /// Namespace (empty for a cluster-scoped object) and name; `None` if they can't be read.
     pub name: Option<(String, String)>,
-    /// Why.
+    /// Why the object can't be read.
     pub flaw: Flaw,
 }
 
 /// Why an object can't be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// The parser refused it here.
+    /// The parser failed at this position.
     Malformed {
         /// The line, from 1.
         line: usize,
         /// The column, from 1.
         column: usize,
     },
-    /// It has more references than are kept of one object.
+    /// It has more references than the graph stores of one object.
     TooManyReferences,
 }
 
-/// Longer names than this are not kept. Kubernetes allows 253 characters.
-const LONGEST_KEPT: usize = 1024;
+/// The longest stored name. Kubernetes allows 253 characters.
+const MAX_NAME_BYTES: usize = 1024;
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
@@ -49,31 +48,34 @@ struct Name<'a> {
 }
 
 impl Unreadable {
-    /// The object of this JSON, which the parser refused.
+    /// The object in this JSON, after the parser failed.
     pub fn new(json: &str, error: &serde_json::Error) -> Self {
         Self::with_flaw(json, Flaw::Malformed { line: error.line(), column: error.column() })
     }
 
-    /// The object of this JSON, which has too many references.
+    /// The object in this JSON, which has too many references.
     pub fn of_many_references(json: &str) -> Self {
         Self::with_flaw(json, Flaw::TooManyReferences)
     }
 
-    /// An object of which nothing was read.
+    /// An object of unknown name.
     pub fn of_unknown_place() -> Self {
         Self { name: None, flaw: Flaw::Malformed { line: 0, column: 0 } }
     }
 
     fn with_flaw(json: &str, flaw: Flaw) -> Self {
-        let named = serde_json::from_str::<ObjectName<'_>>(json).ok().map(|named| named.metadata);
-        let named = named.filter(|named| {
-            !named.name.is_empty() && named.name.len().max(named.namespace.len()) <= LONGEST_KEPT
+        let object = serde_json::from_str::<ObjectName<'_>>(json).ok();
+        let metadata = object.map(|object| object.metadata);
+        let metadata = metadata.filter(|metadata| {
+            !metadata.name.is_empty()
+                && metadata.name.len().max(metadata.namespace.len()) <= MAX_NAME_BYTES
         });
-        let place = named.map(|named| (named.namespace.to_string(), named.name.to_string()));
-        Self { name: place, flaw }
+        let name =
+            metadata.map(|metadata| (metadata.namespace.to_string(), metadata.name.to_string()));
+        Self { name, flaw }
     }
 
-    /// Which object can't be used, and why.
+    /// The object and the reason, as a clause.
     pub fn describe(&self) -> String {
         let why = match self.flaw {
             Flaw::Malformed { .. } => "can't be read",

@@ -6,10 +6,10 @@ use super::compiled::{ApprovalTerms, Policy, PolicySource};
 use super::identities::account;
 use crate::objects::{KeyedMap, ObjectRef, Uid};
 
-/// How far the creation of an approval may be ahead of the clock of belay.
+/// The allowed time by which the creation of an approval is ahead of the clock of belay.
 const SKEW_SECONDS: i64 = 300;
 
-/// How much the clocks of two API servers may differ.
+/// The allowed difference between the clocks of two API servers.
 const SERVERS_SKEW_SECONDS: i64 = 5;
 
 /// A Pause: all policies have action Audit until it expires.
@@ -48,7 +48,7 @@ impl Pause {
 pub struct Approval {
     /// Its name.
     pub name: String,
-    /// Its uid: belay replaces its own approvals under the same name.
+    /// Its uid. belay replaces its own approvals under the same name.
     pub own_uid: String,
     /// The user who approved.
     pub approver: String,
@@ -70,9 +70,9 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// Compiles an approval from the API. `None` without a creation time, which the API
-    /// server sets, because its duration is unknown. `None` also if it is being deleted,
-    /// because its approver withdrew it.
+    /// Compiles an approval from the API. Returns `None` without a creation time, because its
+    /// duration is unknown. Also returns `None` if it is being deleted, because its approver
+    /// withdrew it.
     pub fn compile(approval: &DeletionApproval) -> Option<Self> {
         if approval.metadata.deletion_timestamp.is_some() {
             return None;
@@ -107,33 +107,31 @@ impl Approval {
             && self.object.name == identity.name
     }
 
-    /// Whether its content may be in this namespace: the API server checked the right to
-    /// approve only in the namespace of the target. For a cluster-scoped object other
-    /// than a Namespace it checked the right in the whole cluster.
+    /// Whether it covers content in this namespace. The API server checked the right to
+    /// approve only in the namespace of the target. For a cluster-scoped object other than a
+    /// Namespace, it checked the right in the whole cluster.
     pub fn covers_namespace(&self, namespace: &str) -> bool {
-        let checked = self.object.own_namespace();
-        checked.is_empty() || checked == namespace
+        let checked_namespace = self.object.own_namespace();
+        checked_namespace.is_empty() || checked_namespace == namespace
     }
 
-    /// Whether it is older than the deletion of its object. The clocks of two API servers
-    /// may differ a little.
+    /// Whether it is older than the deletion of its object.
     pub fn was_created_before(&self, deleted: i64) -> bool {
         self.created <= deleted.saturating_add(SERVERS_SKEW_SECONDS)
     }
 
-    /// Whether it is in force for an object that was created at this time: before it
-    /// expires. After that, it stays in force for an object whose deletion began before,
-    /// and for its existing content, so that the cascade can complete.
+    /// Whether it is in force for an object with these deletion and creation times. It is in
+    /// force until it expires. After that, it stays in force for an object whose deletion
+    /// began before, and for its existing content, so that the cascade can complete.
     pub fn is_in_force(&self, deleted: Option<i64>, created: i64, now: i64) -> bool {
-        // The clocks of an API server and of belay may differ a little.
-        let given = self.created <= now.saturating_add(SKEW_SECONDS);
-        let ends = deleted.is_some_and(|deleted| deleted <= self.expires);
-        given && (now < self.expires || (ends && created <= self.expires))
+        let exists = self.created <= now.saturating_add(SKEW_SECONDS);
+        let deleted_in_time = deleted.is_some_and(|deleted| deleted <= self.expires);
+        exists && (now < self.expires || (deleted_in_time && created <= self.expires))
     }
 }
 
-/// The identity of an object, with its uid. It borrows, because a decision looks up every object
-/// on its way, and an [`ObjectRef`] would copy the strings.
+/// The identity of an object, with its uid. Unlike an [`ObjectRef`], it borrows its strings,
+/// because a decision creates many of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectIdentity<'a> {
     /// API group.
@@ -159,7 +157,7 @@ impl Approvals {
     pub fn new(approvals: impl IntoIterator<Item = Approval>) -> Self {
         let mut all = Self::default();
         for approval in approvals {
-            // An object without a uid is not stored; nothing can name it.
+            // No stored object lacks a uid.
             if !approval.uid.is_none() {
                 all.by_uid.entry(approval.uid).or_default().push(approval);
             }
@@ -167,12 +165,12 @@ impl Approvals {
         all
     }
 
-    /// Whether there is none.
+    /// Whether there are no approvals.
     pub fn is_empty(&self) -> bool {
         self.by_uid.is_empty()
     }
 
-    /// All of them.
+    /// All approvals.
     pub fn iter(&self) -> impl Iterator<Item = &Approval> {
         self.by_uid.values().flatten()
     }
@@ -204,8 +202,9 @@ impl ApprovalTerms {
 
     /// The people whose approvals count, each once.
     pub fn approvers<'p>(&self, approvals: &[&'p Approval]) -> Vec<&'p str> {
-        let counting = approvals.iter().filter(|approval| self.why_ineffective(approval).is_none());
-        let mut people: Vec<&str> = counting.map(|approval| approval.approver.as_str()).collect();
+        let effective =
+            approvals.iter().filter(|approval| self.why_ineffective(approval).is_none());
+        let mut people: Vec<&str> = effective.map(|approval| approval.approver.as_str()).collect();
         people.sort_unstable();
         people.dedup();
         people
@@ -218,8 +217,8 @@ impl ApprovalTerms {
             return Some(IneffectiveReason::TooLong { longest_seconds: self.longest_seconds });
         }
         let (namespace, name) = account(&approval.approver)?;
-        let listed = |listed: &String| listed.split_once('/') == Some((namespace, name));
-        (!self.accounts.iter().any(listed)).then_some(IneffectiveReason::Unlisted)
+        let is_approver = |account: &String| account.split_once('/') == Some((namespace, name));
+        (!self.accounts.iter().any(is_approver)).then_some(IneffectiveReason::Unlisted)
     }
 }
 
@@ -230,22 +229,22 @@ impl Policy {
         approval: &Approval,
         policies: impl IntoIterator<Item = &'p Self>,
     ) -> Option<(&'p Self, IneffectiveReason)> {
-        let discounts = policies
+        let reasons = policies
             .into_iter()
             .filter_map(|policy| Some((policy, policy.approval.why_ineffective(approval)?)));
-        discounts.min_by_key(|(_, why)| *why)
+        reasons.min_by_key(|(_, why)| *why)
     }
 }
 
 /// Why an approval does not count for a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IneffectiveReason {
-    /// It lasts longer than this.
+    /// It lasts too long.
     TooLong {
-        /// What the policy allows.
+        /// The longest duration that the policy allows.
         longest_seconds: i64,
     },
-    /// The policy does not list the service account that gave it.
+    /// A service account created it that the policy does not list.
     Unlisted,
     /// It is older than the owner reference that made the object part of the approved
     /// content.
@@ -270,7 +269,7 @@ impl IneffectiveReason {
     }
 }
 
-/// A duration as people write it: `1h30m`.
+/// A duration such as `1h30m`.
 pub fn format_seconds(seconds: u64) -> String {
     let parts = [(seconds / 3600, "h"), (seconds % 3600 / 60, "m"), (seconds % 60, "s")];
     let parts = parts.iter().filter(|(number, _)| *number > 0);

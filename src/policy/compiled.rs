@@ -12,15 +12,15 @@ use super::identities::{Person, collectors, includes};
 use super::selectors::{Labels, MatchResult, Matcher, UserMatcher};
 use crate::objects::{PROTECT_LABEL, Text};
 
-/// The annotation of a DeletionPolicy that says how many objects of one kind may
-/// get the hold late because of it; 0: any number.
+/// The annotation of a DeletionPolicy with the limit of existing objects of one kind that get
+/// the hold; 0 for no limit.
 pub const BACKFILL: &str = "belay.dev/backfill-max-objects";
 
 /// Why a policy with subjects places no hold.
 pub const BINDS_SOME: &str =
     "the policy binds only some subjects, and others may delete what it protects";
 
-/// The source of a policy, which is its name in messages.
+/// The source of a policy. Messages show it as the name of the policy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicySource {
     /// The label `belay.dev/protect` with this value, on the object itself.
@@ -43,52 +43,52 @@ impl std::fmt::Display for PolicySource {
 pub struct Policy {
     /// Its source.
     pub source: PolicySource,
-    /// Which objects; any entry matches.
+    /// The protected objects. An object must match one entry.
     pub(super) targets: Vec<Matcher>,
     exclude: Vec<Matcher>,
     subjects: Vec<Subject>,
     exempt: Vec<Subject>,
-    /// Against what.
+    /// The modes of protection.
     pub modes: Modes,
-    /// Whether its objects get the hold.
+    /// Whether belay adds the hold to its objects.
     pub hold: HoldMode,
     action: Action,
     overrides: Vec<(Labels, Action)>,
     /// The terms of approvals.
     pub approval: ApprovalTerms,
-    /// How long a deleted object stays held at the least.
+    /// The minimum time that a deleted object stays held.
     pub settle_seconds: i64,
     /// The limit of existing objects of one kind that get the hold; 0 for no limit;
     /// `None` for the setting of belay.
     pub backfill: Option<usize>,
-    /// When the policy was created, in seconds since 1970; none: unknown.
+    /// The creation time of the policy, in seconds since 1970; `None` if unknown.
     pub created: Option<i64>,
 }
 
-/// The modes that a policy switches on.
+/// The modes that a policy enables.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Modes {
-    /// Never deleted without an approval.
+    /// Denies the DELETE without an approval.
     pub always: bool,
-    /// Not deleted while something needs it.
+    /// Denies the DELETE, or holds the object, while it has users.
     pub while_used: Option<InUse>,
-    /// Not deleted while something is in it.
+    /// Denies the DELETE of a Namespace or CRD with content.
     pub while_not_empty: Option<NotEmpty>,
-    /// Not deleted while one of these exists.
+    /// Denies the DELETE while one of these objects exists.
     pub while_exists: Vec<Exists>,
-    /// It loses neither its owner nor its dependents by orphaning.
+    /// Denies requests that orphan the object or its dependents.
     pub from_orphaning: bool,
-    /// Users may not remove finalizers of others.
+    /// Denies users to remove finalizers of controllers.
     pub from_stripping: Option<FinalizerGuard>,
 }
 
 impl Modes {
-    /// Whether one of them refuses the DELETE of an object that nothing uses.
+    /// Whether one of them can deny the DELETE of an object without users.
     pub fn protects_unused(&self) -> bool {
         self.always || self.while_not_empty.is_some() || !self.while_exists.is_empty()
     }
 
-    /// The names of those that are switched on, as a policy writes them.
+    /// The names of the enabled modes, as a policy writes them.
     pub fn names(&self) -> Vec<&'static str> {
         mode_names([
             self.always,
@@ -101,36 +101,36 @@ impl Modes {
     }
 }
 
-/// The names of modes: which of them are on, in the order of [`Modes`].
-pub fn mode_names(on: [bool; 6]) -> Vec<&'static str> {
+/// The names of the enabled modes. `enabled` has the order of [`Modes`].
+pub fn mode_names(enabled: [bool; 6]) -> Vec<&'static str> {
     let names =
         ["always", "whileUsed", "whileNotEmpty", "whileExists", "fromOrphaning", "fromStripping"];
-    on.into_iter().zip(names).filter(|(on, _)| *on).map(|(_, name)| name).collect()
+    enabled.into_iter().zip(names).filter(|(enabled, _)| *enabled).map(|(_, name)| name).collect()
 }
 
-/// How the use of an object protects it.
+/// The mode `whileUsed`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InUse {
-    /// Which users count; none: any.
+    /// The users that count; empty for all users.
     pub by: Vec<UserMatcher>,
-    /// What a DELETE does while it is used.
+    /// The effect of a DELETE while the object has users.
     pub on_delete: OnDelete,
     /// Whether references with `optional: true` count.
     pub optional: bool,
 }
 
-/// How the content of a Namespace or CRD protects it.
+/// The mode `whileNotEmpty`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NotEmpty {
-    /// Whether any object counts, or only what is protected.
+    /// Whether all objects count, or only protected ones.
     pub any: bool,
-    /// What does not count.
+    /// The objects that do not count.
     pub ignore: Vec<Matcher>,
-    /// Whether content counts that has an owner.
+    /// Whether objects with an owner count.
     pub owned: bool,
 }
 
-/// Objects whose existence protects another.
+/// The mode `whileExists`: objects whose existence protects another object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exists {
     /// Their kinds, as pairs of group and resource.
@@ -142,9 +142,9 @@ pub struct Exists {
 /// The terms of approvals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalTerms {
-    /// How many different people have to approve.
+    /// The number of different people who must approve.
     pub required: usize,
-    /// How long an approval may last at the most.
+    /// The longest duration of an approval.
     pub longest_seconds: i64,
     /// Service accounts whose approval counts, as `namespace/name`.
     pub accounts: Vec<String>,
@@ -203,20 +203,21 @@ impl Policy {
         Self { backfill: annotations.get(BACKFILL).and_then(|text| text.parse().ok()), ..self }
     }
 
-    /// The policies of the label `belay.dev/protect`.
+    /// The policy for one value of the label `belay.dev/protect`.
     pub(super) fn for_label(value: &'static str, protect: Protect) -> Self {
-        let labelled = LabelSelector {
+        let with_label = LabelSelector {
             match_labels: [(PROTECT_LABEL.to_owned(), value.to_owned())].into(),
             ..LabelSelector::default()
         };
-        let everything = || vec!["*".to_owned()];
+        let any = || vec!["*".to_owned()];
         let target = super::api::Target {
-            api_groups: everything(),
-            resources: everything(),
-            object_selector: Some(labelled),
+            api_groups: any(),
+            resources: any(),
+            object_selector: Some(with_label),
             ..super::api::Target::default()
         };
-        // An approver could otherwise create approvals that can't be deleted.
+        // The label does not protect approvals and pauses. Otherwise an approver could create
+        // approvals that can't be deleted.
         let records = super::api::Target {
             api_groups: vec![super::api::GROUP.to_owned()],
             resources: ["deletionapprovals", "pauses"].map(str::to_owned).into(),
@@ -241,8 +242,8 @@ impl Policy {
         includes(&self.exempt, person)
     }
 
-    /// Whether it may refuse a DELETE by the garbage collector, under either name
-    /// that the collector has.
+    /// Whether it may deny a DELETE by the garbage collector, under one of the names of the
+    /// garbage collector.
     pub fn may_refuse_collector(&self) -> bool {
         collectors().into_iter().any(|(name, groups)| {
             let groups: Vec<Text<'_>> = groups.iter().map(|group| Text::from(*group)).collect();
@@ -251,42 +252,42 @@ impl Policy {
         })
     }
 
-    /// Whether an entry matches an object that nothing excludes.
+    /// Whether an entry of `targets` matches an object and no entry of `exclude` does.
     pub(super) fn matches(
         &self,
         target: &Matcher,
-        places: NamespaceLabels<'_>,
+        namespace_labels: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
     ) -> MatchResult {
-        let matched = target.matches(places, facts);
+        let matched = target.matches(namespace_labels, facts);
         if matched == MatchResult::No {
             return matched;
         }
-        let mut excluded = MatchResult::No;
+        let mut exclusion = MatchResult::No;
         for exclude in &self.exclude {
-            match exclude.matches(places, facts) {
+            match exclude.matches(namespace_labels, facts) {
                 MatchResult::Yes => return MatchResult::No,
-                MatchResult::Unknown => excluded = MatchResult::Unknown,
+                MatchResult::Unknown => exclusion = MatchResult::Unknown,
                 MatchResult::No => {}
             }
         }
-        if excluded == MatchResult::Unknown { MatchResult::Unknown } else { matched }
+        if exclusion == MatchResult::Unknown { MatchResult::Unknown } else { matched }
     }
 
     /// The action of the policy for an object, and whether it is certain. If the labels
     /// of its Namespace are unknown, this is the strictest possible action.
     pub(super) fn action_for(
         &self,
-        places: NamespaceLabels<'_>,
+        namespace_labels: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
     ) -> (Action, bool) {
-        // Objects outside of namespaces are in no ring of a rollout.
+        // Overrides select namespaces, so they do not apply to cluster-scoped objects.
         if facts.namespace.is_empty() && !facts.is_namespace() {
             return (self.action, true);
         }
         let mut possible: Option<Action> = None;
-        for (place, action) in &self.overrides {
-            match place.match_namespace(places, facts) {
+        for (selector, action) in &self.overrides {
+            match selector.match_namespace(namespace_labels, facts) {
                 MatchResult::No => {}
                 MatchResult::Yes => return strictest_of(possible, *action),
                 MatchResult::Unknown => possible = possible.max(Some(*action)),
@@ -295,8 +296,7 @@ impl Policy {
         strictest_of(possible, self.action)
     }
 
-    /// The kinds that its targets name, as pairs of group and resource; `*` may
-    /// be either.
+    /// The kinds that its targets name, as pairs of group and resource. Both can be `*`.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
         self.targets.iter().flat_map(Matcher::kinds)
     }
@@ -306,16 +306,15 @@ impl Policy {
         self.targets.iter().any(|target| target.names_kind(group, resource))
     }
 
-    /// Its action where no override says otherwise, or that of the strictest
-    /// override.
+    /// The strictest of its action and its overrides.
     pub fn strictest_action(&self) -> Action {
         self.overrides.iter().map(|(_, action)| *action).fold(self.action, Action::max)
     }
 
-    /// The labels of Namespaces that decide what it does.
+    /// The keys of the Namespace labels that it reads.
     pub fn namespace_label_keys(&self) -> impl Iterator<Item = &str> {
-        let places = self.targets.iter().chain(&self.exclude).map(Matcher::namespace_labels);
-        places.chain(self.overrides.iter().map(|(place, _)| place)).flat_map(Labels::keys)
+        let selectors = self.targets.iter().chain(&self.exclude).map(Matcher::namespace_labels);
+        selectors.chain(self.overrides.iter().map(|(selector, _)| selector)).flat_map(Labels::keys)
     }
 
     /// The annotations that it reads.
@@ -324,8 +323,8 @@ impl Policy {
         self.targets.iter().chain(&self.exclude).chain(ignored).flat_map(Matcher::annotation_keys)
     }
 
-    /// Whether it binds all users. A policy for some subjects keeps no object that
-    /// another subject has deleted, because that subject got no denial.
+    /// Whether it binds all users. A policy with subjects does not delay the release of an
+    /// object, because another subject may have deleted the object without a denial.
     pub fn binds_all_users(&self) -> bool {
         self.subjects.is_empty()
     }
@@ -335,7 +334,7 @@ impl Policy {
         self.binds_all_users() && self.has_release_condition()
     }
 
-    /// Whether it protects in a way that can keep a hold in place.
+    /// Whether one of its modes can keep a hold.
     fn has_release_condition(&self) -> bool {
         self.requires_approval_to_release() || self.modes.while_used.is_some()
     }
@@ -345,14 +344,15 @@ impl Policy {
         self.hold == HoldMode::Auto && self.has_release_condition() && !self.binds_all_users()
     }
 
-    /// Whether it adds the hold to objects: only if a release waits for it.
+    /// Whether belay adds the hold to its objects. It does so only if a release waits for
+    /// this policy.
     pub fn places_hold(&self) -> bool {
         self.hold == HoldMode::Auto && self.delays_release()
     }
 
-    /// Whether an object is deleted at once when an owner of it is deleted by a
-    /// subject that the policy exempts or does not bind. Where only users keep the
-    /// object, its hold waits for them all the same.
+    /// Whether a subject that the policy exempts or does not bind can delete an object
+    /// immediately by deleting its owner. If only users of the object keep it, its hold still
+    /// waits for them.
     pub fn lets_exempt_subjects_delete(&self) -> bool {
         let without_hold = self.modes.while_used.is_some() && !self.places_hold();
         let exempts =
@@ -360,8 +360,8 @@ impl Policy {
         exempts && (self.modes.protects_unused() || without_hold)
     }
 
-    /// Whether only an approval releases a hold. A policy with exempt subjects keeps
-    /// nothing, because an object that one of them deletes would wait for an approval.
+    /// Whether only an approval releases a hold. A policy with exempt subjects does not require
+    /// this, because an object that an exempt subject deletes would wait for an approval.
     pub fn requires_approval_to_release(&self) -> bool {
         self.modes.always && self.exempt.is_empty()
     }

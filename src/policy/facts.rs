@@ -23,7 +23,7 @@ impl<'a> KeyValues<'a> {
         }
     }
 
-    /// About how many steps it takes to find the value of a key.
+    /// The approximate number of steps to find the value of a key.
     pub fn size(self) -> usize {
         match self {
             Self::Texts(_) => 1,
@@ -80,8 +80,7 @@ impl<'a> ObjectFacts<'a> {
         }
     }
 
-    /// Whether this is a Namespace: its own labels are those that namespace
-    /// selectors read.
+    /// Whether this is a Namespace. Namespace selectors match its own labels.
     pub fn is_namespace(self) -> bool {
         is_namespace(self.group, self.resource)
     }
@@ -93,27 +92,27 @@ impl<'a> ObjectFacts<'a> {
     }
 }
 
-/// The labels of the Namespaces in the graph, with optional new labels for one of them.
+/// The labels of the Namespaces in the graph. `with_labels` replaces those of one Namespace.
 #[derive(Clone, Copy)]
 pub struct NamespaceLabels<'a> {
     graph: &'a Graph,
-    instead: Option<(&'a str, KeyValues<'a>)>,
+    replacement: Option<(&'a str, KeyValues<'a>)>,
 }
 
 impl<'a> NamespaceLabels<'a> {
     /// The current labels.
     pub fn new(graph: &'a Graph) -> Self {
-        Self { graph, instead: None }
+        Self { graph, replacement: None }
     }
 
     /// The labels after a change of this Namespace.
     pub fn with_labels(self, name: &'a str, labels: KeyValues<'a>) -> Self {
-        Self { instead: Some((name, labels)), ..self }
+        Self { replacement: Some((name, labels)), ..self }
     }
 
     /// The labels of a Namespace; `None` if they are unknown.
     pub(super) fn labels(self, name: &str) -> Option<KeyValues<'a>> {
-        if let Some((_, labels)) = self.instead.filter(|(other, _)| *other == name) {
+        if let Some((_, labels)) = self.replacement.filter(|(other, _)| *other == name) {
             return Some(labels);
         }
         let kind = self.graph.kinds.find("", "Namespace")?;

@@ -1,11 +1,11 @@
-//! Which finalizers may be removed by whom.
+//! The mode `fromStripping`: decides who may remove which finalizers.
 
 use super::api::{FromStripping, Subject};
 use super::identities::{Identities, Person, account, includes};
 use super::selectors::Glob;
 use crate::objects::{FOREGROUND, ORPHAN};
 
-/// Which finalizers may be removed by whom.
+/// The guarded finalizers, and the subjects that may remove them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinalizerGuard {
     finalizers: Vec<Glob>,
@@ -30,8 +30,8 @@ impl FinalizerGuard {
         self.finalizers.iter().any(|glob| glob.matches(finalizer))
     }
 
-    /// Whether this person may remove it. The control plane may always remove
-    /// finalizers of Kubernetes itself, so that every cascade can end.
+    /// Whether this person may remove the finalizer. The control plane may always remove
+    /// Kubernetes' own finalizers, so that every cascade can complete.
     fn may_remove(&self, person: Person<'_>, finalizer: &str, identities: &Identities) -> bool {
         let of_kubernetes = is_of_kubernetes(finalizer);
         if of_kubernetes && identities.is_control_plane(person.name) {
@@ -40,8 +40,8 @@ impl FinalizerGuard {
         if !self.removers.is_empty() {
             return includes(&self.removers, person);
         }
-        // Editors of a namespace can create tokens of its service accounts.
-        // Of a finalizer whose controller is known they are not needed.
+        // Editors of a namespace can create tokens of its service accounts. If only the control
+        // plane removes a finalizer, no other service account needs this right.
         let has_account = account(person.name).is_some();
         let is_system = person.name.starts_with("system:")
             && !NO_REMOVERS.iter().any(|prefix| person.name.starts_with(prefix));
@@ -69,14 +69,14 @@ const IN_TREE: &[&str] = &[
     "scheduling.k8s.io/podgroup-protection",
 ];
 
-/// Whether a finalizer is one that Kubernetes itself puts on: without a
-/// domain, or of a domain that it keeps for itself.
+/// Whether Kubernetes itself adds this finalizer: it has no domain, or a domain that is
+/// reserved for Kubernetes.
 fn is_of_kubernetes(finalizer: &str) -> bool {
     let Some((domain, _)) = finalizer.split_once('/') else { return true };
-    let own = |suffix: &str| {
+    let is_in = |suffix: &str| {
         domain.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
-    own("kubernetes.io") || own("k8s.io")
+    is_in("kubernetes.io") || is_in("k8s.io")
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Who asks, against whom policies speak of.
+//! The users of requests, and the subjects in policies.
 
 use super::api::{Subject, SubjectKind};
 use crate::objects::Text;
 
-/// Service accounts are known to the API server by names that begin so.
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+/// The prefix of the user names of service accounts.
+const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
 /// The service account of the garbage collector.
 const GARBAGE_COLLECTOR: &str = "generic-garbage-collector";
@@ -31,11 +31,11 @@ pub fn includes(subjects: &[Subject], person: Person<'_>) -> bool {
 
 /// Namespace and name of a service account.
 pub fn account(user: &str) -> Option<(&str, &str)> {
-    user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
+    user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')
 }
 
-/// The names and groups that the garbage collector may have: with an account for
-/// each controller, and with one name for all.
+/// The possible names and groups of the garbage collector. kube-controller-manager has either
+/// a service account for each controller, or one name for all.
 pub fn collectors() -> [(&'static str, &'static [&'static str]); 2] {
     let groups =
         &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
@@ -45,7 +45,7 @@ pub fn collectors() -> [(&'static str, &'static [&'static str]); 2] {
     ]
 }
 
-/// Whom belay knows by name.
+/// The users and namespaces that belay knows by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identities {
     /// belay's own account, which releases holds and records exemptions.
@@ -58,8 +58,8 @@ pub struct Identities {
 }
 
 impl Default for Identities {
-    /// Both ways that kube-controller-manager runs: with an account for each
-    /// controller, and with one name for all.
+    /// The names for both modes of kube-controller-manager: a service account for each
+    /// controller, or one name for all.
     fn default() -> Self {
         let control_plane = [
             "system:kube-controller-manager",
@@ -72,23 +72,22 @@ impl Default for Identities {
     }
 }
 
-/// The namespaces for which the API server sends no reviews, with belay's own: the
+/// The namespaces for which the API server sends no reviews, including belay's own. The
 /// cluster must be able to repair itself and belay while belay is down. No policy applies
-/// there, or belay would hold objects without reviews.
+/// there. Otherwise belay would hold objects without reviews.
 pub fn exempt_namespaces(own: Option<&str>) -> impl Iterator<Item = &str> {
     ["kube-system", "kube-node-lease"].into_iter().chain(own)
 }
 
 impl Identities {
-    /// The identities of an installation in this namespace, as far as they are known
-    /// without a request.
+    /// The default identities of an installation in this namespace.
     pub fn of_namespace(namespace: &str) -> Self {
         Self { namespace: Some(namespace.to_owned()), ..Self::default() }
     }
 
     /// Whether the API server sends no reviews for the objects of a namespace.
     pub fn is_exempt_namespace(&self, namespace: &str) -> bool {
-        exempt_namespaces(self.namespace.as_deref()).any(|unasked| unasked == namespace)
+        exempt_namespaces(self.namespace.as_deref()).any(|exempt| exempt == namespace)
     }
 
     /// Whether this is belay itself.
@@ -96,8 +95,8 @@ impl Identities {
         self.own.as_deref() == Some(user)
     }
 
-    /// Whether this is a part of the control plane that deletes Pods in favour of other
-    /// Pods, or because their Node was removed.
+    /// Whether this is a control plane controller that deletes Pods for preemption, or because
+    /// their Node was tainted or removed.
     pub fn evicts_pods(&self, user: &str) -> bool {
         let controllers = ["pod-garbage-collector", "taint-eviction-controller", "node-controller"];
         user == "system:kube-scheduler"

@@ -1,8 +1,8 @@
-//! Policies: the objects that people write, and the compiled form that verdicts use.
+//! Policies: the objects that users write, and the compiled form that verdicts use.
 //!
-//! [`api`] has the objects as they are in the cluster. The rest is compiled from them: a
-//! [`PolicySet`] that finds the policies of an object by its kind, and [`Approvals`] by the
-//! identity of the objects that they name.
+//! [`api`] has the objects as they are in the cluster. The other modules compile them: a
+//! [`PolicySet`] finds the policies of an object by its kind, and [`Approvals`] finds the
+//! approvals of an object by its uid.
 
 pub mod api;
 mod approvals;

@@ -1,9 +1,7 @@
-//! All policies, so that those of one object are found without asking the
-//! others.
+//! All policies, with an index that finds the policies of one object.
 //!
-//! They are indexed by kind, and within a kind by what usually narrows a
-//! policy to few objects: names, or one team's namespaces. Five thousand
-//! policies for other kinds, names and namespaces cost nothing.
+//! The index is by kind, and within a kind by object names or namespaces. So thousands of
+//! policies for other kinds, names and namespaces do not slow down a verdict.
 
 use super::api::{Action, Always, Protect, WhileUsed};
 use super::approvals::{Approvals, Pause};
@@ -16,7 +14,7 @@ use crate::relations::{Catalogue, UserKinds};
 
 type Map<V> = KeyedMap<Box<str>, V>;
 
-/// An entry of `targets`, by number of the policy and of the entry.
+/// An entry of `targets`, as the index of its policy and its index in this policy.
 type Entry = (u32, u32);
 
 /// The policies of one kind.
@@ -27,28 +25,28 @@ struct PolicyIndex {
     others: Vec<Entry>,
 }
 
-/// Everything that people have said: policies, approvals, pauses.
+/// All policies, approvals and pauses.
 #[derive(Debug)]
 pub struct PolicySet {
     policies: Vec<Policy>,
     /// By group, then by resource.
     by_kind: Map<Map<PolicyIndex>>,
-    /// Those that name a group or a resource `*`.
+    /// The policies with `*` as a group or a resource.
     of_any_kind: PolicyIndex,
-    needers: UserKinds,
-    /// Who has approved what.
+    user_kinds: UserKinds,
+    /// The approvals.
     pub approvals: Approvals,
-    /// Until when everything is Audit.
+    /// The pauses. While one is in force, the action of all policies is Audit.
     pub pauses: Vec<Pause>,
-    /// Whom belay knows by name.
+    /// The users and namespaces that belay knows by name.
     pub identities: Identities,
-    /// The kinds, by group and resource, on which belay releases the holds of the label.
-    /// `None`: all.
+    /// The kinds, by group and resource, on which belay releases the holds of the label;
+    /// `None` for all kinds.
     pub label_holds: Option<Vec<(String, String)>>,
 }
 
 impl Default for PolicySet {
-    /// The label alone.
+    /// Only the policies of the label.
     fn default() -> Self {
         Self::new(Vec::new(), &Catalogue::default())
     }
@@ -57,9 +55,9 @@ impl Default for PolicySet {
 /// A policy that applies to an object.
 #[derive(Debug, Clone, Copy)]
 pub struct AppliedPolicy<'p> {
-    /// Which.
+    /// The policy.
     pub policy: &'p Policy,
-    /// What happens when it refuses something about this object.
+    /// The action if the policy denies a request about this object.
     pub action: Action,
     /// Whether it certainly applies: the labels of the object's Namespace are known, or no
     /// selector needs them.
@@ -67,7 +65,7 @@ pub struct AppliedPolicy<'p> {
 }
 
 impl PolicySet {
-    /// These policies, and the label.
+    /// These policies, and those of the label.
     pub fn new(policies: Vec<Policy>, catalogue: &Catalogue) -> Self {
         let always = Protect { always: Some(Always {}), ..Protect::default() };
         let while_used = Protect { while_used: Some(WhileUsed::default()), ..Protect::default() };
@@ -77,39 +75,38 @@ impl PolicySet {
             policies: labels.into_iter().chain(policies).collect(),
             by_kind: Map::default(),
             of_any_kind: PolicyIndex::default(),
-            needers: catalogue.needers(),
+            user_kinds: catalogue.user_kinds(),
             approvals: Approvals::default(),
             pauses: Vec::new(),
             identities: Identities::default(),
             label_holds: None,
         };
-        for (number, policy) in (0..).zip(&set.policies) {
+        for (policy_index, policy) in (0..).zip(&set.policies) {
             for (entry, target) in (0..).zip(&policy.targets) {
                 for (group, resource) in target.kinds() {
-                    let bucket = match (group, resource) {
+                    let index = match (group, resource) {
                         ("*", _) | (_, "*") => &mut set.of_any_kind,
                         _ => {
                             let group = set.by_kind.entry(group.into()).or_default();
                             group.entry(resource.into()).or_default()
                         }
                     };
-                    bucket.insert(target.lookup_key(), (number, entry));
+                    index.insert(target.lookup_key(), (policy_index, entry));
                 }
             }
         }
         set
     }
 
-    /// All policies, those of the label first.
+    /// All policies. Those of the label come first.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
         self.policies.iter()
     }
 
-    /// The policies that apply to an object, each once, in their order, with
-    /// what they would do if there were no pause.
+    /// The policies that apply to an object, each once, with their actions without a pause.
     pub fn policies_ignoring_pause<'p>(
         &'p self,
-        places: NamespaceLabels<'_>,
+        namespace_labels: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
     ) -> Vec<AppliedPolicy<'p>> {
         if self.identities.is_exempt_namespace(facts.own_namespace()) {
@@ -120,31 +117,31 @@ impl PolicySet {
         let mut applied: Vec<AppliedPolicy<'p>> = Vec::new();
         for entries in entries.chunk_by(|a, b| a.0 == b.0) {
             let policy = &self.policies[entries[0].0 as usize];
-            let matched = entries
-                .iter()
-                .map(|(_, entry)| policy.matches(&policy.targets[*entry as usize], places, facts));
+            let matched = entries.iter().map(|(_, entry)| {
+                policy.matches(&policy.targets[*entry as usize], namespace_labels, facts)
+            });
             let certain = match matched.max() {
                 None | Some(MatchResult::No) => continue,
                 Some(MatchResult::Unknown) => false,
                 Some(MatchResult::Yes) => true,
             };
-            let (action, sure) = policy.action_for(places, facts);
-            applied.push(AppliedPolicy { policy, action, certain: certain && sure });
+            let (action, is_action_certain) = policy.action_for(namespace_labels, facts);
+            applied.push(AppliedPolicy { policy, action, certain: certain && is_action_certain });
         }
         applied
     }
 
-    /// The entries that may apply to an object, by what the index knows.
+    /// The entries that may apply to an object, according to the index.
     fn entries(&self, facts: ObjectFacts<'_>) -> Vec<Entry> {
         let mut entries = Vec::new();
         let kind = self.by_kind.get(facts.group).and_then(|group| group.get(facts.resource));
-        for bucket in kind.into_iter().chain([&self.of_any_kind]) {
-            bucket.candidates(facts, &mut entries);
+        for index in kind.into_iter().chain([&self.of_any_kind]) {
+            index.candidates(facts, &mut entries);
         }
         entries
     }
 
-    /// How many entries are looked at for an object.
+    /// The number of entries that are compared with an object.
     #[cfg(test)]
     pub(super) fn candidates(&self, facts: ObjectFacts<'_>) -> usize {
         self.entries(facts).len()
@@ -161,11 +158,11 @@ impl PolicySet {
     /// The policies that apply to an object at this time.
     pub fn policies_of<'p>(
         &'p self,
-        places: NamespaceLabels<'_>,
+        namespace_labels: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
         now: i64,
     ) -> Vec<AppliedPolicy<'p>> {
-        let mut applied = self.policies_ignoring_pause(places, facts);
+        let mut applied = self.policies_ignoring_pause(namespace_labels, facts);
         if self.is_paused(now) {
             applied.iter_mut().for_each(|applied| applied.action = Action::Audit);
         }
@@ -190,20 +187,20 @@ impl PolicySet {
         self.label_holds.as_ref().is_none_or(is_listed)
     }
 
-    /// Whether everything is Audit at this time.
+    /// Whether a pause is in force at this time.
     pub fn is_paused(&self, now: i64) -> bool {
         self.pause(now).is_some()
     }
 
-    /// The pause that ends last, of those that are in force at this time.
+    /// The pause in force that ends last.
     pub fn pause(&self, now: i64) -> Option<&Pause> {
         self.pauses.iter().filter(|pause| now < pause.expires).max_by_key(|pause| pause.expires)
     }
 
-    /// The kinds whose objects could need one of this kind, and whether they
-    /// could do so from another namespace.
+    /// The kinds whose objects may need an object of this kind, and whether they may be in
+    /// another namespace.
     pub fn user_kinds(&self, kinds: &Kinds, kind: KindId) -> impl Iterator<Item = (KindId, bool)> {
-        self.needers.user_kinds(kinds, kind)
+        self.user_kinds.user_kinds(kinds, kind)
     }
 
     /// The annotations that policies read.
@@ -222,16 +219,18 @@ impl PolicySet {
             });
             let targets = policy.targets.iter().map(|target| target.kinds().collect());
             for entry in targets.chain(exists) {
-                let known = |(group, resource): (&str, &str)| {
+                let is_served = |(group, resource): (&str, &str)| {
                     group == "*"
                         || resource == "*"
                         || kinds.find_resource(group, resource).is_some()
                 };
                 for (group, resource) in &entry {
-                    let sense = |makes: &dyn Fn(&(&str, &str)) -> bool| {
-                        entry.iter().filter(|pair| makes(pair)).any(|pair| known(*pair))
+                    let is_any_served = |is_selected: &dyn Fn(&(&str, &str)) -> bool| {
+                        entry.iter().filter(|pair| is_selected(pair)).any(|pair| is_served(*pair))
                     };
-                    if !sense(&|(_, r)| r == resource) || !sense(&|(g, _)| g == group) {
+                    if !is_any_served(&|(_, r)| r == resource)
+                        || !is_any_served(&|(g, _)| g == group)
+                    {
                         unknown.push((&policy.source, full_name(group, resource)));
                     }
                 }
@@ -243,8 +242,8 @@ impl PolicySet {
 }
 
 impl PolicyIndex {
-    fn insert(&mut self, narrowed: LookupKey<'_>, entry: Entry) {
-        let (map, keys): (_, Vec<&str>) = match narrowed {
+    fn insert(&mut self, lookup_key: LookupKey<'_>, entry: Entry) {
+        let (map, keys): (_, Vec<&str>) = match lookup_key {
             LookupKey::None => return self.others.push(entry),
             LookupKey::Names(names) => (&mut self.by_name, names),
             LookupKey::Namespaces(names) => {
@@ -261,7 +260,7 @@ impl PolicyIndex {
         entries.extend(self.by_name.get(facts.name).into_iter().flatten());
         let namespace = facts.own_namespace();
         if namespace.is_empty() {
-            // Outside of namespaces every namespace selector matches.
+            // Every namespace selector matches a cluster-scoped object.
             entries.extend(self.by_namespace.values().flatten());
         } else {
             entries.extend(self.by_namespace.get(namespace).into_iter().flatten());
@@ -280,7 +279,7 @@ mod tests {
         let releases = |set: &PolicySet, (group, resource)| {
             set.iter().all(|policy| set.releases_holds_of(policy, group, resource))
         };
-        assert!(releases(&set, leases), "the setting is not known");
+        assert!(releases(&set, leases), "the setting is unknown");
         set.label_holds = Some(vec![(String::new(), "configmaps".to_owned())]);
         assert!(releases(&set, ("", "configmaps")) && !releases(&set, leases));
         assert!(

@@ -1,10 +1,10 @@
-//! A compiled Relation.
+//! Compiles a Relation.
 
-use super::api::{RelatedKind, RelationSpec, Strength as Written};
+use super::api::{RelatedKind, RelationSpec, Strength as ApiStrength};
 use crate::graph::Strength;
 use crate::relations::{CustomError, CustomRelation, CustomTo, Path, PathError};
 
-/// Compiles a relation, or says which field is wrong and why.
+/// Compiles a relation. An error has the wrong field and the reason.
 pub fn compile(name: &str, spec: &RelationSpec) -> Result<CustomRelation, (String, String)> {
     let RelationSpec {
         from,
@@ -35,13 +35,13 @@ pub fn compile(name: &str, spec: &RelationSpec) -> Result<CustomRelation, (Strin
             name: name_path()?,
             namespace,
         },
-        // The rules of the type leave nothing else.
+        // The validation rules of the CRD exclude this.
         (None, None, _) => return Err(("spec.to".to_owned(), "give to or toRef".to_owned())),
     };
     let strength = match strength {
-        Written::Needs => Strength::Needs,
-        Written::Mentions => Strength::Mentions,
-        Written::Produces => Strength::Produces,
+        ApiStrength::Needs => Strength::Needs,
+        ApiStrength::Mentions => Strength::Mentions,
+        ApiStrength::Produces => Strength::Produces,
     };
     let until = until.as_ref().map(|until| (until.field_path.as_str(), until.equals.as_str()));
     CustomRelation::new(name, (&from.group, &from.resource), to, strength, until).map_err(|error| {
@@ -64,7 +64,7 @@ fn path(field: &str, text: &str) -> Result<Path, (String, String)> {
     Path::parse(text).map_err(|error| (format!("spec.{field}"), describe_error(&error)))
 }
 
-/// In one line: the error itself points with an arrow, which needs two.
+/// The error in one line. Its `Display` has two lines, because the second one has an arrow.
 fn describe_error(PathError { column, expected, .. }: &PathError) -> String {
     format!("{expected} at character {} of this path", column + 1)
 }

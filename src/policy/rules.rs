@@ -1,4 +1,4 @@
-//! What people have written, compiled for the kinds of one cluster.
+//! The relations and policies of a cluster, compiled for its kinds.
 
 use std::sync::Arc;
 
@@ -9,17 +9,18 @@ use crate::graph::Graph;
 use crate::objects::Kinds;
 use crate::relations::{Catalogue, CustomRelation, PathError};
 
-/// Relations and policies that are in force together.
+/// Compiled relations and policies.
 #[derive(Debug)]
 pub struct Rules {
-    /// How references are read.
+    /// The relations.
     pub catalogue: Arc<Catalogue>,
-    /// What is protected, without approvals and pauses.
+    /// The policies, without approvals and pauses.
     pub policies: PolicySet,
 }
 
 impl Rules {
-    /// Compiles them for these kinds. An error: a built-in relation is wrong.
+    /// Compiles relations and policies for these kinds. An error means that a built-in
+    /// relation is wrong.
     pub fn load(
         kinds: &Kinds,
         relations: &[CustomRelation],
@@ -32,7 +33,7 @@ impl Rules {
         Ok(Self { catalogue: Arc::new(catalogue), policies })
     }
 
-    /// Has a graph keep what the policies read of objects.
+    /// Sets the annotations that a graph keeps for the policies.
     pub fn prepare(&self, graph: &mut Graph) {
         let annotations: Vec<String> = self.policies.annotation_keys().map(str::to_owned).collect();
         graph.keep_annotations(annotations);

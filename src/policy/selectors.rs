@@ -1,18 +1,19 @@
-//! Selectors, compiled: labels as Kubernetes matches them, names with `*`.
+//! Compiled selectors of objects, by kind, name, labels and annotations.
 
 use super::api::{By, LabelSelector, Operator, Target};
 use super::facts::{NamespaceLabels, ObjectFacts};
 use crate::graph::Requirement;
 
-/// The label that the API server puts on every Namespace, with its name.
+/// The label that the API server adds to every Namespace. Its value is the name of the
+/// Namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// A label selector. With no requirement it matches everything.
+/// A label selector. Without requirements it matches everything.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Labels(Vec<Requirement>);
 
 impl Labels {
-    /// Compiles one; an absent one matches everything.
+    /// Compiles a selector. An absent selector matches everything.
     pub fn compile(selector: Option<&LabelSelector>) -> Self {
         let Some(LabelSelector { match_labels, match_expressions }) = selector else {
             return Self::default();
@@ -36,18 +37,18 @@ impl Labels {
         self.0.iter().all(|requirement| requirement.holds(&label))
     }
 
-    /// The labels that it reads.
+    /// The keys of the labels that it reads.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(Requirement::key)
     }
 
-    /// Whether everything matches.
+    /// Whether it has no requirements.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The names of the only Namespaces that can match, if the selector says
-    /// them: what a policy for one team's namespace usually looks like.
+    /// The names of the Namespaces that can match, if the selector has a requirement on
+    /// their names.
     fn names(&self) -> Option<&[String]> {
         self.0.iter().find_map(|requirement| match requirement {
             Requirement::In(key, values) if key == NAME_LABEL => Some(values.as_slice()),
@@ -55,11 +56,11 @@ impl Labels {
         })
     }
 
-    /// Whether an object lives in a Namespace that matches. Objects outside of
-    /// namespaces always do, as for webhooks.
+    /// Whether the Namespace of an object matches. Cluster-scoped objects always match, as in
+    /// webhook configurations.
     pub fn match_namespace(
         &self,
-        places: NamespaceLabels<'_>,
+        namespace_labels: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
     ) -> MatchResult {
         if self.is_empty() {
@@ -71,13 +72,13 @@ impl Labels {
         }
         let labels = match facts.is_namespace() {
             true => Some(facts.labels),
-            false => places.labels(facts.namespace),
+            false => namespace_labels.labels(facts.namespace),
         };
         let mut matched = MatchResult::Yes;
         for requirement in &self.0 {
-            // The API server sees to it that this label is the name, so it is
-            // known even of a Namespace that is not.
-            let holds = match (requirement.key() == NAME_LABEL, labels) {
+            // The API server guarantees the value of this label. So belay knows it even if
+            // it does not know the Namespace.
+            let is_met = match (requirement.key() == NAME_LABEL, labels) {
                 (true, _) => requirement.holds(|_| Some(name)),
                 (false, Some(labels)) => requirement.holds(|key| labels.get(key)),
                 (false, None) => {
@@ -85,7 +86,7 @@ impl Labels {
                     continue;
                 }
             };
-            if !holds {
+            if !is_met {
                 return MatchResult::No;
             }
         }
@@ -93,24 +94,23 @@ impl Labels {
     }
 }
 
-/// Whether something matches, as far as can be known. In this order the
-/// greatest of several is what any of them comes to.
+/// Whether an object matches. The variants are ordered so that the result of several
+/// alternative selectors is the greatest of their results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MatchResult {
-    /// It does not.
+    /// It does not match.
     No,
-    /// The labels of its Namespace are not known.
+    /// The labels of its Namespace are unknown.
     Unknown,
-    /// It does.
+    /// It matches.
     Yes,
 }
 
-/// A text in which `*` stands for any run of characters.
+/// A pattern in which `*` matches any characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob(Box<str>);
 
 impl Glob {
-    /// Any text is one.
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
@@ -120,10 +120,10 @@ impl Glob {
         let Some((first, rest)) = self.0.split_once('*') else { return *self.0 == *text };
         let Some(mut text) = text.strip_prefix(first) else { return false };
         let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-        // The leftmost place of each part leaves the most for the next one.
+        // The first match of each part leaves the longest text for the next part.
         for part in middle.split('*') {
-            let Some(at) = text.find(part) else { return false };
-            text = &text[at + part.len()..];
+            let Some(start) = text.find(part) else { return false };
+            text = &text[start + part.len()..];
         }
         text.ends_with(last)
     }
@@ -133,18 +133,18 @@ impl Glob {
     }
 }
 
-/// What narrows an entry of a policy to few objects of its kind.
+/// The key under which the index stores an entry of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LookupKey<'m> {
-    /// These names.
+    /// The names of the objects.
     Names(Vec<&'m str>),
-    /// These namespaces.
+    /// The namespaces of the objects.
     Namespaces(&'m [String]),
-    /// Nothing that could be looked up.
+    /// The entry has neither.
     None,
 }
 
-/// Which objects: one entry of `targets`, `exclude` or `ignore`.
+/// Matches objects: a compiled entry of `targets`, `exclude` or `ignore`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matcher {
     groups: Vec<String>,
@@ -177,15 +177,22 @@ impl Matcher {
     }
 
     /// Whether an object matches.
-    pub fn matches(&self, places: NamespaceLabels<'_>, facts: ObjectFacts<'_>) -> MatchResult {
-        let itself = self.names_kind(facts.group, facts.resource)
+    pub fn matches(
+        &self,
+        namespace_labels: NamespaceLabels<'_>,
+        facts: ObjectFacts<'_>,
+    ) -> MatchResult {
+        let object_matches = self.names_kind(facts.group, facts.resource)
             && (self.names.is_empty() || self.names.iter().any(|name| name.matches(facts.name)))
             && self.labels.matches(|key| facts.labels.get(key))
             && self.annotations.iter().all(|(k, v)| facts.annotations.get(k) == Some(v.as_str()));
-        if itself { self.namespace_labels.match_namespace(places, facts) } else { MatchResult::No }
+        if !object_matches {
+            return MatchResult::No;
+        }
+        self.namespace_labels.match_namespace(namespace_labels, facts)
     }
 
-    /// The kinds it names, as pairs of group and resource; `*` may be either.
+    /// The kinds that it names, as pairs of group and resource. Both can be `*`.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
         let resources = &self.resources;
         self.groups
@@ -195,7 +202,7 @@ impl Matcher {
 
     /// Whether it names this kind.
     pub fn names_kind(&self, group: &str, resource: &str) -> bool {
-        names(&self.groups, group) && names(&self.resources, resource)
+        has_name(&self.groups, group) && has_name(&self.resources, resource)
     }
 
     /// The annotations it reads.
@@ -208,7 +215,7 @@ impl Matcher {
         &self.namespace_labels
     }
 
-    /// What narrows it.
+    /// Its key in the index.
     pub fn lookup_key(&self) -> LookupKey<'_> {
         let literal: Option<Vec<&str>> = self.names.iter().map(Glob::literal).collect();
         match (literal, self.namespace_labels.names()) {
@@ -219,12 +226,12 @@ impl Matcher {
     }
 }
 
-/// Whether a list of API names, in which `*` is any, has this one.
-fn names(list: &[String], name: &str) -> bool {
+/// Whether a list of API names has this name or `*`.
+fn has_name(list: &[String], name: &str) -> bool {
     list.iter().any(|n| n == name || n == "*")
 }
 
-/// Which users count.
+/// Matches users that count for the mode `whileUsed`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserMatcher {
     groups: Vec<String>,
@@ -243,24 +250,22 @@ impl UserMatcher {
         }
     }
 
-    /// Whether this user, or this owner above one, is meant.
+    /// Whether a user, or one of its owners, matches.
     pub fn matches(&self, facts: ObjectFacts<'_>) -> bool {
-        (self.groups.is_empty() || names(&self.groups, facts.group))
-            && (self.resources.is_empty() || names(&self.resources, facts.resource))
+        (self.groups.is_empty() || has_name(&self.groups, facts.group))
+            && (self.resources.is_empty() || has_name(&self.resources, facts.resource))
             && self.labels.matches(|key| facts.labels.get(key))
     }
 
-    /// Whether an object of this kind, of which nothing else is known, could be
-    /// meant.
+    /// Whether an object of this kind may match.
     pub fn may_select_kind(&self, group: &str, resource: &str) -> bool {
-        // The plural name of a kind that is only mentioned is unknown.
-        let named =
-            resource.is_empty() || self.resources.is_empty() || names(&self.resources, resource);
-        named && (self.groups.is_empty() || names(&self.groups, group))
+        // The plural name is unknown if only references mention the kind.
+        let resource_may_match =
+            resource.is_empty() || self.resources.is_empty() || has_name(&self.resources, resource);
+        resource_may_match && (self.groups.is_empty() || has_name(&self.groups, group))
     }
 
-    /// Whether this resource is meant by name, and not only because nothing
-    /// was said.
+    /// Whether it names this resource explicitly.
     pub fn names_resource(&self, resource: &str) -> bool {
         self.resources.iter().any(|r| r == resource)
     }

@@ -1,4 +1,4 @@
-//! The index against asking every policy, and what terms come to.
+//! Compares the index with a check of every policy, and tests approval terms.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn policy(name: &str, spec: Value) -> Policy {
     Policy::compile(name, &spec).unwrap()
 }
 
-/// Two Namespaces, one of which has not been read.
+/// Two Namespaces.
 fn graph() -> Graph {
     let mut graph = Graph::default();
     let kind = graph.kinds.find("", "Namespace").unwrap();
@@ -71,7 +71,7 @@ proptest! {
             let spec = json!({"targets": targets, "exclude": exclude, "protect": {"always": {}}});
             policy(&format!("p{number}"), spec)
         }).collect();
-        // Namespaces and Nodes live nowhere.
+        // Namespaces and Nodes are cluster-scoped.
         let namespace = if matches!(resource.1, "namespaces" | "nodes") { "" } else { namespace };
         let metadata = if gold { json!({"labels": {"tier": "gold"}}) } else { json!({}) };
         let value = json!({ "metadata": metadata });
@@ -91,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn policies_of_others_are_not_looked_at() {
+fn the_index_skips_policies_for_other_kinds_names_and_namespaces() {
     let graph = graph();
     let mut specs = Vec::new();
     for number in 0..1_000 {
@@ -109,7 +109,7 @@ fn policies_of_others_are_not_looked_at() {
     let value = json!({});
     let object = Object::deserialize(&value).unwrap();
     let facts = ObjectFacts::of_object(("", "secrets"), ("team-7", "name-9"), &object);
-    // The two of the label apply to every kind; the rest are those that match.
+    // The two policies of the label apply to every kind; the others match.
     assert_eq!(set.candidates(facts), 2 + 2);
     assert_eq!(set.policies_of(NamespaceLabels::new(&graph), facts, 0).len(), 2);
 }
@@ -144,7 +144,7 @@ fn an_object_without_a_uid_is_named_by_no_approval() {
 }
 
 #[test]
-fn of_namespaces_that_are_left_out_no_policy_speaks() {
+fn no_policy_applies_in_exempt_namespaces() {
     let everything =
         json!({"targets": [{"apiGroups": ["*"], "resources": ["*"]}], "protect": {"always": {}}});
     let mut set = PolicySet::new(vec![policy("all", everything)], &Catalogue::default());

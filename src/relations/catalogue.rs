@@ -4,25 +4,25 @@ use std::collections::BTreeSet;
 
 use crate::graph::Strength::{self, Mentions, Needs};
 
-/// A kind that a row starts from, and where in it the row's path begins.
+/// The kind of a user, and the base path for the paths of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowSource {
     /// API group.
     pub group: &'static str,
     /// Plural name.
     pub resource: &'static str,
-    /// Where the row's own path begins.
+    /// The path at which the row's own paths begin.
     pub base: &'static str,
-    /// Whether every edge from here is a mention: history, not use.
+    /// Whether every edge is only a mention, because the objects are history.
     pub history: bool,
 }
 
-/// Something that ends a need: from then on the edge is a mention.
+/// A condition that ends a need. After it is met, the edge is a mention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndCondition {
     /// A path in the object that has the edge.
     pub path: &'static str,
-    /// The values that end it; an empty one: any.
+    /// The values that end the need. An empty value means any value.
     pub equals: &'static [&'static str],
 }
 
@@ -37,29 +37,30 @@ pub enum NameableKinds<List> {
     Only(List),
 }
 
-/// What a row leads to. Paths are relative to what the row's path finds.
+/// The target of a row. Its paths are relative to the value at the row's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowTarget {
-    /// An object of a known kind by name. The namespace is that of the object
-    /// itself where `namespace` is empty or finds nothing.
+    /// An object of a known kind by name. If `namespace` is empty or selects nothing, this is
+    /// the namespace of the user.
     Name {
         /// API group.
         group: &'static str,
         /// Plural name.
         resource: &'static str,
-        /// Where the name is.
+        /// The path of the name.
         name: &'static str,
-        /// Where the namespace is.
+        /// The path of the namespace.
         namespace: &'static str,
-        /// Where the uid is.
+        /// The path of the uid.
         uid: &'static str,
     },
-    /// An object of a kind that the reference says itself, by `apiVersion` or
-    /// `apiGroup`, `kind` and `name`.
+    /// An object of the kind in the reference, which has `apiVersion` or `apiGroup`, `kind`
+    /// and `name`.
     Typed {
-        /// The group where the reference says none.
+        /// The group, if the reference has none.
         group: &'static str,
-        /// Where the namespace is; empty: only the object's own can be meant.
+        /// The path of the namespace; empty if the reference can only name objects in the
+        /// namespace of the user.
         namespace: &'static str,
         /// The kinds that it can name, as group and plural name.
         kinds: NameableKinds<&'static [(&'static str, &'static str)]>,
@@ -78,22 +79,21 @@ pub enum RowTarget {
         /// Plural name.
         resource: &'static str,
     },
-    /// The claims that a StatefulSet makes from the template found, one for
-    /// each ordinal.
+    /// The claims that a StatefulSet creates from this template, one for each ordinal.
     Claims {
         /// API group.
         group: &'static str,
         /// Plural name.
         resource: &'static str,
     },
-    /// The claim that a Pod makes from the ephemeral volume found.
+    /// The claim that Kubernetes creates for this ephemeral volume of a Pod.
     EphemeralClaim {
         /// API group.
         group: &'static str,
         /// Plural name.
         resource: &'static str,
     },
-    /// The object of a kind that has this object's own name.
+    /// The object of a kind with the same name as the user.
     SameName {
         /// API group.
         group: &'static str,
@@ -109,16 +109,16 @@ pub struct Row {
     pub name: &'static str,
     /// The kinds that have it.
     pub from: &'static [RowSource],
-    /// The paths to the reference, from the base of each kind. `c[]` stands
-    /// for containers, initContainers and ephemeralContainers.
+    /// The paths of the reference, from the base of each kind. `c[]` means containers,
+    /// initContainers and ephemeralContainers.
     pub paths: &'static [&'static str],
-    /// What it leads to.
+    /// The used object.
     pub to: RowTarget,
-    /// What it means.
+    /// What the edge means.
     pub strength: Strength,
-    /// Where the reference says that it is optional.
+    /// The path of the field that makes the reference optional.
     pub optional: &'static str,
-    /// What ends the need.
+    /// The condition that ends the need.
     pub ends_when: Option<EndCondition>,
 }
 
@@ -129,10 +129,10 @@ const fn from(group: &'static str, resource: &'static str, base: &'static str) -
 const ROLES: &[(&str, &str)] =
     &[("rbac.authorization.k8s.io", "roles"), ("rbac.authorization.k8s.io", "clusterroles")];
 
-/// What a claim can be filled from, of Kubernetes' own kinds.
+/// The built-in kinds that can be the data source of a claim.
 const CLAIM_SOURCES: &[(&str, &str)] = &[CLAIM];
 
-/// Everything with a Pod spec in it.
+/// The kinds with a Pod spec.
 const POD_SPECS: &[RowSource] = &[
     from("", "pods", "spec"),
     from("", "podtemplates", "template.spec"),
@@ -144,7 +144,7 @@ const POD_SPECS: &[RowSource] = &[
     from("batch", "jobs", "spec.template.spec"),
     from("batch", "cronjobs", "spec.jobTemplate.spec.template.spec"),
     from("argoproj.io", "rollouts", "spec.template.spec"),
-    // A rollback would use what it names; nothing uses it now.
+    // Only a rollback would use the objects that it names.
     RowSource {
         group: "apps",
         resource: "controllerrevisions",
@@ -153,7 +153,7 @@ const POD_SPECS: &[RowSource] = &[
     },
 ];
 
-/// What makes Pods.
+/// The kinds with a Pod template.
 const POD_TEMPLATES: &[RowSource] = match POD_SPECS {
     [_pods, templates @ ..] => templates,
     [] => &[],
@@ -213,10 +213,10 @@ const fn placed(
 const fn row(
     name: &'static str,
     from: &'static [RowSource],
-    at: &'static [&'static str],
+    paths: &'static [&'static str],
     to: RowTarget,
 ) -> Row {
-    Row { name, from, paths: at, to, strength: Needs, optional: "", ends_when: None }
+    Row { name, from, paths, to, strength: Needs, optional: "", ends_when: None }
 }
 
 impl Row {
@@ -233,7 +233,7 @@ impl Row {
     }
 }
 
-/// A kind, by group and plural name, and those that its objects usually own.
+/// A kind, by group and plural name, and the kinds that its objects usually own.
 pub type Owned = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 /// The usual owners of each kind. The owner references of an object name its owners; this table
@@ -270,7 +270,7 @@ pub const OWNED: &[Owned] = &[
 /// Every built-in relation. Owner references and content (an object in its Namespace, a custom
 /// resource of its CRD) are edges of every object, and the graph itself has them.
 pub const ROWS: &[Row] = &[
-    // What Pods and whatever makes Pods use.
+    // Pods, and the kinds with Pod templates.
     row("pod-claim", POD_SPECS, &["volumes[*].persistentVolumeClaim"], named(CLAIM, "claimName")),
     row("pod-ephemeral-claim", PODS, &["spec.volumes[*]"], RowTarget::EphemeralClaim { group: CLAIM.0, resource: CLAIM.1 }),
     row("pod-secret-volume", POD_SPECS, &["volumes[*].secret"], named(SECRET, "secretName")).optional(),
@@ -285,7 +285,7 @@ pub const ROWS: &[Row] = &[
     row("pod-priority-class", POD_SPECS, &["priorityClassName"], named(("scheduling.k8s.io", "priorityclasses"), "")),
     row("pod-runtime-class", POD_SPECS, &["runtimeClassName"], named(("node.k8s.io", "runtimeclasses"), "")),
     row("pod-resource-claim", POD_SPECS, &["resourceClaims[*]"], named(("resource.k8s.io", "resourceclaims"), "resourceClaimName")),
-    // Of claims that are made from a template the status alone has the names.
+    // Only the status has the names of claims that are created from a template.
     row("pod-generated-claim", PODS, &["status.resourceClaimStatuses[*]", "status.extendedResourceClaimStatus", "status.nodeAllocatableResourceClaimStatuses[*]"], named(("resource.k8s.io", "resourceclaims"), "resourceClaimName")),
     row("pod-resource-claim-template", POD_SPECS, &["resourceClaims[*]"], named(("resource.k8s.io", "resourceclaimtemplates"), "resourceClaimTemplateName")),
     row("pod-group", POD_SPECS, &["schedulingGroup"], named(("scheduling.k8s.io", "podgroups"), "podGroupName")),
@@ -300,11 +300,12 @@ pub const ROWS: &[Row] = &[
     row("pod-node", PODS, &["spec.nodeName"], named(NODE, "")).mentions(),
     // Service accounts and their tokens.
     row("service-account-secret", &[from("", "serviceaccounts", "")], &["secrets[*]", "imagePullSecrets[*]"], named(SECRET, "name")),
-    // The token controller takes the Secret along with its ServiceAccount: it
-    // does not break, it goes.
+    // The token controller deletes the Secret together with its ServiceAccount, so the
+    // Secret does not break.
     row("token-service-account", &[from("", "secrets", "")], &["metadata.annotations[\"kubernetes.io/service-account.name\"]"], named(SERVICE_ACCOUNT, "")).mentions(),
     // Storage.
-    // Anyone can name the volume of another claim, which is then Pending or Lost.
+    // Any user can create a claim that names the volume of another claim. Such a claim is
+    // Pending or Lost.
     row("claim-volume", CLAIMS, &["spec.volumeName"], named(("", "persistentvolumes"), "")).until("status.phase", &["Pending", "Lost"]),
     row("storage-class", CLAIMS_AND_VOLUMES, &["spec.storageClassName", "metadata.annotations[\"volume.beta.kubernetes.io/storage-class\"]"], named(STORAGE_CLASS, "")),
     row("claim-data-source", CLAIMS, &["spec.dataSource", "spec.dataSourceRef"], RowTarget::Typed { group: "", namespace: "namespace", kinds: NameableKinds::Namespaced }).until("status.phase", &["Bound"]),
@@ -367,8 +368,7 @@ pub const ROWS: &[Row] = &[
     row("resource-slice-node", &[from("resource.k8s.io", "resourceslices", "")], &["spec.nodeName"], named(NODE, "")).mentions(),
 ];
 
-/// The kinds that built-in relations lead from and to, by name: group, then
-/// plural name, sorted.
+/// The kinds of users and used objects in built-in relations, by group and plural name.
 pub fn related_kinds() -> BTreeSet<(&'static str, &'static str)> {
     let mut kinds = BTreeSet::new();
     for row in ROWS {
@@ -389,7 +389,7 @@ pub fn related_kinds() -> BTreeSet<(&'static str, &'static str)> {
     kinds
 }
 
-/// When an object uses nothing any more.
+/// The fields and values of finished objects, which no longer use other objects.
 pub const FINISHED: &[(&str, &str, &str, &[&str])] = &[
     ("", "pods", "status.phase", &["Succeeded", "Failed"]),
     ("batch", "jobs", "status.conditions[?type=Complete].status", &["True"]),
@@ -399,8 +399,8 @@ pub const FINISHED: &[(&str, &str, &str, &[&str])] = &[
 /// An API group and a kind in it.
 pub type GroupKind = (&'static str, &'static str);
 
-/// Kinds whose template is history when it is scaled to none, and the groups and
-/// kinds of controllers that keep it for that.
+/// The kinds whose objects are history if they have zero replicas, and the controllers that
+/// keep such objects for a rollback.
 pub const SCALED_DOWN: &[(&str, &str, &str, &[GroupKind])] = &[(
     "apps",
     "replicasets",

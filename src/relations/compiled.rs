@@ -1,21 +1,22 @@
-//! All that is read from the objects of one kind, as one tree of paths.
+//! The relations of one kind, merged into one tree of paths.
 
 use serde_json::Value;
 
 use super::catalogue::GroupKind;
 use super::fields::Fields;
-use super::leaf::{ReferenceRule, ReferenceTarget};
 use super::path::{Path, Step, for_each};
-use super::reading::{ORDINALS, Reading};
+use super::reading::{EdgeReader, ORDINALS};
+use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{Edges, MAX_REFERENCES, ObjectPhase};
 use crate::objects::{Kinds, PROTECT_LABEL, split_api_version};
 
-/// So many values are read of one object: of an endpoint that takes part in two
-/// references there are eight.
+/// The limit of values that belay reads of one object. An endpoint of an EndpointSlice has
+/// eight values for two references.
 const MAX_VALUES: usize = 8 * MAX_REFERENCES;
 
-/// A place of this length counts as one more reference.
-const LONG_NAME: usize = 256;
+/// The path of a reference counts as one more reference for each of these bytes, because
+/// the edge stores the path.
+const LONG_PATH: usize = 256;
 
 /// The paths that are read from the objects of one kind.
 #[derive(Debug, Default, PartialEq)]
@@ -24,16 +25,16 @@ pub(super) struct CompiledRelations {
     pub(super) finished: Vec<(Path, &'static [&'static str])>,
     pub(super) scaled_down: Option<(Path, &'static [GroupKind])>,
     pub(super) established: Option<Path>,
-    /// All that is read, of the body and of the metadata beside [`crate::objects::Object`].
+    /// All fields that relations read.
     pub(super) fields: Fields,
 }
 
-/// Paths, merged where they begin alike.
+/// A tree of paths. Paths with a common prefix share its nodes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct PathTree {
-    next: Vec<(Step, PathTree)>,
-    /// The use of the value at the end of a path.
-    leaves: Vec<ReferenceRule>,
+    children: Vec<(Step, PathTree)>,
+    /// The rules for the value at this path.
+    rules: Vec<ReferenceRule>,
 }
 
 impl CompiledRelations {
@@ -43,13 +44,13 @@ impl CompiledRelations {
             fields.add_steps(&[Step::Field("metadata".to_owned()), Step::Field(field.to_owned())]);
         }
         self.tree.add_fields(&mut fields);
-        self.tree.leaves(&mut |leaf| {
-            if let Some((path, _)) = &leaf.ends_when {
+        self.tree.visit_rules(&mut |rule| {
+            if let Some((path, _)) = &rule.ends_when {
                 fields.add(path);
             }
-            if let ReferenceTarget::Claims { .. } = leaf.target {
+            if let ReferenceTarget::Claims { .. } = rule.target {
                 for path in ORDINALS {
-                    fields.add_steps(&names(path));
+                    fields.add_steps(&pointer_steps(path));
                 }
             }
         });
@@ -60,10 +61,11 @@ impl CompiledRelations {
         if let Some((path, _)) = &self.scaled_down {
             fields.add(path);
             fields.add_steps(
-                &[names("/metadata/labels"), vec![Step::Field(PROTECT_LABEL.to_owned())]].concat(),
+                &[pointer_steps("/metadata/labels"), vec![Step::Field(PROTECT_LABEL.to_owned())]]
+                    .concat(),
             );
             for field in ["apiVersion", "kind", "controller"] {
-                let owners = fields.add_steps(&names("/metadata/ownerReferences"));
+                let owners = fields.add_steps(&pointer_steps("/metadata/ownerReferences"));
                 owners.add_steps(&[Step::Each, Step::Field(field.to_owned())]);
             }
         }
@@ -71,49 +73,47 @@ impl CompiledRelations {
         self.fields = fields;
     }
 
-    /// Whether nothing of the body is read.
+    /// Whether relations read only fields of the metadata.
     pub(super) fn reads_only_metadata(&self) -> bool {
         let metadata = |(step, _): &(Step, PathTree)| *step == Step::Field("metadata".to_owned());
-        self.tree.leaves.is_empty()
-            && self.tree.next.iter().all(metadata)
+        self.tree.rules.is_empty()
+            && self.tree.children.iter().all(metadata)
             && self.finished.is_empty()
             && self.scaled_down.is_none()
             && self.established.is_none()
     }
 
-    /// The fields that relations read; `None` if they have too many references.
+    /// The fields that relations read; `None` if they contain too many references.
     pub(super) fn read_fields(&self, json: &str) -> Result<Option<Value>, serde_json::Error> {
         let fields = self.fields.read(json, MAX_VALUES)?;
         Ok(fields.filter(|fields| {
             let mut references = 0_usize;
-            self.tree.walk(fields, &mut String::new(), &mut |leaf, value, place| {
-                // An edge keeps its place, which can be longer than the value.
-                references += leaf.max_references(value) * (1 + place.len() / LONG_NAME);
+            self.tree.walk(fields, &mut String::new(), &mut |rule, value, place| {
+                references += rule.max_references(value) * (1 + place.len() / LONG_PATH);
             });
             references <= MAX_REFERENCES
         }))
     }
 
-    /// The edges of an object of which the fields were read, and how far it has
-    /// come, in one walk.
+    /// The phase and the edges of an object, from the result of [`Self::read_fields`].
     pub(super) fn read(&self, kinds: &mut Kinds, object: &Value) -> (ObjectPhase, Edges) {
         let scaled_down = self.scaled_down.as_ref().is_some_and(|(path, controllers)| {
             path.get(object).and_then(Value::as_u64) == Some(0) && is_history(object, controllers)
         });
-        let mut reading = Reading::new(object, kinds, scaled_down);
-        self.tree.walk(object, &mut String::new(), &mut |leaf, value, place| {
-            reading.edge(leaf, value, place);
+        let mut reader = EdgeReader::new(object, kinds, scaled_down);
+        self.tree.walk(object, &mut String::new(), &mut |rule, value, place| {
+            reader.add_edges(rule, value, place);
         });
-        (self.progress(object), reading.edges)
+        (self.phase(object), reader.edges)
     }
 
-    fn progress(&self, object: &Value) -> ObjectPhase {
+    fn phase(&self, object: &Value) -> ObjectPhase {
         let has = |path: &Path, values: &[&str]| {
-            let mut found = false;
+            let mut has_value = false;
             path.visit(object, &mut |_, value| {
-                found |= value.as_str().is_some_and(|value| values.contains(&value));
+                has_value |= value.as_str().is_some_and(|value| values.contains(&value));
             });
-            found
+            has_value
         };
         if self.finished.iter().any(|(path, values)| has(path, values)) {
             return ObjectPhase::Finished;
@@ -126,53 +126,54 @@ impl CompiledRelations {
 }
 
 impl PathTree {
-    pub(super) fn add(&mut self, steps: &[Step], leaf: ReferenceRule) {
+    pub(super) fn add(&mut self, steps: &[Step], rule: ReferenceRule) {
         let Some((step, rest)) = steps.split_first() else {
-            self.leaves.push(leaf);
+            self.rules.push(rule);
             return;
         };
-        let at = self.next.iter().position(|(other, _)| other == step).unwrap_or_else(|| {
-            self.next.push((step.clone(), Self::default()));
-            self.next.len() - 1
-        });
-        self.next[at].1.add(rest, leaf);
+        let index =
+            self.children.iter().position(|(other, _)| other == step).unwrap_or_else(|| {
+                self.children.push((step.clone(), Self::default()));
+                self.children.len() - 1
+            });
+        self.children[index].1.add(rest, rule);
     }
 
-    pub(super) fn leaves(&self, visit: &mut dyn FnMut(&ReferenceRule)) {
-        self.leaves.iter().for_each(&mut *visit);
-        self.next.iter().for_each(|(_, tree)| tree.leaves(visit));
+    pub(super) fn visit_rules(&self, visit: &mut dyn FnMut(&ReferenceRule)) {
+        self.rules.iter().for_each(&mut *visit);
+        self.children.iter().for_each(|(_, tree)| tree.visit_rules(visit));
     }
 
     fn add_fields(&self, fields: &mut Fields) {
-        self.leaves.iter().for_each(|leaf| fields.add_leaf(leaf));
-        for (step, tree) in &self.next {
+        self.rules.iter().for_each(|rule| fields.add_rule(rule));
+        for (step, tree) in &self.children {
             tree.add_fields(fields.add_steps(std::slice::from_ref(step)));
         }
     }
 
-    /// Visits each value that a relation's path leads to, with its place.
+    /// Calls `visit` for each rule and each value at its path, with the path of the value.
     fn walk(
         &self,
         value: &Value,
         place: &mut String,
         visit: &mut dyn FnMut(&ReferenceRule, &Value, &str),
     ) {
-        for leaf in &self.leaves {
-            visit(leaf, value, place);
+        for rule in &self.rules {
+            visit(rule, value, place);
         }
-        for (step, tree) in &self.next {
+        for (step, tree) in &self.children {
             for_each(step, value, place, &mut |place, value| tree.walk(value, place, visit));
         }
     }
 }
 
-/// The steps of a JSON pointer that leads through fields.
-fn names(pointer: &str) -> Vec<Step> {
+/// The steps of a JSON pointer that has only fields.
+fn pointer_steps(pointer: &str) -> Vec<Step> {
     pointer.split('/').skip(1).map(|name| Step::Field(name.to_owned())).collect()
 }
 
-/// Whether one of these controllers keeps an object that is scaled to none for a
-/// rollback. What is protected always is not history.
+/// Whether one of these controllers keeps an object with zero replicas for a rollback. An
+/// object that the label protects always does not count as history.
 fn is_history(object: &Value, controllers: &[GroupKind]) -> bool {
     let Some(metadata) = object.get("metadata") else { return false };
     let label = metadata.get("labels").and_then(|labels| labels.get(PROTECT_LABEL)?.as_str());

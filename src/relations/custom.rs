@@ -1,13 +1,12 @@
-//! Relations that users write, compiled to the same leaves as the built-in
-//! rows.
+//! Relations that users write, compiled to the same rules as the built-in rows.
 
 use super::catalogue::NameableKinds;
-use super::leaf::{ReferenceRule, ReferenceTarget};
 use super::path::{Path, PathError};
+use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{RelationId, Strength};
 use crate::objects::{KindId, Kinds};
 
-/// A relation of a user's own.
+/// A relation that a user wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomRelation {
     /// Its name.
@@ -18,7 +17,7 @@ pub struct CustomRelation {
     until: Option<(Path, Vec<String>)>,
 }
 
-/// What such a relation leads to. Paths start at the object.
+/// The target of a relation that a user wrote. Paths start at the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CustomTo {
     /// An object of one kind, by name.
@@ -27,20 +26,20 @@ pub enum CustomTo {
         group: String,
         /// Plural name.
         resource: String,
-        /// Where the name is.
+        /// The path of the name.
         name: Path,
-        /// Where the namespace is; none: that of the object itself.
+        /// The path of the namespace; `None` for the namespace of the object itself.
         namespace: Option<Path>,
     },
     /// An object of the kind in the reference.
     Typed {
-        /// Where the group, or an apiVersion, is.
+        /// The path of the group or of an apiVersion.
         group: Path,
-        /// Where the kind is.
+        /// The path of the kind.
         kind: Path,
-        /// Where the name is.
+        /// The path of the name.
         name: Path,
-        /// Where the namespace is; none: that of the object itself.
+        /// The path of the namespace; `None` for the namespace of the object itself.
         namespace: Option<Path>,
     },
     /// Objects of one kind, by a selector.
@@ -49,7 +48,7 @@ pub enum CustomTo {
         group: String,
         /// Plural name.
         resource: String,
-        /// Where the selector is.
+        /// The path of the selector.
         selector: Path,
     },
 }
@@ -60,18 +59,18 @@ pub enum CustomError {
     /// A path cannot be parsed.
     #[error("{field}: {source}")]
     Path {
-        /// Which field of the spec.
+        /// The field of the spec.
         field: &'static str,
         /// The problem.
         source: PathError,
     },
-    /// Two paths do not belong to one reference.
+    /// Two paths do not lead to the same reference.
     #[error(
         "{field} leads through another list than the name does ({path}): both must be in the same \
          element"
     )]
     Apart {
-        /// Which field of the spec.
+        /// The field of the spec.
         field: &'static str,
         /// Its path.
         path: String,
@@ -79,8 +78,8 @@ pub enum CustomError {
 }
 
 impl CustomRelation {
-    /// A relation from a kind (group, resource). The paths of one reference have to be in the
-    /// same element of each list that they lead through.
+    /// A relation from a kind (group, resource). The paths of one reference must lead through
+    /// the same element of each list.
     pub fn new(
         name: &str,
         from: (&str, &str),
@@ -101,7 +100,7 @@ impl CustomRelation {
             strength,
             until,
         };
-        custom.place().map(|_| custom)
+        custom.split_paths().map(|_| custom)
     }
 
     /// The kinds that it names, by group and resource.
@@ -115,47 +114,47 @@ impl CustomRelation {
         std::iter::once((self.from.0.as_str(), self.from.1.as_str())).chain(to)
     }
 
-    /// The place of the reference, and the paths from there.
-    fn place(&self) -> Result<(Path, Vec<Path>), CustomError> {
+    /// The path of the reference, and the paths of its fields from there.
+    fn split_paths(&self) -> Result<(Path, Vec<Path>), CustomError> {
         let paths: Vec<(&'static str, &Path)> = match &self.to {
             CustomTo::Name { name, namespace, .. } => {
                 let namespace = namespace.iter().map(|p| ("namespaceFieldPath", p));
                 std::iter::once(("nameFieldPath", name)).chain(namespace).collect()
             }
             CustomTo::Typed { group, kind, name, namespace } => {
-                let rest = [("toRef.groupFieldPath", group), ("toRef.kindFieldPath", kind)];
+                let to_ref = [("toRef.groupFieldPath", group), ("toRef.kindFieldPath", kind)];
                 let namespace = namespace.iter().map(|p| ("namespaceFieldPath", p));
-                std::iter::once(("nameFieldPath", name)).chain(rest).chain(namespace).collect()
+                std::iter::once(("nameFieldPath", name)).chain(to_ref).chain(namespace).collect()
             }
             CustomTo::Selector { selector, .. } => {
                 return Ok((selector.clone(), Vec::new()));
             }
         };
-        // The reference is what all paths share: at the most the element of
-        // the innermost list that the name leads through.
-        let mut at = paths.first().map(|(_, path)| path.without_fields()).unwrap_or_default();
+        // The path of the reference is the common prefix of all paths. It ends at the
+        // innermost list in the path of the name, or before.
+        let mut prefix = paths.first().map(|(_, path)| path.without_fields()).unwrap_or_default();
         for (_, path) in &paths {
-            at = at.split_common(path).0;
+            prefix = prefix.split_common(path).0;
         }
         let mut rests = Vec::new();
         for (field, path) in paths {
-            let (_, _, rest) = at.split_common(path);
+            let (_, _, rest) = prefix.split_common(path);
             if !rest.is_single() {
                 return Err(CustomError::Apart { field, path: path.to_string() });
             }
             rests.push(rest);
         }
-        Ok((at, rests))
+        Ok((prefix, rests))
     }
 
-    /// The leaf for the engine; `None` while a kind is not served.
+    /// The kind, the path and the rule for the catalogue; `None` if a kind is not served.
     pub(super) fn compile(
         &self,
         kinds: &Kinds,
         relation: RelationId,
     ) -> Option<(KindId, Path, ReferenceRule)> {
         let from = kinds.find_resource(&self.from.0, &self.from.1)?;
-        let (at, rests) = self.place().ok()?;
+        let (path, rests) = self.split_paths().ok()?;
         let rest = |index: usize| rests.get(index).cloned();
         let target = match &self.to {
             CustomTo::Name { group, resource, .. } => ReferenceTarget::Name {
@@ -177,14 +176,14 @@ impl CustomRelation {
                 plain: false,
             },
         };
-        let leaf = ReferenceRule {
+        let rule = ReferenceRule {
             relation,
             target,
             strength: self.strength,
             optional: None,
             ends_when: self.until.clone(),
         };
-        Some((from, at, leaf))
+        Some((from, path, rule))
     }
 }
 

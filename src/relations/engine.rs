@@ -1,4 +1,4 @@
-//! The catalogue, compiled, and the objects that are read by it.
+//! Compiles the catalogue and reads objects with it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,42 +13,45 @@ use super::custom::CustomRelation;
 #[cfg(test)]
 use super::fields::Fields;
 use super::fields::add_value;
-use super::leaf::{ReferenceRule, ReferenceTarget};
 use super::path::{Path, PathError};
+use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{Edges, Graph, ObjectPhase, RelationId, Strength};
 use crate::objects::{KindId, Kinds, Object, Unreadable};
 
-/// All relations, compiled against the kinds that are known. When kinds come
-/// or go, or users write relations, another one is compiled, and the objects
-/// of the kinds concerned are read again.
+/// All relations, compiled for the served kinds. When kinds or relations change, belay
+/// compiles a new catalogue and reads the objects of the affected kinds again.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     names: Vec<String>,
     by_kind: HashMap<KindId, CompiledRelations>,
 }
 
-/// Which kinds have edges that *need*: the absence of a user is a fact only
-/// when all of these are known.
+/// The kinds with edges that *need* other objects. An object certainly has no users only if
+/// the graph has all objects of its user kinds.
 #[derive(Debug, Clone, Default)]
 pub struct UserKinds {
+    /// For each used kind, its user kinds, and whether they can use it from another
+    /// namespace.
     by_kind: HashMap<KindId, BTreeMap<KindId, bool>>,
-    /// Those whose references name the kind as well, and whether they can name a
+    /// The user kinds whose references can name any kind, and whether they can name a
     /// namespace.
     naming_any_kind: BTreeMap<KindId, bool>,
-    /// The same, if they can name only namespaced kinds.
+    /// The user kinds whose references can name any namespaced kind.
     naming_any_namespaced: BTreeMap<KindId, bool>,
 }
 
 impl UserKinds {
-    /// The kinds whose objects could need one of this kind, and whether they
-    /// could do so from another namespace.
+    /// The kinds whose objects may need an object of this kind, and whether they may be in
+    /// another namespace.
     pub fn user_kinds(&self, kinds: &Kinds, kind: KindId) -> impl Iterator<Item = (KindId, bool)> {
         let local = kinds.info(kind).namespaced.then_some(&self.naming_any_namespaced);
-        let mut needers = self.naming_any_kind.clone();
-        for (needer, crosses) in self.by_kind.get(&kind).into_iter().chain(local).flatten() {
-            *needers.entry(*needer).or_default() |= crosses;
+        let mut user_kinds = self.naming_any_kind.clone();
+        for (user_kind, from_other_namespace) in
+            self.by_kind.get(&kind).into_iter().chain(local).flatten()
+        {
+            *user_kinds.entry(*user_kind).or_default() |= from_other_namespace;
         }
-        needers.into_iter()
+        user_kinds.into_iter()
     }
 }
 
@@ -57,24 +60,24 @@ impl UserKinds {
 pub enum ReadScope {
     /// Nothing.
     Nothing,
-    /// Its metadata: a Secret's annotation, and none of its data.
+    /// Its metadata only: for a Secret, an annotation but no data.
     Metadata,
-    /// All of it.
+    /// The whole object.
     Body,
 }
 
 impl Catalogue {
-    /// Compiles the built-in rows and these relations of users. Rows whose
-    /// kinds are not served are left out.
+    /// Compiles the built-in rows and the relations of users. Skips rows whose kinds are
+    /// not served.
     pub fn new(kinds: &Kinds, custom: &[CustomRelation]) -> Result<Self, PathError> {
         let mut catalogue = Self::default();
         for row in ROWS {
             catalogue.add_row(kinds, row)?;
         }
         for relation in custom {
-            let id = catalogue.name(&relation.name);
-            if let Some((from, at, leaf)) = relation.compile(kinds, id) {
-                catalogue.by_kind.entry(from).or_default().tree.add(at.steps(), leaf);
+            let id = catalogue.add_name(&relation.name);
+            if let Some((from, path, rule)) = relation.compile(kinds, id) {
+                catalogue.by_kind.entry(from).or_default().tree.add(path.steps(), rule);
             }
         }
         for (group, resource, path, values) in FINISHED {
@@ -97,16 +100,16 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    fn name(&mut self, name: &str) -> RelationId {
+    fn add_name(&mut self, name: &str) -> RelationId {
         self.names.push(name.to_owned());
         RelationId(u16::try_from(self.names.len() - 1).unwrap_or(u16::MAX))
     }
 
     fn add_row(&mut self, kinds: &Kinds, row: &Row) -> Result<(), PathError> {
-        let relation = self.name(row.name);
+        let relation = self.add_name(row.name);
         let Some(target) = target(kinds, &row.to)? else { return Ok(()) };
         let path = |text: &str| (!text.is_empty()).then(|| Path::parse(text)).transpose();
-        let leaf = ReferenceRule {
+        let rule = ReferenceRule {
             relation,
             target,
             strength: row.strength,
@@ -122,10 +125,10 @@ impl Catalogue {
             let Some(kind) = kinds.find_resource(from.group, from.resource) else { continue };
             let base = Path::parse(from.base)?;
             let strength = if from.history { Strength::Mentions } else { row.strength };
-            for at in row.paths.iter().flat_map(|at| expand_containers(at)) {
-                let at = base.join(&Path::parse(&at)?);
-                let leaf = ReferenceRule { strength, ..leaf.clone() };
-                self.by_kind.entry(kind).or_default().tree.add(at.steps(), leaf);
+            for path in row.paths.iter().flat_map(|path| expand_containers(path)) {
+                let path = base.join(&Path::parse(&path)?);
+                let rule = ReferenceRule { strength, ..rule.clone() };
+                self.by_kind.entry(kind).or_default().tree.add(path.steps(), rule);
             }
         }
         Ok(())
@@ -136,65 +139,64 @@ impl Catalogue {
         self.names.get(usize::from(id.0)).map_or("", String::as_str)
     }
 
-    /// The kinds that have edges to others by name or selector, or whose
-    /// progress counts.
+    /// The kinds from whose objects relations read edges or a phase.
     pub fn kinds(&self) -> impl Iterator<Item = KindId> + '_ {
         self.by_kind.keys().copied()
     }
 
-    /// Whether this catalogue reads from the objects of a kind what another one
-    /// does. If not, they have to be read again.
+    /// Whether both catalogues read the same from the objects of a kind. If not, belay must
+    /// read these objects again.
     pub fn reads_like(&self, other: &Self, kind: KindId) -> bool {
         self.by_kind.get(&kind) == other.by_kind.get(&kind)
     }
 
-    /// How much of the objects of a kind is read, beside owners and labels.
+    /// How much of the objects of a kind relations read, besides owners and labels.
     pub fn reads(&self, kind: KindId) -> ReadScope {
         let Some(compiled) = self.by_kind.get(&kind) else { return ReadScope::Nothing };
         if compiled.reads_only_metadata() { ReadScope::Metadata } else { ReadScope::Body }
     }
 
-    /// Which kinds have edges that *need*, to which.
-    pub fn needers(&self) -> UserKinds {
-        let mut needers = UserKinds::default();
+    /// The kinds with edges that *need*, for each used kind.
+    pub fn user_kinds(&self) -> UserKinds {
+        let mut user_kinds = UserKinds::default();
         for (from, compiled) in &self.by_kind {
-            compiled.tree.leaves(&mut |leaf| {
-                if leaf.strength != Strength::Needs {
+            compiled.tree.visit_rules(&mut |rule| {
+                if rule.strength != Strength::Needs {
                     return;
                 }
                 if let ReferenceTarget::Typed { kinds: NameableKinds::Only(only), .. } =
-                    &leaf.target
+                    &rule.target
                 {
                     for kind in only {
-                        needers.by_kind.entry(*kind).or_default().entry(*from).or_default();
+                        user_kinds.by_kind.entry(*kind).or_default().entry(*from).or_default();
                     }
                     return;
                 }
-                let (of, crosses) = match &leaf.target {
+                let (users, from_other_namespace) = match &rule.target {
                     ReferenceTarget::Name { kind, namespace, .. } => {
-                        (needers.by_kind.entry(*kind).or_default(), namespace.is_some())
+                        (user_kinds.by_kind.entry(*kind).or_default(), namespace.is_some())
                     }
                     ReferenceTarget::Labels { kind, .. }
                     | ReferenceTarget::Claims { kind }
                     | ReferenceTarget::EphemeralClaim { kind }
                     | ReferenceTarget::SameName { kind } => {
-                        (needers.by_kind.entry(*kind).or_default(), false)
+                        (user_kinds.by_kind.entry(*kind).or_default(), false)
                     }
                     ReferenceTarget::Typed {
                         namespace, kinds: NameableKinds::Namespaced, ..
-                    } => (&mut needers.naming_any_namespaced, namespace.is_some()),
+                    } => (&mut user_kinds.naming_any_namespaced, namespace.is_some()),
                     ReferenceTarget::Typed { namespace, .. } => {
-                        (&mut needers.naming_any_kind, namespace.is_some())
+                        (&mut user_kinds.naming_any_kind, namespace.is_some())
                     }
                 };
-                *of.entry(*from).or_default() |= crosses;
+                *users.entry(*from).or_default() |= from_other_namespace;
             });
         }
-        needers
+        user_kinds
     }
 
-    /// The edges of an object, and how far it has come. Only the fields that
-    /// relations read are parsed; every other one is skipped, at any depth.
+    /// The phase and the edges of an object. Parses only the fields that relations read,
+    /// and skips all others at any depth.
     #[cfg(test)]
     pub(super) fn read(
         &self,
@@ -211,7 +213,7 @@ impl Catalogue {
         }
     }
 
-    /// The same of the whole object, to compare with.
+    /// The phase and the edges of a completely parsed object, for comparison.
     #[cfg(test)]
     pub(super) fn read_whole(
         &self,
@@ -227,7 +229,7 @@ impl Catalogue {
         self.by_kind.get(&kind).map(|compiled| &compiled.fields)
     }
 
-    /// Reads an object and takes it into a graph.
+    /// Parses an object and applies it to a graph.
     pub fn feed<'o>(
         &self,
         graph: &mut Graph,
@@ -239,8 +241,8 @@ impl Catalogue {
         Ok(parsed.object)
     }
 
-    /// Parses an object, as far as this catalogue reads it. This needs no graph,
-    /// and so no lock of one.
+    /// Parses the fields of an object that this catalogue reads. This needs no graph and
+    /// therefore no lock.
     pub fn parse<'o>(&self, kind: KindId, json: &'o str) -> Result<Parsed<'o>, Unreadable> {
         let unreadable = |error| Unreadable::new(json, &error);
         let object = serde_json::from_str(json).map_err(unreadable)?;
@@ -254,20 +256,20 @@ impl Catalogue {
         Ok(Parsed { object, fields })
     }
 
-    /// Takes an object that this catalogue parsed into a graph.
+    /// Applies an object that this catalogue parsed to a graph.
     pub fn apply(&self, graph: &mut Graph, kind: KindId, parsed: &Parsed<'_>) {
         let too_many = parsed.has_too_many_references();
-        let (progress, edges) = match (self.by_kind.get(&kind), &parsed.fields) {
+        let (phase, edges) = match (self.by_kind.get(&kind), &parsed.fields) {
             (Some(compiled), FieldsRead::All(fields)) => compiled.read(&mut graph.kinds, fields),
             _ => (ObjectPhase::Active, Edges { too_many, ..Edges::default() }),
         };
-        graph.apply(kind, &parsed.object, progress, edges);
+        graph.apply(kind, &parsed.object, phase, edges);
     }
 
-    /// The object without all that nothing reads: [`Self::feed`] makes the same
-    /// of both. `keeps` says which annotations to keep beside those that
-    /// relations read. The result is good for this catalogue alone: another one
-    /// may read fields that are no longer in it.
+    /// Removes all fields that belay does not read. [`Self::feed`] has the same effect with
+    /// the result as with the whole object. `keeps` returns which annotations to keep besides
+    /// those that relations read. The result is only valid for this catalogue, because
+    /// another one may read other fields.
     pub fn prune(
         &self,
         kind: KindId,
@@ -293,7 +295,7 @@ impl Catalogue {
 /// An object, parsed.
 #[derive(Debug)]
 pub struct Parsed<'o> {
-    /// What every verdict needs of it.
+    /// The fields that every verdict needs.
     pub object: Object<'o>,
     fields: FieldsRead,
 }
@@ -301,26 +303,26 @@ pub struct Parsed<'o> {
 /// The fields of an object that relations read.
 #[derive(Debug)]
 enum FieldsRead {
-    /// There are none.
+    /// Relations read nothing of this kind.
     Nothing,
-    /// These.
+    /// All fields that relations read.
     All(Value),
-    /// They have more references than are kept.
+    /// The fields contain more than [`MAX_REFERENCES`](crate::graph::MAX_REFERENCES)
+    /// references.
     TooMany,
 }
 
 impl Parsed<'_> {
-    /// Whether it has more references than [`MAX_REFERENCES`]. Then it has no
-    /// edges, and may use anything.
+    /// Whether it has too many references. Then it has no edges, and may use every object.
     pub fn has_too_many_references(&self) -> bool {
         matches!(self.fields, FieldsRead::TooMany)
     }
 }
 
-/// `c[]` is three lists of containers.
-fn expand_containers(at: &str) -> Vec<String> {
-    match at.strip_prefix("c[]") {
-        None => vec![at.to_owned()],
+/// Expands `c[]` to the three lists of containers.
+fn expand_containers(path: &str) -> Vec<String> {
+    match path.strip_prefix("c[]") {
+        None => vec![path.to_owned()],
         Some(rest) => ["containers", "initContainers", "ephemeralContainers"]
             .iter()
             .map(|list| format!("{list}[*]{rest}"))

@@ -1,10 +1,9 @@
-//! The fields of an object that relations read, and a reader of these alone.
+//! Reads only the fields of an object that relations need.
 //!
-//! Every tenant can write objects of a megabyte, nested as deeply as they like,
-//! into fields that no relation reads. The reader walks down the paths of the
-//! relations and skips every other value without recursion and without keeping
-//! it. So its stack is bounded by the longest path, and its memory by the number of
-//! values that it reads.
+//! Every tenant can write a megabyte of deeply nested JSON into fields that no relation
+//! reads. The reader follows the paths of the relations. It skips every other value without
+//! recursion and without storing it. So the longest path limits the stack of the reader, and
+//! the number of values that it reads limits its memory.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,27 +12,26 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::leaf::{ReferenceRule, ReferenceTarget};
 use super::path::{Path, Step};
+use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::objects::Text;
 
-/// Longer texts than this name nothing: Kubernetes allows names of 253
-/// characters. They are skipped.
-const LONGEST_TEXT: usize = 4096;
+/// The reader skips longer texts. They can't name an object, because Kubernetes limits names
+/// to 253 characters.
+const MAX_TEXT_BYTES: usize = 4096;
 
-/// Which fields to read of a value. A text, number or truth value is read
-/// wherever a path leads to one.
+/// The fields to read of a value. A value that is no list or map is read whole.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Fields {
     named: BTreeMap<String, Fields>,
-    /// Of each element of a list.
+    /// The fields of each element of a list.
     each: Option<Box<Fields>>,
-    /// Of each value of a map, beside the named ones.
+    /// The fields of each value of a map, besides the named ones.
     values: Option<Box<Fields>>,
 }
 
 impl Fields {
-    /// Also what a path leads to.
+    /// Adds a path, and returns the fields at its end.
     pub(super) fn add(&mut self, path: &Path) -> &mut Self {
         self.add_steps(path.steps())
     }
@@ -63,9 +61,9 @@ impl Fields {
         self.values.get_or_insert_default()
     }
 
-    /// Also what makes an edge of the value that these are the fields of.
-    pub(super) fn add_leaf(&mut self, leaf: &ReferenceRule) {
-        match &leaf.target {
+    /// Adds the fields that a rule reads of this value.
+    pub(super) fn add_rule(&mut self, rule: &ReferenceRule) {
+        match &rule.target {
             ReferenceTarget::Name { name, namespace, uid, .. } => {
                 self.add(name);
                 for path in namespace.iter().chain(uid) {
@@ -102,19 +100,19 @@ impl Fields {
             }
             ReferenceTarget::SameName { .. } => {}
         }
-        if let Some(path) = &leaf.optional {
+        if let Some(path) = &rule.optional {
             self.add(path);
         }
     }
 
-    /// Makes the fields of every value those of the named one as well. To be
-    /// called once, when all paths are in.
+    /// Adds the fields of every map value to those of each named value. Call it once, after
+    /// the last path.
     pub(super) fn finish(&mut self) {
         if let Some(values) = &self.values {
             self.named.values_mut().for_each(|named| named.merge(values));
         }
-        let below = self.each.iter_mut().chain(&mut self.values).map(|below| &mut **below);
-        below.chain(self.named.values_mut()).for_each(Self::finish);
+        let children = self.each.iter_mut().chain(&mut self.values).map(|fields| &mut **fields);
+        children.chain(self.named.values_mut()).for_each(Self::finish);
     }
 
     fn merge(&mut self, other: &Self) {
@@ -129,17 +127,21 @@ impl Fields {
         }
     }
 
-    fn of(&self, key: &str) -> Option<&Self> {
+    fn child(&self, key: &str) -> Option<&Self> {
         self.named.get(key).or(self.values.as_deref())
     }
 
-    /// Reads them of an object; `None` if they are more than so many values.
-    pub(super) fn read(&self, json: &str, most: usize) -> Result<Option<Value>, serde_json::Error> {
-        let left = Cell::new(Some(most));
+    /// Reads these fields of an object. Returns `None` if they have more than `limit` values.
+    pub(super) fn read(
+        &self,
+        json: &str,
+        limit: usize,
+    ) -> Result<Option<Value>, serde_json::Error> {
+        let remaining = Cell::new(Some(limit));
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        let reader = FieldReader { fields: self, left: &left };
+        let reader = FieldReader { fields: self, remaining: &remaining };
         let value = match reader.deserialize(&mut deserializer) {
-            Err(_) if left.get().is_none() => return Ok(None),
+            Err(_) if remaining.get().is_none() => return Ok(None),
             value => value?,
         };
         deserializer.end()?;
@@ -154,12 +156,12 @@ impl Fields {
 #[derive(Clone, Copy)]
 struct FieldReader<'f> {
     fields: &'f Fields,
-    /// How many more values may be read; `None` if there were too many.
-    left: &'f Cell<Option<usize>>,
+    /// The remaining number of values; `None` if there were too many.
+    remaining: &'f Cell<Option<usize>>,
 }
 
 impl<'f> FieldReader<'f> {
-    fn of(self, fields: &'f Fields) -> Self {
+    fn with_fields(self, fields: &'f Fields) -> Self {
         Self { fields, ..self }
     }
 }
@@ -168,8 +170,8 @@ impl<'de> DeserializeSeed<'de> for FieldReader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.left.set(self.left.get().and_then(|left| left.checked_sub(1)));
-        if self.left.get().is_none() {
+        self.remaining.set(self.remaining.get().and_then(|remaining| remaining.checked_sub(1)));
+        if self.remaining.get().is_none() {
             return Err(D::Error::custom("too many values"));
         }
         deserializer.deserialize_any(self)
@@ -204,7 +206,7 @@ impl<'de> Visitor<'de> for FieldReader<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        let kept = (text.len() <= LONGEST_TEXT).then(|| text.to_owned());
+        let kept = (text.len() <= MAX_TEXT_BYTES).then(|| text.to_owned());
         Ok(kept.map_or(Value::Null, Value::String))
     }
 
@@ -212,7 +214,7 @@ impl<'de> Visitor<'de> for FieldReader<'_> {
         let mut elements = Vec::new();
         match self.fields.each.as_deref() {
             Some(each) => {
-                while let Some(element) = list.next_element_seed(self.of(each))? {
+                while let Some(element) = list.next_element_seed(self.with_fields(each))? {
                     elements.push(element);
                 }
             }
@@ -224,9 +226,9 @@ impl<'de> Visitor<'de> for FieldReader<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         while let Some(key) = map.next_key::<Text<'_>>()? {
-            match self.fields.of(&key).filter(|_| key.len() <= LONGEST_TEXT) {
-                Some(below) => {
-                    let value = map.next_value_seed(self.of(below))?;
+            match self.fields.child(&key).filter(|_| key.len() <= MAX_TEXT_BYTES) {
+                Some(child) => {
+                    let value = map.next_value_seed(self.with_fields(child))?;
                     fields.insert(key.to_string(), value);
                 }
                 None => drop(map.next_value::<IgnoredAny>()?),
@@ -236,8 +238,7 @@ impl<'de> Visitor<'de> for FieldReader<'_> {
     }
 }
 
-/// Adds to a value what another one has. Elements of lists are the same by
-/// their place.
+/// Merges another value into a value. Merges elements of lists by their index.
 pub(super) fn add_value(to: &mut Value, other: Value) {
     match (to, other) {
         (Value::Object(to), Value::Object(other)) => {

@@ -1,18 +1,18 @@
-//! From one object's JSON to its edges.
+//! Reads the edges of an object from its JSON.
 //!
-//! The catalogue is data: a row says from which kind, by which path, to which
-//! kind, and what that means ([`catalogue`]). The paths of a kind are merged
-//! into one tree, so that an object is walked once whatever the number of its
-//! rows. Relations that users write run through the same engine.
+//! The catalogue is a table ([`catalogue`]). Each row has the kind of the user, the path of
+//! the reference, the kind of the used object, and the strength of the edge. The paths of a
+//! kind are merged into one tree, so that one walk reads all edges of an object. Relations
+//! that users write are compiled to the same form.
 
 mod catalogue;
 mod compiled;
 mod custom;
 mod engine;
 mod fields;
-mod leaf;
 mod path;
 mod reading;
+mod rule;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The path language: the place of a value in the JSON of an object.
+//! The path language, which selects values in the JSON of an object.
 //!
 //! ```text
 //! spec.volumes[*].secret.secretName     fields, and each element of a list
@@ -20,16 +20,15 @@ pub enum Step {
     Each,
     /// Each value of a map.
     Values,
-    /// Each element of a list whose field has this value; a field that is
-    /// absent has the value "".
+    /// Each element of a list whose field has this value. An absent field has the value "".
     Where(String, String),
 }
 
-/// A path, parsed.
+/// A parsed path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Path(Vec<Step>);
 
-/// A path that cannot be parsed. It shows the place:
+/// The error for a path that can't be parsed. Its message points to the wrong character:
 ///
 /// ```text
 /// spec.volumes[.name
@@ -38,26 +37,27 @@ pub struct Path(Vec<Step>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}\n{blank}^ {expected}", blank = " ".repeat(*.column))]
 pub struct PathError {
-    /// The path as it was written.
+    /// The text of the path.
     pub path: String,
-    /// The character at fault, from 0.
+    /// The index of the wrong character, from 0.
     pub column: usize,
-    /// What belongs there.
+    /// The expected text.
     pub expected: &'static str,
 }
 
 impl Path {
     /// Parses a path. The empty path is the object itself.
     pub fn parse(text: &str) -> Result<Self, PathError> {
-        // Walks go a step down the stack for each step of a path.
-        const LONGEST: usize = 512;
-        if let Some((column, _)) = text.char_indices().nth(LONGEST) {
+        // Walks recurse once for each step of a path, so its length must have a limit.
+        const MAX_CHARS: usize = 512;
+        if let Some((column, _)) = text.char_indices().nth(MAX_CHARS) {
             let path = text[..column].to_owned();
-            return Err(PathError { path, column: LONGEST, expected: "at most 512 characters" });
+            return Err(PathError { path, column: MAX_CHARS, expected: "at most 512 characters" });
         }
         let error = |(column, expected)| PathError { path: text.to_owned(), column, expected };
-        let path = Parser { text: text.chars().collect(), at: 0 }.path().map_err(error)?;
-        // The JSON reader goes down 128 steps at the most.
+        let parser = Parser { text: text.chars().collect(), position: 0 };
+        let path = parser.parse_path().map_err(error)?;
+        // The JSON parser accepts at most 128 levels.
         const MAX_STEPS: usize = 100;
         match path.0.len() > MAX_STEPS {
             true => Err(error((0, "at most 100 steps"))),
@@ -70,30 +70,30 @@ impl Path {
         &self.0
     }
 
-    /// This path and then that one.
+    /// Appends another path.
     pub fn join(&self, other: &Self) -> Self {
         Self(self.0.iter().chain(&other.0).cloned().collect())
     }
 
-    /// Whether the path leads to one place at the most.
+    /// Whether the path leads to at most one value.
     pub fn is_single(&self) -> bool {
         self.0.iter().all(|step| matches!(step, Step::Field(_)))
     }
 
-    /// Splits both paths where they part: what they share, and the two rests.
+    /// The common prefix of both paths, and the rest of each.
     pub fn split_common(&self, other: &Self) -> (Self, Self, Self) {
         let shared = self.0.iter().zip(&other.0).take_while(|(a, b)| a == b).count();
-        let part = |steps: &[Step]| Self(steps.to_vec());
-        (part(&self.0[..shared]), part(&self.0[shared..]), part(&other.0[shared..]))
+        let path = |steps: &[Step]| Self(steps.to_vec());
+        (path(&self.0[..shared]), path(&self.0[shared..]), path(&other.0[shared..]))
     }
 
-    /// The path up to its last list or map. The rest has only fields.
+    /// The path up to and including its last step through a list or map.
     pub fn without_fields(&self) -> Self {
         let fields = self.0.iter().rev().take_while(|s| matches!(s, Step::Field(_))).count();
         Self(self.0[..self.0.len() - fields].to_vec())
     }
 
-    /// The value at a path that leads to one place.
+    /// The value at a path that has only fields.
     pub fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         self.0.iter().try_fold(value, |value, step| match step {
             Step::Field(name) => value.get(name),
@@ -101,8 +101,8 @@ impl Path {
         })
     }
 
-    /// Calls `visit` for every place that the path leads to, with the place
-    /// written out: `spec.volumes[2].secret`.
+    /// Calls `visit` for every value that the path selects, with the path of that value,
+    /// such as `spec.volumes[2].secret`.
     pub fn visit<'v>(&self, value: &'v Value, visit: &mut dyn FnMut(&str, &'v Value)) {
         walk(&self.0, value, &mut String::new(), visit);
     }
@@ -126,7 +126,7 @@ fn walk<'v>(
     for_each(step, value, place, &mut |place, value| walk(rest, value, place, visit));
 }
 
-/// Everything that one step leads to, with its place.
+/// Calls `visit` for every value that one step selects, with the path of that value.
 pub fn for_each<'v>(
     step: &Step,
     value: &'v Value,
@@ -145,11 +145,11 @@ pub fn for_each<'v>(
         }
         Step::Each | Step::Where(..) => {
             for (index, element) in value.as_array().into_iter().flatten().enumerate() {
-                let wanted = match step {
+                let is_selected = match step {
                     Step::Where(field, expected) => has_value(element, field, expected),
                     _ => true,
                 };
-                if wanted {
+                if is_selected {
                     let _ = write!(place, "[{index}]");
                     visit(place, element);
                     place.truncate(length);
@@ -166,7 +166,7 @@ pub fn for_each<'v>(
     }
 }
 
-/// `.name`, or `["a.b/c"]` where the name has more than letters in it.
+/// Appends `.name`, or `["a.b/c"]` if the name has special characters.
 fn push_field(place: &mut String, name: &str) {
     if !name.is_empty() && name.chars().all(is_plain) {
         if !place.is_empty() {
@@ -203,32 +203,34 @@ impl fmt::Display for Path {
 
 struct Parser {
     text: Vec<char>,
-    at: usize,
+    position: usize,
 }
 
-/// The place of an error, and the expected text.
+/// The index of the wrong character, and the expected text.
 type Fault = (usize, &'static str);
 
 impl Parser {
-    fn path(mut self) -> Result<Path, Fault> {
+    fn parse_path(mut self) -> Result<Path, Fault> {
         let mut steps = Vec::new();
         while let Some(c) = self.peek() {
             match c {
-                '[' => steps.push(self.brackets()?),
+                '[' => steps.push(self.parse_brackets()?),
                 '{' => {
-                    self.at += 1;
+                    self.position += 1;
                     self.expect('*', "expected * and }: each value of a map")?;
                     self.expect('}', "expected }")?;
                     steps.push(Step::Values);
                 }
-                '.' if steps.is_empty() => return Err((self.at, "expected a field, not a dot")),
+                '.' if steps.is_empty() => {
+                    return Err((self.position, "expected a field, not a dot"));
+                }
                 _ => {
                     if !steps.is_empty() {
                         self.expect('.', "expected a dot, [ or {")?;
                     }
-                    let name = self.word(is_plain);
+                    let name = self.parse_word(is_plain);
                     if name.is_empty() {
-                        return Err((self.at, "expected the name of a field"));
+                        return Err((self.position, "expected the name of a field"));
                     }
                     steps.push(Step::Field(name));
                 }
@@ -237,49 +239,49 @@ impl Parser {
         Ok(Path(steps))
     }
 
-    fn brackets(&mut self) -> Result<Step, Fault> {
-        self.at += 1;
+    fn parse_brackets(&mut self) -> Result<Step, Fault> {
+        self.position += 1;
         let step = match self.peek() {
             Some('*') => {
-                self.at += 1;
+                self.position += 1;
                 Step::Each
             }
             Some('"') => {
-                self.at += 1;
-                let name = self.word(|c| c != '"');
+                self.position += 1;
+                let name = self.parse_word(|c| c != '"');
                 self.expect('"', "expected a closing \"")?;
                 Step::Field(name)
             }
             Some('?') => {
-                self.at += 1;
-                let field = self.word(is_plain);
+                self.position += 1;
+                let field = self.parse_word(is_plain);
                 if field.is_empty() {
-                    return Err((self.at, "expected the name of a field, as in [?kind=Pod]"));
+                    return Err((self.position, "expected the name of a field, as in [?kind=Pod]"));
                 }
                 self.expect('=', "expected = and a value, as in [?kind=Pod]")?;
-                Step::Where(field, self.word(|c| c != ']'))
+                Step::Where(field, self.parse_word(|c| c != ']'))
             }
-            _ => return Err((self.at, "expected * or ?field=value or \"name\"")),
+            _ => return Err((self.position, "expected * or ?field=value or \"name\"")),
         };
         self.expect(']', "expected ]")?;
         Ok(step)
     }
 
     fn peek(&self) -> Option<char> {
-        self.text.get(self.at).copied()
+        self.text.get(self.position).copied()
     }
 
     fn expect(&mut self, c: char, expected: &'static str) -> Result<(), Fault> {
         if self.peek() != Some(c) {
-            return Err((self.at, expected));
+            return Err((self.position, expected));
         }
-        self.at += 1;
+        self.position += 1;
         Ok(())
     }
 
-    fn word(&mut self, belongs: impl Fn(char) -> bool) -> String {
-        let word: String = self.text[self.at..].iter().take_while(|c| belongs(**c)).collect();
-        self.at += word.chars().count();
+    fn parse_word(&mut self, is_part: impl Fn(char) -> bool) -> String {
+        let word: String = self.text[self.position..].iter().take_while(|c| is_part(**c)).collect();
+        self.position += word.chars().count();
         word
     }
 }

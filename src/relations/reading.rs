@@ -1,26 +1,26 @@
-//! From the values that paths lead to, to edges.
+//! Creates edges from the values at the paths of relations.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::catalogue::NameableKinds;
-use super::leaf::{ReferenceRule, ReferenceTarget};
 use super::path::Path;
+use super::rule::{ReferenceRule, ReferenceTarget};
 use crate::graph::{
     EdgeQualifier, Edges, Requirement, Selector, SelectorEdge, Strength, UnresolvedUse,
 };
 use crate::objects::{KindId, Kinds, Uid, split_api_version};
 
-/// What decides about the claims of a StatefulSet beside its templates.
+/// The fields of a StatefulSet, besides its templates, that decide which claims it uses.
 pub(super) const ORDINALS: [&str; 3] = [
     "/spec/ordinals/start",
     "/spec/replicas",
     "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
 ];
 
-/// The fields of the object that all its edges need.
-pub(super) struct Reading<'o> {
+/// Creates the edges of one object.
+pub(super) struct EdgeReader<'o> {
     object: &'o Value,
     namespace: &'o str,
     name: &'o str,
@@ -29,7 +29,7 @@ pub(super) struct Reading<'o> {
     pub(super) edges: Edges,
 }
 
-impl<'o> Reading<'o> {
+impl<'o> EdgeReader<'o> {
     pub(super) fn new(object: &'o Value, kinds: &'o mut Kinds, scaled_down: bool) -> Self {
         let metadata = |field: &str| {
             let value = object.get("metadata").and_then(|metadata| metadata.get(field));
@@ -39,26 +39,26 @@ impl<'o> Reading<'o> {
         Self { object, namespace, name, scaled_down, kinds, edges: Edges::default() }
     }
 
-    /// Makes the edge, or edges, of one value that a relation's path found.
-    pub(super) fn edge(&mut self, leaf: &ReferenceRule, value: &Value, place: &str) {
+    /// Adds the edges of one value. `place` is its path in the object.
+    pub(super) fn add_edges(&mut self, rule: &ReferenceRule, value: &Value, place: &str) {
         let text = |path: &Path| path.get(value).and_then(Value::as_str).filter(|t| !t.is_empty());
-        match &leaf.target {
+        match &rule.target {
             ReferenceTarget::Name { kind, name, namespace, uid } => {
-                let Some(found) = text(name) else { return };
+                let Some(used_name) = text(name) else { return };
                 let namespace = namespace.as_ref().and_then(text).unwrap_or(self.namespace);
-                // Another program fills in a template.
-                if found.contains("${") || namespace.contains("${") {
+                // This is a template, and another program fills it in.
+                if used_name.contains("${") || namespace.contains("${") {
                     return;
                 }
                 let uid = uid.as_ref().and_then(text).map(Uid::new);
-                let (namespace, found) = (namespace.to_owned(), found.to_owned());
-                let path = joined(place, name);
-                self.uses(leaf, value, *kind, namespace, found, uid, path);
+                let (namespace, used_name) = (namespace.to_owned(), used_name.to_owned());
+                let path = join_path(place, name);
+                self.add_use(rule, value, *kind, namespace, used_name, uid, path);
             }
             ReferenceTarget::Typed { group, kind, name, namespace, default_group, kinds } => {
-                let (Some(kind), Some(found)) = (text(kind), text(name)) else { return };
+                let (Some(kind), Some(used_name)) = (text(kind), text(name)) else { return };
                 let group = match group.steps().is_empty() {
-                    // As Kubernetes' own references say it, in one of two ways.
+                    // References in Kubernetes have either apiVersion or apiGroup.
                     true => match (value.get("apiVersion"), value.get("apiGroup")) {
                         (Some(version), _) => split_api_version(version.as_str().unwrap_or("")).0,
                         (None, Some(group)) => group.as_str().unwrap_or(""),
@@ -79,21 +79,21 @@ impl<'o> Reading<'o> {
                 }
                 let namespace =
                     namespace.as_ref().and_then(text).unwrap_or(self.namespace).to_owned();
-                let found = found.to_owned();
-                let path = joined(place, name);
-                self.uses(leaf, value, kind, namespace, found, None, path);
+                let used_name = used_name.to_owned();
+                let path = join_path(place, name);
+                self.add_use(rule, value, kind, namespace, used_name, None, path);
             }
             ReferenceTarget::Labels { kind, plain } => {
-                let found = if *plain { plain_labels(value) } else { requirements(value) };
-                if let Some(requirements) = found {
-                    self.open(leaf, *kind, Selector::Labels(requirements), place);
+                let requirements = if *plain { plain_labels(value) } else { requirements(value) };
+                if let Some(requirements) = requirements {
+                    self.add_selector(rule, *kind, Selector::Labels(requirements), place);
                 }
             }
             ReferenceTarget::Claims { kind } => {
                 let template = value.pointer("/metadata/name").and_then(Value::as_str);
                 let Some(template) = template else { return };
                 let selector = self.ordinals(template);
-                self.open(leaf, *kind, selector, place);
+                self.add_selector(rule, *kind, selector, place);
             }
             ReferenceTarget::EphemeralClaim { kind } => {
                 let name = value.get("name").and_then(Value::as_str);
@@ -101,20 +101,20 @@ impl<'o> Reading<'o> {
                     let claim = format!("{}-{volume}", self.name);
                     let namespace = self.namespace.to_owned();
                     let path = format!("{place}.ephemeral");
-                    self.uses(leaf, value, *kind, namespace, claim, None, path);
+                    self.add_use(rule, value, *kind, namespace, claim, None, path);
                 }
             }
             ReferenceTarget::SameName { kind } => {
                 let name = self.name.to_owned();
                 let path = "metadata.name".to_owned();
-                self.uses(leaf, value, *kind, String::new(), name, None, path);
+                self.add_use(rule, value, *kind, String::new(), name, None, path);
             }
         }
     }
 
-    /// A scaled-down ordinal keeps its claim (scale to 0, delete the claims,
-    /// and the database is gone), unless the StatefulSet itself would delete
-    /// it.
+    /// The claims that a StatefulSet uses. It also needs the claims of ordinals that it
+    /// was scaled down from, unless `whenScaled` is `Delete`. Otherwise a user could scale
+    /// a database to 0 and delete its data.
     fn ordinals(&self, template: &str) -> Selector {
         let [start, replicas, when_scaled] = ORDINALS;
         let number = |pointer: &str| {
@@ -129,9 +129,9 @@ impl<'o> Reading<'o> {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn uses(
+    fn add_use(
         &mut self,
-        leaf: &ReferenceRule,
+        rule: &ReferenceRule,
         value: &Value,
         kind: KindId,
         namespace: String,
@@ -139,49 +139,55 @@ impl<'o> Reading<'o> {
         uid: Option<Uid>,
         path: String,
     ) {
-        // A namespaced object with no namespace is none.
+        // A namespaced object without a namespace can't exist.
         if namespace.is_empty() && self.kinds.info(kind).namespaced {
             return;
         }
-        let optional = leaf.optional.as_ref().and_then(|path| path.get(value));
-        let excuse = match optional.and_then(Value::as_bool) {
+        let optional = rule.optional.as_ref().and_then(|path| path.get(value));
+        let qualifier = match optional.and_then(Value::as_bool) {
             Some(true) => EdgeQualifier::Optional,
             _ if self.scaled_down => EdgeQualifier::ScaledDown,
             _ => EdgeQualifier::None,
         };
-        let strength = self.strength(leaf);
-        let relation = leaf.relation;
+        let strength = self.strength(rule);
+        let relation = rule.relation;
         self.edges.uses.push(UnresolvedUse {
             kind,
             namespace,
             name,
             uid,
             strength,
-            qualifier: excuse,
+            qualifier,
             relation,
             path,
         });
     }
 
-    fn open(&mut self, leaf: &ReferenceRule, kind: KindId, selector: Selector, place: &str) {
+    fn add_selector(
+        &mut self,
+        rule: &ReferenceRule,
+        kind: KindId,
+        selector: Selector,
+        place: &str,
+    ) {
         let namespaced = self.kinds.info(kind).namespaced;
         let namespace = if namespaced { self.namespace } else { "" };
         self.edges.selector_edges.push(SelectorEdge {
             kind,
             namespace: namespace.to_owned(),
             selector,
-            strength: self.strength(leaf),
-            relation: leaf.relation,
+            strength: self.strength(rule),
+            relation: rule.relation,
             path: Arc::from(place),
         });
     }
 
-    /// What the edge means now that the guard may have ended the need.
-    fn strength(&self, leaf: &ReferenceRule) -> Strength {
-        let mut ended = false;
-        if let Some((path, equals)) = &leaf.ends_when {
+    /// The strength of the edge. After the end condition is met, the edge only mentions.
+    fn strength(&self, rule: &ReferenceRule) -> Strength {
+        let mut has_ended = false;
+        if let Some((path, equals)) = &rule.ends_when {
             path.visit(self.object, &mut |_, value| {
-                ended |= equals.iter().any(|equals| match value {
+                has_ended |= equals.iter().any(|equals| match value {
                     Value::Null | Value::Bool(false) => equals == "false",
                     _ if equals.is_empty() => true,
                     Value::String(text) => text == equals,
@@ -191,11 +197,11 @@ impl<'o> Reading<'o> {
                 });
             });
         }
-        if ended { Strength::Mentions } else { leaf.strength }
+        if has_ended { Strength::Mentions } else { rule.strength }
     }
 }
 
-fn joined(place: &str, rest: &Path) -> String {
+fn join_path(place: &str, rest: &Path) -> String {
     match rest.to_string() {
         rest if rest.is_empty() => place.to_owned(),
         rest if place.is_empty() || rest.starts_with('[') => format!("{place}{rest}"),
@@ -203,7 +209,7 @@ fn joined(place: &str, rest: &Path) -> String {
     }
 }
 
-/// A plain map of labels, as a Service has it: an empty one selects nothing.
+/// The selector of a Service, which is a plain map. An empty map selects nothing.
 fn plain_labels(value: &Value) -> Option<Vec<Requirement>> {
     let labels = value.as_object().filter(|labels| !labels.is_empty())?;
     Some(labels.iter().map(equals).collect())
@@ -213,8 +219,7 @@ fn equals((key, value): (&String, &Value)) -> Requirement {
     Requirement::In(key.clone(), vec![value.as_str().unwrap_or_default().to_owned()])
 }
 
-/// A LabelSelector. One that is absent selects nothing, an empty one
-/// everything.
+/// A LabelSelector. An absent selector selects nothing, and an empty one everything.
 fn requirements(value: &Value) -> Option<Vec<Requirement>> {
     let fields = value.as_object()?;
     let labels = fields.get("matchLabels");
@@ -231,8 +236,8 @@ fn requirements(value: &Value) -> Option<Vec<Requirement>> {
             "NotIn" => Requirement::NotIn(key, values),
             "Exists" => Requirement::Exists(key),
             "DoesNotExist" => Requirement::Absent(key),
-            // An operator of tomorrow: matching nothing is the one safe guess
-            // for an edge that is only shown.
+            // The operator is unknown. All built-in rows with selectors only mention, so
+            // the missing edge blocks nothing.
             _ => return None,
         });
     }

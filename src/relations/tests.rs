@@ -320,10 +320,10 @@ fn content_is_known_without_a_row() {
 #[test]
 fn h38_only_kinds_whose_references_can_name_a_namespace_count_in_others() {
     let (kinds, catalogue) = catalogue();
-    let needers = catalogue.needers();
+    let user_kinds = catalogue.user_kinds();
     let crosses = |of: (&str, &str), from: (&str, &str)| {
         let kind = |(group, resource)| kinds.find_resource(group, resource).unwrap();
-        needers
+        user_kinds
             .user_kinds(&kinds, kind(of))
             .find(|(needer, _)| *needer == kind(from))
             .map(|(_, crosses)| crosses)

@@ -11,13 +11,13 @@ impl Metrics {
         self.0.cluster.journal_dropped.inc();
     }
 
-    /// This replica became the leader, or lost leadership.
+    /// Records that this replica became the leader or lost leadership.
     pub fn leads(&self, leads: bool) {
         self.0.cluster.leader.set(leads.into());
         self.0.cluster.leader_changes.inc();
     }
 
-    /// belay repaired a webhook configuration.
+    /// Counts a repair of a webhook configuration.
     pub fn registration_repaired(&self, configuration: &'static str) {
         let labels = Configuration { configuration };
         self.0.cluster.registration_repairs.get_or_create(&labels).inc();
@@ -50,26 +50,26 @@ impl Metrics {
         self.0.cluster.paused.set(paused.into());
     }
 
-    /// belay added a hold to an existing object, or removed a hold that no policy wants, or
-    /// failed to do so.
+    /// Counts a hold that belay added to an existing object, or removed because no policy wants
+    /// it, or a failure to do so.
     pub fn hold_changed(&self, change: &'static str, succeeded: bool) {
         let result = if succeeded { "ok" } else { "failed" };
         self.0.cluster.hold_changes.get_or_create(&HoldChange { change, result }).inc();
     }
 
-    /// A hold was released for this reason.
+    /// Counts a released hold by reason.
     pub fn released(&self, why: &'static str) {
         self.0.cluster.releases.get_or_create(&Released { why }).inc();
     }
 
-    /// The number of objects that wait under the hold, and the number of those for which it is
-    /// unknown whether they are free.
+    /// Sets the number of Terminating objects with the hold, and how many of them have unknown
+    /// users.
     pub fn releasing(&self, waiting: usize, stuck: usize) {
         self.0.cluster.releasing.set(number(waiting));
         self.0.cluster.stuck.set(number(stuck));
     }
 
-    /// How the feed is doing.
+    /// Sets the metrics of the feed.
     pub fn fed(&self, fed: &FeedState) {
         let metrics = &self.0.cluster;
         metrics.objects.set(number(fed.objects));
@@ -80,7 +80,7 @@ impl Metrics {
         metrics.failed.set(number(fed.failed));
     }
 
-    /// So many objects of these resources can't be read, and of no others.
+    /// Sets the number of unreadable objects of each resource.
     pub fn unreadable(&self, counts: &[(String, usize)]) {
         let unreadable = &self.0.cluster.unreadable;
         unreadable.clear();
@@ -90,7 +90,7 @@ impl Metrics {
         }
     }
 
-    /// Counts one live read that a verdict waited for, by what came of it.
+    /// Counts one live read that a verdict waited for, by its result.
     pub fn read_live(&self, result: &'static str, took: Duration) {
         self.0.live.answered(result, took);
     }

@@ -1,4 +1,4 @@
-//! What is counted of live reads.
+//! The metrics of live reads.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ pub struct LiveMetrics {
 }
 
 impl LiveMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn new(registry: &mut Registry) -> Self {
         let reads = Family::default();
         registry.register("live_reads", "Reads that verdicts waited for", reads.clone());
-        // From 1 ms to 4 s: an object from a near API server, and a deadline.
+        // From 1 ms, a fast read, to 4 s, the deadline of a review.
         let duration = Histogram::new(exponential_buckets(0.001, 2.0, 13));
         registry.register(
             "live_read_duration_seconds",

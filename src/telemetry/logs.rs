@@ -1,4 +1,4 @@
-//! Logs: text for a person at a terminal, JSON lines for everything else.
+//! Logs: text on a terminal, JSON lines otherwise.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -18,11 +18,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// Sends log lines to standard error. The level comes from `BELAY_LOG`
-/// (the syntax of `RUST_LOG`); by default it is `info`, without actix's own
-/// lines about its threads and about requests that are not HTTP, which any Pod can
-/// send, and without those of kube, which repeat answers that cannot be parsed, and
-/// one may be a Secret. Called a second time it changes nothing.
+/// Writes log lines to standard error. `BELAY_LOG` sets the level, with the syntax of `RUST_LOG`.
+/// The default is `info`, with two exceptions. It omits lines of actix about its threads and about
+/// invalid HTTP, which any Pod can send. It omits lines of kube, which quote answers that can't be
+/// parsed, because an answer may be a Secret. A second call changes nothing.
 pub fn init_logs(format: LogFormat) {
     let default = || EnvFilter::new("info,actix_server=warn,actix_http=off,kube_client=off");
     let (filter, mistyped) = match std::env::var("BELAY_LOG").ok().filter(|text| !text.is_empty()) {
@@ -42,8 +41,7 @@ pub fn init_logs(format: LogFormat) {
         LogFormat::Text => true,
         LogFormat::Json => false,
     };
-    // An error here means that a subscriber is already in place, which a test
-    // or an embedding program has chosen for itself.
+    // An error means that a test or an embedding program has already set a subscriber.
     let _ = if text {
         tracing::subscriber::set_global_default(builder.with_ansi(terminal).finish())
     } else {
@@ -59,16 +57,15 @@ pub fn init_logs(format: LogFormat) {
 pub struct LineLimit(Mutex<(Option<Instant>, u64)>);
 
 impl LineLimit {
-    /// How far lines are apart.
+    /// The minimum time between two lines.
     const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// Without a line so far.
+    /// A limit before the first line.
     pub const fn new() -> Self {
         Self(Mutex::new((None, 0)))
     }
 
-    /// Whether a line may be written now: if so, how many were left out since
-    /// the last one.
+    /// If a line may be written now, returns the number of omitted lines since the last one.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         let mut lines = self.0.lock();
         let (last, left_out) = &mut *lines;
@@ -87,8 +84,7 @@ impl Default for LineLimit {
     }
 }
 
-/// Limits lines about requests in namespaces to so many in a second for each namespace,
-/// and for all together.
+/// Limits the log lines about requests in one second, for each namespace and in total.
 #[derive(Debug, Default)]
 pub struct NamespaceLines(Mutex<Second>);
 
@@ -101,14 +97,13 @@ struct Second {
 }
 
 impl NamespaceLines {
-    /// For one namespace.
-    const MOST: usize = 5;
+    /// The limit for one namespace.
+    const MAX_PER_NAMESPACE: usize = 5;
 
-    /// For all.
-    const MAX_OF_ALL: usize = 100;
+    /// The limit for all namespaces together.
+    const MAX_TOTAL: usize = 100;
 
-    /// Whether a line may be written now: if so, how many were left out since the last
-    /// one.
+    /// If a line may be written now, returns the number of omitted lines since the last one.
     pub fn admit(&self, namespace: &str, now: Instant) -> Option<u64> {
         let mut second = self.0.lock();
         if second.start.is_none_or(|start| now.saturating_duration_since(start).as_secs() > 0) {
@@ -116,7 +111,7 @@ impl NamespaceLines {
         }
         let Second { all, by_namespace, left_out, .. } = &mut *second;
         let lines = by_namespace.get(namespace).copied().unwrap_or_default();
-        if lines >= Self::MOST || *all >= Self::MAX_OF_ALL {
+        if lines >= Self::MAX_PER_NAMESPACE || *all >= Self::MAX_TOTAL {
             *left_out += 1;
             return None;
         }

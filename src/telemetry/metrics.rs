@@ -1,4 +1,4 @@
-//! The metrics, by the names that dashboards and alerts use.
+//! The metrics. Dashboards and alerts depend on their names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ struct BadRequestLabels {
     code: u16,
 }
 
-/// Every metric of the process. Cheap to clone.
+/// All metrics of the process. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics(pub(super) Arc<Inner>);
 
@@ -137,7 +137,7 @@ impl Metrics {
         self.0.duration.observe(took.as_secs_f64());
     }
 
-    /// Counts that one policy refused a request, or would have.
+    /// Counts that a policy denied a request, or would have denied it.
     pub fn denied(&self, policy: &str, reason: &'static str, action: &'static str) {
         let labels = DenialLabels { policy: policy.to_owned(), reason, action };
         self.0.denied.get_or_create(&labels).inc();
@@ -155,12 +155,12 @@ impl Metrics {
         (expiry != 0).then_some(expiry)
     }
 
-    /// A certificate is in use that expires at this time (seconds since 1970).
+    /// Records that a certificate with this expiry (in seconds since 1970) is in use.
     pub fn certificate_loaded(&self, expiry: i64) {
         self.0.certificate_expiry.set(expiry);
     }
 
-    /// Certificates changed and could not be used.
+    /// Counts changed certificates that can't be used.
     pub fn certificate_failed(&self) {
         self.0.certificate_failures.inc();
     }
@@ -176,7 +176,7 @@ impl Metrics {
         self.0.files_broken.set(1);
     }
 
-    /// Everything, in the text format that Prometheus scrapes.
+    /// All metrics in the text format of Prometheus.
     pub fn encode(&self) -> String {
         let mut text = String::new();
         // Writing into a String cannot fail.

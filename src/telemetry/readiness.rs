@@ -1,32 +1,31 @@
-//! Readiness is a set of conditions that the parts of belay keep themselves.
+//! Readiness: a set of conditions. Each part of belay sets its own condition.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// All conditions together. belay is ready when every one of them holds that
-/// counts.
+/// All conditions. belay is ready when all required conditions hold.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<Mutex<Vec<Condition>>>);
 
-/// One named condition, kept by the part that knows.
+/// One named condition. The part of belay that it describes sets it.
 #[derive(Debug, Clone)]
 pub struct Condition {
     name: &'static str,
     holds: Arc<AtomicBool>,
-    /// What is said while it does not hold, if belay is ready all the same.
+    /// For a condition that is not required: the text while it does not hold.
     otherwise: Option<&'static str>,
-    /// Why it does not hold, as far as the part that knows has said.
+    /// The reason why it does not hold; may be empty.
     why: Arc<Mutex<String>>,
 }
 
 impl Condition {
-    /// Says whether the condition holds now.
+    /// Sets whether the condition holds.
     pub fn set(&self, holds: bool) {
         self.holds.store(holds, Ordering::Release);
     }
 
-    /// Says why the condition does not hold, for as long as it does not.
+    /// Sets the reason why the condition does not hold.
     pub fn explain(&self, why: &str) {
         why.clone_into(&mut self.why.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -37,12 +36,12 @@ impl Condition {
 }
 
 impl Readiness {
-    /// A new condition, which does not hold until it is set.
+    /// Adds a required condition, which does not hold until it is set.
     pub fn condition(&self, name: &'static str) -> Condition {
         self.add(name, None)
     }
 
-    /// A new condition that belay is ready without, and what to say then.
+    /// Adds a condition that is not required. `otherwise` is the text while it does not hold.
     pub fn remark(&self, name: &'static str, otherwise: &'static str) -> Condition {
         self.add(name, Some(otherwise))
     }
@@ -54,12 +53,12 @@ impl Readiness {
         condition
     }
 
-    /// Whether every condition holds that counts.
+    /// Whether all required conditions hold.
     pub fn is_ready(&self) -> bool {
         self.all().iter().all(|condition| condition.holds() || condition.otherwise.is_some())
     }
 
-    /// One line a condition, as `/readyz?verbose` prints them.
+    /// One line for each condition, as `/readyz?verbose` prints them.
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for condition in self.all().iter() {
@@ -77,8 +76,7 @@ impl Readiness {
     }
 
     fn all(&self) -> std::sync::MutexGuard<'_, Vec<Condition>> {
-        // The list is only ever pushed to: a panic elsewhere cannot leave it
-        // half written.
+        // A panic can't leave the list in an invalid state, because code only pushes to it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

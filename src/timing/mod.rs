@@ -1,15 +1,15 @@
-//! Every interval that a user or a test waits for, or that is related to another one: when
-//! belay checks again, retries and writes again.
+//! The intervals at which belay checks, retries and writes: all that a user or a test waits for,
+//! or that depend on another interval.
 //!
 //! Production uses [`Timing::default`], which some options of `belay serve`
 //! change. Tests pass shorter values with `--timing` or `BELAY_TIMING`. That
 //! option can't lengthen an interval, and the relations between intervals are
 //! checked ([`Timing::check`]).
 //!
-//! These intervals stay constants beside the code that uses them: a limit on a request or a
-//! connection that hangs, a limit on the cost that a caller can cause, a wait that every
-//! change ends, a poll of at most a second in a command that runs once, and the numbers of
-//! the release protocol ([`crate::hold::ReleaseTiming`]), which the model checker uses.
+//! Other intervals are constants next to the code that uses them: time limits of requests and
+//! connections, limits of the cost that a caller can cause, waits that every change ends, polls
+//! of at most a second in a command that runs once, and the intervals of the release protocol
+//! ([`crate::hold::ReleaseTiming`]), which the model checker uses.
 
 #[cfg(test)]
 mod tests;
@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use crate::lease::renewal;
 
-/// Makes a struct for each group, [`Timing`] with all groups, its default and
-/// the list of its intervals by name, from one table.
+/// Defines, from one table, a struct for each group, [`Timing`] with all groups, its default,
+/// and the list of its intervals by name.
 macro_rules! timing {
     ($($(#[$about:meta])* $group:ident: $Group:ident {
         $($(#[$doc:meta])* $name:ident: $default:expr,)*
@@ -31,7 +31,7 @@ macro_rules! timing {
             $($(#[$doc])* pub $name: Duration,)*
         })*
 
-        /// Every interval, by the part that waits for it.
+        /// All intervals, by the part of belay that uses them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct Timing {
             $($(#[$about])* pub $group: $Group,)*
@@ -61,18 +61,18 @@ timing! {
         /// How long a write of the Lease is valid, in whole seconds. The leader
         /// renews it after a third. After this time another replica takes over.
         duration: Duration::from_secs(15),
-        /// How much the clocks of two replicas may differ. The leader stops
-        /// this long before its Lease expires.
+        /// The allowed difference between the clocks of two replicas. The leader stops this long
+        /// before its Lease expires.
         skew: Duration::from_secs(2),
-        /// How long a request for the Lease may take: twice this fits into the
-        /// time that is left when a renewal is due.
+        /// The time limit of a request for the Lease. After a renewal is due, there is time for
+        /// two such requests.
         request: Duration::from_secs(3),
         /// How often the other replicas read the Lease.
         look: Duration::from_secs(2),
-        /// How long a leader that ends may take to release the Lease.
+        /// The time limit for a leader to release the Lease when it stops.
         farewell: Duration::from_secs(2),
-        /// How long a write of an uninstall is valid. Replicas believe at most
-        /// ten times their own `duration`.
+        /// How long a write of the Lease by an uninstall is valid. Replicas accept at most ten
+        /// times their own `duration`.
         uninstall: Duration::from_secs(120),
     }
 
@@ -80,11 +80,11 @@ timing! {
     feed: Feed {
         /// How often belay reads discovery if nothing else causes it.
         discovery: Duration::from_secs(60),
-        /// How often, while a watched kind is not served.
+        /// How often belay reads discovery while a watched kind is not served.
         lost_kind: Duration::from_secs(2),
         /// How often readiness and metrics report the state of the watches.
         report: Duration::from_millis(250),
-        /// When a watch that ended by a mistake begins again.
+        /// The wait before belay restarts a watch that ended because of a bug.
         revival: Duration::from_secs(2),
         /// How long belay keeps policies after their CRD was deleted and re-created: users
         /// create the policies again one by one.
@@ -97,7 +97,7 @@ timing! {
         /// The minimum time until the watch of a busy kind, which is never silent, has
         /// caught up. It takes at least as long as the gap before it.
         catch_up: Duration::from_secs(1),
-        /// How long a good connection lasts at least.
+        /// The minimum duration of a connection that counts as good.
         good: Duration::from_secs(5),
         /// How long a watch may be broken before its kind is incomplete.
         grace: Duration::from_secs(5),
@@ -182,8 +182,8 @@ timing! {
         /// How often the leader checks which certificates the replicas serve while it waits
         /// for them.
         ask: Duration::from_secs(1),
-        /// The minimum time between two new certificates: the content of the Secret may
-        /// change all the time.
+        /// The minimum time between two new certificates, even if the Secret changes all the
+        /// time.
         rest: Duration::from_secs(2),
         /// How long the watch may take to report a write.
         echo: Duration::from_secs(2),
@@ -191,11 +191,11 @@ timing! {
         retry: Duration::from_secs(10),
         /// How often a replica reports that it runs.
         report: Duration::from_secs(20),
-        /// A replica that runs has reported it within this time.
+        /// The time within which a running replica has reported again.
         due: Duration::from_secs(30),
-        /// A replica that has not reported for so long no longer exists.
+        /// The time without a report after which a replica counts as deleted.
         gone: Duration::from_secs(60),
-        /// When the leader deletes the report of a replica.
+        /// The time after which the leader deletes the report of such a replica.
         forgotten: Duration::from_secs(600),
         /// How often the leader looks for reports to delete.
         sweep: Duration::from_secs(60),
@@ -203,8 +203,7 @@ timing! {
 
     /// The secret in the paths of the webhooks.
     paths: Paths {
-        /// How old a token becomes before the leader makes the next one
-        /// (`--path-hours`).
+        /// The age of a token at which the leader creates the next one (`--path-hours`).
         every: Duration::from_secs(86_400),
         /// How long a new token is in the Secret before it is registered, so
         /// that every replica has read it.
@@ -218,11 +217,11 @@ timing! {
         retry: Duration::from_secs(10),
     }
 
-    /// Regular checks of single facts.
+    /// Regular checks.
     checks: Checks {
         /// How often belay reads which kinds its account may patch.
         rights: Duration::from_secs(30),
-        /// How often belay looks whether a Pause began or ended.
+        /// How often belay checks whether a Pause began or ended.
         pauses: Duration::from_secs(1),
         /// How often the leader looks for expired approvals.
         approvals: Duration::from_secs(60),
@@ -238,7 +237,7 @@ timing! {
         remind: Duration::from_secs(60),
         /// How often it prints its progress.
         progress: Duration::from_secs(5),
-        /// How long an answer about an owner or a Namespace is used.
+        /// How long belay uses a read owner or Namespace.
         fresh: Duration::from_secs(2),
     }
 
@@ -292,7 +291,7 @@ impl FromStr for Timing {
             let Some((_, interval)) = intervals.find(|(known, _)| *known == name) else {
                 return Err(TimingError::Name(name.to_owned()));
             };
-            let most = production(name);
+            let most = default_interval(name);
             let seconds = value.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
             *interval =
                 seconds.filter(|read| (SHORTEST..=most).contains(read)).ok_or_else(|| {
@@ -307,7 +306,7 @@ impl FromStr for Timing {
 }
 
 /// The default of an interval.
-fn production(name: &str) -> Duration {
+fn default_interval(name: &str) -> Duration {
     let mut timing = Timing::default();
     let mut intervals = timing.intervals().into_iter();
     intervals.find(|(known, _)| *known == name).map_or(Duration::ZERO, |(_, default)| *default)
@@ -344,7 +343,7 @@ impl Timing {
                  may not be shorter than .gone: otherwise a replica that runs counts as gone",
             ),
         ];
-        let broken = rules.into_iter().find(|(holds, _)| !holds);
-        broken.map_or(Ok(()), |(_, why)| Err(TimingError::Relation(why)))
+        let violated = rules.into_iter().find(|(holds, _)| !holds);
+        violated.map_or(Ok(()), |(_, why)| Err(TimingError::Relation(why)))
     }
 }

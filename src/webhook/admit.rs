@@ -28,20 +28,20 @@ use crate::telemetry::{LineLimit, NamespaceLines, ReviewLabels};
 const TOKEN: &str = "token";
 
 /// Routes for both phases, with or without a secret in the path. Other paths get 404.
-pub fn routes(config: &mut web::ServiceConfig, secret: bool) {
-    let below = if secret { format!("/{{{TOKEN}}}") } else { String::new() };
-    let doors = [AdmissionPhase::Validate, AdmissionPhase::Mutate];
-    let paths = doors.map(|phase| {
-        let path = format!("{below}/{}", phase.as_str());
+pub fn routes(config: &mut web::ServiceConfig, has_secret: bool) {
+    let prefix = if has_secret { format!("/{{{TOKEN}}}") } else { String::new() };
+    let phases = [AdmissionPhase::Validate, AdmissionPhase::Mutate];
+    let paths = phases.map(|phase| {
+        let path = format!("{prefix}/{}", phase.as_str());
         [(format!("{path}{LABELLED}"), phase), (path, phase)]
     });
     for (path, phase) in paths.into_iter().flatten() {
         let post = move |request: HttpRequest,
                          payload: web::Payload,
                          shared: web::Data<Shared>,
-                         room: web::Data<BodyMemory>,
+                         memory: web::Data<BodyMemory>,
                          draining: web::Data<Draining>| async move {
-            admit(phase, &request, payload, (&shared, &room), &draining).await
+            admit(phase, &request, payload, (&shared, &memory), &draining).await
         };
         config.service(
             web::resource(&path).route(web::post().to(post)).default_service(web::to(wrong_method)),
@@ -60,8 +60,8 @@ async fn wrong_method(
     }
     // The path may contain the secret.
     let message = format!("this path takes POST, not {}", wire::cut(request.method().as_str()));
-    let refusal = HttpRejection::new(StatusCode::METHOD_NOT_ALLOWED, message);
-    let mut response = reject(&request, &shared, refusal, payload);
+    let rejection = HttpRejection::new(StatusCode::METHOD_NOT_ALLOWED, message);
+    let mut response = reject(&request, &shared, rejection, payload);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
     response
 }
@@ -72,7 +72,7 @@ fn has_path_token(request: &HttpRequest, shared: &Shared) -> bool {
     request.match_info().get(TOKEN).is_some_and(|segment| tokens.accepts(segment))
 }
 
-/// Any client that reaches the port can send this, so belay counts it and logs nothing.
+/// Any client that reaches the port can cause this answer, so belay counts it but logs nothing.
 async fn not_found(
     request: HttpRequest,
     payload: web::Payload,
@@ -89,7 +89,7 @@ async fn admit(
     phase: AdmissionPhase,
     request: &HttpRequest,
     mut payload: web::Payload,
-    (shared, room): (&web::Data<Shared>, &BodyMemory),
+    (shared, memory): (&web::Data<Shared>, &BodyMemory),
     draining: &Draining,
 ) -> HttpResponse {
     if !has_path_token(request, shared) {
@@ -98,16 +98,18 @@ async fn admit(
     if let Some(connection) = Connection::from_request(request) {
         connection.set_known_caller();
     }
-    match answer(phase, request, &mut payload, shared, room).await {
-        Ok((bytes, room)) => {
+    match answer(phase, request, &mut payload, shared, memory).await {
+        Ok((bytes, memory)) => {
             let mut response = HttpResponse::Ok();
             if draining.is_draining() {
-                // The client is to take its next request elsewhere.
+                // The client must send its next request to another replica.
                 response.force_close();
             }
-            response.content_type(ContentType::json()).body(ResponseBody::new(bytes, request, room))
+            response
+                .content_type(ContentType::json())
+                .body(ResponseBody::new(bytes, request, memory))
         }
-        Err(refusal) => reject(request, shared, refusal, payload),
+        Err(rejection) => reject(request, shared, rejection, payload),
     }
 }
 
@@ -116,38 +118,43 @@ async fn answer(
     request: &HttpRequest,
     payload: &mut web::Payload,
     shared: &Shared,
-    room: &BodyMemory,
+    memory: &BodyMemory,
 ) -> Result<(Vec<u8>, Reserved), HttpRejection> {
     require_json(request)?;
     let limits = &shared.limits;
     let deadline = parse_timeout(request.query_string())?
         .map_or(limits.deadline, |timeout| limits.deadline.min(timeout.mul_f32(0.9)));
-    let until = Instant::now() + deadline;
-    let body = body::read(request, payload, room, deadline).await?;
+    let deadline_time = Instant::now() + deadline;
+    let body = body::read(request, payload, memory, deadline).await?;
     if let Some(connection) = Connection::from_request(request) {
         connection.set_waiting();
     }
     let labelled = request.path().ends_with(LABELLED);
-    let question = ReviewParameters { phase, labelled, deadline: until, is_late: false };
+    let parameters = ReviewParameters { phase, labelled, deadline: deadline_time, is_late: false };
     if body.bytes.len() <= LARGE_BYTES {
-        return Ok((decide_review(question, &body.bytes, shared, room, None).await?, body.memory));
+        return Ok((
+            decide_review(parameters, &body.bytes, shared, memory, None).await?,
+            body.memory,
+        ));
     }
-    // The API server began to count before the review arrived.
-    let turn = room.turn(deadline / 4).await;
-    // An answer that came too late would let some requests pass.
-    let question = ReviewParameters { is_late: turn.is_none(), ..question };
-    // It takes its time, and this thread has others to answer.
-    let (shared, shared_room) = (Shared::clone(shared), room.clone());
+    // Wait only for a part of the deadline, because the time of the API server is already running.
+    let turn = memory.turn(deadline / 4).await;
+    // Without a turn, answer without the objects: after the timeout of the API server, requests
+    // to webhooks with failurePolicy Ignore would pass.
+    let parameters = ReviewParameters { is_late: turn.is_none(), ..parameters };
+    // A large review takes long, and this thread must answer others.
+    let (shared, shared_memory) = (Shared::clone(shared), memory.clone());
     let runtime = tokio::runtime::Handle::current();
-    let judged = web::block(move || {
-        let Body { bytes, memory: room } = body;
-        let judged = runtime.block_on(decide_review(question, &bytes, &shared, &shared_room, turn));
-        (judged, room)
+    let answered = web::block(move || {
+        let Body { bytes, memory } = body;
+        let answered =
+            runtime.block_on(decide_review(parameters, &bytes, &shared, &shared_memory, turn));
+        (answered, memory)
     });
-    let (bytes, room) = judged.await.map_err(|_| {
+    let (bytes, memory) = answered.await.map_err(|_| {
         HttpRejection::new(StatusCode::SERVICE_UNAVAILABLE, "belay has no free thread; try again")
     })?;
-    Ok((bytes?, room))
+    Ok((bytes?, memory))
 }
 
 /// The parameters of a review from its URL and connection.
@@ -160,16 +167,16 @@ struct ReviewParameters {
     is_late: bool,
 }
 
-/// Answers the review in a body. The turn ends after the parsing.
+/// Answers the review in a body. The turn ends after parsing.
 async fn decide_review(
-    ReviewParameters { phase, labelled, deadline: until, is_late }: ReviewParameters,
+    ReviewParameters { phase, labelled, deadline, is_late }: ReviewParameters,
     body: &[u8],
     shared: &Shared,
-    room: &BodyMemory,
+    memory: &BodyMemory,
     turn: Option<OwnedSemaphorePermit>,
 ) -> Result<Vec<u8>, HttpRejection> {
     let started = Instant::now();
-    let asked = |operation: Operation, user: &Requester<'_>, dry_run| ReviewSummary {
+    let summarize = |operation: Operation, user: &Requester<'_>, dry_run| ReviewSummary {
         phase,
         operation: operation.as_str(),
         class: user.class(),
@@ -177,25 +184,25 @@ async fn decide_review(
         dry_run,
     };
     let start;
-    let whole = match is_late {
+    let complete = match is_late {
         true => None,
-        false => read_large_lists(body, phase, room, (turn, until)).await?,
+        false => read_large_lists(body, phase, memory, (turn, deadline)).await?,
     };
-    let is_whole = whole.is_some();
-    let (parsed, room_of_lists) = match whole {
-        Some(whole) => whole,
+    let is_complete = complete.is_some();
+    let (parsed, list_memory) = match complete {
+        Some(complete) => complete,
         None => {
             start = wire::start(body);
             let why = if is_late { wire::NO_TIME } else { wire::NO_MEMORY };
             (wire::parse_start(&start, why)?, Reserved::new())
         }
     };
-    let (asked, verdict, bytes) = match parsed {
+    let (summary, verdict, bytes) = match parsed {
         Parsed::Review(mut review) => {
             review.labelled = labelled;
-            let verdict = shared.decider.decide(&review, until).await;
+            let verdict = shared.decider.decide(&review, deadline).await;
             let bytes = respond(&review.uid, &verdict, Vec::new());
-            (asked(review.operation, &review.user, review.dry_run), verdict, bytes)
+            (summarize(review.operation, &review.user, review.dry_run), verdict, bytes)
         }
         Parsed::Unreadable { uid, operation, user, dry_run, target, detail } => {
             let warning = format!("belay could not read this request's object: {detail}");
@@ -203,10 +210,10 @@ async fn decide_review(
             if let Some(left_out) = LINES.admit(started) {
                 tracing::warn!(detail, left_out, "unreadable review");
             }
-            // Its object may not exist.
+            // If belay did not read the objects, they may not exist.
             let policy = match phase {
-                _ if is_whole => shared.failure_policy,
-                // Validation refuses what has to be refused.
+                _ if is_complete => shared.failure_policy,
+                // Validation denies the request if necessary.
                 AdmissionPhase::Mutate => FailurePolicy::Ignore,
                 AdmissionPhase::Validate => FailurePolicy::Fail,
             };
@@ -216,35 +223,35 @@ async fn decide_review(
             }
             verdict.recordable = Recordable::No;
             let bytes = respond(&uid, &verdict, vec![warning]);
-            (asked(operation, &user, dry_run), verdict, bytes)
+            (summarize(operation, &user, dry_run), verdict, bytes)
         }
     };
-    drop(room_of_lists);
-    record_verdict(shared, &asked, &verdict, started.elapsed());
+    drop(list_memory);
+    record_verdict(shared, &summary, &verdict, started.elapsed());
     Ok(bytes)
 }
 
-/// Reads a whole review, with room for its lists. `None`: there is no room. The turn ends
-/// when it was read.
+/// Parses a whole review, and reserves memory for its lists. Returns `None` if there is no
+/// memory. The turn ends after parsing.
 async fn read_large_lists<'b>(
     body: &'b [u8],
     phase: AdmissionPhase,
-    room: &BodyMemory,
-    (turn, until): (Option<OwnedSemaphorePermit>, Instant),
+    memory: &BodyMemory,
+    (turn, deadline): (Option<OwnedSemaphorePermit>, Instant),
 ) -> Result<Option<(Parsed<'b>, Reserved)>, HttpRejection> {
     let parsed = wire::parse(body, phase)?;
     drop(turn);
     let Parsed::Review(review) = &parsed else { return Ok(Some((parsed, Reserved::new()))) };
     let bytes = review.list_bytes();
-    if let Some(room) = room.for_lists(bytes, Duration::ZERO).await {
-        return Ok(Some((parsed, room)));
+    if let Some(memory) = memory.for_lists(bytes, Duration::ZERO).await {
+        return Ok(Some((parsed, memory)));
     }
-    // What waits takes no memory but its body.
+    // While it waits for memory, a review only keeps its body.
     drop(parsed);
-    let wait = until.saturating_duration_since(Instant::now()) / 4;
-    let Some(reserved) = room.for_lists(bytes, wait).await else { return Ok(None) };
+    let wait = deadline.saturating_duration_since(Instant::now()) / 4;
+    let Some(reserved) = memory.for_lists(bytes, wait).await else { return Ok(None) };
     let is_large = body.len() > LARGE_BYTES;
-    let turn = if is_large { room.turn(wait).await } else { None };
+    let turn = if is_large { memory.turn(wait).await } else { None };
     if is_large && turn.is_none() {
         return Ok(None);
     }
@@ -260,8 +267,8 @@ struct ReviewSummary {
     dry_run: bool,
 }
 
-fn record_verdict(shared: &Shared, asked: &ReviewSummary, verdict: &Verdict, took: Duration) {
-    let ReviewSummary { phase, operation, class, user, dry_run } = asked;
+fn record_verdict(shared: &Shared, summary: &ReviewSummary, verdict: &Verdict, took: Duration) {
+    let ReviewSummary { phase, operation, class, user, dry_run } = summary;
     let labels = ReviewLabels {
         webhook: phase.as_str(),
         operation,
@@ -276,19 +283,19 @@ fn record_verdict(shared: &Shared, asked: &ReviewSummary, verdict: &Verdict, too
     for (policy, reason, outcome) in policy_outcomes(verdict) {
         shared.metrics.denied(&policy, reason.as_str(), outcome.as_str());
     }
-    let word = match verdict.decision {
+    let message = match verdict.decision {
         Decision::Allow => return,
         Decision::Audit => "would be denied, recorded",
         Decision::Warn => "would be denied, warned",
         Decision::Hold => "held",
         Decision::Deny => "denied",
     };
-    static UNPROVED: LineLimit = LineLimit::new();
-    static PROVED: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
+    static UNCONFIRMED: LineLimit = LineLimit::new();
+    static CONFIRMED: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
     let now = Instant::now();
     let admitted = match verdict.recordable {
-        Recordable::Unconfirmed => UNPROVED.admit(now),
-        _ => PROVED.admit(&verdict.target.namespace, now),
+        Recordable::Unconfirmed => UNCONFIRMED.admit(now),
+        _ => CONFIRMED.admit(&verdict.target.namespace, now),
     };
     let Some(left_out) = admitted else { return };
     tracing::info!(
@@ -302,7 +309,7 @@ fn record_verdict(shared: &Shared, asked: &ReviewSummary, verdict: &Verdict, too
         user,
         dry_run,
         left_out = (left_out > 0).then_some(left_out),
-        "{word}"
+        "{message}"
     );
 }
 
@@ -319,7 +326,7 @@ fn action(verdict: &Verdict) -> &'static str {
 
 /// The outcomes by policy and reason, each once. No policy denies an unreadable review.
 fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
-    let of = |blocker: &Blocker| {
+    let outcomes = |blocker: &Blocker| {
         let Blocker { reason, decision: outcome, .. } = *blocker;
         let mut names: Vec<String> = blocker.policies.iter().map(label).collect();
         if names.is_empty() {
@@ -327,7 +334,7 @@ fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
         }
         names.into_iter().map(move |name| (name, reason, outcome))
     };
-    verdict.blockers.iter().flat_map(of).collect()
+    verdict.blockers.iter().flat_map(outcomes).collect()
 }
 
 /// The policy as a metric label. Names of DeletionPolicies have no spaces.
@@ -351,10 +358,10 @@ fn require_json(request: &HttpRequest) -> Result<(), HttpRejection> {
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    let shown: String = essence.chars().take(64).collect();
+    let shortened: String = essence.chars().take(64).collect();
     Err(HttpRejection::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        format!("the content type is \"{shown}\"; expected application/json"),
+        format!("the content type is \"{shortened}\"; expected application/json"),
     ))
 }
 
@@ -373,24 +380,24 @@ fn parse_timeout(query: &str) -> Result<Option<Duration>, HttpRejection> {
 fn reject(
     request: &HttpRequest,
     shared: &Shared,
-    refusal: HttpRejection,
+    rejection: HttpRejection,
     unread: web::Payload,
 ) -> HttpResponse {
     static LINES: LineLimit = LineLimit::new();
-    let HttpRejection { code, message } = &refusal;
+    let HttpRejection { code, message } = &rejection;
     if let Some(left_out) = LINES.admit(Instant::now()) {
         tracing::warn!(code = code.as_u16(), message, left_out, "bad request");
     }
-    answer_rejection(request, shared, refusal, unread)
+    answer_rejection(request, shared, rejection, unread)
 }
 
 fn answer_rejection(
     request: &HttpRequest,
     shared: &Shared,
-    refusal: HttpRejection,
+    rejection: HttpRejection,
     unread: web::Payload,
 ) -> HttpResponse {
-    let HttpRejection { code, message } = refusal;
+    let HttpRejection { code, message } = rejection;
     shared.metrics.bad_request(code.as_u16());
     if let Some(connection) = Connection::from_request(request) {
         connection.end_requests();

@@ -1,5 +1,5 @@
-//! Reads a request's body within a size and a time, and ends a connection
-//! whose body is not read.
+//! Reads the body of a request within limits of size and time, and closes a connection whose
+//! body was not read.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -21,27 +21,27 @@ use super::Limits;
 use super::connection::Connection;
 use super::slots::ConnectionSlots;
 
-/// A refusal before any verdict: the HTTP status and one sentence.
+/// An HTTP error before any verdict: the status code and one sentence.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HttpRejection {
     /// The status code.
     pub code: StatusCode,
-    /// What is wrong, where, and what was expected.
+    /// The error, and the expected input.
     pub message: String,
 }
 
 impl HttpRejection {
-    /// A refusal with this code and sentence.
+    /// An error with this code and sentence.
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 }
 
 /// The memory for bodies, which all requests share. The first bytes of a body need no
-/// reservation, and a body returns its memory after its answer. Small bodies have their
-/// own memory and reserve it at once, because in parts each could wait for the others. A
-/// larger body moves to the other memory when it exceeds the size of small ones, and
-/// reserves it as it arrives.
+/// reservation, and a body returns its memory after its answer. Small bodies have a separate
+/// budget. A small body reserves all its memory at once, because bodies with partial
+/// reservations could wait for each other. A larger body uses the budget for large bodies when
+/// it exceeds the size of small ones, and reserves memory as it arrives.
 #[derive(Clone)]
 pub struct BodyMemory {
     small: Budget,
@@ -54,9 +54,8 @@ pub struct BodyMemory {
     lists: Arc<Semaphore>,
 }
 
-/// A number of bytes, and the senders that reserve them. If all are reserved, one body
-/// after the other may exceed the limit. While a body waits for this, belay ends silent
-/// senders.
+/// A number of bytes, and the senders that reserve them. If all bytes are reserved, one body at a
+/// time may exceed the limit. While a body waits for this, belay ends silent senders.
 #[derive(Clone)]
 struct Budget {
     free: Arc<Semaphore>,
@@ -82,28 +81,28 @@ const UNCOUNTED_BYTES: usize = 16 << 10;
 /// The unit of reservations in bytes.
 const PERMIT_BYTES: usize = 1 << 10;
 
-/// The lists of real objects take less than this in memory.
+/// Lists up to this size need no reservation. Those of ordinary objects take less memory.
 const ORDINARY_LISTS: usize = 16 << 10;
 
 /// A sender is silent if it sends less than this within `SILENCE_LIMIT`. The API server
 /// sends a whole body at once.
 const PART_BYTES: usize = 16 << 10;
 
-/// How long a sender may be silent while others wait for memory.
+/// The time for which a sender may be silent while others wait for memory.
 const SILENCE_LIMIT: Duration = Duration::from_millis(200);
 
-/// How often a waiting body checks for silent senders.
+/// The interval at which a waiting body checks for silent senders.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Budget {
-    /// A budget of this many bytes, for bodies of at most `most` bytes.
-    fn new(bytes: usize, most: usize) -> Self {
-        let units = (bytes.saturating_sub(most) / PERMIT_BYTES).min(Semaphore::MAX_PERMITS);
-        let (free, turn) = (Arc::new(Semaphore::new(units)), Arc::new(Semaphore::new(1)));
-        Self { free, turns: turn, senders: ConnectionSlots::new(usize::MAX) }
+    /// A budget of this many bytes, for bodies of at most `max_body` bytes.
+    fn new(bytes: usize, max_body: usize) -> Self {
+        let units = (bytes.saturating_sub(max_body) / PERMIT_BYTES).min(Semaphore::MAX_PERMITS);
+        let (free, turns) = (Arc::new(Semaphore::new(units)), Arc::new(Semaphore::new(1)));
+        Self { free, turns, senders: ConnectionSlots::new(usize::MAX) }
     }
 
-    /// Waits for memory for a step, or for the whole rest. Returns the number of bytes.
+    /// Reserves memory for a step, or in turn for the whole rest. Returns the number of bytes.
     async fn reserve(&self, step: usize, rest: usize) -> (Option<OwnedSemaphorePermit>, usize) {
         let units = u32::try_from(step.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         let mut free = pin!(self.free.clone().acquire_many_owned(units));
@@ -121,7 +120,7 @@ impl Budget {
 }
 
 impl BodyMemory {
-    /// The memory by these limits.
+    /// The memory within these limits.
     pub fn new(limits: &Limits) -> Self {
         Self {
             small: Budget::new(limits.small_bodies, limits.small),
@@ -133,15 +132,14 @@ impl BodyMemory {
         }
     }
 
-    /// Waits for the turn of a large body to be parsed; `None` if it did not come in this
-    /// time.
+    /// Waits for the turn to parse a large body. Returns `None` after this time.
     pub async fn turn(&self, wait: Duration) -> Option<OwnedSemaphorePermit> {
         tokio::time::timeout(wait, self.parsing.clone().acquire_owned()).await.ok()?.ok()
     }
 
-    /// Reserves memory for the lists of a parsed review, because entries of a few bytes
-    /// take many times their size. Ordinary lists need none. `None` if there is no memory
-    /// in this time.
+    /// Reserves memory for the lists of a parsed review, because entries of a few bytes take many
+    /// times their size. Ordinary lists need none. Returns `None` if no memory is free within
+    /// this time.
     pub async fn for_lists(&self, bytes: usize, wait: Duration) -> Option<Reserved> {
         if bytes <= ORDINARY_LISTS {
             return Some(Vec::new());
@@ -153,31 +151,29 @@ impl BodyMemory {
     }
 }
 
-/// The whole body. actix has a time-out for a request's head but none for its
-/// body, so a sender that stalls is cut off here.
+/// Reads the whole body within the deadline. actix has no time limit for a body.
 pub async fn read(
     request: &HttpRequest,
     payload: &mut web::Payload,
-    room: &BodyMemory,
+    memory: &BodyMemory,
     deadline: Duration,
 ) -> Result<Body, HttpRejection> {
-    let announced = request.headers().get(CONTENT_LENGTH);
-    let Some(length) = announced.and_then(|value| value.to_str().ok()?.parse::<usize>().ok())
-    else {
+    let header = request.headers().get(CONTENT_LENGTH);
+    let Some(length) = header.and_then(|value| value.to_str().ok()?.parse::<usize>().ok()) else {
         return Err(HttpRejection::new(
             StatusCode::LENGTH_REQUIRED,
             "the request has no Content-Length, which the API server sends",
         ));
     };
-    if length > room.max_total {
-        let most = room.max_total;
+    if length > memory.max_total {
+        let limit = memory.max_total;
         return Err(HttpRejection::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body is larger than {most} bytes, the most that belay reads"),
+            format!("the body is larger than {limit} bytes, the most that belay reads"),
         ));
     }
-    let waits = Cell::new(false);
-    let no_room = || {
+    let waits_for_memory = Cell::new(false);
+    let no_memory = || {
         HttpRejection::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "belay is reading as many bodies as it has memory for; try again",
@@ -185,19 +181,20 @@ pub async fn read(
     };
     let connection = Connection::from_request(request).map(Rc::as_ref);
     if let Some(connection) = connection {
-        // Before it may wait for room: what arrives is no head.
+        // Set this before the body waits for memory, so that its bytes don't count as a head.
         connection.allow(0);
     }
-    let (bytes, first) = (Vec::new(), room.max_small);
-    let mut arriving = PartialBody { payload, connection, bytes, first, waits: &waits };
+    let (bytes, first) = (Vec::new(), memory.max_small);
+    let mut arriving =
+        PartialBody { payload, connection, bytes, first, waits_for_memory: &waits_for_memory };
     let whole = async {
         arriving.allow(length.min(UNCOUNTED_BYTES));
         let mut taken = Vec::new();
         if arriving.receive(length.min(UNCOUNTED_BYTES)).await? && length > UNCOUNTED_BYTES {
-            let small = length.min(room.max_small);
-            taken = arriving.fill(small, &room.small).await?.ok_or_else(no_room)?;
+            let small = length.min(memory.max_small);
+            taken = arriving.fill(small, &memory.small).await?.ok_or_else(no_memory)?;
             if length > small {
-                taken = arriving.fill(length, &room.large).await?.ok_or_else(no_room)?;
+                taken = arriving.fill(length, &memory.large).await?.ok_or_else(no_memory)?;
             }
         }
         Ok(Body { bytes: std::mem::take(&mut arriving.bytes), memory: taken })
@@ -209,7 +206,7 @@ pub async fn read(
             }
             body
         }
-        Err(_) if waits.get() => Err(no_room()),
+        Err(_) if waits_for_memory.get() => Err(no_memory()),
         Err(_) => Err(HttpRejection::new(
             StatusCode::REQUEST_TIMEOUT,
             format!("the body did not arrive within {} ms", deadline.as_millis()),
@@ -222,30 +219,29 @@ struct PartialBody<'a> {
     payload: &'a mut web::Payload,
     connection: Option<&'a Connection>,
     bytes: Vec<u8>,
-    /// The first part that needs a reservation.
+    /// The size of the first reservation.
     first: usize,
     /// Whether it waits for memory, and not for its sender.
-    waits: &'a Cell<bool>,
+    waits_for_memory: &'a Cell<bool>,
 }
 
 impl PartialBody<'_> {
-    /// Reads until it has this many bytes. Reserves memory for the received bytes step by
-    /// step, and accepts at most the reserved number of bytes. `None` if it was silent while
-    /// others waited.
+    /// Reads until it has this many bytes. Reserves memory step by step, and accepts at most the
+    /// reserved number of bytes. Returns `None` if the sender was silent while others waited.
     async fn fill(
         &mut self,
-        until: usize,
+        target_len: usize,
         budget: &Budget,
     ) -> Result<Option<Reserved>, HttpRejection> {
         let mut taken = Vec::new();
         let mut reserved = 0;
-        while self.bytes.len() < until {
+        while self.bytes.len() < target_len {
             if self.bytes.len() >= reserved {
-                let rest = until - reserved;
+                let rest = target_len - reserved;
                 let step = self.bytes.len().max(self.first).min(rest);
-                self.waits.set(true);
+                self.waits_for_memory.set(true);
                 let (permit, more) = budget.reserve(step, rest).await;
-                self.waits.set(false);
+                self.waits_for_memory.set(false);
                 taken.extend(permit);
                 reserved += more;
                 self.allow(reserved.saturating_sub(self.bytes.len()));
@@ -255,7 +251,7 @@ impl PartialBody<'_> {
             match arrived.transpose()? {
                 None => return Ok(None),
                 Some(true) => {}
-                // It has ended.
+                // The body has ended.
                 Some(false) => break,
             }
         }
@@ -271,8 +267,8 @@ impl PartialBody<'_> {
     }
 
     /// Reads until this many bytes have arrived. Returns whether there may be more.
-    async fn receive(&mut self, until: usize) -> Result<bool, HttpRejection> {
-        while self.bytes.len() < until {
+    async fn receive(&mut self, target_len: usize) -> Result<bool, HttpRejection> {
+        while self.bytes.len() < target_len {
             let Some(chunk) = self.payload.next().await else { return Ok(false) };
             let chunk = chunk.map_err(|error| {
                 let arrived = self.bytes.len();
@@ -287,12 +283,11 @@ impl PartialBody<'_> {
     }
 }
 
-/// The bytes of an answer, and data that is kept until they are sent.
+/// The bytes of an answer, and a value that is dropped after they are sent.
 ///
-/// A refusal keeps the body that was not read. When a handler drops the rest of a
-/// chunked body, actix goes on reading it for as long as the sender pleases; while
-/// the body is alive when the answer has been sent, it closes the connection
-/// instead.
+/// An error answer keeps the unread body. If a handler drops the rest of a chunked body, actix
+/// continues to read it without a time limit. If the body still exists after the answer, actix
+/// closes the connection instead.
 pub struct ResponseBody<K> {
     bytes: Bytes,
     connection: Option<Rc<Connection>>,
@@ -300,7 +295,7 @@ pub struct ResponseBody<K> {
 }
 
 impl<K> ResponseBody<K> {
-    /// These bytes are the answer to this request.
+    /// The answer to this request.
     pub fn new(bytes: Vec<u8>, request: &HttpRequest, kept: K) -> Self {
         let connection = Connection::from_request(request).cloned();
         if let Some(connection) = &connection {
@@ -325,7 +320,7 @@ impl<K: Unpin> MessageBody for ResponseBody<K> {
         BodySize::Sized(self.bytes.len() as u64)
     }
 
-    /// A part at a time, so that actix keeps no second copy of the whole.
+    /// Returns one part at a time, so that actix does not copy the whole answer.
     fn poll_next(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,

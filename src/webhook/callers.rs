@@ -15,7 +15,7 @@ const MAX_CALLERS: usize = 8;
 /// After this time without use, any other address may replace an address.
 const STALE_AFTER: Duration = Duration::from_secs(600);
 
-/// Uses within this time count once.
+/// All uses within this time count as one.
 const SPAN: Duration = Duration::from_secs(10);
 
 /// The client of a connection.
@@ -59,21 +59,21 @@ impl CallerUse {
         }
     }
 
-    /// The rank of an address. The lowest is replaced first.
+    /// The rank of an address. The address with the lowest rank is replaced first.
     fn rank(&self, now: Instant) -> (u64, Instant) {
         let is_stale = now - self.last >= STALE_AFTER;
         (if is_stale { 0 } else { self.spans }, self.last)
     }
 }
 
-/// The addresses of the callers that have shown that they know the path. Cheap to clone.
+/// The addresses of the callers that have shown that they know the path. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Callers(Arc<Mutex<HashMap<IpAddr, CallerUse>>>);
 
 impl Callers {
-    /// A caller of this address knows the path. If there are too many, it takes the place
-    /// of the one that has shown it in the fewest spans: not of an API server that has
-    /// asked all the time.
+    /// Records that a caller with this address knows the path. If there are too many addresses,
+    /// the new one replaces the address with the fewest counted spans. So it does not replace
+    /// an API server that sends reviews continuously.
     pub fn add(&self, address: IpAddr) {
         let (mut known, now, address) = (self.0.lock(), Instant::now(), address.to_canonical());
         if let Some(uses) = known.get_mut(&address) {
@@ -81,10 +81,10 @@ impl Callers {
             return;
         }
         if known.len() >= MAX_CALLERS
-            && let Some(least) = known.iter().min_by_key(|(_, uses)| uses.rank(now))
+            && let Some(lowest) = known.iter().min_by_key(|(_, uses)| uses.rank(now))
         {
-            let least = *least.0;
-            known.remove(&least);
+            let lowest = *lowest.0;
+            known.remove(&lowest);
         }
         known.insert(address, CallerUse::new(now));
     }
@@ -136,7 +136,7 @@ mod tests {
         assert!(is_known(&callers, server));
         let known = (0..=255).filter(|last| is_known(&callers, pod(*last))).count();
         assert_eq!(known, MAX_CALLERS - 1);
-        // An API server that is gone keeps no place.
+        // An API server that has stopped does not stay known.
         tokio::time::advance(STALE_AFTER).await;
         (0..8).for_each(|last| callers.add(pod(last)));
         assert!(!is_known(&callers, server));

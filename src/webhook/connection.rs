@@ -1,7 +1,7 @@
-//! The limits of one connection, and its slot among others.
+//! The limits of one connection, and its slot among the connections.
 //!
-//! actix collects a head of up to 128 KiB. Here a head has fewer bytes, and a handler
-//! says how many bytes of a body are read.
+//! actix accepts a head of up to 128 KiB. Here the limit is lower, and the handler decides how
+//! many bytes of a body belay reads.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -15,13 +15,13 @@ use actix_web::HttpRequest;
 use super::callers::Callers;
 use super::slots::{ConnectionSlot, ConnectionSlots, EndRequest, StateSlots};
 
-/// The longest head. The API server's have less than 4 KiB.
+/// The longest head. Those of the API server have less than 4 KiB.
 pub const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// The limits of one connection. [`super::timed::Timed`] and the handlers share them.
 pub struct Connection {
-    /// How many more bytes belay reads. The last read may exceed this by one buffer.
-    left: Cell<usize>,
+    /// The number of bytes that belay still reads. The last read may exceed this by one buffer.
+    remaining_bytes: Cell<usize>,
     phase: Cell<ReadPhase>,
     waiting: Cell<Option<Waker>>,
     slot: RefCell<Option<OccupiedSlot>>,
@@ -32,8 +32,8 @@ pub struct Connection {
     requests: Cell<RequestIntake>,
 }
 
-/// Whether a connection may send another request. actix would answer all that were sent
-/// together, also behind the one whose answer ends the connection.
+/// Whether a connection may send another request. actix would answer all requests that a client
+/// sent together, even those after the request whose answer ends the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestIntake {
     /// Another request may follow.
@@ -49,41 +49,41 @@ struct OccupiedSlot {
     slot: ConnectionSlot,
     /// The slots that it uses until its caller has shown that it knows the path.
     admitted_from: ConnectionSlots,
-    /// The slots that it may use then.
+    /// The slots that it uses after that, by its state.
     slots: StateSlots,
     state: ConnectionState,
-    /// Its address, and where that is remembered once the caller is known.
+    /// Its address, and the known addresses, to which it is added when its caller is known.
     address: Option<(IpAddr, Callers)>,
 }
 
 /// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionState {
-    /// It has sent nothing.
+    /// The client has sent nothing.
     Unused,
-    /// It sends a request.
+    /// The client sends a request.
     Sending,
-    /// It waits for an answer.
+    /// The client waits for an answer.
     AwaitingAnswer,
-    /// It was answered, and has sent nothing since.
+    /// The client got an answer, and has sent nothing since.
     Idle,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadPhase {
-    /// A head arrives.
+    /// belay reads a head.
     Head,
-    /// As much as a head may have was read, and is being parsed.
+    /// belay has read the maximum length of a head, and actix parses it.
     Parsed,
     /// A handler reads a body.
     Body,
 }
 
 impl Connection {
-    /// For a first head of at most so many bytes.
-    pub fn new(head: usize) -> Rc<Self> {
+    /// A connection whose first head has at most `max_head` bytes.
+    pub fn new(max_head: usize) -> Rc<Self> {
         Rc::new(Self {
-            left: Cell::new(head),
+            remaining_bytes: Cell::new(max_head),
             phase: Cell::new(ReadPhase::Head),
             waiting: Cell::default(),
             slot: RefCell::default(),
@@ -98,22 +98,22 @@ impl Connection {
         request.conn_data()
     }
 
-    /// The slot that it has among the connections that newer ones end, and where it has
-    /// one when its caller has shown that it knows the path. Then its address is known.
+    /// Sets the slot of the connection: first among `admitted_from`, and among `slots` after its
+    /// caller has shown that it knows the path. Then its address counts as known.
     pub fn set_slot(
         &self,
         mut slot: ConnectionSlot,
-        first: &ConnectionSlots,
+        admitted_from: &ConnectionSlots,
         slots: StateSlots,
         address: Option<(IpAddr, Callers)>,
     ) {
-        slot.enter_idle(first, &self.end);
-        let (state, first) = (ConnectionState::Unused, first.clone());
-        self.slot.replace(Some(OccupiedSlot { slot, admitted_from: first, slots, state, address }));
+        slot.enter_idle(admitted_from, &self.end);
+        let (state, admitted_from) = (ConnectionState::Unused, admitted_from.clone());
+        self.slot.replace(Some(OccupiedSlot { slot, admitted_from, slots, state, address }));
     }
 
-    /// Its caller knows the path: from now on only connections that send a request as
-    /// well can end it.
+    /// Records that its caller knows the path. From now on, only other connections that send a
+    /// request can end it.
     pub fn set_known_caller(&self) {
         if let Some(caller) = &mut *self.slot.borrow_mut() {
             caller.slot.enter(&caller.slots.sending);
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Its review has arrived: sending connections no longer end it.
+    /// Records that its review has arrived. Sending connections no longer end it.
     pub fn set_waiting(&self) {
         if let Some(caller) = &mut *self.slot.borrow_mut() {
             caller.slot.enter(&caller.slots.awaiting_answer);
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Its answer was sent.
+    /// Records that the answer was sent.
     pub fn end_answer(&self) {
         if let Some(caller) = &mut *self.slot.borrow_mut()
             && caller.state == ConnectionState::AwaitingAnswer
@@ -141,14 +141,15 @@ impl Connection {
         }
     }
 
-    /// Its last answer was sent. Only newer connections in the same state end it now.
+    /// Records that the last answer was sent. Only newer connections in this state can end it.
     pub fn linger(&self) {
         if let Some(caller) = &mut *self.slot.borrow_mut() {
             caller.slot.enter(&caller.slots.idle);
         }
     }
 
-    /// The first bytes of a request have arrived. If it was asked to end, it is not any more.
+    /// Records that the first bytes of a request have arrived. This withdraws a request to end
+    /// the connection.
     pub fn begin(&self) {
         if let Some(caller) = &mut *self.slot.borrow_mut() {
             match caller.state {
@@ -161,16 +162,16 @@ impl Connection {
         }
     }
 
-    /// Whether a request is answered. One behind the last one ends the connection.
+    /// Whether belay answers a request. A request after the last one ends the connection.
     pub fn admit_request(&self) -> bool {
-        let open = self.requests.get() == RequestIntake::Open;
-        if !open {
+        let is_open = self.requests.get() == RequestIntake::Open;
+        if !is_open {
             self.requests.set(RequestIntake::Failed);
         }
-        open
+        is_open
     }
 
-    /// The last answer was made.
+    /// Records that the current request is the last one.
     pub fn end_requests(&self) {
         self.requests.set(RequestIntake::Closed);
     }
@@ -182,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// Whether a part of an answer is not written yet.
+    /// Sets whether a part of an answer is not written yet.
     pub fn set_answering(&self, answering: bool) {
         self.answering.set(answering);
     }
@@ -191,46 +192,47 @@ impl Connection {
         self.answering.get()
     }
 
-    /// Whether it has to end in favour of a newer connection. A later request wakes it.
+    /// Whether the connection must end in favor of a newer one. If not yet, a later call of
+    /// [`EndRequest`] wakes the waker.
     pub fn is_asked_to_end(&self, waker: &Waker) -> bool {
         self.end.is_asked(waker)
     }
 
-    /// How many more bytes belay reads now.
+    /// The number of bytes that belay may read now.
     pub fn remaining_bytes(&self) -> usize {
-        self.left.get()
+        self.remaining_bytes.get()
     }
 
     /// Counts received bytes.
     pub fn count_received(&self, bytes: usize) {
-        self.left.set(self.left.get().saturating_sub(bytes));
+        self.remaining_bytes.set(self.remaining_bytes.get().saturating_sub(bytes));
     }
 
     /// Allows this many more bytes of a body.
     pub fn allow(&self, bytes: usize) {
-        let left = if self.phase.replace(ReadPhase::Body) == ReadPhase::Body {
-            self.left.get()
+        let remaining_bytes = if self.phase.replace(ReadPhase::Body) == ReadPhase::Body {
+            self.remaining_bytes.get()
         } else {
             0
         };
-        self.left.set(left + bytes);
+        self.remaining_bytes.set(remaining_bytes + bytes);
         if let Some(waker) = self.waiting.take() {
             waker.wake();
         }
     }
 
-    /// The body has ended, and the next head may arrive.
+    /// Records the end of the body, and allows the next head.
     pub fn end_body(&self) {
         self.allow(0);
-        self.left.set(MAX_HEAD_BYTES);
+        self.remaining_bytes.set(MAX_HEAD_BYTES);
         self.phase.set(ReadPhase::Head);
     }
 
-    /// Nothing may be read now. An error: nor later.
+    /// Waits until more bytes may be read. Returns an error if no more bytes may be read.
     pub fn wait(&self, cx: &Context<'_>) -> io::Result<()> {
         match self.phase.get() {
             ReadPhase::Head => {
-                // The head may be whole. Its handler then runs before the next read.
+                // The head may be complete. Then its handler runs before the next read.
                 self.phase.set(ReadPhase::Parsed);
                 cx.waker().wake_by_ref();
             }

@@ -1,5 +1,5 @@
-//! Bounds of what a review may list, counted while it is read. An entry of a
-//! few bytes takes many times its size in memory.
+//! Limits the lists in a review while it is parsed, because a list entry of a few bytes takes
+//! many times its size in memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,33 +10,32 @@ use serde::{Deserialize, Deserializer};
 
 use crate::objects::Text;
 
-/// The longest name that objects may have is 253 bytes long.
+/// The longest accepted name. Kubernetes allows names of 253 bytes.
 pub const MAX_TEXT_BYTES: usize = 1 << 10;
 
-/// No authenticator sends so many groups.
+/// The limit of groups of a user. No authenticator sends this many.
 pub const MAX_GROUPS: usize = 10_000;
 
-/// No stored object takes so many bytes: etcd takes values of 1.5 MiB.
+/// The limit of bytes of a stored object. etcd accepts values of at most 1.5 MiB.
 const MAX_STORED_BYTES: usize = 1_600_000;
 
-/// Each text of a list takes at least so many of them.
+/// The minimum bytes of a text in a stored list.
 const TEXT_COST: usize = 2;
 
-/// Each field, entry of a map, or owner reference takes at least so many.
+/// The minimum bytes of a stored field, map entry or owner reference.
 const ENTRY_COST: usize = 8;
 
-/// In so many bytes of JSON no lists reach the bound.
+/// The size of a large body. Lists in smaller bodies can't exceed the limits.
 pub const LARGE_BYTES: usize = 1 << 20;
 
-/// The beginning of the message, which has no text of the caller.
+/// The start of the error message. The message contains no text of the caller.
 pub const TOO_MANY: &str = "more than ";
 
 fn too_many<E: Error>(what: fmt::Arguments<'_>) -> E {
     E::custom(format_args!("{TOO_MANY}{what}"))
 }
 
-/// Reads a text that has few bytes where a client of Kubernetes wrote it. A long one is
-/// not copied.
+/// Reads a text that is short in every valid request. Fails for a long text without copying it.
 pub fn short<'de: 'a, 'a, D>(deserializer: D) -> Result<Option<Text<'a>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -75,7 +74,7 @@ where
     deserializer.deserialize_any(ShortTextVisitor(PhantomData))
 }
 
-/// Reads `userInfo.groups`, as many as a caller may have.
+/// Reads `userInfo.groups`, up to the limit.
 pub fn groups<'de: 'a, 'a, D>(deserializer: D) -> Result<Vec<Text<'a>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -108,8 +107,8 @@ where
     deserializer.deserialize_any(GroupsVisitor(PhantomData))
 }
 
-/// An object of which only the entries are counted that are read elsewhere, and
-/// nothing is kept. It is an error if no stored object can have so many.
+/// Counts the list entries of an object without storing them. Fails if no stored object can have
+/// this many.
 pub struct CountedObject;
 
 impl<'de> Deserialize<'de> for CountedObject {
@@ -119,7 +118,7 @@ impl<'de> Deserialize<'de> for CountedObject {
     }
 }
 
-/// Where in an object a value is.
+/// The level of a value in an object.
 #[derive(Clone, Copy)]
 enum JsonLevel {
     Object,
@@ -132,7 +131,7 @@ enum JsonLevel {
 }
 
 impl JsonLevel {
-    /// Where the value of this key is; `None`: skip it.
+    /// The level of the value of this key; `None` if the counter skips it.
     fn child(self, key: &str) -> Option<Self> {
         match (self, key) {
             (Self::Object, "metadata") => Some(Self::Metadata),
@@ -144,7 +143,7 @@ impl JsonLevel {
     }
 }
 
-/// Counts the bytes that a value takes at least where it is stored.
+/// Counts the minimum bytes of a value in storage.
 struct SizeCounter<'c> {
     level: JsonLevel,
     bytes: &'c Cell<usize>,
@@ -210,7 +209,7 @@ impl<'de> Visitor<'de> for SizeCounter<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         while let Some(key) = entries.next_key::<Text<'de>>()? {
-            // Of a spec no other field is read.
+            // The parser reads no other field of the spec.
             if !matches!(self.level, JsonLevel::Spec) {
                 self.add(ENTRY_COST)?;
             }

@@ -1,9 +1,9 @@
-//! Whether the server is about to end.
+//! The state of the server after SIGTERM.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the end has begun: clients are to take their next request elsewhere.
+/// Whether the server is draining. Then clients must send their next request to another replica.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Draining(Arc<AtomicBool>);
 

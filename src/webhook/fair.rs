@@ -1,6 +1,5 @@
-//! A fair queue for a number of slots. Waiting items are grouped by a key, and
-//! the groups get slots in turn, so that a group with many items delays each
-//! other group by at most one slot.
+//! A fair queue for a limited number of slots. Items are grouped by a key, and the groups get
+//! slots in turn. So a group with many items delays every other group by at most one slot.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -12,9 +11,9 @@ use tokio::sync::oneshot;
 /// The limits of slots.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupLimits {
-    /// Of all groups together.
+    /// The slots of all groups together.
     pub total: usize,
-    /// Of each group.
+    /// The slots of each group.
     pub per_group: usize,
 }
 
@@ -65,18 +64,18 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.begin_waiting(|_| true)
     }
 
-    /// The same without items that no longer wait. They cost their group no turn.
-    fn begin_waiting(&mut self, waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
+    /// Takes the next item that still waits. Skipping other items costs their group no turn.
+    fn begin_waiting(&mut self, still_waits: impl Fn(&T) -> bool) -> Option<(K, T)> {
         if self.taken >= self.limits.total {
             return None;
         }
         let (key, item) = loop {
             let key = self.turn.pop_front()?;
             let group = self.groups.get_mut(&key)?;
-            let left = std::iter::from_fn(|| group.waiting.pop_front()).find(&waits);
-            match left {
+            let next = std::iter::from_fn(|| group.waiting.pop_front()).find(&still_waits);
+            match next {
                 Some(item) => break (key, item),
-                None => self.forget(&key),
+                None => self.remove_if_idle(&key),
             }
         };
         let group = self.groups.get_mut(&key)?;
@@ -88,7 +87,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         Some((key, item))
     }
 
-    /// Gives a slot of this group back.
+    /// Returns a slot of this group.
     pub fn end(&mut self, key: &K) {
         let Some(group) = self.groups.get_mut(key) else { return };
         let was_in_turn = group.may_begin(self.limits);
@@ -97,20 +96,20 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         if !was_in_turn && group.may_begin(self.limits) {
             self.turn.push_back(key.clone());
         }
-        self.forget(key);
+        self.remove_if_idle(key);
     }
 
-    /// Removes waiting items of a group.
-    pub fn remove(&mut self, key: &K, is_it: impl Fn(&T) -> bool) {
+    /// Removes the waiting items of a group for which `is_removed` returns true.
+    pub fn remove(&mut self, key: &K, is_removed: impl Fn(&T) -> bool) {
         let Some(group) = self.groups.get_mut(key) else { return };
-        group.waiting.retain(|item| !is_it(item));
+        group.waiting.retain(|item| !is_removed(item));
         if group.waiting.is_empty() {
             self.turn.retain(|other| other != key);
         }
-        self.forget(key);
+        self.remove_if_idle(key);
     }
 
-    fn forget(&mut self, key: &K) {
+    fn remove_if_idle(&mut self, key: &K) {
         let is_idle = |group: &Group<T>| group.waiting.is_empty() && group.taken == 0;
         if self.groups.get(key).is_some_and(is_idle) {
             self.groups.remove(key);
@@ -118,13 +117,13 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     }
 }
 
-/// A semaphore whose slots groups get in turn. Cheap to clone.
+/// A semaphore that gives its slots to groups in turn. Clones share the slots.
 #[derive(Debug, Clone)]
 pub struct FairSemaphore<K: Clone + Eq + Hash = String>(Waiters<K>);
 
 type Waiters<K> = Arc<Mutex<FairQueue<K, oneshot::Sender<FairPermit<K>>>>>;
 
-/// A slot, until it is dropped.
+/// A slot. Dropping it returns the slot.
 #[derive(Debug)]
 pub struct FairPermit<K: Clone + Eq + Hash = String> {
     group: K,
@@ -132,7 +131,7 @@ pub struct FairPermit<K: Clone + Eq + Hash = String> {
 }
 
 impl<K: Clone + Eq + Hash> FairSemaphore<K> {
-    /// With so many slots.
+    /// A semaphore with these limits.
     pub fn new(limits: GroupLimits) -> Self {
         Self(Arc::new(Mutex::new(FairQueue::new(limits))))
     }
@@ -152,7 +151,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
             let Some((group, waiter)) = begun else { return };
             let turn = FairPermit { group, semaphore: Some(self.clone()) };
             if let Err(mut turn) = waiter.send(turn) {
-                // It no longer waits, and the next one gets the slot.
+                // The waiter has been dropped, so the next one gets the slot.
                 turn.semaphore = None;
                 self.0.lock().end(&turn.group);
             }
@@ -162,9 +161,9 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
 
 impl<K: Clone + Eq + Hash> Drop for FairPermit<K> {
     fn drop(&mut self) {
-        let Some(of) = self.semaphore.take() else { return };
-        of.0.lock().end(&self.group);
-        of.grant();
+        let Some(semaphore) = self.semaphore.take() else { return };
+        semaphore.0.lock().end(&self.group);
+        semaphore.grant();
     }
 }
 
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_never_has_all_places() {
+    fn a_group_never_has_all_slots() {
         let mut queue = FairQueue::new(SLOTS);
         (0..9).for_each(|n| queue.push(&"a", n));
         assert_eq!(begun(&mut queue), [("a", 0), ("a", 1)], "one is left");
@@ -225,7 +224,7 @@ mod tests {
         let mut first = slots.acquire("a").await;
         for _ in 0..100 {
             for _ in 0..10 {
-                // It began to wait, and no longer does.
+                // The waiter is dropped immediately.
                 assert!(slots.acquire("a").now_or_never().is_none());
             }
             let mut second = std::pin::pin!(slots.acquire("b"));

@@ -1,11 +1,11 @@
-//! The order in which handshakes go on.
+//! Schedules the TLS handshakes of a thread.
 //!
-//! Any client can start a handshake, and each ClientHello takes a signature. So a thread
-//! makes one step of one handshake at a time, and addresses take turns: a Pod has one, and
-//! the API server has another. Each address whose caller has shown that it knows the path
-//! has as many turns as all the others together. Between steps the thread answers reviews, and
-//! handshakes take about half of its time at the most. If a proxy gives all clients one
-//! address, handshakes continue in the order in which they started.
+//! Any client can start a handshake, and each ClientHello costs a signature. So a thread
+//! makes one step of one handshake at a time, and the addresses of clients take turns. Each
+//! address whose caller has shown that it knows the path gets as many turns as all unknown
+//! addresses together. Between steps the thread answers reviews. Handshakes take at most about
+//! half of its time. If a proxy gives all clients one address, handshakes continue in the order
+//! in which they started.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -21,38 +21,39 @@ use tokio::task::{spawn_local, yield_now};
 use super::callers::Client;
 use super::fair::{FairPermit, FairSemaphore, GroupLimits};
 
-/// One step of one handshake at a time.
+/// Allows one step of one handshake at a time.
 const ONE_STEP: GroupLimits = GroupLimits { total: 1, per_group: 1 };
 
-/// The turn among unknown clients, for one of them, and the turn among all.
+/// The turn of an unknown client among the unknown ones, and the turn among all clients.
 type Turns = (Option<FairPermit<Option<IpAddr>>>, Option<FairPermit<Option<IpAddr>>>);
 
 /// The handshakes of one thread.
 #[derive(Clone)]
 pub struct Handshakes {
-    /// The turns of each known address, and of all others together.
+    /// The turns of each known address, and of all unknown ones together.
     turns: FairSemaphore<Option<IpAddr>>,
-    /// The turns of the others.
+    /// The turns of the unknown addresses.
     unknown: FairSemaphore<Option<IpAddr>>,
     limit: Duration,
-    /// The time for steps before the thread does everything else that is due.
-    left: Rc<Cell<Duration>>,
+    /// The remaining time for steps before the thread runs its other tasks.
+    time_left: Rc<Cell<Duration>>,
 }
 
 impl Handshakes {
-    /// Each may take so long.
+    /// Limits each handshake to this time.
     pub fn new(limit: Duration) -> Self {
         let turns = || FairSemaphore::new(ONE_STEP);
-        Self { turns: turns(), unknown: turns(), limit, left: Rc::default() }
+        Self { turns: turns(), unknown: turns(), limit, time_left: Rc::default() }
     }
 
-    /// Makes a handshake with a client, in turn. `None`: its turn came too late.
+    /// Runs a handshake with a client when it has a turn. Returns `None` if the turn came too
+    /// late.
     pub fn run<F: Future + Unpin>(
         &self,
         client: Client,
         mut handshake: F,
     ) -> impl Future<Output = Option<F::Output>> + use<F> {
-        let (handshakes, came) = (self.clone(), Instant::now());
+        let (handshakes, started) = (self.clone(), Instant::now());
         let mut turn: Option<LocalBoxFuture<'static, Turns>> = None;
         poll_fn(move |cx| {
             let waiting = turn.get_or_insert_with(|| {
@@ -67,33 +68,33 @@ impl Handshakes {
                 }
                 .boxed_local()
             });
-            let Poll::Ready(held) = waiting.as_mut().poll(cx) else { return Poll::Pending };
+            let Poll::Ready(turns) = waiting.as_mut().poll(cx) else { return Poll::Pending };
             turn = None;
-            // The client has most likely gone, and the step would take the time of others.
-            if came.elapsed() >= handshakes.limit {
+            // The client has probably disconnected, and a step would take time from others.
+            if started.elapsed() >= handshakes.limit {
                 return Poll::Ready(None);
             }
-            let begun = Instant::now();
+            let step_started = Instant::now();
             let polled = handshake.poll_unpin(cx);
-            handshakes.pass_on(held, begun.elapsed());
+            handshakes.release_turn(turns, step_started.elapsed());
             polled.map(Some)
         })
     }
 
-    /// Passes the turn on after a step that took so long.
-    fn pass_on(&self, held: Turns, step: Duration) {
-        let left = self.left.clone();
+    /// Releases the turn after a step of this duration. If no time is left for steps, first lets
+    /// the thread run its other tasks.
+    fn release_turn(&self, turns: Turns, step: Duration) {
+        let left = self.time_left.clone();
         left.set(left.get().saturating_sub(step));
         if !left.get().is_zero() {
             return;
         }
         spawn_local(async move {
-            let begun = Instant::now();
+            let yielded = Instant::now();
             yield_now().await;
-            // A thread with much else to do makes one round in a long time. The next
-            // steps may take as long.
-            left.set(begun.elapsed());
-            drop(held);
+            // The next steps may take as long as the other tasks took.
+            left.set(yielded.elapsed());
+            drop(turns);
         });
     }
 }

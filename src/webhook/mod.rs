@@ -1,4 +1,4 @@
-//! The socket: TLS, limits, the AdmissionReview on the wire, probes.
+//! The HTTPS server for AdmissionReviews, with limits, and the server for probes and metrics.
 //!
 //! ```text
 //! POST /validate ─┐                                       ┌─ response::respond
@@ -6,10 +6,10 @@
 //!                    size, time    borrowed       pure
 //! ```
 //!
-//! In a cluster both paths are below a secret ([`PathToken`]). A caller without
-//! it gets 404, and belay does no further work for it.
+//! In a cluster, both paths start with a secret segment ([`PathToken`]). belay answers 404 to a
+//! caller without the secret.
 //!
-//! The handlers contain no policy. A [`Decider`] makes the verdicts.
+//! The handlers make no decisions. A [`Decider`] returns the verdicts.
 
 mod admit;
 mod body;
@@ -46,11 +46,14 @@ use crate::telemetry::{Metrics, Readiness};
 /// The suffix of the path in the webhooks for labelled objects.
 pub const LABELLED: &str = "/labelled";
 
-/// Makes the verdicts on reviews.
+/// Decides reviews.
 pub trait Decider: Send + Sync {
-    /// The final verdict on a review, by this time. A decider that has to read
-    /// something live waits for it here, and for nothing else.
-    fn decide<'a>(&'a self, review: &'a Review<'a>, until: Instant) -> LocalBoxFuture<'a, Verdict>;
+    /// Returns the final verdict on a review, before the deadline. It only waits for live reads.
+    fn decide<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        deadline: Instant,
+    ) -> LocalBoxFuture<'a, Verdict>;
 
     /// Whether a Pause is in force.
     fn is_paused(&self) -> bool {
@@ -58,7 +61,7 @@ pub trait Decider: Send + Sync {
     }
 }
 
-/// A function that needs no live reads.
+/// A function is a decider without live reads.
 impl<F: Fn(&Review<'_>) -> Verdict + Send + Sync> Decider for F {
     fn decide<'a>(&'a self, review: &'a Review<'a>, _: Instant) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(ready(self(review)))
@@ -70,24 +73,24 @@ impl<F: Fn(&Review<'_>) -> Verdict + Send + Sync> Decider for F {
 pub struct Limits {
     /// The largest accepted body.
     pub body: usize,
-    /// The largest body that is small.
+    /// The largest body that counts as small.
     pub small: usize,
-    /// The bytes of all small bodies that are in memory at one time.
+    /// The memory for all small bodies, in bytes.
     pub small_bodies: usize,
-    /// The bytes of all larger bodies that are in memory at one time.
+    /// The memory for all larger bodies, in bytes.
     pub bodies: usize,
-    /// The bytes in memory of long lists in all reviews that were parsed.
+    /// The memory for long lists in parsed reviews, in bytes.
     pub lists: usize,
     /// The time for the body of a request after its head, and then for the answer. The
-    /// connection ends half a second after this time, counted from the first byte. It has to
-    /// stay below the webhook's `timeoutSeconds`.
+    /// connection ends half a second after this time, counted from the first byte. It must be
+    /// below the webhook's `timeoutSeconds`.
     pub deadline: Duration,
-    /// How long an idle connection is kept.
+    /// The time after which belay closes an idle connection.
     pub keep_alive: Duration,
-    /// How long belay answers on after SIGTERM, while it reports not ready, so
-    /// that no new connection is sent to it.
+    /// The time after SIGTERM in which belay still answers. It already reports not ready, so
+    /// that it gets no new connections.
     pub drain: Duration,
-    /// How long requests under way may take to end after that.
+    /// The time after that for the requests in progress.
     pub shutdown: Duration,
 }
 
@@ -123,8 +126,8 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Whether belay is ready.
     pub readiness: Readiness,
-    /// The secrets below which reviews are answered; none: the paths have no
-    /// secret, because belay serves without a cluster.
+    /// The accepted secrets in the path; `None` if the paths have no secret, because belay
+    /// serves without a cluster.
     pub tokens: Option<Arc<AcceptedTokens>>,
     /// Prints the graph, if the debug endpoint is enabled.
     pub graph: Option<Arc<dyn Fn() -> String + Send + Sync>>,

@@ -1,8 +1,7 @@
-//! The secret in the path by which belay tells the API server from other
-//! callers.
+//! The secret in the path, which only the API server knows.
 //!
-//! The API server prints the URL when a webhook does not answer, so this is a
-//! barrier and no proof of who calls.
+//! The API server prints the URL when a webhook does not answer. So the secret is a barrier, but
+//! it does not authenticate a caller.
 
 use std::fmt;
 use std::hint::black_box;
@@ -35,19 +34,18 @@ impl PathToken {
         Ok(Self(text.into()))
     }
 
-    /// A token from its digits; none: it is not one.
+    /// Parses the digits of a token.
     pub fn parse(text: &str) -> Option<Self> {
         is_token(text).then(|| Self(text.into()))
     }
 
-    /// Its digits, which belong in the Secret, the webhook configurations and
-    /// nowhere else.
+    /// Its digits. Only write them to the Secret and the webhook configurations.
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
-/// The digits never reach a log.
+/// Omits the digits, so that no log contains them.
 impl fmt::Debug for PathToken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("PathToken")
@@ -58,19 +56,19 @@ fn is_token(text: &str) -> bool {
     text.len() == DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The tokens that the server accepts, replaceable while it serves. Without
-/// any it accepts no review.
+/// The tokens that the server accepts. They can change while it serves. Without a token it
+/// accepts no review.
 #[derive(Debug, Default)]
 pub struct AcceptedTokens(ArcSwap<Vec<PathToken>>);
 
 impl AcceptedTokens {
-    /// Accepts these from now on, and no others.
+    /// Replaces the accepted tokens.
     pub fn replace(&self, tokens: Vec<PathToken>) {
         self.0.store(Arc::new(tokens));
     }
 
-    /// Whether a segment of a path is an accepted token. It compares every
-    /// byte of every token, so that the time does not depend on them.
+    /// Whether a segment of a path is an accepted token. This compares every byte of every
+    /// token, so that the time does not reveal a token.
     pub fn accepts(&self, segment: &str) -> bool {
         let tokens = self.0.load();
         tokens.iter().fold(false, |found, token| found | are_equal(token.expose(), segment))
@@ -84,14 +82,14 @@ fn are_equal(token: &str, segment: &str) -> bool {
     token.len() == segment.len() && black_box(difference) == 0
 }
 
-/// A text of the API server without the tokens in it: it quotes the URL of a
-/// webhook that does not answer.
+/// Removes tokens from a message of the API server, which quotes the URL of a webhook that does
+/// not answer.
 pub fn redact_tokens(text: &str) -> String {
     let mut segments = text.split('/');
     let first = segments.next().unwrap_or_default().to_owned();
     segments.fold(first, |mut redacted, segment| {
         redacted.push('/');
-        // What is behind the digits, such as a quotation mark, stays.
+        // Keep the text after the digits, such as a quotation mark.
         match segment.split_at_checked(DIGITS) {
             Some((digits, rest)) if is_token(digits) => {
                 redacted.push_str("REDACTED");

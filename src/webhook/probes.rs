@@ -16,8 +16,8 @@ pub fn routes(config: &mut web::ServiceConfig) {
         .route("/debug/graph", web::get().to(graph));
 }
 
-/// Alive means: this thread answers. Anything more would restart a process
-/// that waits for the API server.
+/// belay is alive if this thread answers. Further checks would restart a process that waits for
+/// the API server.
 async fn healthz() -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::plaintext()).body("ok\n")
 }
@@ -38,12 +38,12 @@ async fn metrics(shared: web::Data<Shared>) -> HttpResponse {
         .body(shared.metrics.encode())
 }
 
-/// The graph as text. It names objects, so it is there only by an option.
+/// The graph as text. It contains the names of objects, so only an option enables it.
 async fn graph(shared: web::Data<Shared>) -> HttpResponse {
     match &shared.graph {
         Some(print) => {
             let print = print.clone();
-            // A large graph takes its time, and this thread answers the probes.
+            // Printing a large graph takes long, and this thread must answer the probes.
             match web::block(move || print()).await {
                 Ok(text) => HttpResponse::Ok().content_type(ContentType::plaintext()).body(text),
                 Err(_) => HttpResponse::ServiceUnavailable().finish(),

@@ -1,8 +1,8 @@
-//! The socket below TLS, which bounds the records that carry nothing.
+//! The socket below TLS, which limits the TLS records without data.
 //!
-//! A record can change keys, be empty, or have a part of a message that never ends. Such
-//! records take time and memory and give HTTP nothing, so nothing above TLS sees them.
-//! Here each record and each byte is counted, and what HTTP gets allows more of them.
+//! A record can change keys, be empty, or contain a part of a message that never ends. Such
+//! records cost time and memory, but the layers above TLS never see them. So this socket counts
+//! each record and each byte. The data that HTTP gets allows more records.
 
 use std::cell::Cell;
 use std::io;
@@ -12,48 +12,46 @@ use std::task::{Context, Poll, ready};
 use actix_web::rt::net::{ActixStream, Ready, TcpStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A record may arrive for each 128 bytes of requests.
+/// A client may send one record for each 128 bytes of its requests.
 const MIN_BYTES_PER_RECORD: usize = 128;
 
-/// A connection may send 64 records more before its first request, and between two. A
+/// A client may send 64 more records before its first request, and between two requests. A
 /// handshake has fewer than ten.
 const INITIAL_BYTES: usize = 64 * MIN_BYTES_PER_RECORD;
 
 /// Requests allow up to 1,024 records in advance.
 const MAX_CREDIT: usize = 1024 * MIN_BYTES_PER_RECORD;
 
-/// So many bytes may arrive of which HTTP gets nothing: most of a record of the greatest
-/// length. A handshake has fewer.
+/// The limit of bytes that arrive without data for HTTP. A handshake and the longest record
+/// have fewer.
 const MAX_EMPTY_BYTES: usize = 20 * 1024;
 
 /// The length of a record's header. The last two bytes are the length of the rest.
 const HEADER: usize = 5;
 
-/// A socket that counts the TLS records which arrive on it.
+/// A socket that counts the TLS records that arrive.
 pub struct RecordSocket {
     socket: TcpStream,
     /// The bytes that the next records may use up.
     credit: Cell<usize>,
-    /// The bytes that have arrived since HTTP got some.
+    /// The bytes that have arrived since HTTP last got data.
     empty_bytes: Cell<usize>,
     is_handshaking: Cell<bool>,
     header: [u8; HEADER],
-    /// How much of the header has arrived.
+    /// The number of header bytes that have arrived.
     filled: usize,
-    /// How much of the record is still to arrive.
+    /// The number of bytes of the current record that have not arrived yet.
     rest: usize,
 }
 
 impl RecordSocket {
-    /// Counts from now on.
+    /// A socket before its handshake.
     pub fn new(socket: TcpStream) -> Self {
-        let (left, silent, is_handshaking) =
-            (Cell::new(INITIAL_BYTES), Cell::new(0), Cell::new(true));
         Self {
             socket,
-            credit: left,
-            empty_bytes: silent,
-            is_handshaking,
+            credit: Cell::new(INITIAL_BYTES),
+            empty_bytes: Cell::new(0),
+            is_handshaking: Cell::new(true),
             header: [0; HEADER],
             filled: 0,
             rest: 0,
@@ -65,26 +63,25 @@ impl RecordSocket {
         &self.socket
     }
 
-    /// So many bytes of a request have arrived.
+    /// Allows more records, because HTTP got this many bytes of a request.
     pub fn allow_for(&self, bytes: usize) {
         self.credit.set((self.credit.get() + bytes).min(MAX_CREDIT));
         self.empty_bytes.set(0);
     }
 
-    /// What arrived until now was the handshake.
+    /// Records the end of the handshake.
     pub fn end_handshake(&self) {
         self.empty_bytes.set(0);
         self.is_handshaking.set(false);
     }
 
-    /// Whether more than 20 KiB have arrived since HTTP last got data. TLS reads several
-    /// records before HTTP gets their content, so this counts once nothing more is there to
-    /// read.
+    /// Whether more than 20 KiB have arrived since HTTP last got data. TLS reads several records
+    /// before HTTP gets their data, so only check this when there is nothing more to read.
     pub fn carries_no_data(&self) -> bool {
         self.empty_bytes.get() > MAX_EMPTY_BYTES
     }
 
-    /// A request was answered.
+    /// Allows the records of the next request.
     pub fn allow_request(&self) {
         self.credit.set(self.credit.get().max(INITIAL_BYTES));
     }
@@ -107,8 +104,8 @@ impl RecordSocket {
             if self.filled == HEADER {
                 let [.., high, low] = self.header;
                 (self.rest, self.filled) = (usize::from(u16::from_be_bytes([high, low])), 0);
-                let left = self.credit.get().checked_sub(MIN_BYTES_PER_RECORD);
-                self.credit.set(left.ok_or(io::ErrorKind::ConnectionAborted)?);
+                let credit = self.credit.get().checked_sub(MIN_BYTES_PER_RECORD);
+                self.credit.set(credit.ok_or(io::ErrorKind::ConnectionAborted)?);
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The AdmissionReview that answers.
+//! The AdmissionReview with the answer to the API server.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ struct Details {
     causes: Vec<StatusCause>,
 }
 
-/// The bytes of the answer to the review `uid`.
+/// The JSON of the answer to the review with this uid.
 pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u8> {
     warnings.extend(decide::warnings(verdict));
     let patch = decide::patch(verdict).map(|patch| STANDARD.encode(to_json(&patch)));
@@ -76,8 +76,7 @@ pub fn respond(uid: &str, verdict: &Verdict, mut warnings: Vec<String>) -> Vec<u
     to_json(&answer)
 }
 
-/// These types have string keys only and no failing `Serialize`, so writing
-/// them to memory cannot fail.
+/// These types only have string keys and no failing `Serialize`, so this can't fail.
 fn to_json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
 //! A connection with a time limit.
 //!
-//! actix would limit the time of the first head on a connection, by an answer that no client
-//! asked for. It has no limit for a second head that arrives one byte a minute. Here every
-//! connection has a limit, whatever does or does not arrive on it.
+//! actix only limits the time for the first head of a connection. It has no limit for a second
+//! head that arrives one byte a minute. Here, every connection has a limit, no matter which
+//! bytes arrive.
 //!
-//! [`Connection`] says how much of it is read.
+//! [`Connection`] limits how many bytes belay reads.
 
 use std::io;
 use std::pin::Pin;
@@ -21,15 +21,16 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::connection::Connection;
 use super::records::RecordSocket;
 
-/// What a connection reads from.
+/// The socket of a connection.
 pub trait Socket {
-    /// Whether bytes have arrived that were not read, whatever the runtime knows of them.
+    /// Whether there are unread bytes. This asks the operating system, because the async runtime
+    /// may not know of them yet.
     fn has_unread(&self) -> bool;
 
-    /// So many bytes of a request have arrived.
+    /// Counts received bytes of a request.
     fn count_received(&self, _bytes: usize) {}
 
-    /// A request was answered.
+    /// Records the end of an answer.
     fn end_answer(&self) {}
 
     /// Whether more than 20 KiB have arrived since HTTP last got data.
@@ -63,43 +64,44 @@ impl Socket for TlsStream<RecordSocket> {
     }
 }
 
-/// From the first byte of a request, bytes have to go out within `answer`, and
-/// from then on the whole answer; after that the next request has to begin within
-/// `idle`.
+/// A connection with time limits. After the first byte of a request, belay must send the first
+/// byte of the answer within `answer`, and then the whole answer within `answer`. After that, the
+/// next request must begin within `idle`.
 pub struct Timed<T> {
     io: T,
     answer: Duration,
     idle: Duration,
     timer: Pin<Box<Sleep>>,
     is_asking: bool,
-    answers: bool,
-    /// For how long it stays after its last answer, so that the client can read that.
+    is_answering: bool,
+    /// The time for which it stays open after its last answer, so that the client can read the
+    /// answer.
     linger: Duration,
     lingers: bool,
     connection: Rc<Connection>,
 }
 
 impl<T> Timed<T> {
-    /// Limits a connection that has just been made.
+    /// Limits a new connection.
     pub fn new(io: T, answer: Duration, idle: Duration, connection: Rc<Connection>) -> Self {
         let timer = Box::pin(sleep(idle));
         let linger = Duration::ZERO;
-        let (asked, answers, lingers) = (false, false, false);
-        Self { io, answer, idle, timer, is_asking: asked, answers, linger, lingers, connection }
+        let (is_asking, is_answering, lingers) = (false, false, false);
+        Self { io, answer, idle, timer, is_asking, is_answering, linger, lingers, connection }
     }
 
-    /// The same for a connection that stays open for a while after its last answer, so
-    /// that the client can read the answer. Its end may then drop what is unread.
+    /// Sets the time for which the connection stays open after its last answer, so that the
+    /// client can read the answer. Then belay drops unread bytes.
     pub fn with_linger(self, linger: Duration) -> Self {
         Self { linger, ..self }
     }
 
-    /// What the connection may send.
+    /// The limits that this connection shares with its handlers.
     pub fn connection(&self) -> &Rc<Connection> {
         &self.connection
     }
 
-    /// Pending, until the time is up.
+    /// Returns pending until the time limit, and then an error.
     fn or_timed_out<R>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
         self.timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
@@ -115,8 +117,8 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let left = self.connection.remaining_bytes();
-        if left == 0 {
+        let remaining = self.connection.remaining_bytes();
+        if remaining == 0 {
             return match self.connection.wait(cx) {
                 Ok(()) => self.or_timed_out(cx),
                 Err(error) => Poll::Ready(Err(error)),
@@ -125,7 +127,7 @@ impl<T: AsyncRead + Socket + Unpin> AsyncRead for Timed<T> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if read.is_pending() {
-            // A newer connection has its place, and no request of it is lost.
+            // A newer connection takes its slot. No request is lost, because no bytes are unread.
             let is_asked = self.connection.is_asked_to_end(cx.waker());
             if is_asked && !self.io.has_unread() || self.io.carries_no_data() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
@@ -157,8 +159,8 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for Timed<T> {
             // A client that does not read the answers gets as little time as a client that does
             // not send the request.
             Poll::Pending => return self.or_timed_out(cx),
-            Poll::Ready(Ok(1..)) if !self.answers => {
-                self.answers = true;
+            Poll::Ready(Ok(1..)) if !self.is_answering => {
+                self.is_answering = true;
                 let answer = self.answer;
                 self.start(answer);
             }
@@ -171,8 +173,8 @@ impl<T: AsyncWrite + Socket + Unpin> AsyncWrite for Timed<T> {
         match Pin::new(&mut self.io).poll_flush(cx) {
             Poll::Pending => self.or_timed_out(cx),
             Poll::Ready(Ok(())) => {
-                if self.answers && !self.connection.is_answering() {
-                    (self.is_asking, self.answers) = (false, false);
+                if self.is_answering && !self.connection.is_answering() {
+                    (self.is_asking, self.is_answering) = (false, false);
                     self.connection.end_answer();
                     self.io.end_answer();
                     let idle = self.idle;

@@ -20,27 +20,27 @@ pub(super) const KIND: &str = "AdmissionReview";
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "an unreadable review is rare and is not stored")]
 pub enum Parsed<'a> {
-    /// A review, fully read.
+    /// A complete review.
     Review(Box<Review<'a>>),
-    /// A review whose object cannot be read for our purpose. It still gets a
-    /// proper answer, so that the API server prints our words and not its own.
+    /// A review with an unreadable object. belay still answers it, so that the API server prints
+    /// belay's message.
     Unreadable {
-        /// The uid that the answer repeats.
+        /// The uid of the review, for the answer.
         uid: Text<'a>,
-        /// What is being done.
+        /// The operation.
         operation: Operation,
-        /// Who asks.
+        /// The user of the request.
         user: Requester<'a>,
-        /// Whether nothing will be stored.
+        /// Whether the request is a dry run.
         dry_run: bool,
-        /// What the request is about.
+        /// The object of the request.
         target: ObjectRef,
-        /// What could not be read, and where.
+        /// The error, and its position.
         detail: String,
     },
 }
 
-/// An AdmissionReview; `O` is how its objects are read.
+/// An AdmissionReview whose objects are parsed as `O`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
 struct Envelope<'a, O> {
@@ -52,7 +52,7 @@ struct Envelope<'a, O> {
     request: Option<Request<'a, O>>,
 }
 
-/// The objects of a review alone: the other texts are not copied again.
+/// Only the objects of a review, so that parsing copies no other texts.
 #[derive(Deserialize)]
 struct Objects<'a> {
     #[serde(borrow)]
@@ -119,7 +119,7 @@ struct Request<'a, O> {
     old_object: Option<O>,
 }
 
-/// `serde(default)` alone would ask `O` for a default that it need not have.
+/// The default for a field of type `Option<O>`. Plain `serde(default)` would require `O: Default`.
 fn none<T>() -> Option<T> {
     None
 }
@@ -195,8 +195,7 @@ struct Eviction<'a> {
     delete_options: Option<Options<'a>>,
 }
 
-/// Reads an envelope with its objects, if their lists are within the bounds. An
-/// object that is watched has no such bounds.
+/// Parses an envelope with its objects, if their lists are within the limits.
 fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> {
     if body.len() > counts::LARGE_BYTES {
         serde_json::from_slice::<Envelope<'_, CountedObject>>(body)?;
@@ -204,14 +203,13 @@ fn envelope(body: &[u8]) -> Result<Envelope<'_, Object<'_>>, serde_json::Error> 
     serde_json::from_slice(body)
 }
 
-/// Reads a body. The usual case is one pass over the bytes; only when that
-/// fails is it looked at again, to tell what it is instead.
+/// Parses a body. If the review can't be parsed in one pass, parses it again to find the reason.
 pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, HttpRejection> {
     let error = match envelope(body) {
         Ok(envelope) => {
             let mut request = request(envelope)?;
             for object in request.old_object.iter_mut().chain(&mut request.object) {
-                // Objects are stored with one of any length. The API server uses its beginning.
+                // The API server accepts any length, and uses only the start.
                 shorten(&mut object.metadata.generate_name);
             }
             if let Some(detail) = defect(&request) {
@@ -225,23 +223,23 @@ pub fn parse(body: &[u8], phase: AdmissionPhase) -> Result<Parsed<'_>, HttpRejec
         }
         Err(error) => error,
     };
-    // Of another version or kind nothing else is expected to fit.
+    // Another version or kind is the better explanation of the error.
     if let Ok(header) = serde_json::from_slice::<Header<'_>>(body) {
         check_version(&header.api_version, &header.kind)?;
     }
     parse_unreadable(body, describe(&error))
 }
 
-/// Reads a review without its objects, and if that fails only what an answer needs.
-/// `detail` is the reason that the answer gives.
+/// Parses a review without its objects. If that fails, parses only the fields that an answer
+/// needs. `detail` is the reason in the answer.
 fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejection> {
     let error = match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
         Ok(envelope) => return Ok(unreadable_request(request(envelope)?, detail)),
         Err(error) => error,
     };
-    let known: Result<EnvelopeHeader<'_>, _> = serde_json::from_slice(body);
+    let header: Result<EnvelopeHeader<'_>, _> = serde_json::from_slice(body);
     let EnvelopeHeader { request: RequestHeader { uid, operation, resource } } =
-        known.map_err(|_| malformed(body, &error))?;
+        header.map_err(|_| malformed(body, &error))?;
     check_uid(&uid)?;
     Ok(Parsed::Unreadable {
         uid,
@@ -257,9 +255,9 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejec
     })
 }
 
-/// A missing field of a request, or a field that is longer than in any stored object.
-/// Clients can send such objects, and an error would let requests pass if a webhook has
-/// `failurePolicy: Ignore`.
+/// Describes a missing field of a request, or a field that is longer than in any stored object.
+/// Clients can send such objects. belay must answer them, because an HTTP error would let the
+/// request pass if a webhook has `failurePolicy: Ignore`.
 fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
     match request.operation {
         WireOperation::Delete if request.old_object.is_none() => {
@@ -270,10 +268,10 @@ fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
         }
         _ => {}
     }
-    let Request { resource: of, user_info: user, sub_resource, name, namespace, .. } = request;
-    let options = [sub_resource, name, namespace].into_iter().flatten();
-    if options
-        .chain([&of.group, &of.resource, &user.username])
+    let Request { resource, user_info: user, sub_resource, name, namespace, .. } = request;
+    let optional = [sub_resource, name, namespace].into_iter().flatten();
+    if optional
+        .chain([&resource.group, &resource.resource, &user.username])
         .any(|text| text.len() > MAX_TEXT_BYTES)
     {
         return Some(format!("a name, resource or user of it has over {MAX_TEXT_BYTES} bytes"));
@@ -301,15 +299,17 @@ fn add_details<'a>(review: &mut Review<'a>, body: &'a [u8]) -> Result<(), serde_
     Ok(())
 }
 
-/// An object may be nested as deeply as its writer likes, and hold bytes that are no text.
+/// Reads the details of the objects. Clients may nest an object to any depth, and write invalid
+/// UTF-8.
 fn read_details(body: &[u8]) -> Result<ReviewDetails, serde_json::Error> {
-    let text = std::str::from_utf8(body).map_or_else(|_| readable(body).into(), Cow::Borrowed);
+    let text =
+        std::str::from_utf8(body).map_or_else(|_| replace_invalid(body).into(), Cow::Borrowed);
     let Objects { request: ObjectsOfRequest { object, old_object } } = serde_json::from_str(&text)?;
     Ok(ReviewDetails::read(old_object, object))
 }
 
 /// The body with a question mark for each invalid sequence.
-fn readable(body: &[u8]) -> String {
+fn replace_invalid(body: &[u8]) -> String {
     let mut text = String::with_capacity(body.len());
     for chunk in body.utf8_chunks() {
         text.push_str(chunk.valid());
@@ -355,16 +355,15 @@ fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> 
     }
 }
 
-/// What is wrong and where. The parser's own words quote what they found, and
-/// what is found in an object may be a secret: only those that name nothing
-/// but fields of our own types are repeated.
+/// Describes a parse error and its position. The message of the parser may quote a secret from
+/// the object. So this repeats only messages that name fields of belay's own types.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let ours = ["missing field `", "duplicate field `", counts::TOO_MANY];
-    let ours = ours.iter().any(|beginning| text.starts_with(beginning));
+    let safe_prefixes = ["missing field `", "duplicate field `", counts::TOO_MANY];
+    let is_safe = safe_prefixes.iter().any(|prefix| text.starts_with(prefix));
     let (line, column) = (error.line(), error.column());
     match error.classify() {
-        _ if ours => text,
+        _ if is_safe => text,
         serde_json::error::Category::Data => {
             format!("a value of the wrong type at line {line} column {column}")
         }
@@ -375,7 +374,7 @@ fn describe(error: &serde_json::Error) -> String {
     }
 }
 
-/// A body that is no review at all: is it no JSON, or other JSON?
+/// The error for a body that is no review: whether it is not JSON, or other JSON.
 fn malformed(body: &[u8], error: &serde_json::Error) -> HttpRejection {
     let expected = format!("expected an {KIND} of {API_VERSION}");
     let detail = describe(error);
@@ -417,7 +416,7 @@ fn request<O>(envelope: Envelope<'_, O>) -> Result<Request<'_, O>, HttpRejection
     Ok(request)
 }
 
-/// The answer repeats the uid, and the API server makes it.
+/// The answer repeats the uid, so its length needs a limit.
 fn check_uid(uid: &Text<'_>) -> Result<(), HttpRejection> {
     if uid.len() <= MAX_TEXT_BYTES {
         return Ok(());
@@ -438,21 +437,21 @@ fn shorten(text: &mut Text<'_>) {
     }
 }
 
-/// The start of a review, without its objects: the API server writes them behind all
-/// that names the request.
+/// The start of a review, without its objects. The API server writes the objects after the fields
+/// that identify the request.
 pub fn start(body: &[u8]) -> Vec<u8> {
-    // An authenticator may send an `extra` of this name as well.
+    // The user info may contain this key as well.
     let ends = memchr::memmem::find_iter(body, b",\"object\":").take(4);
     let mut starts = ends.map(|end| [&body[..end], b"}}"].concat());
-    let is_whole = |start: &Vec<u8>| serde_json::from_slice::<IgnoredAny>(start).is_ok();
-    starts.find(is_whole).unwrap_or_else(|| body[..body.len().min(MAX_TEXT_BYTES)].to_vec())
+    let is_valid = |start: &Vec<u8>| serde_json::from_slice::<IgnoredAny>(start).is_ok();
+    starts.find(is_valid).unwrap_or_else(|| body[..body.len().min(MAX_TEXT_BYTES)].to_vec())
 }
 
-/// Why the objects of a review are not read.
+/// The reason for an answer without the objects of a review: no time.
 pub const NO_TIME: &str = "it is large, and there was no time left to read it";
 pub const NO_MEMORY: &str = "its lists are long, and belay has no memory left for them";
 
-/// Reads such a start. `why` is the reason that the answer gives.
+/// Parses the result of [`start`]. `why` is the reason in the answer.
 pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, HttpRejection> {
     parse_unreadable(start, why.to_owned())
 }

@@ -91,26 +91,26 @@ impl Propagation {
 /// Returns whether the DELETE of a node would be denied (R13).
 pub type RefusesDelete<'r> = &'r dyn Fn(Node<'_>) -> bool;
 
-/// A deletion whose effects are wanted.
+/// A deletion whose effects [`fates`] computes.
 pub struct DeletionRequest<'r> {
     /// The deleted objects, with the propagation by R8.
     pub targets: &'r [(NodeId, Propagation)],
-    /// The objects whose DELETE would be denied. Verdicts pass none, because they decide
-    /// about all that the delete would reach. Releases and the preview pass the objects
-    /// that policies protect.
+    /// Whether the DELETE of an object would be denied. Verdicts deny none, because they
+    /// decide about all objects that the deletion would reach. Releases and the preview deny
+    /// the deletion of objects that policies protect.
     pub refuses: RefusesDelete<'r>,
-    /// The limit of followed objects. Beyond it the result is not whole.
+    /// The limit of followed objects. Beyond it, the result is incomplete.
     pub limit: usize,
     /// Objects whose hold belay removes.
     pub released: &'r [NodeId],
     /// Finalizers that their controllers remove soon. Verdicts and releases pass none,
     /// because an object still waits for them. The preview shows the final state.
     pub short_lived_finalizers: &'r [&'r str],
-    /// Whether to leave out namespaced dependents of cluster-scoped objects. Any user of
-    /// a namespace can attach objects to a cluster-scoped owner. Verdicts leave them out,
-    /// because belay decides about the DELETE of each by the garbage collector.
+    /// Whether to ignore namespaced dependents of cluster-scoped objects. Any user of a
+    /// namespace can attach objects to a cluster-scoped owner. Verdicts ignore them, because
+    /// belay decides about each of them when the garbage collector deletes it.
     pub same_scope: bool,
-    /// The limit of work. Beyond it the result is not whole.
+    /// The limit of work. Beyond it, the result is incomplete.
     pub work: StepLimit<'r>,
 }
 
@@ -151,12 +151,12 @@ pub enum Certainty {
     Possible,
 }
 
-/// The outcome for one object, and whether it is certain.
+/// The fate of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fate {
-    /// What.
+    /// The outcome.
     pub outcome: DeletionOutcome,
-    /// How sure.
+    /// Whether the outcome is certain.
     pub certainty: Certainty,
 }
 
@@ -171,38 +171,37 @@ pub struct Fates {
 
 /// Follows a deletion through the graph.
 pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
-    let may = DeletionWalk::possible(graph, request);
-    let must = DeletionWalk::certain(graph, request, &may);
-    let mut fates = NumberMap::with_capacity_and_hasher(may.size(), Default::default());
-    for id in may.deleting() {
-        let certain = must.is_deleting(id);
-        let outcome = if must.is_removed(id) {
+    let possible = DeletionWalk::possible(graph, request);
+    let certain = DeletionWalk::certain(graph, request, &possible);
+    let mut fates = NumberMap::with_capacity_and_hasher(possible.size(), Default::default());
+    for id in possible.deleting() {
+        let is_deletion_certain = certain.is_deleting(id);
+        let outcome = if certain.is_removed(id) {
             DeletionOutcome::Deleted
-        } else if must.is_stuck(id) || may.is_stuck(id) {
+        } else if certain.is_stuck(id) || possible.is_stuck(id) {
             DeletionOutcome::Held
         } else {
-            // It may be deleted: depending on timing, or if an object that it waits for
-            // is deleted.
+            // It may be deleted, depending on timing, or when an object that it waits for is
+            // deleted.
             fates.insert(
                 id,
                 Fate { outcome: DeletionOutcome::Deleted, certainty: Certainty::Possible },
             );
             continue;
         };
-        let certainty = if certain { Certainty::Certain } else { Certainty::Possible };
+        let certainty = if is_deletion_certain { Certainty::Certain } else { Certainty::Possible };
         fates.insert(id, Fate { outcome, certainty });
     }
     let mut may_be_orphaned = NumberSet::default();
-    for id in may.orphaned() {
-        if !must.is_removed(id) {
+    for id in possible.orphaned() {
+        if !certain.is_removed(id) {
             may_be_orphaned.insert(id);
         }
-        // A Terminating object also loses its owner, and may be deleted for other
-        // reasons.
+        // A Terminating object also loses its owner, and may be deleted for other reasons.
         let stays = graph.get(id).is_some_and(|node| !node.is_terminating());
         fates.entry(id).or_insert_with(|| Fate {
             outcome: DeletionOutcome::Orphaned,
-            certainty: match must.is_orphaned(id) && stays {
+            certainty: match certain.is_orphaned(id) && stays {
                 true => Certainty::Certain,
                 false => Certainty::Possible,
             },
@@ -211,7 +210,7 @@ pub fn fates(graph: &Graph, request: &DeletionRequest<'_>) -> Fates {
     Fates {
         fates,
         may_be_orphaned,
-        complete: may.is_complete() && must.is_complete() && !request.work.is_used_up(),
+        complete: possible.is_complete() && certain.is_complete() && !request.work.is_used_up(),
     }
 }
 
@@ -226,7 +225,7 @@ impl Fates {
         self.fates.iter().map(|(id, fate)| (*id, *fate))
     }
 
-    /// Whether an object is certainly deleted, so that it is no remaining user.
+    /// Whether an object is certainly deleted, so that it does not count as a remaining user.
     pub fn is_certainly_deleted(&self, id: NodeId) -> bool {
         self.get(id).is_some_and(|fate| {
             fate.outcome == DeletionOutcome::Deleted && fate.certainty == Certainty::Certain
@@ -240,7 +239,7 @@ impl Fates {
         })
     }
 
-    /// The objects that may lose an owner and stay.
+    /// The objects that may lose an owner without being deleted.
     pub fn may_be_orphaned(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.may_be_orphaned.iter().copied()
     }

@@ -8,14 +8,14 @@ pub(super) enum DeletionMode {
     Background,
     Foreground,
     Orphan,
-    /// Foreground or background: which, depends on timing (R6 or R7).
+    /// Foreground or background, depending on timing (R6 or R7).
     ForegroundOrBackground,
-    /// Orphan or not: which, depends on timing.
+    /// Orphan or another mode, depending on timing.
     OrphanOrNot,
 }
 
 impl DeletionMode {
-    /// One mode or the other.
+    /// The mode for a deletion that has one mode or the other.
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,

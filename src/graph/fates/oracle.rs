@@ -1,40 +1,41 @@
-//! The garbage collector, played through in every order.
+//! A model of the garbage collector that tries every order of events.
 //!
-//! This knows nothing of the graph and its walks. It is the collector's own
-//! code, as far as it decides, over a handful of objects: events put objects
-//! on a list of work, and which piece of work comes next is tried in every
-//! way. What all ends have in common is certain, what any end shows may be.
+//! It shares no code with the graph and its walks. It follows the decisions of the garbage
+//! collector's own code for a few objects: events add objects to a list of work, and the
+//! model tries every order of this work. A fate is certain if all final states agree, and
+//! possible if one final state has it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::Propagation;
 
-/// An owner reference: which place it points at, and which uid it names.
+/// An owner reference: the number of the owner, and the uid in the reference.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ref {
-    pub place: usize,
+    pub number: usize,
     pub uid: usize,
     pub blocking: bool,
     /// Its kind is unknown.
     pub error: bool,
 }
 
-/// An object at a place. Its uid is the number of its place.
+/// An object. Its name and its uid are its number.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Obj {
     pub refs: Vec<Ref>,
-    /// F, O, and any other.
+    /// The finalizers foregroundDeletion and orphan, and any other finalizer.
     pub foreground: bool,
     pub orphan: bool,
     pub other: bool,
     pub terminating: bool,
     /// Lost an owner by orphaning.
     pub orphaned: bool,
-    /// Refuses its DELETE (R13).
+    /// Its DELETE is denied (R13).
     pub refuses: bool,
 }
 
-/// `FO+x Terminating of 0! 1?`: a counterexample should fit on a screen.
+/// A short format such as `F x Terminating of [0!, 1?]`, so that a counterexample fits on a
+/// screen.
 impl std::fmt::Debug for Obj {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let words = [
@@ -50,51 +51,51 @@ impl std::fmt::Debug for Obj {
     }
 }
 
-/// `0!` blocks, `0/2` names another uid, `0?` cannot be resolved.
+/// `0!` blocks, `0/2` has another uid, and `0?` can't be resolved.
 impl std::fmt::Debug for Ref {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { place, uid, blocking, error } = self;
-        write!(f, "{place}")?;
-        if uid != place {
+        let Self { number, uid, blocking, error } = self;
+        write!(f, "{number}")?;
+        if uid != number {
             write!(f, "/{uid}")?;
         }
         write!(f, "{}{}", if *blocking { "!" } else { "" }, if *error { "?" } else { "" })
     }
 }
 
-/// Everything at one moment.
+/// The state of all objects and of the garbage collector.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct State {
     pub objects: BTreeMap<usize, Obj>,
-    /// What the collector is going to look at.
+    /// The objects that the garbage collector will check.
     pub pending: BTreeSet<usize>,
-    /// Owners whose dependents it is going to orphan.
+    /// The owners whose dependents the garbage collector will orphan.
     pub orphaning: BTreeSet<usize>,
-    /// What was Terminating before: who takes its finalizers off is another
-    /// story.
+    /// The objects that were Terminating before. The model does not remove their finalizers.
     pub before: BTreeSet<usize>,
-    /// DELETEs by people that have not arrived yet.
+    /// The DELETEs of users that the API server has not handled yet.
     pub requests: Vec<(usize, Propagation)>,
 }
 
-/// What is left open in a play.
+/// Variants of the model.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// Another controller may remove other finalizers from Terminating objects.
     pub strip: bool,
-    /// A reference that cannot be resolved was once seen absent (R2).
+    /// The garbage collector remembers the owner of an unresolvable reference as absent
+    /// (R2).
     pub errors_dangle: bool,
 }
 
 impl State {
-    /// Everything is new to the collector.
+    /// A state in which the garbage collector has not checked any object.
     pub fn new(objects: Vec<Obj>) -> Self {
         let objects: BTreeMap<_, _> = objects.into_iter().enumerate().collect();
         let pending = objects.keys().copied().collect();
         Self { objects, pending, ..Self::default() }
     }
 
-    /// Plays one order to its end: the lowest piece of work first.
+    /// Runs one order to its final state: always the first piece of work.
     pub fn settle(mut self, rules: Rules) -> Self {
         while let Some(next) = self.next(rules).into_iter().next() {
             self = next;
@@ -102,8 +103,8 @@ impl State {
         self
     }
 
-    /// Every end there is, or none if there are too many ways.
-    pub fn ends(self, rules: Rules, most: usize) -> Option<Vec<Self>> {
+    /// Every final state; `None` if there are more than `limit` states on the way.
+    pub fn ends(self, rules: Rules, limit: usize) -> Option<Vec<Self>> {
         let mut seen = HashSet::new();
         let mut stack = vec![self];
         let mut ends = Vec::new();
@@ -111,13 +112,13 @@ impl State {
             if !seen.insert(state.clone()) {
                 continue;
             }
-            if seen.len() > most {
+            if seen.len() > limit {
                 return None;
             }
             let next = state.next(rules);
-            let only_strips =
+            let is_final =
                 state.requests.is_empty() && state.pending.is_empty() && state.orphaning.is_empty();
-            if only_strips {
+            if is_final {
                 ends.push(state);
             }
             stack.extend(next);
@@ -125,32 +126,32 @@ impl State {
         Some(ends)
     }
 
-    /// Every state that one piece of work leads to.
+    /// The states after each possible next piece of work.
     fn next(&self, rules: Rules) -> Vec<Self> {
         let mut next = Vec::new();
-        for at in 0..self.requests.len() {
+        for index in 0..self.requests.len() {
             let mut state = self.clone();
-            let (place, propagation) = state.requests.remove(at);
-            state.delete(place, propagation);
+            let (number, propagation) = state.requests.remove(index);
+            state.delete(number, propagation);
             next.push(state);
         }
-        for place in &self.pending {
+        for number in &self.pending {
             let mut state = self.clone();
-            state.pending.remove(place);
-            state.attempt(*place, rules);
+            state.pending.remove(number);
+            state.attempt(*number, rules);
             next.push(state);
         }
-        for place in &self.orphaning {
+        for number in &self.orphaning {
             let mut state = self.clone();
-            state.orphaning.remove(place);
-            state.orphan_dependents(*place);
+            state.orphaning.remove(number);
+            state.orphan_dependents(*number);
             next.push(state);
         }
         if rules.strip && self.requests.is_empty() {
-            for (place, object) in &self.objects {
-                if object.terminating && object.other && !self.before.contains(place) {
+            for (number, object) in &self.objects {
+                if object.terminating && object.other && !self.before.contains(number) {
                     let mut state = self.clone();
-                    state.change(*place, |object| object.other = false);
+                    state.change(*number, |object| object.other = false);
                     next.push(state);
                 }
             }
@@ -159,74 +160,75 @@ impl State {
     }
 
     /// The API server's part of a DELETE.
-    fn delete(&mut self, place: usize, propagation: Propagation) {
-        let Some(object) = self.objects.get(&place) else { return };
+    fn delete(&mut self, number: usize, propagation: Propagation) {
+        let Some(object) = self.objects.get(&number) else { return };
         if object.refuses {
             return;
         }
         let before = object.clone();
-        self.change(place, |object| {
+        self.change(number, |object| {
             object.terminating = true;
             object.foreground = propagation == Propagation::Foreground;
             object.orphan = propagation == Propagation::Orphan;
         });
         let started = |now: bool, then: bool| now && !(then && before.terminating);
-        if let Some(object) = self.objects.get(&place).cloned() {
+        if let Some(object) = self.objects.get(&number).cloned() {
             if started(object.foreground, before.foreground) {
-                self.pending.extend(self.dependents(place));
-                self.pending.insert(place);
+                self.pending.extend(self.dependents(number));
+                self.pending.insert(number);
             }
             if started(object.orphan, before.orphan) {
-                self.orphaning.insert(place);
+                self.orphaning.insert(number);
             }
         }
     }
 
-    /// Changes an object; one that is Terminating with no finalizer goes, and
-    /// the collector hears of it.
-    fn change(&mut self, place: usize, how: impl FnOnce(&mut Obj)) {
-        let Some(object) = self.objects.get_mut(&place) else { return };
+    /// Changes an object. Removes a Terminating object without finalizers, and then the
+    /// garbage collector checks its owners and dependents.
+    fn change(&mut self, number: usize, how: impl FnOnce(&mut Obj)) {
+        let Some(object) = self.objects.get_mut(&number) else { return };
         how(object);
         let held = object.foreground || object.orphan || object.other;
         if object.terminating && !held {
             let owners: Vec<_> = object.refs.iter().map(|r| r.uid).collect();
-            self.objects.remove(&place);
-            self.pending.extend(self.dependents(place));
+            self.objects.remove(&number);
+            self.pending.extend(self.dependents(number));
             self.wake(owners);
         }
     }
 
-    /// Changes an object's references; owners that waited for it look again.
-    fn change_refs(&mut self, place: usize, how: impl FnOnce(&mut Vec<Ref>)) {
-        let Some(object) = self.objects.get_mut(&place) else { return };
+    /// Changes the references of an object. The garbage collector checks owners that wait
+    /// for it again.
+    fn change_refs(&mut self, number: usize, how: impl FnOnce(&mut Vec<Ref>)) {
+        let Some(object) = self.objects.get_mut(&number) else { return };
         let before = object.refs.clone();
         how(&mut object.refs);
         let owners: Vec<_> = before.iter().map(|r| r.uid).collect();
         self.wake(owners);
     }
 
-    /// Owners that wait look again.
+    /// The garbage collector checks these owners again if they wait.
     fn wake(&mut self, owners: Vec<usize>) {
         let waiting: Vec<_> = owners.into_iter().filter(|o| self.waits(*o)).collect();
         self.pending.extend(waiting);
     }
 
-    fn waits(&self, place: usize) -> bool {
-        self.objects.get(&place).is_some_and(|o| o.terminating && o.foreground)
+    fn waits(&self, number: usize) -> bool {
+        self.objects.get(&number).is_some_and(|o| o.terminating && o.foreground)
     }
 
-    /// The collector knows dependents by uid.
+    /// The objects with a reference to this uid.
     fn dependents(&self, uid: usize) -> Vec<usize> {
-        let of = |object: &Obj| object.refs.iter().any(|r| r.uid == uid);
-        self.objects.iter().filter(|(_, object)| of(object)).map(|(place, _)| *place).collect()
+        let depends = |object: &Obj| object.refs.iter().any(|r| r.uid == uid);
+        self.objects.iter().filter(|(_, object)| depends(object)).map(|(id, _)| *id).collect()
     }
 
-    /// The collector's attemptToDeleteItem.
-    fn attempt(&mut self, place: usize, rules: Rules) {
-        let Some(item) = self.objects.get(&place).cloned() else { return };
+    /// `attemptToDeleteItem` of the garbage collector.
+    fn attempt(&mut self, number: usize, rules: Rules) {
+        let Some(item) = self.objects.get(&number).cloned() else { return };
         if item.terminating {
             if item.foreground {
-                self.process_deleting_dependents(place);
+                self.process_deleting_dependents(number);
             }
             return;
         }
@@ -235,9 +237,9 @@ impl State {
             if reference.error && !rules.errors_dangle {
                 return;
             }
-            let owner = self.objects.get(&reference.place).filter(|_| !reference.error);
+            let owner = self.objects.get(&reference.number).filter(|_| !reference.error);
             match owner {
-                Some(_) if reference.place != reference.uid => dangling.push(reference.clone()),
+                Some(_) if reference.number != reference.uid => dangling.push(reference.clone()),
                 None => dangling.push(reference.clone()),
                 Some(owner) if owner.terminating && owner.foreground => {
                     waiting.push(reference.clone());
@@ -245,24 +247,24 @@ impl State {
                 Some(_) => solid.push(reference.clone()),
             }
         }
-        let dependents = self.dependents(place);
+        let dependents = self.dependents(number);
         if !solid.is_empty() {
             if solid.len() < item.refs.len() {
-                self.change_refs(place, |refs| *refs = solid);
+                self.change_refs(number, |refs| *refs = solid);
             }
         } else if !waiting.is_empty() && !dependents.is_empty() {
             let guarded = dependents.iter().any(|d| self.waits(*d));
             if guarded && item.refs.iter().any(|r| r.blocking) {
-                // The patch changes the object's version, so the DELETE that
-                // follows conflicts and the item is looked at again.
-                self.change_refs(place, |refs| refs.iter_mut().for_each(|r| r.blocking = false));
-                self.pending.insert(place);
+                // The patch changes the resourceVersion, so the next DELETE conflicts, and
+                // the garbage collector checks the item again.
+                self.change_refs(number, |refs| refs.iter_mut().for_each(|r| r.blocking = false));
+                self.pending.insert(number);
             } else {
-                self.delete(place, Propagation::Foreground);
+                self.delete(number, Propagation::Foreground);
             }
         } else if !waiting.is_empty() || !dangling.is_empty() {
             self.delete(
-                place,
+                number,
                 match (item.orphan, item.foreground) {
                     (true, _) => Propagation::Orphan,
                     (_, true) => Propagation::Foreground,
@@ -272,23 +274,22 @@ impl State {
         }
     }
 
-    fn process_deleting_dependents(&mut self, place: usize) {
-        let blocks = |object: &Obj| object.refs.iter().any(|r| r.uid == place && r.blocking);
+    fn process_deleting_dependents(&mut self, number: usize) {
+        let blocks = |object: &Obj| object.refs.iter().any(|r| r.uid == number && r.blocking);
         let blockers: Vec<_> =
             self.objects.iter().filter(|(_, o)| blocks(o)).map(|(p, _)| *p).collect();
         if blockers.is_empty() {
-            self.change(place, |object| object.foreground = false);
+            self.change(number, |object| object.foreground = false);
         } else {
-            // Only those that do not wait themselves; those that are
-            // Terminating are looked at, and left alone.
+            // The garbage collector ignores blockers that are Terminating.
             let again: Vec<_> = blockers
                 .into_iter()
                 .filter(|b| !self.objects.get(b).is_some_and(|o| o.terminating || o.refuses))
                 .collect();
-            // Looking at one that does nothing would go on for ever here.
-            let changes = |state: &Self, place: usize| {
+            // Without this filter, the model would check unchanged objects forever.
+            let changes = |state: &Self, number: usize| {
                 let mut after = state.clone();
-                after.attempt(place, Rules { strip: false, errors_dangle: false });
+                after.attempt(number, Rules { strip: false, errors_dangle: false });
                 after != *state
             };
             let again: Vec<_> = again.into_iter().filter(|b| changes(self, *b)).collect();
@@ -296,16 +297,16 @@ impl State {
         }
     }
 
-    fn orphan_dependents(&mut self, place: usize) {
-        if !self.objects.get(&place).is_some_and(|o| o.terminating && o.orphan) {
+    fn orphan_dependents(&mut self, number: usize) {
+        if !self.objects.get(&number).is_some_and(|o| o.terminating && o.orphan) {
             return;
         }
-        for dependent in self.dependents(place) {
-            self.change_refs(dependent, |refs| refs.retain(|r| r.uid != place));
+        for dependent in self.dependents(number) {
+            self.change_refs(dependent, |refs| refs.retain(|r| r.uid != number));
             if let Some(object) = self.objects.get_mut(&dependent) {
                 object.orphaned = true;
             }
         }
-        self.change(place, |object| object.orphan = false);
+        self.change(number, |object| object.orphan = false);
     }
 }

@@ -7,14 +7,17 @@ use crate::graph::{Node, OwnerEdge};
 
 impl DeletionWalk<'_> {
     /// R6 and R7: the mode in which the garbage collector deletes an object.
+    ///
+    /// `owner_waits` is whether an owner is in a foreground deletion, and
+    /// `owner_waits_for_node` whether this object keeps it waiting.
     pub(super) fn collectors_mode(
         &self,
         node: Node<'_>,
-        waits: bool,
-        waits_for_it: bool,
+        owner_waits: bool,
+        owner_waits_for_node: bool,
     ) -> DeletionMode {
-        // R7: a kind's own default does not count inside a cascade.
-        let plain = if node.has_orphan_finalizer() {
+        // R7: the garbage collector ignores the default of the kind.
+        let by_finalizers = if node.has_orphan_finalizer() {
             DeletionMode::Orphan
         } else if node.has_foreground_finalizer() {
             DeletionMode::Foreground
@@ -22,13 +25,13 @@ impl DeletionWalk<'_> {
             DeletionMode::Background
         };
         let has_dependents = self.graph.dependents(node).next().is_some();
-        if !waits || !has_dependents {
-            return plain;
+        if !owner_waits || !has_dependents {
+            return by_finalizers;
         }
-        // R6, if the owner still waits when the garbage collector checks this object. It
-        // does if it waits for this object.
-        match plain {
-            _ if waits_for_it => DeletionMode::Foreground,
+        // R6 applies if the owner still waits when the garbage collector checks this object.
+        // An owner that waits for this object certainly does.
+        match by_finalizers {
+            _ if owner_waits_for_node => DeletionMode::Foreground,
             DeletionMode::Orphan => DeletionMode::OrphanOrNot,
             _ => DeletionMode::ForegroundOrBackground,
         }
@@ -63,24 +66,26 @@ impl DeletionWalk<'_> {
             _ if self.removed.contains(&reference.to) => return OwnerReferenceState::Absent,
             _ => {}
         }
-        // An owner with another finalizer is solid again after it has stopped waiting
-        // (R9), so this is certain only for a dependent that keeps it waiting.
-        let again_solid = self.is_certain() && self.has_finalizer(reference.to);
+        // After its wait, an owner with another finalizer counts as solid again (R9). So the
+        // wait is certain only for a dependent that keeps the owner waiting.
+        let may_be_solid_again = self.is_certain() && self.has_finalizer(reference.to);
         match self.mode(reference.to) {
             Some(DeletionMode::Background) => OwnerReferenceState::Solid,
             Some(DeletionMode::Foreground)
-                if again_solid && (!reference.blocking || self.may_be_unblocked(item)) =>
+                if may_be_solid_again && (!reference.blocking || self.may_be_unblocked(item)) =>
             {
                 OwnerReferenceState::Solid
             }
             Some(DeletionMode::Foreground) => OwnerReferenceState::Waiting,
-            Some(DeletionMode::ForegroundOrBackground) if again_solid => OwnerReferenceState::Solid,
+            Some(DeletionMode::ForegroundOrBackground) if may_be_solid_again => {
+                OwnerReferenceState::Solid
+            }
             Some(DeletionMode::ForegroundOrBackground) => OwnerReferenceState::Waiting,
             Some(DeletionMode::Orphan | DeletionMode::OrphanOrNot) => OwnerReferenceState::Waiting,
-            // R3: an owner that is Terminating because of another deletion.
+            // R3: the owner may be Terminating because of an earlier deletion.
             None if !owner.is_terminating() => OwnerReferenceState::Solid,
             None if owner.waits_in_foreground() => {
-                if again_solid {
+                if may_be_solid_again {
                     OwnerReferenceState::Solid
                 } else {
                     OwnerReferenceState::Waiting

@@ -1,5 +1,4 @@
-//! Fates against the collector played through in every order, and the rules
-//! one by one.
+//! Compares fates with the model of the garbage collector, and tests each rule.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -26,7 +25,7 @@ fn graph_of(state: &State) -> Graph {
                 json!({
                     "apiVersion": if r.error { "unknown.example.com/v1" } else { "v1" },
                     "kind": if r.error { "Unknown" } else { "ConfigMap" },
-                    "name": format!("c{}", r.place),
+                    "name": format!("c{}", r.number),
                     "uid": uid(r.uid),
                     "blockOwnerDeletion": r.blocking,
                 })
@@ -63,74 +62,74 @@ fn node(graph: &Graph, place: usize) -> Option<NodeId> {
     graph.find(kind, "n", &format!("c{place}"))
 }
 
-/// How often a prediction was certain, and how often it was only Possible although
-/// every end was the same: always answering Possible would never be wrong.
+/// The number of certain fates, and of fates that were only Possible although every final
+/// state agreed. Code that always returns Possible would pass every other check.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tightness {
     certain: usize,
     loose: usize,
 }
 
-/// Whether the prediction for every object agrees with every end; nothing, if
-/// there are too many ends to look at.
+/// Checks that the fate of every object agrees with every final state. `None` if there are
+/// too many states.
 fn check(
     state: &State,
     targets: &[(usize, Propagation)],
-    most: usize,
+    limit: usize,
 ) -> Result<Option<Tightness>, String> {
     let mut tightness = Tightness::default();
     let graph = graph_of(state);
     let nodes: Vec<_> =
-        targets.iter().filter_map(|(place, p)| Some((node(&graph, *place)?, *p))).collect();
+        targets.iter().filter_map(|(number, p)| Some((node(&graph, *number)?, *p))).collect();
     let refuses = |n: Node<'_>| {
-        let place: usize = n.name()[1..].parse().unwrap();
-        state.objects.get(&place).is_some_and(|o| o.refuses)
+        let number: usize = n.name()[1..].parse().unwrap();
+        state.objects.get(&number).is_some_and(|o| o.refuses)
     };
     let request = DeletionRequest { refuses: &refuses, ..DeletionRequest::new(&nodes) };
     let fates = fates(&graph, &request);
 
     let mut start = State { requests: targets.to_vec(), ..state.clone() };
     let terminating = state.objects.iter().filter(|(_, object)| object.terminating);
-    let before = terminating.map(|(place, _)| *place);
+    let before = terminating.map(|(number, _)| *number);
     start.before = before.filter(|p| !targets.iter().any(|(target, _)| target == p)).collect();
     let mut ends = Vec::new();
     let mut stripped = Vec::new();
     for errors_dangle in [false, true] {
         let quiet = Rules { errors_dangle, ..QUIET };
-        let Some(some) = start.clone().ends(quiet, most) else { return Ok(None) };
-        ends.extend(some);
-        let Some(some) = start.clone().ends(Rules { strip: true, ..quiet }, most) else {
+        let Some(states) = start.clone().ends(quiet, limit) else { return Ok(None) };
+        ends.extend(states);
+        let Some(states) = start.clone().ends(Rules { strip: true, ..quiet }, limit) else {
             return Ok(None);
         };
-        stripped.extend(some);
+        stripped.extend(states);
     }
 
-    for (place, before) in &state.objects {
-        let fate = node(&graph, *place).and_then(|id| fates.get(id));
+    for (number, before) in &state.objects {
+        let fate = node(&graph, *number).and_then(|id| fates.get(id));
         let lost = matches!(
             fate,
             Some(Fate { outcome: DeletionOutcome::Deleted | DeletionOutcome::Held, .. })
         );
         for end in &ends {
-            let after = end.objects.get(place);
-            let gone = after.is_none();
+            let after = end.objects.get(number);
+            let deleted = after.is_none();
             let newly_terminating = after.is_some_and(|a| a.terminating && !before.terminating);
             let orphaned = after.is_some_and(|a| a.orphaned && !before.orphaned);
-            // Another owner may make the collector take the reference off first.
+            // Because of another owner, the garbage collector may remove the reference first.
             let lost_an_owner = after.is_some_and(|a| a.refs.len() < before.refs.len());
             let wrong = match fate {
-                // What is Terminating already may end when this one does.
-                None => gone && !before.terminating || newly_terminating || orphaned,
+                // A Terminating object may be removed together with this one.
+                None => deleted && !before.terminating || newly_terminating || orphaned,
                 Some(Fate { outcome, certainty: Certainty::Certain }) => match outcome {
-                    DeletionOutcome::Deleted => !gone,
+                    DeletionOutcome::Deleted => !deleted,
                     DeletionOutcome::Held => !after.is_some_and(|a| a.terminating),
-                    DeletionOutcome::Orphaned => gone || newly_terminating || !lost_an_owner,
+                    DeletionOutcome::Orphaned => deleted || newly_terminating || !lost_an_owner,
                 },
-                Some(_) => (gone && !before.terminating || newly_terminating) && !lost,
+                Some(_) => (deleted && !before.terminating || newly_terminating) && !lost,
             };
             if wrong {
                 return Err(format!(
-                    "c{place} has the fate {fate:?}, but ends as {after:?}\ntargets {targets:?}\nbefore {:#?}\nafter {:#?}",
+                    "c{number} has the fate {fate:?}, but ends as {after:?}\ntargets {targets:?}\nbefore {:#?}\nafter {:#?}",
                     state.objects, end.objects
                 ));
             }
@@ -139,7 +138,7 @@ fn check(
             Some(Certainty::Certain) => tightness.certain += 1,
             Some(Certainty::Possible) => {
                 let states = ends.iter().chain(&stripped).map(|end| {
-                    let after = end.objects.get(place);
+                    let after = end.objects.get(number);
                     (after.is_some(), after.is_some_and(|a| a.terminating))
                 });
                 let distinct: std::collections::BTreeSet<_> = states.collect();
@@ -147,11 +146,11 @@ fn check(
             }
             None => {}
         }
-        let may_vanish = stripped.iter().any(|end| !end.objects.contains_key(place));
+        let may_vanish = stripped.iter().any(|end| !end.objects.contains_key(number));
         // The deletion of Terminating objects continues without the request (R4).
         if may_vanish && !lost && !before.terminating {
             return Err(format!(
-                "c{place} has the fate {fate:?}, but goes when finalizers are removed\ntargets \
+                "c{number} has the fate {fate:?}, but goes when finalizers are removed\ntargets \
                  {targets:?}\nbefore {:#?}",
                 state.objects
             ));
@@ -168,19 +167,19 @@ fn propagation() -> impl Strategy<Value = Propagation> {
     ]
 }
 
-/// Objects with owners among themselves: cycles, several owners, wrong
-/// coordinates, unknown kinds, finalizers, refusals.
-fn objects(most: usize) -> impl Strategy<Value = Vec<Obj>> {
-    (2..=most).prop_flat_map(|count| {
+/// Objects that own each other: cycles, several owners, wrong uids, unknown kinds,
+/// finalizers, denied deletions.
+fn objects(max_count: usize) -> impl Strategy<Value = Vec<Obj>> {
+    (2..=max_count).prop_flat_map(|count| {
         let reference = (0..count, any::<bool>(), 0..20u8, 0..count).prop_map(
-            |(place, blocking, odd, other)| Ref {
-                place,
+            |(number, blocking, odd, other)| Ref {
+                number,
                 // One in twenty names another uid, one in twenty an object of a kind that is
                 // not served.
                 uid: match odd {
                     0 => other,
-                    1 => 50 + place,
-                    _ => place,
+                    1 => 50 + number,
+                    _ => number,
                 },
                 blocking,
                 error: odd == 1,
@@ -199,10 +198,10 @@ fn objects(most: usize) -> impl Strategy<Value = Vec<Obj>> {
                 // An item that an error saves keeps references that the garbage collector would
                 // have removed (R2).
                 if refs.iter().any(|r| r.error) {
-                    refs.iter_mut().filter(|r| !r.error).for_each(|r| r.uid = r.place);
+                    refs.iter_mut().filter(|r| !r.error).for_each(|r| r.uid = r.number);
                     refs.dedup_by_key(|r| r.uid);
                 }
-                // Both at once is what no DELETE makes.
+                // No DELETE adds both finalizers.
                 Obj {
                     refs,
                     foreground: foreground && !orphan,
@@ -216,8 +215,8 @@ fn objects(most: usize) -> impl Strategy<Value = Vec<Obj>> {
     })
 }
 
-/// The same cases every time, more of them by `BELAY_FATES_CASES`, others by
-/// `BELAY_FATES_SEED`.
+/// Generates the same cases in every run. `BELAY_FATES_CASES` sets their number, and
+/// `BELAY_FATES_SEED` selects other cases.
 fn runner(default: u32) -> TestRunner {
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u32>().ok());
     let cases = number("BELAY_FATES_CASES").unwrap_or(default);
@@ -230,8 +229,8 @@ fn runner(default: u32) -> TestRunner {
     TestRunner::new_with_rng(config, rng)
 }
 
-/// One deletion, and then, in what it left, another one: that is how objects
-/// come to be Terminating, held and waiting.
+/// Runs one deletion, and then another one on the resulting objects, which may be
+/// Terminating or waiting.
 #[test]
 fn fates_agree_with_the_collector_in_every_order() {
     let deletion = || prop::collection::vec((0..5usize, propagation()), 1..3);
@@ -244,16 +243,16 @@ fn fates_agree_with_the_collector_in_every_order() {
             settled.objects.values_mut().for_each(|o| o.orphaned = false);
             let check = |state: &State, deletion: &[(usize, Propagation)]| {
                 let mut targets = deletion.to_vec();
-                targets.retain(|(place, _)| state.objects.contains_key(place));
-                targets.sort_by_key(|(place, _)| *place);
-                targets.dedup_by_key(|(place, _)| *place);
+                targets.retain(|(number, _)| state.objects.contains_key(number));
+                targets.sort_by_key(|(number, _)| *number);
+                targets.dedup_by_key(|(number, _)| *number);
                 match check(state, &targets, 20_000) {
-                    Ok(Some(found)) => {
+                    Ok(Some(tightness)) => {
                         followed.set(followed.get() + 1);
                         let Tightness { certain, loose } = total.get();
                         total.set(Tightness {
-                            certain: certain + found.certain,
-                            loose: loose + found.loose,
+                            certain: certain + tightness.certain,
+                            loose: loose + tightness.loose,
                         });
                     }
                     Ok(None) => {}
@@ -268,8 +267,7 @@ fn fates_agree_with_the_collector_in_every_order() {
             Ok(())
         })
         .unwrap();
-    // A strategy whose cases are all too large would test nothing, and
-    // predictions that are never certain would say nothing.
+    // The test would be useless if all cases were too large or no fate were certain.
     let (followed, total) = (followed.get(), total.get());
     println!("{followed} deletions followed, {total:?}");
     assert!(followed > 0, "no case was small enough");
@@ -296,7 +294,7 @@ fn find(graph: &Graph, name: &str) -> NodeId {
     all.find(|id| graph.get(*id).unwrap().name() == name).unwrap()
 }
 
-/// `name: outcome certainty`, sorted; with the users that break.
+/// A line `name: outcome certainty` for each object and each user that breaks, sorted.
 fn fate_lines(graph: &Graph, targets: &[(&str, Propagation)], refuse: &[&str]) -> Vec<String> {
     let targets: Vec<_> = targets.iter().map(|(name, p)| (find(graph, name), *p)).collect();
     let cut = |node: Node<'_>| refuse.contains(&node.name());
@@ -361,8 +359,8 @@ fn r14_a_namespace_takes_everything_in_it_and_finalizers_hold() {
             "tls: Deleted Certain"
         ]
     );
-    // R13: one that refuses keeps the Namespace, and not its siblings. What
-    // refuses and needs one of those is broken.
+    // R13: an object whose DELETE is denied keeps the Namespace, but not the other objects.
+    // It breaks if it needs one of them.
     assert_eq!(
         fate_lines(&graph, &background, &["edge"]),
         [
@@ -385,7 +383,7 @@ fn r14_a_namespace_that_a_cascade_reaches_takes_its_content_too() {
     ]);
     for targets in [
         &[("tenant", Propagation::Background)][..],
-        // Named twice, or also directly, it is still one Namespace.
+        // The Namespace is also a target, twice.
         &[
             ("tenant", Propagation::Background),
             ("shop", Propagation::Background),
@@ -440,7 +438,7 @@ fn r14_a_crd_takes_its_instances_and_perhaps_what_they_own() {
             "widgets.example.com: Held Certain"
         ]
     );
-    // One that is not served is deleted alone.
+    // If the CRD is not served, its instances stay.
     let graph = feed(&[&[("CustomResourceDefinition", crd("False"))], &others[..]].concat());
     assert_eq!(fate_lines(&graph, &target, &[]), ["widgets.example.com: Deleted Certain"]);
 }
@@ -504,7 +502,7 @@ fn users_break_when_a_needed_object_is_deleted() {
             "tls: Deleted Certain".to_owned(),
         ]
     );
-    // `kubectl delete deploy/web secret/tls`: who goes too does not break.
+    // `kubectl delete deploy/web secret/tls`: a user that is deleted as well does not break.
     assert_eq!(
         fate_lines(
             &graph,
@@ -531,8 +529,8 @@ fn r11_events_are_never_collected_and_r1_unknown_is_not_absent() {
         ["item: Deleted Certain", "owner: Deleted Certain"]
     );
 
-    // A second owner that is not in the graph saves the item where its kind is
-    // not all known, and does not where it is.
+    // A second owner that is not in the graph keeps the item only if the graph may lack
+    // objects of its kind.
     let mut two = meta("item", owned_by("ConfigMap", "v1", "owner"));
     let absent = owned_by("Secret", "v1", "absent")["ownerReferences"][0].clone();
     two["metadata"]["ownerReferences"].as_array_mut().unwrap().push(absent);

@@ -5,20 +5,20 @@ use super::walk::DeletionWalk;
 use crate::graph::{Node, NodeId, OwnerEdge};
 
 impl<'g> DeletionWalk<'g> {
-    /// R9: how many dependents block the foreground deletion of `id` and are not certain
-    /// to be deleted or detached.
+    /// R9: the number of dependents that block the foreground deletion of `id` and are not
+    /// certainly deleted or detached.
     pub(super) fn count_blockers(&self, id: NodeId) -> usize {
         let blocks = |d: &Node<'_>| !self.removed.contains(&d.id()) && !self.is_detached(*d, id);
         self.blockers(id).filter(blocks).count()
     }
 
-    /// The dependents with a blocking reference to this owner, by its uid.
+    /// The dependents with a blocking reference to the uid of this owner.
     pub(super) fn blockers(&self, id: NodeId) -> impl Iterator<Item = Node<'g>> + use<'g> {
         let (graph, work) = (self.graph, self.request.work);
         let owner = graph.get(id).into_iter();
         owner.flat_map(move |owner| {
             let blocks = move |d: &Node<'g>| {
-                // One of too many references may be blocking.
+                // The graph has no edges for too many references. Assume a blocking one.
                 d.has_too_many_owners()
                     || work.charge(1 + d.owners().len())
                         && d.owners().iter().any(|o| o.blocking && o.uid == owner.uid())
@@ -35,38 +35,39 @@ impl<'g> DeletionWalk<'g> {
         }
         // R2 and R4: the garbage collector ignores these objects, and objects that are
         // being deleted.
-        let left_alone = dependent.is_terminating()
+        let ignored = dependent.is_terminating()
             || self.possible.unwrap_or(self).is_deleting(dependent.id())
             || dependent
                 .owners()
                 .iter()
                 .any(|o| self.resolve(dependent, o) == OwnerReferenceState::Unresolved);
-        let stays = |o: &OwnerEdge| {
-            let free = self.possible.unwrap_or(self).mode(o.to).is_none();
+        let is_solid_owner = |o: &OwnerEdge| {
+            let not_deleting = self.possible.unwrap_or(self).mode(o.to).is_none();
             let terminating = self.graph.get(o.to).is_some_and(Node::is_terminating);
             o.to != from
-                && free
+                && not_deleting
                 && !terminating
                 && self.resolve(dependent, o) == OwnerReferenceState::Solid
         };
-        !left_alone && dependent.owners().iter().any(stays)
+        !ignored && dependent.owners().iter().any(is_solid_owner)
     }
 
-    /// R13, for possible deletions: an owner in a foreground deletion waits forever for a
-    /// dependent whose DELETE is denied, and so do the objects that wait for the owner.
+    /// R13, in the walk of possible deletions: an owner in a foreground deletion waits
+    /// forever for a dependent whose DELETE is denied. Objects that wait for this owner also
+    /// wait forever.
     pub(super) fn remove_blocked_forever(&mut self) {
         if !self.any_denied {
             return;
         }
         loop {
-            let keeps = |d: Node<'_>, id: NodeId| {
-                let refuses = (self.request.refuses)(d);
-                let stays = self.is_deleting(d.id()) && !self.removed.contains(&d.id());
-                (refuses || stays) && self.blocks_owner_forever(d) && !self.is_detached(d, id)
+            let blocks = |d: Node<'_>, id: NodeId| {
+                let is_denied = (self.request.refuses)(d);
+                let remains = self.is_deleting(d.id()) && !self.removed.contains(&d.id());
+                (is_denied || remains) && self.blocks_owner_forever(d) && !self.is_detached(d, id)
             };
             let waits = |id: NodeId| {
                 self.mode(id) == Some(DeletionMode::Foreground)
-                    && self.blockers(id).any(|d| keeps(d, id))
+                    && self.blockers(id).any(|d| blocks(d, id))
             };
             let waiting: Vec<_> = self.removed.iter().copied().filter(|id| waits(*id)).collect();
             if waiting.is_empty() {
@@ -81,24 +82,24 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    /// Finds the objects that certainly wait for a finalizer of their own or of a
-    /// blocking dependent, or for a dependent whose DELETE is denied. The search uses a
-    /// list and no recursion, because a chain of owners may have any length.
+    /// Finds the objects that certainly wait: for a finalizer of their own or of a blocking
+    /// dependent, or for a dependent whose DELETE is denied. This uses a list instead of
+    /// recursion, because a chain of owners may have any length.
     pub(super) fn find_stuck(&mut self) {
         let (request, graph) = (self.request, self.graph);
         let mut next: Vec<_> =
             self.deleting.keys().copied().filter(|id| self.has_finalizer(*id)).collect();
-        // Dependents that are not being deleted but keep their owner.
+        // Owners that wait for dependents outside this deletion.
         for id in self.deleting.keys() {
             if self.mode(*id) != Some(DeletionMode::Foreground) {
                 continue;
             }
-            let kept = self.blockers(*id).any(|d| {
-                let refuses = (request.refuses)(d);
-                let ends_by_itself = !is_left_alone(d) || !self.has_finalizer(d.id());
-                (refuses && self.blocks_owner_forever(d)) || !ends_by_itself
+            let waits_forever = self.blockers(*id).any(|d| {
+                let is_denied = (request.refuses)(d);
+                let keeps_finalizer = is_ignored(d) && self.has_finalizer(d.id());
+                (is_denied && self.blocks_owner_forever(d)) || keeps_finalizer
             });
-            if kept {
+            if waits_forever {
                 next.push(*id);
             }
         }
@@ -128,39 +129,39 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    /// Whether the garbage collector can't unblock the owner of this dependent. It
-    /// ignores some dependents (R4). Of the others it removes the reference if another
-    /// owner is solid, even for a while (R5), and makes it non-blocking if the cycle
-    /// guard applies (R6).
+    /// Whether the garbage collector can't unblock the owner of this dependent. It ignores
+    /// some dependents (R4). For others, it removes the reference if another owner is solid,
+    /// even briefly (R5), and makes the reference non-blocking if the cycle guard applies
+    /// (R6).
     pub(super) fn blocks_owner_forever(&self, dependent: Node<'_>) -> bool {
         if dependent.has_too_many_owners() {
-            return is_left_alone(dependent);
+            return is_ignored(dependent);
         }
         if !self.charge(dependent.owners().len()) {
             return true;
         }
         let mut owners = dependent.owners().iter().map(|o| o.to);
         let first = owners.next();
-        is_left_alone(dependent)
+        is_ignored(dependent)
             || owners.all(|o| Some(o) == first) && !self.may_be_unblocked(dependent)
     }
 
-    /// R6, the cycle guard: if a dependent of an item is in a foreground deletion itself,
-    /// the garbage collector first makes the item's references non-blocking. After this
-    /// write its DELETE conflicts and is retried later, and the owner need not wait for
-    /// that.
+    /// R6, the cycle guard: if a dependent of an item is itself in a foreground deletion,
+    /// the garbage collector first makes the item's references non-blocking. Because of this
+    /// write, the DELETE of the item conflicts. The garbage collector retries it later, and
+    /// the owner need not wait for the item.
     pub(super) fn may_be_unblocked(&self, item: Node<'_>) -> bool {
-        let may = self.possible.unwrap_or(self);
+        let possible = self.possible.unwrap_or(self);
         let mut dependents = self.graph.dependents(item).take_while(|_| self.charge(1));
-        dependents.any(|d| match may.mode(d.id()) {
+        dependents.any(|d| match possible.mode(d.id()) {
             None => d.waits_in_foreground(),
             Some(mode) => !matches!(mode, DeletionMode::Background | DeletionMode::Orphan),
         })
     }
 }
 
-/// R4: the garbage collector ignores a Terminating object that is not in a foreground
-/// deletion.
-fn is_left_alone(node: Node<'_>) -> bool {
+/// R4: whether the garbage collector ignores the object, because it is Terminating and not
+/// in a foreground deletion.
+fn is_ignored(node: Node<'_>) -> bool {
     node.is_terminating() && !node.waits_in_foreground()
 }

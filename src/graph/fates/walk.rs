@@ -1,4 +1,4 @@
-//! One walk of a deletion through the graph.
+//! Follows one deletion through the graph.
 
 use super::mode::{DeletionMode, OwnerReferenceState};
 use super::{DeletionRequest, Propagation};
@@ -13,14 +13,14 @@ type Set = NumberSet<NodeId>;
 /// The finalizer by which the API server deletes the instances of a CRD.
 const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The state of one walk. Its sets only grow: objects are added to the deleting and the
-/// removed objects until nothing changes. The result is a least fixpoint from the
-/// targets, so a cycle of owners never deletes itself (R10).
+/// The state of one walk. It starts from the targets and adds objects to `deleting` and
+/// `removed` until nothing changes. So the result is a least fixpoint, and a cycle of owners
+/// never deletes itself (R10).
 pub(super) struct DeletionWalk<'g> {
     pub(super) graph: &'g Graph,
     pub(super) request: &'g DeletionRequest<'g>,
-    /// The walk of possible deletions, in the walk of certain ones: an object that can't
-    /// possibly be deleted certainly stays.
+    /// In the walk of certain deletions: the walk of possible deletions. An object outside
+    /// its `deleting` certainly stays.
     pub(super) possible: Option<&'g DeletionWalk<'g>>,
     pub(super) deleting: Map<DeletionMode>,
     pub(super) removed: Set,
@@ -29,54 +29,55 @@ pub(super) struct DeletionWalk<'g> {
     pub(super) containers: Map<usize>,
     /// Owners in a foreground deletion, with the number of remaining blocking dependents.
     blocked: Map<usize>,
-    /// The containers of an object. An object may be in a Namespace and a CRD that are
-    /// deleted together.
+    /// The containers of each object. A custom resource may be in a Namespace and a CRD that
+    /// are deleted together.
     pub(super) contained: Map<Vec<NodeId>>,
     /// The objects that certainly wait after their DELETE.
     pub(super) stuck: Set,
     /// Whether any DELETE was denied.
     pub(super) any_denied: bool,
-    /// Instances of a deleted CRD: after its removal their kind is unknown, and
-    /// references to them can't be resolved (R14).
+    /// Instances of a deleted CRD. After its removal their kind is unknown, so references to
+    /// them can't be resolved (R14).
     pub(super) unresolvable: Set,
     /// The objects of the request from which belay's own hold is removed.
     released: Set,
     queue: Vec<NodeId>,
     complete: bool,
-    /// Looked up once, because every deleted object is compared with them.
-    namespaces: Option<KindId>,
-    crds: Option<KindId>,
+    /// The kinds of Namespaces and CRDs. Stored because the walk compares the kind of every
+    /// deleted object with them.
+    namespace_kind: Option<KindId>,
+    crd_kind: Option<KindId>,
 }
 
 impl<'g> DeletionWalk<'g> {
     /// The walk of possible deletions, which assumes the worst for every object.
     pub(super) fn possible(graph: &'g Graph, request: &'g DeletionRequest<'g>) -> Self {
-        let mut world = Self::new(graph, request, None);
-        world.run();
-        world.remove_blocked_forever();
-        world
+        let mut walk = Self::new(graph, request, None);
+        walk.run();
+        walk.remove_blocked_forever();
+        walk
     }
 
     /// The walk of certain deletions, which keeps every object that something could keep.
     pub(super) fn certain(
         graph: &'g Graph,
         request: &'g DeletionRequest<'g>,
-        may: &'g DeletionWalk<'g>,
+        possible: &'g DeletionWalk<'g>,
     ) -> Self {
-        let mut world = Self::new(graph, request, Some(may));
-        world.run();
-        world
+        let mut walk = Self::new(graph, request, Some(possible));
+        walk.run();
+        walk
     }
 
     fn new(
         graph: &'g Graph,
         request: &'g DeletionRequest<'g>,
-        may: Option<&'g DeletionWalk<'g>>,
+        possible: Option<&'g DeletionWalk<'g>>,
     ) -> Self {
         Self {
             graph,
             request,
-            possible: may,
+            possible,
             deleting: Map::default(),
             removed: Set::default(),
             orphaned: Set::default(),
@@ -89,12 +90,12 @@ impl<'g> DeletionWalk<'g> {
             released: request.released.iter().copied().collect(),
             queue: Vec::new(),
             complete: true,
-            namespaces: graph.namespace_kind(),
-            crds: graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition"),
+            namespace_kind: graph.namespace_kind(),
+            crd_kind: graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition"),
         }
     }
 
-    /// Charges steps. Returns whether the walk may go on.
+    /// Charges steps. Returns whether the budget allows more work.
     pub(super) fn charge(&self, steps: usize) -> bool {
         self.request.work.charge(steps)
     }
@@ -119,18 +120,18 @@ impl<'g> DeletionWalk<'g> {
     /// R14: deletes the content of a Namespace or a CRD.
     fn delete_content(&mut self, id: NodeId) {
         let Some(node) = self.graph.get(id) else { return };
-        if self.namespaces == Some(node.kind()) {
+        if self.namespace_kind == Some(node.kind()) {
             let graph = self.graph;
             let content = self.within_limit(graph.objects_in_namespace(id));
-            self.contain(id, &content);
+            self.add_container(id, &content);
             for member in content {
                 // The namespace controller deletes each object with Background.
                 self.delete(member, DeletionMode::Background);
             }
-        } else if self.crds == Some(node.kind()) {
+        } else if self.crd_kind == Some(node.kind()) {
             let instances = self.instances(node);
             let content = self.within_limit(instances.into_iter());
-            self.contain(id, &content);
+            self.add_container(id, &content);
             for instance in content {
                 let Some(object) = self.graph.get(instance) else { continue };
                 let mode = Propagation::effective(self.graph, object, None, None);
@@ -152,24 +153,25 @@ impl<'g> DeletionWalk<'g> {
         }
     }
 
-    fn contain(&mut self, container: NodeId, content: &[NodeId]) {
-        let left = content.iter().filter(|member| !self.removed.contains(member));
-        self.containers.insert(container, left.clone().count());
-        for member in left {
+    /// Records that the container waits for the removal of its content.
+    fn add_container(&mut self, container: NodeId, content: &[NodeId]) {
+        let remaining = content.iter().filter(|member| !self.removed.contains(member));
+        self.containers.insert(container, remaining.clone().count());
+        for member in remaining {
             self.contained.entry(*member).or_default().push(container);
         }
     }
 
     /// The content of a container, up to the limit.
     fn within_limit(&mut self, content: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
-        let room = self.request.limit.saturating_sub(self.deleting.len());
+        let remaining = self.request.limit.saturating_sub(self.deleting.len());
         let mut content = content;
-        let taken: Vec<_> = content.by_ref().take(room).collect();
+        let limited: Vec<_> = content.by_ref().take(remaining).collect();
         self.complete &= content.next().is_none();
-        taken
+        limited
     }
 
-    /// The object receives a DELETE.
+    /// Handles a DELETE of an object.
     fn delete(&mut self, id: NodeId, mode: DeletionMode) {
         let Some(node) = self.graph.get(id) else { return };
         if (self.request.refuses)(node) {
@@ -177,26 +179,27 @@ impl<'g> DeletionWalk<'g> {
             self.any_denied = true;
             return;
         }
-        if let Some(already) = self.mode(id) {
-            // Two deletions of one object with different propagation: the first one
-            // counts.
-            let both = already.or(mode);
-            if both != already && !self.is_certain() {
-                self.deleting.insert(id, both);
+        if let Some(earlier) = self.mode(id) {
+            // If two deletions of one object have different modes, the first one decides.
+            // The order is unknown, so both are possible.
+            let either = earlier.or(mode);
+            if either != earlier && !self.is_certain() {
+                self.deleting.insert(id, either);
                 self.queue.push(id);
             }
             return;
         }
         // An object that may be deleted in several ways is not certain to be deleted in
         // this way.
-        let mode = self.possible.and_then(|may| may.mode(id)).map_or(mode, |may| mode.or(may));
+        let possible_mode = self.possible.and_then(|possible| possible.mode(id));
+        let mode = possible_mode.map_or(mode, |possible| mode.or(possible));
         if self.deleting.len() >= self.request.limit {
             self.complete = false;
             return;
         }
         self.deleting.insert(id, mode);
         self.queue.push(id);
-        // Also in a cascade, because operators own Namespaces and CRDs.
+        // This also applies to a dependent, because operators own Namespaces and CRDs.
         self.delete_content(id);
     }
 
@@ -231,9 +234,9 @@ impl<'g> DeletionWalk<'g> {
     /// an object.
     fn wake_waiting(&mut self, id: NodeId) {
         for container in self.contained.get(&id).into_iter().flatten() {
-            if let Some(left) = self.containers.get_mut(container) {
-                *left -= 1;
-                if *left == 0 {
+            if let Some(remaining) = self.containers.get_mut(container) {
+                *remaining -= 1;
+                if *remaining == 0 {
                     self.queue.push(*container);
                 }
             }
@@ -247,9 +250,9 @@ impl<'g> DeletionWalk<'g> {
         owners.sort_unstable();
         owners.dedup();
         for owner in &owners {
-            if let Some(left) = self.blocked.get_mut(owner) {
-                *left = left.saturating_sub(1);
-                if *left == 0 {
+            if let Some(remaining) = self.blocked.get_mut(owner) {
+                *remaining = remaining.saturating_sub(1);
+                if *remaining == 0 {
                     self.queue.push(*owner);
                 }
             }
@@ -259,34 +262,34 @@ impl<'g> DeletionWalk<'g> {
         }
         // An owner in an earlier foreground deletion may have waited only for this
         // object.
-        let ending: Vec<_> = owners
+        let waiting: Vec<_> = owners
             .into_iter()
             .filter_map(|o| self.graph.get(o))
             .filter(|o| o.waits_in_foreground())
             .map(Node::id)
             .collect();
-        for owner in ending {
+        for owner in waiting {
             self.delete(owner, DeletionMode::Foreground);
         }
     }
 
-    /// Whether a deleting object is removed from storage (R9, R13).
+    /// Whether the API server removes an object that is being deleted (R9, R13).
     fn can_be_removed(&mut self, id: NodeId, mode: DeletionMode) -> bool {
-        // A finalizer keeps it. In the walk of possible deletions its controller removes
-        // the finalizer.
+        // A finalizer keeps the object. The walk of possible deletions assumes that its
+        // controller removes the finalizer.
         if self.is_certain() && self.has_finalizer(id) {
             return false;
         }
-        if let Some(left) = self.containers.get(&id) {
-            return *left == 0;
+        if let Some(remaining) = self.containers.get(&id) {
+            return *remaining == 0;
         }
         match mode {
             DeletionMode::Background | DeletionMode::Orphan => true,
             DeletionMode::Foreground
             | DeletionMode::ForegroundOrBackground
             | DeletionMode::OrphanOrNot => {
-                // The walk of possible deletions assumes yes, and corrects this at the
-                // end.
+                // The walk of possible deletions corrects this at the end, in
+                // `remove_blocked_forever`.
                 if !self.is_certain() {
                     return true;
                 }
@@ -315,7 +318,7 @@ impl<'g> DeletionWalk<'g> {
             return;
         }
         if node.has_too_many_owners() {
-            // Its owners may have any state, so any deletion is possible and none is
+            // Its owners may have any state, so every mode is possible and no deletion is
             // certain.
             if !self.is_certain() {
                 self.delete(dependent, DeletionMode::OrphanOrNot);
@@ -325,25 +328,25 @@ impl<'g> DeletionWalk<'g> {
         if !self.charge(2 * node.owners().len()) {
             return;
         }
-        let (mut goes, mut waits, mut waits_for_it) = (false, false, false);
+        let (mut is_deleted, mut owner_waits, mut owner_waits_for_node) = (false, false, false);
         let first = node.owners().first().map(|owner| owner.to);
-        let only = node.owners().iter().all(|owner| Some(owner.to) == first);
+        let has_one_owner = node.owners().iter().all(|owner| Some(owner.to) == first);
         for reference in node.owners() {
-            let resolved = self.resolve(node, reference);
-            match resolved {
-                // R5: it stays.
+            let state = self.resolve(node, reference);
+            match state {
+                // R5: the dependent stays.
                 OwnerReferenceState::Solid => return,
-                // R2: one error keeps it, though the garbage collector remembers owners
-                // that were absent once.
+                // R2: one error keeps the dependent, unless the garbage collector remembers
+                // that the owner was absent once.
                 OwnerReferenceState::Unresolved if self.is_certain() => return,
                 OwnerReferenceState::Unresolved
                 | OwnerReferenceState::Absent
                 | OwnerReferenceState::Waiting => {
-                    goes = true;
-                    // An owner that is removed by now may still have waited when the
-                    // garbage collector checked this dependent.
+                    is_deleted = true;
+                    // An owner that is removed may have been waiting when the garbage
+                    // collector checked this dependent.
                     let owner = self.mode(reference.to);
-                    let waiting = resolved == OwnerReferenceState::Waiting
+                    let is_waiting = state == OwnerReferenceState::Waiting
                         || matches!(
                             owner,
                             Some(
@@ -352,23 +355,24 @@ impl<'g> DeletionWalk<'g> {
                                     | DeletionMode::OrphanOrNot
                             )
                         );
-                    waits |= waiting;
-                    // Another owner would be solid for a while, and the garbage collector
-                    // would remove this reference meanwhile (R5).
-                    waits_for_it |=
-                        reference.blocking && only && owner == Some(DeletionMode::Foreground);
+                    owner_waits |= is_waiting;
+                    // If there were another owner, it would be solid for a while, and the
+                    // garbage collector would remove this reference (R5).
+                    owner_waits_for_node |= reference.blocking
+                        && has_one_owner
+                        && owner == Some(DeletionMode::Foreground);
                 }
-                // The order of the orphaning by this owner and the deletion of the other
-                // owner decides.
+                // The dependent is deleted or not, depending on which comes first: the
+                // orphaning by this owner or the deletion of another owner.
                 OwnerReferenceState::Orphaning if self.is_certain() => return,
                 OwnerReferenceState::Orphaning => {}
             }
         }
-        if !goes {
+        if !is_deleted {
             return;
         }
-        let waits_for_it = waits_for_it && !self.may_be_unblocked(node);
-        self.delete(dependent, self.collectors_mode(node, waits, waits_for_it));
+        let owner_waits_for_node = owner_waits_for_node && !self.may_be_unblocked(node);
+        self.delete(dependent, self.collectors_mode(node, owner_waits, owner_waits_for_node));
     }
 
     /// Whether a finalizer keeps the object, other than those of the garbage collector.
@@ -376,15 +380,16 @@ impl<'g> DeletionWalk<'g> {
         let container = self.containers.contains_key(&id);
         let released = self.released.contains(&id);
         self.graph.get(id).is_some_and(|node| {
-            // Without budget, assume a finalizer.
+            // If the budget is used up, assume a finalizer.
             if !self.charge(node.finalizers().size()) {
                 return true;
             }
             let mut finalizers = node.finalizers().iter();
             finalizers.any(|f| {
-                let own = container && f == CRD_CLEANUP || released && is_hold(f);
-                let goes = own || self.request.short_lived_finalizers.contains(&f);
-                f != FOREGROUND && f != ORPHAN && !goes
+                let is_removed = container && f == CRD_CLEANUP
+                    || released && is_hold(f)
+                    || self.request.short_lived_finalizers.contains(&f);
+                f != FOREGROUND && f != ORPHAN && !is_removed
             })
         })
     }
@@ -393,12 +398,12 @@ impl<'g> DeletionWalk<'g> {
         self.deleting.get(&id).copied()
     }
 
-    /// Everything that receives a DELETE.
+    /// The objects that receive a DELETE.
     pub(super) fn deleting(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.deleting.keys().copied()
     }
 
-    /// How many objects receive a DELETE.
+    /// The number of objects that receive a DELETE.
     pub(super) fn size(&self) -> usize {
         self.deleting.len()
     }
@@ -408,27 +413,27 @@ impl<'g> DeletionWalk<'g> {
         self.deleting.contains_key(&id)
     }
 
-    /// Whether it is removed from storage.
+    /// Whether the API server removes the object.
     pub(super) fn is_removed(&self, id: NodeId) -> bool {
         self.removed.contains(&id)
     }
 
-    /// Whether it loses an owner by orphaning.
+    /// Whether the object loses an owner by orphaning.
     pub(super) fn is_orphaned(&self, id: NodeId) -> bool {
         self.orphaned.contains(&id)
     }
 
-    /// Everything that loses an owner by orphaning.
+    /// The objects that lose an owner by orphaning.
     pub(super) fn orphaned(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.orphaned.iter().copied()
     }
 
-    /// Whether everything was followed.
+    /// Whether the walk stayed within its limit of objects.
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Whether the object, once it is being deleted, certainly waits.
+    /// Whether the object certainly waits after its DELETE.
     pub(super) fn is_stuck(&self, id: NodeId) -> bool {
         self.stuck.contains(&id)
     }

@@ -1,8 +1,8 @@
-//! The API server's own checks of approvals, pauses, labels and Events, as
-//! ValidatingAdmissionPolicies: they hold while belay is down.
+//! ValidatingAdmissionPolicies that check approvals, pauses, labels and Events. The API server
+//! enforces them even while belay is down.
 //!
-//! What they cannot see is whether the uid of an approval belongs to the
-//! object it names. The decision compares that.
+//! They can't check that the uid of an approval belongs to the object that it names. The
+//! decision compares the uids.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
@@ -16,14 +16,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 use super::GROUP;
 use crate::objects::{EVENT_REPORTER, LABEL_VALUES, PROTECT_LABEL};
 
-/// How long any approval or pause may last. Policies may ask for less.
+/// The longest duration of an approval or a pause. Policies may set a shorter one.
 pub const MAX_APPROVAL_SECONDS: i64 = 86_400;
 
-/// How many labels an approval may have, and how many annotations.
+/// The limit of labels of an approval, and of annotations.
 const MAX_APPROVAL_LABELS: usize = 16;
 
-/// How many characters each annotation of an approval may have: `kubectl apply`
-/// writes the approval itself into one.
+/// The limit of characters of one annotation of an approval. `kubectl apply` writes the whole
+/// approval into an annotation.
 const MAX_APPROVAL_ANNOTATION: usize = 16_384;
 
 /// The policies with their bindings.
@@ -68,8 +68,8 @@ fn bound(
         resource_names: None,
         scope: Some("*".to_owned()),
     };
-    // This struct is atomic to the API server: a default left to it would make
-    // every later apply a change, and a conflict with who applied it before.
+    // The API server treats this struct as atomic. If it added defaults, every later apply
+    // would be a change and conflict with the previous field manager.
     let constraints = MatchResources {
         exclude_resource_rules: None,
         match_policy: Some("Equivalent".to_owned()),
@@ -102,7 +102,7 @@ fn bound(
 fn approvals() -> (Vec<Variable>, Vec<Validation>) {
     let variables = vec![
         variable("ref", "object.spec.targetRef"),
-        // The check of who may delete a Namespace runs inside that Namespace.
+        // For a Namespace, the API server checks the right to delete inside this Namespace.
         variable(
             "ns",
             "variables.ref.group == '' && variables.ref.resource == 'namespaces' ? \
@@ -112,12 +112,12 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
     ];
     let validations = vec![
         forbidden(
-            &when_given("object.spec.approver == request.userInfo.username"),
+            &on_create("object.spec.approver == request.userInfo.username"),
             "'spec.approver is ' + object.spec.approver + ', but you are ' + \
              request.userInfo.username + ': approve as yourself'",
         ),
         forbidden(
-            &when_given(
+            &on_create(
                 "authorizer.group(variables.ref.group).resource(variables.ref.resource)\
                  .namespace(variables.ns).name(variables.ref.name).check('approve-deletion')\
                  .allowed()",
@@ -128,7 +128,7 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
              variables.ns) + ': this needs the RBAC verb approve-deletion'",
         ),
         forbidden(
-            &when_given(
+            &on_create(
                 "!variables.content || \
                  authorizer.group('*').resource('*').namespace(variables.ns)\
                  .check('approve-deletion').allowed()",
@@ -138,7 +138,7 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
              the RBAC verb approve-deletion on every resource (*) of every API group (*)'",
         ),
         forbidden(
-            &when_given(&or_from_belay(
+            &on_create(&or_from_belay(
                 "!has(object.spec.exempts) || size(object.spec.exempts) == 0",
             )),
             "'only belay may set spec.exempts: omit it'",
@@ -168,8 +168,8 @@ fn approvals() -> (Vec<Variable>, Vec<Validation>) {
     (variables, validations)
 }
 
-/// A condition for the one who gives an approval, not for who changes its labels.
-fn when_given(condition: &str) -> String {
+/// A condition on the user who creates an approval, but not on users who change its labels.
+fn on_create(condition: &str) -> String {
     format!("request.operation != 'CREATE' || {condition}")
 }
 
@@ -190,7 +190,8 @@ fn pauses() -> (Vec<Variable>, Vec<Validation>) {
     (Vec::new(), validations)
 }
 
-/// A condition for all but belay. Its account has this right, and approvers don't.
+/// A condition that does not apply to belay. Only belay's account has the right that this
+/// checks.
 fn or_from_belay(condition: &str) -> String {
     format!(
         "{condition} || authorizer.group('{GROUP}').resource('deletionpolicies')\
@@ -198,8 +199,8 @@ fn or_from_belay(condition: &str) -> String {
     )
 }
 
-/// `denials` and `why` show what Events of belay report. Others may neither write nor change
-/// nor delete them, except for the controllers that delete a Namespace.
+/// Protects the Events of belay, because `denials` and `why` show them. Other users may not
+/// create, change or delete them, except for the controllers that delete a Namespace.
 fn events() -> (Vec<Variable>, Vec<Validation>) {
     let is_of_others = |object: &str| {
         format!(
@@ -222,8 +223,8 @@ fn events() -> (Vec<Variable>, Vec<Validation>) {
     (Vec::new(), vec![check])
 }
 
-/// An unknown value of the label would protect nothing. A stored one may stay, so that other
-/// changes of its object pass.
+/// Rejects an unknown value of the label, because it would protect nothing. Accepts a stored
+/// one, so that other changes of its object succeed.
 fn labels() -> (Vec<Variable>, Vec<Validation>) {
     let value = |object: &str| {
         let labels = format!("{object}.metadata.labels");
@@ -251,7 +252,7 @@ fn labels() -> (Vec<Variable>, Vec<Validation>) {
     (variables, vec![check])
 }
 
-/// The creation time is set by the server before validation, so it is "now".
+/// Checks the expiry against the creation time, which the API server sets before validation.
 fn lifetime() -> Validation {
     let lifetime =
         "timestamp(object.spec.expirationTime) - timestamp(object.metadata.creationTimestamp)";
@@ -268,8 +269,8 @@ fn lifetime() -> Validation {
     )
 }
 
-/// The reason is for the sentence, too: the one that is meant for values would
-/// begin with the path of a field, and print it empty.
+/// A validation with the reason Forbidden. With the reason Invalid, the API server would start
+/// the message with an empty field path.
 fn forbidden(expression: &str, message: &str) -> Validation {
     Validation {
         expression: expression.to_owned(),

@@ -1,55 +1,55 @@
-//! The rules of the schemas once more, for where no API server has held an
-//! object against them: files of YAML. A test holds both to the same words.
+//! The validation rules of the CRDs, for YAML files that no API server has checked. A test
+//! compares their messages with those of the CRDs.
 
 use super::approval::{DeletionApprovalSpec, PauseSpec};
 use super::deletion_policy::{Approval, DeletionPolicySpec, OnDelete, Protect};
 use super::relation::RelationSpec;
 use super::selectors::{Existing, LabelSelector, Operator, Subject, SubjectKind, Target};
 
-/// What is wrong with an object, and where.
+/// A problem of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The field, as a path from the object: `spec.targets[0].resources`.
     pub field: String,
-    /// What is wrong with it, and what would be right.
+    /// The problem, and how to fix it.
     pub message: &'static str,
 }
 
-/// Something with rules of its own.
+/// A type with validation rules.
 pub trait Check {
-    /// Everything that is wrong with it; empty when nothing is.
+    /// All its problems.
     fn problems(&self) -> Vec<Problem> {
-        let mut checker = Checker { at: "spec".to_owned(), problems: Vec::new() };
+        let mut checker = Checker { path: "spec".to_owned(), problems: Vec::new() };
         self.check(&mut checker);
         checker.problems
     }
 
-    /// Holds it against its rules.
+    /// Checks the rules.
     fn check(&self, checker: &mut Checker);
 }
 
-/// Knows the place while values are checked.
+/// Collects problems, and has the path of the field that is being checked.
 #[derive(Debug)]
 pub struct Checker {
-    at: String,
+    path: String,
     problems: Vec<Problem>,
 }
 
 impl Checker {
     fn require(&mut self, holds: bool, message: &'static str) {
         if !holds {
-            self.problems.push(Problem { field: self.at.clone(), message });
+            self.problems.push(Problem { field: self.path.clone(), message });
         }
     }
 
     fn field(&mut self, name: &str, check: impl FnOnce(&mut Self)) {
-        let length = self.at.len();
+        let length = self.path.len();
         if !name.starts_with('[') {
-            self.at.push('.');
+            self.path.push('.');
         }
-        self.at.push_str(name);
+        self.path.push_str(name);
         check(self);
-        self.at.truncate(length);
+        self.path.truncate(length);
     }
 
     fn each<T>(&mut self, name: &str, values: &[T], check: impl Fn(&T, &mut Self)) {
@@ -269,7 +269,7 @@ impl Check for Approval {
     }
 }
 
-/// `namespace/name`, both as the API server takes them.
+/// Whether the text is `namespace/name` with valid names.
 fn is_account(text: &str) -> bool {
     let label = |text: &str, inner: &str| {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -1,10 +1,10 @@
-//! The objects that people write: the API group `belay.dev`, version `v1alpha1`.
+//! The objects that users write: the API group `belay.dev`, version `v1alpha1`.
 //!
-//! The schemas, with their rules in CEL, are generated from these types, so that the API server
-//! itself refuses invalid objects with a helpful message. [`check`] returns the same messages
-//! where no API server is involved.
+//! The CRDs, with their CEL rules, are generated from these types, so that the API server itself
+//! rejects invalid objects with a helpful message. [`check`] returns the same messages without
+//! an API server.
 
-// Each printer column has a type, which this lint takes for one said twice.
+// The lint reports the types of the printer columns as duplicates.
 #![allow(clippy::duplicated_attributes)]
 
 mod admission;
@@ -37,24 +37,23 @@ pub use selectors::{
 /// The API group.
 pub const GROUP: &str = "belay.dev";
 
-/// The definitions of all kinds, as they are applied to an API server.
+/// The CRDs of all kinds.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    let mut definitions =
+    let mut crds =
         vec![DeletionPolicy::crd(), Relation::crd(), DeletionApproval::crd(), Pause::crd()];
-    definitions
-        .iter_mut()
-        .flat_map(|definition| &mut definition.spec.versions)
+    crds.iter_mut()
+        .flat_map(|crd| &mut crd.spec.versions)
         .filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
-        .for_each(refuse_null);
-    definitions
+        .for_each(disallow_null);
+    crds
 }
 
-/// An `Option` becomes a field that may be null, and the API server stores
-/// that null. Without the permission it drops the field, as for its own kinds.
-fn refuse_null(schema: &mut JSONSchemaProps) {
+/// Removes `nullable`, which the generator sets for each `Option`. With it, the API server
+/// would store a null. Without it, the API server drops the field, as for its own kinds.
+fn disallow_null(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
-    schema.properties.iter_mut().flat_map(BTreeMap::values_mut).for_each(refuse_null);
+    schema.properties.iter_mut().flat_map(BTreeMap::values_mut).for_each(disallow_null);
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        refuse_null(items);
+        disallow_null(items);
     }
 }

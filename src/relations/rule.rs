@@ -1,4 +1,4 @@
-//! The value at the end of a path, and the object that it refers to.
+//! How to read a reference from the value at the end of a path.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(super) struct ReferenceRule {
     pub(super) target: ReferenceTarget,
     pub(super) strength: Strength,
     pub(super) optional: Option<Path>,
-    /// The path whose value ends the need, and the value.
+    /// The path and the values of the field that ends the need.
     pub(super) ends_when: Option<(Path, Vec<String>)>,
 }
 
@@ -50,8 +50,8 @@ pub(super) enum ReferenceTarget {
 }
 
 impl ReferenceRule {
-    /// How many references a value has at the most; of a selector, what it requires
-    /// of labels as well.
+    /// The maximum number of references in a value. For a selector, this includes its label
+    /// requirements.
     pub(super) fn max_references(&self, value: &Value) -> usize {
         let has = |path: &Path| path.get(value).is_some_and(Value::is_string);
         let size = |value: Option<&Value>| match value {
