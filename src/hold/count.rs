@@ -14,8 +14,8 @@ use serde_json::Value;
 pub use self::protection::release_policies;
 pub(super) use self::protection::{Protection, WhileUsed, protection};
 
-use super::exceptions::{HeldTarget, ReleaseGroup, UserException, is_only_held};
-use super::owners::{OwnerReader, OwnersAbove, READS};
+use super::exceptions::{HeldTarget, ReleaseGroup, UserException, has_only_hold};
+use super::owners::{AllOwners, MAX_READS_PER_ROUND, OwnerReader};
 use crate::decide::{
     Cause, JudgedObject, LiveRead, LiveReads, ObjectSource, Situation, counting_users, object_name,
 };
@@ -24,7 +24,7 @@ use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
 use crate::policy::InUse;
 use crate::policy::api::OnDelete;
 
-/// A use that counts for every user.
+/// A policy mode that counts every user.
 static ANY_USER: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
 static ANY_OPTIONAL_USER: InUse =
     InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: true };
@@ -32,11 +32,11 @@ static ANY_OPTIONAL_USER: InUse =
 /// The result of a count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum UseCheck {
-    /// These reads have to be made first, in this order.
+    /// These reads must be made first, in this order.
     NeedsReads(Vec<LiveRead>),
-    /// Causes that keep the target, at most the number that messages list.
+    /// These causes keep the target. There are at most as many as messages list.
     InUse(Vec<Cause>),
-    /// Something is unknown. It keeps the target.
+    /// Something is unknown, which keeps the target.
     Unknown(UnknownUse),
     /// Nothing keeps the target.
     Releasable(ReleaseReason),
@@ -45,10 +45,10 @@ pub enum UseCheck {
 /// Why it is unknown whether something keeps a target.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum UnknownUse {
-    /// The policies may be others.
+    /// The policies were not read yet, or their CRD is missing.
     #[error("the policies have not been read")]
     PoliciesUnread,
-    /// The target has no node in the graph of what was read.
+    /// The graph of the live reads does not contain the target.
     #[error("the object itself was not read")]
     TargetUnread,
     /// The target can't be parsed.
@@ -63,13 +63,13 @@ pub enum UnknownUse {
          pass"
     )]
     TooManySteps,
-    /// Each round of reads leads to more of them.
+    /// Each round of reads leads to more reads.
     #[error("the search for its users needs more than {} rounds of reads", MAX_READ_ROUNDS)]
     TooManyRounds,
-    /// The numbers of kinds or relations are others now.
+    /// The known kinds or relations changed, so the live reads use old numbers for them.
     #[error("the known kinds or relations changed during the count")]
     KindsChanged,
-    /// An object that may use the target can't be read, and why.
+    /// An object that may use the target can't be read. The text names it.
     #[error("{0}, so it may use it")]
     UnreadableUser(String),
     /// The objects of a kind that may use the target could not be listed.
@@ -77,15 +77,15 @@ pub enum UnknownUse {
     ListFailed {
         /// The kind.
         kind: String,
-        /// Why not.
+        /// The reason.
         why: ApiError,
     },
-    /// The person who asks may list only a part of the objects that may use the target.
+    /// The user of the command may list only some of the objects that may use the target.
     #[error("{resource} may use it: {why}")]
     ListForbidden {
         /// The plural and group of the objects.
         resource: String,
-        /// Why not.
+        /// The reason.
         why: ApiError,
     },
 }
@@ -126,26 +126,26 @@ pub fn without_hold(target: &Value) -> Value {
     released
 }
 
-/// Whether something keeps this Terminating, held object. `situation` has the policies,
-/// the approvals and the labels of Namespaces. Users come only from `reads`, which has
-/// the target in the form of [`without_hold`]. `known` is whether the policies are known:
-/// without their CRD, or before they were read, there seem to be none.
+/// Finds the users and policies that keep this Terminating, held object. `situation` has
+/// the policies, the approvals and the labels of Namespaces. Users come only from `reads`,
+/// which has the target in the form of [`without_hold`]. `policies_known` is false without
+/// the CRD of policies, or before they were read: then no policy seems to exist.
 ///
 /// In a cluster the caller sets the budget of `situation` to [`PASS_STEPS`], because an
 /// editor of a namespace can create thousands of waiting objects.
 pub fn check_use(
     situation: &Situation<'_>,
-    known: bool,
+    policies_known: bool,
     reads: &LiveReads,
     target: NodeId,
 ) -> UseCheck {
-    if !known {
+    if !policies_known {
         return UseCheck::Unknown(UnknownUse::PoliciesUnread);
     }
     check_use_with(situation, reads, target, UserException::ALL)
 }
 
-/// The same with only these exceptions.
+/// Like [`check_use`], with known policies and only these exceptions.
 pub(super) fn check_use_with(
     situation: &Situation<'_>,
     reads: &LiveReads,
@@ -159,44 +159,46 @@ pub(super) fn check_use_with(
     let owner_reader = OwnerReader { situation, reads };
     match protection(situation, node) {
         Protection::Uncertain => {
-            let place = node.namespace().to_owned();
-            return UseCheck::Unknown(UnknownUse::NamespaceLabels(place));
+            let namespace = node.namespace().to_owned();
+            return UseCheck::Unknown(UnknownUse::NamespaceLabels(namespace));
         }
-        Protection::Not(free) => return UseCheck::Releasable(free),
+        Protection::None(reason) => return UseCheck::Releasable(reason),
         Protection::Always => return UseCheck::InUse(vec![Cause::Always]),
         Protection::WhileUsed(_) => {}
     }
-    let mut counting = UseSearch {
+    let mut search = UseSearch {
         owner_reader,
         exceptions,
         cycle: vec![],
-        waiting: NumberMap::default(),
-        above: NumberMap::default(),
+        waiting_members: NumberMap::default(),
+        owners: NumberMap::default(),
         needed_reads: vec![],
         causes: vec![],
         keeping_users: 0,
     };
-    let ran = counting.run(node);
+    let result = search.run(node);
     if situation.work.is_used_up() {
         return UseCheck::Unknown(UnknownUse::TooManySteps);
     }
-    match ran {
+    match result {
         Err(unknown) => UseCheck::Unknown(unknown),
-        Ok(()) if !counting.causes.is_empty() => UseCheck::InUse(counting.causes),
-        Ok(()) if !counting.needed_reads.is_empty() => UseCheck::NeedsReads(counting.needed_reads),
+        Ok(()) if !search.causes.is_empty() => UseCheck::InUse(search.causes),
+        Ok(()) if !search.needed_reads.is_empty() => UseCheck::NeedsReads(search.needed_reads),
         Ok(()) => UseCheck::Releasable(ReleaseReason::Unused),
     }
 }
 
-/// A count in progress: the target, and the objects that wait in a cycle with it.
+/// A count in progress.
 struct UseSearch<'a> {
     owner_reader: OwnerReader<'a>,
     exceptions: &'a [UserException],
+    /// The members of the cycle: the target, and Terminating objects that use a member and
+    /// have no finalizer except their hold.
     cycle: Vec<NodeId>,
-    /// The members that wait, by the member that they wait for.
-    waiting: NumberMap<NodeId, Vec<NodeId>>,
-    /// The owners above each user.
-    above: NumberMap<NodeId, Rc<OwnersAbove>>,
+    /// For each member, the members that wait for its deletion.
+    waiting_members: NumberMap<NodeId, Vec<NodeId>>,
+    /// The direct and indirect owners of each user.
+    owners: NumberMap<NodeId, Rc<AllOwners>>,
     needed_reads: Vec<LiveRead>,
     causes: Vec<Cause>,
     /// The number of users that keep the target.
@@ -208,46 +210,47 @@ impl<'a> UseSearch<'a> {
         // The search finds the members of the cycle, and the objects that are deleted
         // with the cycle depend on all members. So repeat it until there are no new
         // members.
-        let mut group = self.group(&[target.id()])?;
+        let mut group = self.find_group(&[target.id()])?;
         loop {
             self.find_users(target, &group)?;
-            let news = self.cycle.iter().any(|member| !group.contains(*member));
-            if !news
+            let has_new_members = self.cycle.iter().any(|member| !group.contains(*member));
+            if !has_new_members
                 || !self.needed_reads.is_empty()
                 || self.owner_reader.situation.work.is_used_up()
             {
                 break;
             }
             let members = self.cycle.clone();
-            group = self.group(&members)?;
+            group = self.find_group(&members)?;
         }
         // A member that does not wait for the target is released before it.
         if self.needed_reads.is_empty() {
-            let waiting = self.waiting_for(target.id());
+            let waiting = self.members_waiting_for(target.id());
             let members = self.cycle.iter().copied();
-            let apart: Vec<_> = members.filter(|member| !waiting.contains(member)).collect();
-            apart.into_iter().for_each(|member| self.add_member_cause(member));
+            let earlier: Vec<_> = members.filter(|member| !waiting.contains(member)).collect();
+            earlier.into_iter().for_each(|member| self.add_member_cause(member));
         }
         Ok(())
     }
 
-    /// Finds the users of the target and of the members that wait in a cycle with it, for
-    /// the case that their holds are removed.
+    /// Finds the users of all members that would remain after belay removes the holds of
+    /// `group`. Adds new members to the cycle.
     fn find_users(&mut self, target: Node<'a>, group: &ReleaseGroup) -> Result<(), UnknownUse> {
-        (self.waiting, self.causes, self.keeping_users) = (NumberMap::default(), Vec::new(), 0);
+        (self.waiting_members, self.causes, self.keeping_users) =
+            (NumberMap::default(), Vec::new(), 0);
         self.cycle = vec![target.id()];
-        let mut at = 0;
-        while let Some(member) = self.cycle.get(at).copied() {
-            at += 1;
+        let mut index = 0;
+        while let Some(member) = self.cycle.get(index).copied() {
+            index += 1;
             let Some(node) = self.owner_reader.graph().get(member) else { continue };
             if !self.owner_reader.charge(8 * (1 + node.labels().size())) {
                 return Ok(());
             }
             match protection(self.owner_reader.situation, node) {
-                Protection::WhileUsed(kept) => self.count_users(node, kept, group)?,
-                // The target waits for a member that nothing keeps, because that is
-                // released on its own.
-                Protection::Not(_) | Protection::Uncertain | Protection::Always => {
+                Protection::WhileUsed(while_used) => self.count_users(node, while_used, group)?,
+                // The release of this member does not wait for the target, so the target
+                // waits for the member.
+                Protection::None(_) | Protection::Uncertain | Protection::Always => {
                     self.add_member_cause(member);
                 }
             }
@@ -259,7 +262,7 @@ impl<'a> UseSearch<'a> {
     fn count_users(
         &mut self,
         node: Node<'a>,
-        kept: WhileUsed<'a>,
+        while_used: WhileUsed<'a>,
         group: &ReleaseGroup,
     ) -> Result<(), UnknownUse> {
         let lists = self.unread_lists(node)?;
@@ -271,15 +274,16 @@ impl<'a> UseSearch<'a> {
         // Only live reads count.
         let live = Situation { graph, ..*self.owner_reader.situation };
         let item = JudgedObject::of_node(&live, node);
-        let settle_seconds = kept.settle_seconds;
-        let held = HeldTarget { node, above: self.owner_reader.find_owners(node), settle_seconds };
-        for in_use in kept.modes {
-            let mut meant = NumberSet::default();
+        let settle_seconds = while_used.settle_seconds;
+        let owners = self.owner_reader.find_owners(node);
+        let held = HeldTarget { node, owners, settle_seconds };
+        for in_use in while_used.modes {
+            let mut selected = NumberSet::default();
             for user in counting_users(&live, &item, in_use, graph) {
                 if self.keeping_users >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
-                meant.insert(user.node.id());
+                selected.insert(user.node.id());
                 self.check_user(&held, group, user, true);
             }
             if in_use.by.is_empty() {
@@ -292,7 +296,7 @@ impl<'a> UseSearch<'a> {
                 if self.keeping_users >= MAX_COUNTED_USERS {
                     return Ok(());
                 }
-                if !meant.contains(&user.node.id()) {
+                if !selected.contains(&user.node.id()) {
                     self.check_user(&held, group, user, false);
                 }
             }
@@ -300,48 +304,52 @@ impl<'a> UseSearch<'a> {
         Ok(())
     }
 
-    /// Counts a user when its owners are known. A user that the policy does not select
-    /// counts only if its owners stay unknown.
+    /// Counts a user after its owners were read. A user that the policy does not select
+    /// counts only if one of its owners remains unknown.
     fn check_user(
         &mut self,
         held: &HeldTarget<'a>,
         group: &ReleaseGroup,
         user: ObjectUser<'a>,
-        is_meant: bool,
+        is_selected: bool,
     ) {
-        let above = self.find_owners(user.node);
-        self.request_reads(&above.unread);
+        let owners = self.find_owners(user.node);
+        self.request_reads(&owners.missing_reads);
         let is_terminating = user.node.is_terminating();
         if is_terminating {
-            self.request_reads(&held.above.unread);
+            self.request_reads(&held.owners.missing_reads);
         }
-        let unread = !above.unread.is_empty() || is_terminating && !held.above.unread.is_empty();
-        if !unread && (is_meant || above.unknown) {
-            self.count_user(held, group, user, &above);
+        let misses_reads = !owners.missing_reads.is_empty()
+            || is_terminating && !held.owners.missing_reads.is_empty();
+        if !misses_reads && (is_selected || owners.has_unknown) {
+            self.count_user(held, group, user, &owners);
         }
     }
 
-    /// Counts a user whose owners are known as far as possible.
+    /// Counts a user after its owners were read, unless an exception applies.
     fn count_user(
         &mut self,
         held: &HeldTarget<'a>,
         group: &ReleaseGroup,
         user: ObjectUser<'a>,
-        above: &OwnersAbove,
+        owners: &AllOwners,
     ) {
         let node = user.node;
         self.owner_reader.charge(node.finalizers().size());
-        let has = |exception| self.exceptions.contains(&exception);
-        if (has(UserException::DeletedTogether) && !above.unknown && group.certainly_deletes(node))
-            || (has(UserException::TerminatingOwner) && held.is_owned_by(self.owner_reader, node))
-            || (has(UserException::Newcomer) && held.is_newcomer(above))
+        let is_enabled = |exception| self.exceptions.contains(&exception);
+        if (is_enabled(UserException::DeletedTogether)
+            && !owners.has_unknown
+            && group.certainly_deletes(node))
+            || (is_enabled(UserException::TerminatingOwner)
+                && held.has_terminating_owner(self.owner_reader, node))
+            || (is_enabled(UserException::Newcomer) && held.is_newcomer(owners))
         {
             return;
         }
         // The graph has the target without its hold.
         let is_target = self.cycle.first() == Some(&node.id());
-        if has(UserException::Cycle) && (is_target || is_only_held(node)) {
-            let waiting = self.waiting.entry(node.id()).or_default();
+        if is_enabled(UserException::Cycle) && (is_target || has_only_hold(node)) {
+            let waiting = self.waiting_members.entry(node.id()).or_default();
             if waiting.is_empty() && !is_target {
                 self.cycle.push(node.id());
             }
@@ -351,27 +359,27 @@ impl<'a> UseSearch<'a> {
         self.add_cause(node, user.path());
     }
 
-    /// The owners above a user, cached because it may use several members.
-    fn find_owners(&mut self, node: Node<'a>) -> Rc<OwnersAbove> {
+    /// The owners of a user, cached because it may use several members.
+    fn find_owners(&mut self, node: Node<'a>) -> Rc<AllOwners> {
         let owner_reader = self.owner_reader;
-        self.above
+        self.owners
             .entry(node.id())
             .or_insert_with(|| Rc::new(owner_reader.find_owners(node)))
             .clone()
     }
 
     /// The target, and the members that wait for it directly or indirectly.
-    fn waiting_for(&self, target: NodeId) -> NumberSet<NodeId> {
-        let mut found = NumberSet::from_iter([target]);
+    fn members_waiting_for(&self, target: NodeId) -> NumberSet<NodeId> {
+        let mut members = NumberSet::from_iter([target]);
         let mut next = vec![target];
         while let Some(member) = next.pop() {
-            let waiting = self.waiting.get(&member).map_or(&[][..], Vec::as_slice);
+            let waiting = self.waiting_members.get(&member).map_or(&[][..], Vec::as_slice);
             if !self.owner_reader.charge(1 + waiting.len()) {
                 break;
             }
-            next.extend(waiting.iter().copied().filter(|member| found.insert(*member)));
+            next.extend(waiting.iter().copied().filter(|member| members.insert(*member)));
         }
-        found
+        members
     }
 
     fn add_member_cause(&mut self, member: NodeId) {
@@ -397,35 +405,36 @@ impl<'a> UseSearch<'a> {
         // Each read is compared with all others.
         self.owner_reader.charge(8 * reads.len());
         for read in reads {
-            if self.needed_reads.len() < READS && !self.needed_reads.contains(read) {
+            if self.needed_reads.len() < MAX_READS_PER_ROUND && !self.needed_reads.contains(read) {
                 self.needed_reads.push(read.clone());
             }
         }
     }
 
-    /// The lists still to read: those of all kinds whose objects could use an object.
-    /// Controllers come before the objects that they create, so that a later list finds
-    /// an object that a controller creates between two lists.
+    /// The missing lists of all kinds whose objects can use an object. Controllers are listed
+    /// before the objects that they create. So if a controller creates an object between two
+    /// lists, the second list contains it.
     fn unread_lists(&self, node: Node<'a>) -> Result<Vec<LiveRead>, UnknownUse> {
         let situation = self.owner_reader.situation;
         let mut unread = Vec::new();
-        for (needer, crosses) in situation.policies.user_kinds(&situation.graph.kinds, node.kind())
+        for (user_kind, in_any_namespace) in
+            situation.policies.user_kinds(&situation.graph.kinds, node.kind())
         {
             self.owner_reader.charge(8);
-            let namespace = if crosses { "" } else { node.namespace() };
-            let read = situation.list_read(needer, namespace, false);
+            let namespace = if in_any_namespace { "" } else { node.namespace() };
+            let read = situation.list_read(user_kind, namespace, false);
             let kinds = &situation.graph.kinds;
-            let info = kinds.info(needer);
+            let info = kinds.info(user_kind);
             // Discovery shows which built-in kinds a server has. The absence of a custom
             // kind needs a live read.
-            if !kinds.is_served(needer) && Kinds::is_built_in(&info.group, &info.resource) {
+            if !kinds.is_served(user_kind) && Kinds::is_built_in(&info.group, &info.resource) {
                 continue;
             }
-            match self.owner_reader.done(&read) {
+            match self.owner_reader.result_of(&read) {
                 None => unread.push((list_order(&info.group, &info.resource), read)),
                 Some(Ok(())) => {
                     if let Some(object) =
-                        self.owner_reader.graph().describe_unreadable(needer, namespace)
+                        self.owner_reader.graph().describe_unreadable(user_kind, namespace)
                     {
                         return Err(UnknownUse::UnreadableUser(object));
                     }

@@ -1,7 +1,7 @@
 //! Users that do not count although they use the target. Without these exceptions some
 //! pairs of objects would wait for each other forever.
 
-use super::owners::{OwnerReader, OwnersAbove};
+use super::owners::{AllOwners, OwnerReader};
 use crate::decide::is_waiting_finalizer;
 use crate::graph::{
     Certainty, DeletionOutcome, DeletionRequest, Fates, Node, NodeId, Propagation, RefusesDelete,
@@ -15,43 +15,42 @@ pub enum UserException {
     /// The user is deleted with the target, and no policy denies its DELETE.
     DeletedTogether,
     /// The user is Terminating and owns the target: a StatefulSet in a foreground
-    /// deletion waits for its claims. An editor of the target may have added the owner
-    /// reference. So the user counts while it has a finalizer that does more than wait,
-    /// unless it has owned the target since the creation of the target.
+    /// deletion waits for its PersistentVolumeClaims. An editor of the target may have added
+    /// the owner reference. So if the user has not owned the target since the creation of the
+    /// target, it counts while it has a finalizer whose controller does more than wait.
     TerminatingOwner,
     /// The user and its owners were created after the deletion of the target and
-    /// `settle`. It can wait until the target is re-created. If it counted, new users
+    /// the settle time. It can wait until the target is re-created. If it counted, new users
     /// could keep the target forever.
     Newcomer,
-    /// The user is Terminating, only its hold keeps it, and it waits for the target: two
-    /// objects that use each other.
+    /// The user is Terminating, its hold is its only finalizer, and the release of that hold
+    /// waits for the target: the two objects use each other.
     Cycle,
 }
 
 impl UserException {
-    /// All of them.
     pub const ALL: &'static [Self] =
         &[Self::DeletedTogether, Self::TerminatingOwner, Self::Newcomer, Self::Cycle];
 }
 
-/// How much the clocks of API servers may differ.
-const CLOCKS_SECONDS: i64 = 5;
+/// The assumed limit of the difference between the clocks of API servers.
+const MAX_CLOCK_DIFFERENCE_SECONDS: i64 = 5;
 
 /// Objects whose holds are removed together: the target, and the objects that wait in a
 /// cycle with it.
 pub(super) struct ReleaseGroup {
     members: NumberSet<NodeId>,
-    /// The fates of other objects after the holds are removed.
+    /// The fates of other objects after belay removes the holds.
     fates: Fates,
 }
 
 impl ReleaseGroup {
-    /// The effects of the release of these objects, except for objects whose DELETE belay
-    /// denies.
+    /// Finds the effects of the release of these members. belay denies the DELETE of the
+    /// objects in `denied`.
     pub(super) fn new(
         owner_reader: OwnerReader<'_>,
         members: &[NodeId],
-        refusing: &NumberSet<NodeId>,
+        denied: &NumberSet<NodeId>,
     ) -> Self {
         let graph = owner_reader.graph();
         let nodes = members.iter().filter_map(|id| graph.get(*id));
@@ -61,7 +60,7 @@ impl ReleaseGroup {
         };
         let targets: Vec<_> = nodes.map(|node| (node.id(), propagation(node))).collect();
         let work = owner_reader.situation.work;
-        let refuses: RefusesDelete<'_> = &|node| refusing.contains(&node.id());
+        let refuses: RefusesDelete<'_> = &|node| denied.contains(&node.id());
         let request =
             DeletionRequest { released: members, work, refuses, ..DeletionRequest::new(&targets) };
         let fates = fates(graph, &request);
@@ -72,19 +71,19 @@ impl ReleaseGroup {
         self.members.contains(&id)
     }
 
-    /// The other objects that may be deleted with these, in a stable order.
-    pub(super) fn may_delete(&self) -> Vec<NodeId> {
+    /// The other objects that may be deleted with the members, in a stable order.
+    pub(super) fn possibly_deleted(&self) -> Vec<NodeId> {
         let all = self.fates.iter().map(|(id, _)| id);
-        let mut taken: Vec<_> =
+        let mut deleted: Vec<_> =
             all.filter(|id| self.fates.may_be_lost(*id) && !self.contains(*id)).collect();
-        taken.sort_unstable();
-        taken
+        deleted.sort_unstable();
+        deleted
     }
 
-    /// Whether a user certainly receives its DELETE because these objects are deleted. It
-    /// may then wait for a finalizer, but it can't be deleted before.
+    /// Whether a user certainly receives a DELETE because the members are deleted. A finalizer
+    /// may delay the removal of the user.
     pub(super) fn certainly_deletes(&self, user: Node<'_>) -> bool {
-        // Other members are no effect of the release: their users count as well.
+        // The release of the members does not cause the deletion of a member.
         !self.contains(user.id())
             && self.fates.get(user.id()).is_some_and(|fate| {
                 fate.certainty == Certainty::Certain
@@ -96,36 +95,41 @@ impl ReleaseGroup {
 /// A held object whose users are counted.
 pub(super) struct HeldTarget<'a> {
     pub(super) node: Node<'a>,
-    pub(super) above: OwnersAbove,
-    /// How long before its creationTimestamp a create may have begun: the API server sets
-    /// the timestamp after other webhooks.
+    pub(super) owners: AllOwners,
+    /// The longest time between the start of a create and its creationTimestamp, which the
+    /// API server sets after other webhooks have answered.
     pub(super) settle_seconds: i64,
 }
 
 impl<'a> HeldTarget<'a> {
-    /// Whether a user that owns the object is Terminating and does not need it any more.
-    pub(super) fn is_owned_by(&self, owner_reader: OwnerReader<'a>, user: Node<'_>) -> bool {
+    /// Whether a user owns the object, is Terminating, and no longer needs the object.
+    pub(super) fn has_terminating_owner(
+        &self,
+        owner_reader: OwnerReader<'a>,
+        user: Node<'_>,
+    ) -> bool {
         user.is_terminating()
-            && self.above.there.contains(&user.id())
+            && self.owners.existing.contains(&user.id())
             && (only_waits(user) || owner_reader.is_original_owner(self.node, user))
     }
 
-    /// Whether a user and everything `above` it are newcomers.
-    pub(super) fn is_newcomer(&self, above: &OwnersAbove) -> bool {
+    /// Whether a user and all its `owners` are newcomers.
+    pub(super) fn is_newcomer(&self, owners: &AllOwners) -> bool {
         let Some(deleted) = self.node.deletion_time() else { return false };
-        let margin = CLOCKS_SECONDS.saturating_add(self.settle_seconds);
-        !above.unknown && above.created > deleted.saturating_add(margin)
+        let margin = MAX_CLOCK_DIFFERENCE_SECONDS.saturating_add(self.settle_seconds);
+        !owners.has_unknown && owners.oldest_creation > deleted.saturating_add(margin)
     }
 }
 
-/// Whether only finalizers whose controllers wait for other objects keep an object.
+/// Whether all finalizers of an object belong to controllers that only wait for other
+/// objects.
 fn only_waits(node: Node<'_>) -> bool {
     let mut finalizers = node.finalizers().iter().peekable();
     finalizers.peek().is_some() && finalizers.all(is_waiting_finalizer)
 }
 
-/// Whether only the hold keeps a Terminating object.
-pub(super) fn is_only_held(node: Node<'_>) -> bool {
+/// Whether an object is Terminating and its hold is its only finalizer.
+pub(super) fn has_only_hold(node: Node<'_>) -> bool {
     let mut finalizers = node.finalizers().iter().peekable();
     node.is_terminating() && finalizers.peek().is_some() && finalizers.all(is_hold)
 }

@@ -1,5 +1,5 @@
-//! The release of a hold, before the deletion of its object: which users have to be
-//! deleted first. A release itself counts users in live reads ([`super::check_use`]).
+//! Predicts, before the deletion of an object, which users must be deleted before belay
+//! releases its hold. A release itself counts users in live reads ([`super::check_use`]).
 
 use super::UnknownUse;
 use super::count::{Protection, protection};
@@ -9,33 +9,33 @@ use crate::graph::{Node, NodeId};
 /// What the release of a hold will wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldForecast {
-    /// Only the settle time: no policy protects the object, or its deletion is approved.
+    /// Only for the settle time: no policy protects the object, or its deletion is approved.
     Unprotected,
-    /// The deletion of these users, in a stable order. There may be none.
+    /// For the deletion of these users, in a stable order; possibly none.
     Users(Vec<NodeId>),
-    /// An approval, because a policy protects the object always.
+    /// For an approval, because a policy always protects the object.
     Approval,
-    /// It is unknown what.
+    /// Unknown, for this reason.
     Unknown(UnknownUse),
 }
 
-/// What the release of the hold of `node` will wait for, by the graph and the policies of
-/// the situation. `known` is whether the policies are known.
-pub fn forecast(situation: &Situation<'_>, known: bool, node: Node<'_>) -> HoldForecast {
-    if !known {
+/// Predicts what the release of the hold of `node` will wait for. `policies_known` is as in
+/// [`super::check_use`].
+pub fn forecast(situation: &Situation<'_>, policies_known: bool, node: Node<'_>) -> HoldForecast {
+    if !policies_known {
         return HoldForecast::Unknown(UnknownUse::PoliciesUnread);
     }
-    let kept = match protection(situation, node) {
-        Protection::Not(_) => return HoldForecast::Unprotected,
+    let while_used = match protection(situation, node) {
+        Protection::None(_) => return HoldForecast::Unprotected,
         Protection::Always => return HoldForecast::Approval,
         Protection::Uncertain => {
-            let place = node.namespace().to_owned();
-            return HoldForecast::Unknown(UnknownUse::NamespaceLabels(place));
+            let namespace = node.namespace().to_owned();
+            return HoldForecast::Unknown(UnknownUse::NamespaceLabels(namespace));
         }
-        Protection::WhileUsed(kept) => kept,
+        Protection::WhileUsed(while_used) => while_used,
     };
     let item = JudgedObject::of_node(situation, node);
-    let users = kept.modes.into_iter();
+    let users = while_used.modes.into_iter();
     let users = users.flat_map(|mode| counting_users(situation, &item, mode, situation.graph));
     let mut users: Vec<NodeId> = users.map(|user| user.node.id()).collect();
     users.sort_unstable();

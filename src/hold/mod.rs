@@ -7,10 +7,10 @@
 //! missing and unwanted holds.
 //!
 //! ```text
-//!  settle ─► mark ─► read, live ─► count ─┬─► kept, unknown: look again later
-//!            (token)  producers    ▲      │
-//!                     first        └──────┤   something is still unread
-//!                                         └─► remove, while the reads are fresh
+//!  settle ─► write ─► read, live ─► count ─┬─► in use or unknown: a new pass later
+//!            token    producers    ▲       │
+//!                     first        └───────┤   more reads are needed
+//!                                          └─► remove, while the reads are fresh
 //! ```
 //!
 //! docs/THEORY.md has the guarantees, the assumptions and the reason for each check. The

@@ -4,8 +4,8 @@ use crate::decide::{LiveRead, LiveReads, Situation};
 use crate::graph::{Graph, MAX_LIST_ENTRIES, MAX_OWNER_LEVELS, Node, NodeId, OwnerEdge};
 use crate::objects::{ApiError, KeyedSet, NumberSet};
 
-/// The limit of owners that are read in one round, besides lists.
-pub(super) const READS: usize = 64;
+/// The limit of reads in one round, besides lists.
+pub(super) const MAX_READS_PER_ROUND: usize = 64;
 
 /// The live reads of a pass.
 #[derive(Clone, Copy)]
@@ -15,12 +15,12 @@ pub(super) struct OwnerReader<'a> {
 }
 
 /// The state of the owner of a reference.
-pub(super) enum Owner<'g> {
+enum OwnerState<'g> {
     /// The owner exists.
-    There(Node<'g>),
+    Exists(Node<'g>),
     /// The owner does not exist.
-    Gone,
-    /// This read shows whether the owner exists.
+    Absent,
+    /// This read will show whether the owner exists.
     Unread(LiveRead),
     /// The read failed, or the reference can't be resolved (R1): the owner counts as
     /// existing.
@@ -28,15 +28,15 @@ pub(super) enum Owner<'g> {
 }
 
 /// The direct and indirect owners of an object.
-pub(super) struct OwnersAbove {
-    /// The existing owners, direct and indirect.
-    pub(super) there: NumberSet<NodeId>,
+pub(super) struct AllOwners {
+    /// The existing owners.
+    pub(super) existing: NumberSet<NodeId>,
     /// The creation time of the oldest of these owners and the object.
-    pub(super) created: i64,
-    /// The reads that are missing, up to the limit.
-    pub(super) unread: Vec<LiveRead>,
-    /// Whether an owner is unknown and reads would not help.
-    pub(super) unknown: bool,
+    pub(super) oldest_creation: i64,
+    /// The missing reads of owners, up to the limit.
+    pub(super) missing_reads: Vec<LiveRead>,
+    /// Whether an owner is unknown and further reads would not help.
+    pub(super) has_unknown: bool,
 }
 
 impl<'a> OwnerReader<'a> {
@@ -44,95 +44,101 @@ impl<'a> OwnerReader<'a> {
         &self.reads.graph
     }
 
-    /// Charges steps. Returns whether the count may go on.
+    /// Charges steps. Returns whether the count may continue.
     pub(super) fn charge(&self, steps: usize) -> bool {
         self.situation.work.charge(steps)
     }
 
-    /// The result of a read in this pass; `None` if it was not made.
-    pub(super) fn done(&self, read: &LiveRead) -> Option<&'a Result<(), ApiError>> {
+    /// The result of a read in this pass; `None` if the read was not made.
+    pub(super) fn result_of(&self, read: &LiveRead) -> Option<&'a Result<(), ApiError>> {
         self.reads.results.get(read)
     }
 
-    fn owner(&self, item: Node<'a>, reference: &OwnerEdge) -> Owner<'a> {
+    fn owner_state(&self, object: Node<'a>, reference: &OwnerEdge) -> OwnerState<'a> {
         let graph = self.graph();
-        if !graph.is_resolvable(item, reference) {
-            return Owner::Unknown;
+        if !graph.is_resolvable(object, reference) {
+            return OwnerState::Unknown;
         }
         if let Some(node) = graph.get(reference.to) {
             // An object with another uid is not the owner.
-            return if node.uid() == reference.uid { Owner::There(node) } else { Owner::Gone };
+            let is_owner = node.uid() == reference.uid;
+            return if is_owner { OwnerState::Exists(node) } else { OwnerState::Absent };
         }
         let (kind, namespace, name) = graph.coordinates(reference.to);
-        // An owner may be created after its kind was listed and before the item was
-        // listed, so the owner itself is read.
+        // The owner may have been created after its kind was listed and before the object
+        // was listed, so its absence from the list is no proof.
         self.charge(8);
-        let object = self.situation.object_read(kind, namespace, name);
-        match self.done(&object) {
-            None => Owner::Unread(object),
-            Some(Ok(())) => Owner::Gone,
-            Some(Err(_)) => Owner::Unknown,
+        let read = self.situation.object_read(kind, namespace, name);
+        match self.result_of(&read) {
+            None => OwnerState::Unread(read),
+            Some(Ok(())) => OwnerState::Absent,
+            Some(Err(_)) => OwnerState::Unknown,
         }
     }
 
     /// Finds the direct and indirect owners of an object. Editors write owner references,
     /// so owners beyond the limits of depth and number are unknown.
-    pub(super) fn find_owners(&self, node: Node<'a>) -> OwnersAbove {
-        let mut above = OwnersAbove {
-            there: NumberSet::default(),
-            created: node.creation_time(),
-            unread: Vec::new(),
-            unknown: false,
+    pub(super) fn find_owners(&self, node: Node<'a>) -> AllOwners {
+        let mut all = AllOwners {
+            existing: NumberSet::default(),
+            oldest_creation: node.creation_time(),
+            missing_reads: Vec::new(),
+            has_unknown: false,
         };
         let (mut level, mut references) = (vec![node], 0);
         for _ in 0..MAX_OWNER_LEVELS {
             let mut next = Vec::new();
-            for item in level {
-                references += item.owners().len();
-                let too_many = references > MAX_LIST_ENTRIES || item.has_too_many_owners();
-                if too_many || !self.charge(1 + item.owners().len()) {
-                    above.unknown = true;
-                    return above;
+            for object in level {
+                references += object.owners().len();
+                let too_many = references > MAX_LIST_ENTRIES || object.has_too_many_owners();
+                if too_many || !self.charge(1 + object.owners().len()) {
+                    all.has_unknown = true;
+                    return all;
                 }
-                for reference in item.owners() {
-                    match self.owner(item, reference) {
-                        Owner::There(owner) => {
-                            if owner.id() != node.id() && above.there.insert(owner.id()) {
-                                above.created = above.created.min(owner.creation_time());
+                for reference in object.owners() {
+                    match self.owner_state(object, reference) {
+                        OwnerState::Exists(owner) => {
+                            if owner.id() != node.id() && all.existing.insert(owner.id()) {
+                                all.oldest_creation =
+                                    all.oldest_creation.min(owner.creation_time());
                                 next.push(owner);
                             }
                         }
-                        Owner::Gone => {}
-                        Owner::Unread(read) if above.unread.len() < READS => {
-                            above.unread.push(read);
+                        OwnerState::Absent => {}
+                        OwnerState::Unread(read)
+                            if all.missing_reads.len() < MAX_READS_PER_ROUND =>
+                        {
+                            all.missing_reads.push(read);
                         }
-                        Owner::Unread(_) => {}
-                        Owner::Unknown => above.unknown = true,
+                        OwnerState::Unread(_) => {}
+                        OwnerState::Unknown => all.has_unknown = true,
                     }
                 }
             }
             level = next;
         }
-        above.unknown |= !level.is_empty();
-        above
+        all.has_unknown |= !level.is_empty();
+        all
     }
 
-    /// Whether an object has been below an owner since it was created: a chain of owner
-    /// references leads there, and each of them is as old as the object that has it.
+    /// Whether `owner` has owned an object, directly or indirectly, since the creation of the
+    /// object: each owner reference on a path to `owner` is as old as the object that has it.
     pub(super) fn is_original_owner(&self, node: Node<'a>, owner: Node<'_>) -> bool {
         let mut seen = NumberSet::from_iter([node.id()]);
         let mut level = vec![node];
         for _ in 0..MAX_OWNER_LEVELS {
             let mut next = Vec::new();
-            for item in level {
-                if !self.charge(8 * (1 + item.owners().len())) {
+            for object in level {
+                if !self.charge(8 * (1 + object.owners().len())) {
                     return false;
                 }
-                if !self.has_original_owners(item) {
+                if !self.has_original_owners(object) {
                     continue;
                 }
-                for reference in item.owners() {
-                    let Owner::There(above) = self.owner(item, reference) else { continue };
+                for reference in object.owners() {
+                    let OwnerState::Exists(above) = self.owner_state(object, reference) else {
+                        continue;
+                    };
                     if above.id() == owner.id() {
                         return true;
                     }
@@ -146,16 +152,17 @@ impl<'a> OwnerReader<'a> {
         false
     }
 
-    /// Whether an object was created with all owner references that it has. The watched
-    /// graph knows this only of objects whose creation it has seen.
-    fn has_original_owners(&self, item: Node<'_>) -> bool {
+    /// Whether an object was created with all its present owner references. The watched
+    /// graph knows this only about objects whose creation it observed.
+    fn has_original_owners(&self, object: Node<'_>) -> bool {
         let graph = self.situation.graph;
         graph.tracks_owner_versions()
-            && graph.find_counterpart(item).is_some_and(|known| {
-                let had: KeyedSet<_> = known.owners().iter().map(|owner| owner.uid).collect();
-                known.owners_version() == 0
-                    && !item.has_too_many_owners()
-                    && item.owners().iter().all(|owner| had.contains(&owner.uid))
+            && graph.find_counterpart(object).is_some_and(|watched| {
+                let watched_uids: KeyedSet<_> =
+                    watched.owners().iter().map(|owner| owner.uid).collect();
+                watched.owners_version() == 0
+                    && !object.has_too_many_owners()
+                    && object.owners().iter().all(|owner| watched_uids.contains(&owner.uid))
             })
     }
 }
@@ -172,7 +179,7 @@ mod tests {
     use crate::policy::PolicySet;
 
     #[test]
-    fn what_is_above_too_many_owner_references_is_unknown() {
+    fn owners_beyond_the_limit_are_unknown() {
         let unknown = |count| {
             let owner =
                 |n| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": format!("{n}")});
@@ -185,7 +192,7 @@ mod tests {
             let (graph, policies) = (Graph::default(), PolicySet::default());
             let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(&reads), 0);
             let node = reads.graph.object(kind, "b", "a").unwrap();
-            OwnerReader { situation: &situation, reads: &reads }.find_owners(node).unknown
+            OwnerReader { situation: &situation, reads: &reads }.find_owners(node).has_unknown
         };
         assert!(!unknown(1_000));
         assert!(unknown(1_001));

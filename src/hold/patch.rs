@@ -1,7 +1,7 @@
 //! The two writes of a release, as JSON patches (RFC 6902).
 //!
 //! If the object has changed, a `test` fails and the API server rejects the whole patch.
-//! The answer does not show which test failed, so the release reads the object again.
+//! The answer does not name the failed test, so the release reads the object again.
 
 use std::sync::Arc;
 
@@ -19,22 +19,22 @@ pub const TOKEN: &str = "belay.dev/release-token";
 /// The state of the target of a release, from an answer of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TargetState {
-    /// Its uid.
+    /// The uid.
     pub uid: Arc<str>,
-    /// Its resourceVersion.
+    /// The resourceVersion.
     pub version: Arc<str>,
-    /// Its deletionTimestamp; `None` if it is not Terminating.
+    /// The deletionTimestamp; `None` if the target is not Terminating.
     pub deleted: Option<Arc<str>>,
-    /// Its hold; `None` if it has no hold.
+    /// The hold; `None` if the target has no hold.
     pub hold: Option<HoldEntry>,
     /// The token of the last pass.
     pub token: Option<Arc<str>>,
-    /// Whether it has annotations, which decides the form of a JSON patch.
+    /// Whether the target has annotations. If not, a JSON patch must create the map first.
     pub annotated: bool,
 }
 
 impl TargetState {
-    /// Reads the state from an object; `None` if the value is no object.
+    /// Reads the state from an object; `None` if the value has no uid or resourceVersion.
     pub fn read(object: &Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
         let text = |field: &str| metadata.get(field).and_then(Value::as_str).map(Arc::from);
@@ -75,12 +75,10 @@ pub struct TokenWrite {
 }
 
 impl TokenWrite {
-    /// The write of a token for the target in this state.
     pub fn new(observed: TargetState, token: Arc<str>) -> Self {
         Self { observed, token }
     }
 
-    /// The patch.
     pub fn patch(&self) -> Patch {
         let mut operations = vec![
             test(&["uid"], &self.observed.uid),
@@ -95,7 +93,7 @@ impl TokenWrite {
 }
 
 /// The write that removes the hold. It tests the relevant fields but not the
-/// resourceVersion, because other clients write the status all the time.
+/// resourceVersion, because other clients change the status of the object often.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HoldRemoval {
     pub(super) uid: Arc<str>,
@@ -105,8 +103,8 @@ pub struct HoldRemoval {
 }
 
 impl HoldRemoval {
-    /// The removal of the hold of a target; `None` if it has no hold or no token, or is
-    /// not Terminating.
+    /// The removal for a target in this state; `None` if the target has no hold or no token,
+    /// or is not Terminating.
     pub fn of_target(observed: &TargetState) -> Option<Self> {
         Some(Self {
             uid: observed.uid.clone(),
@@ -116,7 +114,6 @@ impl HoldRemoval {
         })
     }
 
-    /// The patch.
     pub fn patch(&self) -> Patch {
         let index = self.hold.index.to_string();
         Patch(vec![

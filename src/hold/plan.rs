@@ -1,6 +1,5 @@
-//! Backfill and withdrawal: the objects that lack a hold, and those whose hold is no longer
-//! wanted. The object itself shows what is left to do, so a plan that was carried out needs no
-//! further one.
+//! Backfill and withdrawal: belay adds missing holds and removes unwanted ones. A plan depends
+//! only on the present object, so after its patch there is nothing left to do.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +18,7 @@ use crate::policy::{AppliedPolicy, ObjectFacts, PolicySource};
 /// What to do with the hold of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldPlan {
-    /// Nothing, or unknown.
+    /// Change nothing, because the hold is as wanted or because it is unknown what is wanted.
     Nothing,
     /// Add the missing hold: the object is older than its policy, or a user removed the
     /// hold while belay was down.
@@ -42,16 +41,16 @@ impl HoldPlan {
     }
 }
 
-/// What to do with one object of a resource. `known` is whether the policies are known:
-/// without their CRD, or before they were read, there seem to be none.
+/// What to do with one object of a resource. `policies_known` is as in
+/// [`super::check_use`].
 pub fn plan(
     situation: &Situation<'_>,
-    known: bool,
+    policies_known: bool,
     resource: (&str, &str),
     object: &Object<'_>,
 ) -> HoldPlan {
-    // Under a pause everything is Audit, and that ends.
-    if !known || object.is_terminating() || situation.policies.is_paused(situation.now) {
+    // A Pause turns each action to Audit, but it ends, so holds stay as they are.
+    if !policies_known || object.is_terminating() || situation.policies.is_paused(situation.now) {
         return HoldPlan::Nothing;
     }
     let metadata = &object.metadata;
@@ -63,8 +62,8 @@ pub fn plan(
         }
         (Some(hold), HoldWant::No) => HoldPlan::Remove(hold),
         (Some(hold), _) if hold.is_former() => {
-            let present = metadata.finalizers.iter().flatten().any(|f| f == HOLD);
-            if present { HoldPlan::Remove(hold) } else { HoldPlan::Rename(hold) }
+            let has_current = metadata.finalizers.iter().flatten().any(|f| f == HOLD);
+            if has_current { HoldPlan::Remove(hold) } else { HoldPlan::Rename(hold) }
         }
         _ => HoldPlan::Nothing,
     }
@@ -74,7 +73,8 @@ pub fn plan(
 /// may still be unsafe on the object itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldWant {
-    /// No policy wants it, or a hold is unsafe on the kind, or every Namespace has the object.
+    /// No policy wants it, a hold is unsafe on the kind, or Kubernetes creates the object in
+    /// every Namespace.
     No,
     /// The labels of its Namespace are unknown.
     Unknown,

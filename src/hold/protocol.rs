@@ -7,15 +7,15 @@ use super::count::{ReleaseReason, UseCheck};
 use super::patch::{HoldRemoval, TargetState, TokenWrite};
 use crate::decide::{Cause, LiveRead};
 
-/// The limits of the protocol.
+/// The time limits of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReleaseTiming {
-    /// How long an object must be Terminating, as this process sees it, before the first
-    /// pass: the greatest `settleSeconds` of its policies.
+    /// The settle time: how long this process must see the object Terminating before the
+    /// first pass. It is the greatest `settleSeconds` of the policies.
     pub settle: Duration,
-    /// How old the last read may be when the removal is sent.
+    /// The limit of the age of the last read when belay sends the removal.
     pub max_read_age: Duration,
-    /// How long a whole pass may take.
+    /// The limit of the duration of a pass.
     pub max_pass: Duration,
     /// The wait after a first failure. Each further failure doubles it.
     pub retry: Duration,
@@ -26,7 +26,7 @@ pub struct ReleaseTiming {
 impl Default for ReleaseTiming {
     fn default() -> Self {
         Self {
-            // The API server gives a write 34 seconds, etcd 7 more.
+            // A write takes at most 34 seconds in the API server and 7 more in etcd.
             settle: Duration::from_secs(45),
             max_read_age: Duration::from_secs(2),
             max_pass: Duration::from_secs(60),
@@ -56,16 +56,16 @@ pub enum RequestResult {
     Failed(Arc<str>),
 }
 
-/// An event.
+/// An input of a release: an event, or the result of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Input {
     /// The watch reports the object in this state.
     Observed(TargetState),
     /// The watch reports that the object was deleted.
     Deleted,
-    /// Start a pass: it is time, a user was deleted, or a person asks. During a request
-    /// the pass follows later. Before the end of `settle` the answer is the time of its
-    /// end.
+    /// Start a pass: the scheduled time has come, a user was deleted, or a person requests it.
+    /// If a pass is in progress, the next one follows immediately. Before the end of the settle
+    /// time, the release only schedules a pass for that time.
     StartPass,
     /// The result of the GET of the target.
     Got(RequestResult),
@@ -73,9 +73,8 @@ pub enum Input {
     TokenWritten(RequestResult),
     /// The read succeeded, or proved that the objects do not exist.
     Read {
-        /// When the last page was requested, which may be long after the start of the
-        /// read.
-        asked: Option<Duration>,
+        /// When the last page was requested; `None` if that was at the start of the read.
+        requested_at: Option<Duration>,
     },
     /// The read failed: 403, 405, 5xx, a time-out or an incomplete discovery.
     ReadFailed(Arc<str>),
@@ -97,10 +96,10 @@ pub enum Output {
     /// Read this, live and consistently: no `resourceVersion`.
     Read(LiveRead),
     /// Call [`super::check_use`] with the reads of this pass as [`crate::decide::LiveReads`].
-    /// `done` has every answered read; an absent kind or object is Ok. The target
-    /// is without its hold, in the form of [`super::without_hold`].
+    /// `results` has every answered read; an absent kind or object is Ok. The graph has the
+    /// target in the form of [`super::without_hold`].
     CheckUse,
-    /// Drop the reads, because the pass is over. It is also over after [`Output::Ended`].
+    /// Drop the reads, because the pass has ended. [`Output::Ended`] ends the pass as well.
     DropReads,
     /// Remove the hold.
     Remove(HoldRemoval),
@@ -129,5 +128,5 @@ pub enum ReleaseEnd {
     Released(ReleaseReason),
     /// The object was deleted or replaced, or another client removed the hold. A removal
     /// by belay whose answer was lost looks the same.
-    Gone,
+    NoLongerHeld,
 }

@@ -14,9 +14,9 @@ use crate::decide::LiveRead;
 struct Pass {
     /// The target in the answer to the write of the token.
     observed: TargetState,
-    begun: Duration,
-    /// When the last read was sent; before the first read, when the token was written.
-    /// The data of a read is at least as new as this, however late its answer arrives.
+    started_at: Duration,
+    /// When the last read was sent; before the first read, when the token was written. Even if
+    /// the answer arrives late, its data is not older than this.
     read_at: Duration,
     rounds: u8,
 }
@@ -25,8 +25,7 @@ struct Pass {
 enum State {
     /// No request is in progress.
     Idle,
-    /// Reading the target; with the resourceVersion for which the write of the token
-    /// failed.
+    /// Reading the target; with the resourceVersion at which the write of the token failed.
     Getting(Option<Arc<str>>),
     WritingToken(Arc<str>, Duration),
     CheckingUse(Pass),
@@ -36,9 +35,9 @@ enum State {
     Ended(ReleaseEnd),
 }
 
-/// The number of conflicts in a row that other writers explain. After more, the API
-/// server denies every write of the object.
-const REFUSALS: u8 = 4;
+/// Other writers rarely cause more conflicts in a row than this. So after that many, belay
+/// reports that the API server denies every write of the object.
+const MAX_CONFLICTS: u8 = 4;
 
 /// The release of one target.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -46,18 +45,18 @@ pub struct Release {
     uid: Arc<str>,
     /// Distinguishes the tokens of this process from those of others.
     replica: Arc<str>,
-    /// The limits; `settle` comes from the policies.
+    /// The time limits; `settle` comes from the policies.
     pub limits: ReleaseTiming,
     observed: Option<TargetState>,
-    /// When this process first saw it Terminating, by its own clock, so that no other
-    /// clock matters.
-    since: Option<Duration>,
-    tokens: u32,
+    /// When this process first saw the target Terminating. It uses its own clock, so that no
+    /// other clock matters.
+    terminating_since: Option<Duration>,
+    token_count: u32,
     failures: u32,
     /// The number of conflicts in a row.
-    refusals: u8,
-    /// Whether a new pass was requested during a request.
-    again: bool,
+    conflicts: u8,
+    /// Whether [`Input::StartPass`] arrived during a pass.
+    start_again: bool,
     state: State,
 }
 
@@ -65,18 +64,17 @@ impl Release {
     /// A release of the object with this uid. Each start of the process has a new
     /// `replica`.
     pub fn new(uid: Arc<str>, replica: Arc<str>, limits: ReleaseTiming) -> Self {
-        let (observed, since, state) = (None, None, State::Idle);
         Self {
             uid,
             replica,
             limits,
-            observed,
-            since,
-            tokens: 0,
+            observed: None,
+            terminating_since: None,
+            token_count: 0,
             failures: 0,
-            refusals: 0,
-            again: false,
-            state,
+            conflicts: 0,
+            start_again: false,
+            state: State::Idle,
         }
     }
 
@@ -93,20 +91,20 @@ impl Release {
         !matches!(self.state, State::Idle | State::Ended(_))
     }
 
-    /// Whether settle has passed: a look leads to a pass.
+    /// Whether the settle time has passed, so that [`Input::StartPass`] starts a pass.
     #[cfg(test)]
     pub(super) fn is_settled(&self, now: Duration) -> bool {
-        self.since.is_some_and(|since| now >= since + self.limits.settle)
+        self.terminating_since.is_some_and(|since| now >= since + self.limits.settle)
     }
 
-    /// Whether it has not been seen Terminating yet.
+    /// Whether the release has not seen the target Terminating yet.
     #[cfg(test)]
-    pub(super) fn is_unaware(&self) -> bool {
-        self.since.is_none()
+    pub(super) fn awaits_deletion(&self) -> bool {
+        self.terminating_since.is_none()
     }
 
-    /// One step. Each Get, WriteToken, Read, CheckUse and Remove has exactly one answer. An answer
-    /// to a request that is no longer in progress changes nothing.
+    /// Handles one input. Each Get, WriteToken, Read, CheckUse and Remove has exactly one answer.
+    /// An answer to a request that is no longer in progress changes nothing.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Output> {
         if self.ended().is_some() {
             return Vec::new();
@@ -116,36 +114,36 @@ impl Release {
                 self.state = state;
                 self.observe(now, observed)
             }
-            (_, Input::Deleted) => self.end(ReleaseEnd::Gone),
+            (_, Input::Deleted) => self.end(ReleaseEnd::NoLongerHeld),
             (State::Idle, Input::StartPass) => self.begin_pass(now),
             // A user may have been deleted after its kind was listed, so the release
             // needs another pass.
             (state, Input::StartPass) => {
-                self.again = true;
+                self.start_again = true;
                 self.state = state;
                 Vec::new()
             }
-            (State::Getting(marked), Input::Got(answer)) => {
-                self.handle_get(now, answer, marked.as_ref())
+            (State::Getting(failed_version), Input::Got(answer)) => {
+                self.handle_get(now, answer, failed_version.as_ref())
             }
-            (State::WritingToken(token, begun), Input::TokenWritten(answer)) => {
-                self.handle_token(now, answer, &token, begun)
+            (State::WritingToken(token, started_at), Input::TokenWritten(answer)) => {
+                self.handle_token(now, answer, &token, started_at)
             }
-            (State::CheckingUse(pass), Input::UseChecked(count)) => {
-                self.handle_count(now, pass, count)
+            (State::CheckingUse(pass), Input::UseChecked(check)) => {
+                self.handle_use_check(now, pass, check)
             }
-            (State::Reading(pass, left), Input::Read { asked }) => {
-                // A long list or a wait in the queue does not make an answer old.
-                let read_at = asked.unwrap_or(pass.read_at);
-                let left = left.into_iter().skip(1).collect();
-                self.read_next(now, Pass { read_at, ..pass }, left)
+            (State::Reading(pass, reads), Input::Read { requested_at }) => {
+                // The time for earlier pages of a list, or in the queue, does not count.
+                let read_at = requested_at.unwrap_or(pass.read_at);
+                let remaining = reads.into_iter().skip(1).collect();
+                self.read_next(now, Pass { read_at, ..pass }, remaining)
             }
-            (State::Reading(_, left), Input::ReadFailed(why)) => {
-                let kind = left.first().map(LiveRead::kind_name).unwrap_or_default();
+            (State::Reading(_, reads), Input::ReadFailed(why)) => {
+                let kind = reads.first().map(LiveRead::kind_name).unwrap_or_default();
                 self.give_up_pass(now, &format!("{kind}: {why}"))
             }
-            (State::Removing(free), Input::Removed(answer)) => {
-                self.handle_removal(now, free, answer)
+            (State::Removing(reason), Input::Removed(answer)) => {
+                self.handle_removal(now, reason, answer)
             }
             (state, _) => {
                 self.state = state;
@@ -154,23 +152,23 @@ impl Release {
         }
     }
 
-    /// The watch may be late, but an object is never restored: another uid or a removed
-    /// hold ends the release.
+    /// The watch may report an old state of the target. But a new uid and a removed hold are
+    /// final, so they end the release.
     fn observe(&mut self, now: Duration, observed: TargetState) -> Vec<Output> {
         if observed.uid != self.uid {
-            return self.end(ReleaseEnd::Gone);
+            return self.end(ReleaseEnd::NoLongerHeld);
         }
         let (deleted, held) = (observed.deleted.is_some(), observed.hold.is_some());
         self.observed = Some(observed);
-        match (deleted, held, self.since) {
-            // Before it is Terminating, a hold may still be added.
+        match (deleted, held, self.terminating_since) {
+            // Before the deletion, another writer may still add the hold.
             (false, _, _) => Vec::new(),
-            // A Terminating object gets no new finalizers.
+            // The API server adds no finalizer to a Terminating object.
             (true, false, _) if !matches!(self.state, State::Removing(_)) => {
-                self.end(ReleaseEnd::Gone)
+                self.end(ReleaseEnd::NoLongerHeld)
             }
             (true, true, None) => {
-                self.since = Some(now);
+                self.terminating_since = Some(now);
                 vec![Output::SchedulePass(now + self.limits.settle)]
             }
             _ => Vec::new(),
@@ -178,35 +176,36 @@ impl Release {
     }
 
     fn begin_pass(&mut self, now: Duration) -> Vec<Output> {
-        let (Some(observed), Some(since)) = (&self.observed, self.since) else { return Vec::new() };
+        let (Some(observed), Some(since)) = (&self.observed, self.terminating_since) else {
+            return Vec::new();
+        };
         let settled = since + self.limits.settle;
         if now < settled {
             return vec![Output::SchedulePass(settled)];
         }
-        self.tokens += 1;
-        let token: Arc<str> = format!("{}/{}", self.replica, self.tokens).into();
-        let mark = TokenWrite { observed: observed.clone(), token: token.clone() };
+        self.token_count += 1;
+        let token: Arc<str> = format!("{}/{}", self.replica, self.token_count).into();
+        let write = TokenWrite { observed: observed.clone(), token: token.clone() };
         self.state = State::WritingToken(token, now);
-        vec![Output::WriteToken(mark)]
+        vec![Output::WriteToken(write)]
     }
 
     fn handle_get(
         &mut self,
         now: Duration,
         answer: RequestResult,
-        marked: Option<&Arc<str>>,
+        failed_version: Option<&Arc<str>>,
     ) -> Vec<Output> {
         match answer {
             RequestResult::Object(observed) => {
-                // A conflict with another writer needs no long wait. Other failures back
-                // off as usual.
-                if marked.is_some_and(|version| *version != observed.version) {
+                // Another writer caused the conflict, which needs no long wait.
+                if failed_version.is_some_and(|version| *version != observed.version) {
                     self.failures = self.failures.min(1);
-                    self.refusals = 0;
+                    self.conflicts = 0;
                 }
                 let mut outputs = self.observe(now, observed);
                 if self.ended().is_none() {
-                    if self.refusals >= REFUSALS {
+                    if self.conflicts >= MAX_CONFLICTS {
                         let what = "the API server refuses every change of it, or does not \
                                     answer; check that the stored object is still valid";
                         outputs.push(Output::Waits(WaitReason::Unknown(what.into())));
@@ -215,7 +214,7 @@ impl Release {
                 }
                 outputs
             }
-            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::Gone),
+            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::NoLongerHeld),
             other => self.handle_failure(now, other),
         }
     }
@@ -227,7 +226,7 @@ impl Release {
         now: Duration,
         answer: RequestResult,
         token: &Arc<str>,
-        begun: Duration,
+        started_at: Duration,
     ) -> Vec<Output> {
         match answer {
             RequestResult::Object(observed)
@@ -237,13 +236,14 @@ impl Release {
                     && observed.hold.is_some() =>
             {
                 self.observed = Some(observed.clone());
-                self.state = State::CheckingUse(Pass { observed, begun, read_at: now, rounds: 0 });
+                self.state =
+                    State::CheckingUse(Pass { observed, started_at, read_at: now, rounds: 0 });
                 vec![Output::CheckUse]
             }
             RequestResult::Object(observed) => {
                 self.handle_get(now, RequestResult::Object(observed), None)
             }
-            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::Gone),
+            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::NoLongerHeld),
             RequestResult::Conflict => {
                 let version = self.observed.as_ref().map(|observed| observed.version.clone());
                 self.read_again(version)
@@ -253,15 +253,15 @@ impl Release {
         }
     }
 
-    fn handle_count(&mut self, now: Duration, pass: Pass, count: UseCheck) -> Vec<Output> {
-        let mut outputs = match count {
+    fn handle_use_check(&mut self, now: Duration, pass: Pass, check: UseCheck) -> Vec<Output> {
+        let mut outputs = match check {
             UseCheck::NeedsReads(reads) if pass.rounds < MAX_READ_ROUNDS && !reads.is_empty() => {
                 let pass = Pass { rounds: pass.rounds + 1, ..pass };
                 return self.read_next(now, pass, reads);
             }
-            UseCheck::Releasable(free) => return self.remove(now, &pass, free),
+            UseCheck::Releasable(reason) => return self.remove(now, &pass, reason),
             UseCheck::InUse(causes) => {
-                self.refusals = 0;
+                self.conflicts = 0;
                 vec![Output::Waits(WaitReason::InUse(causes))]
             }
             UseCheck::Unknown(why) => {
@@ -277,37 +277,37 @@ impl Release {
         outputs
     }
 
-    /// Removes the hold if the reads are fresh, and ends the pass otherwise.
-    fn remove(&mut self, now: Duration, pass: &Pass, free: ReleaseReason) -> Vec<Output> {
+    /// Removes the hold if the reads are fresh. Otherwise ends the pass.
+    fn remove(&mut self, now: Duration, pass: &Pass, reason: ReleaseReason) -> Vec<Output> {
         let fresh = now.saturating_sub(pass.read_at) <= self.limits.max_read_age
-            && now.saturating_sub(pass.begun) <= self.limits.max_pass;
+            && now.saturating_sub(pass.started_at) <= self.limits.max_pass;
         match HoldRemoval::of_target(&pass.observed).filter(|_| fresh) {
             Some(removal) => {
-                self.state = State::Removing(free);
+                self.state = State::Removing(reason);
                 vec![Output::DropReads, Output::Remove(removal)]
             }
             None => self.give_up_pass(now, "the reads are too old to remove the hold"),
         }
     }
 
-    /// Starts the next read, or the count.
-    fn read_next(&mut self, now: Duration, pass: Pass, left: Vec<LiveRead>) -> Vec<Output> {
-        let Some(read) = left.first().cloned() else {
+    /// Starts the next read. After the last one, counts the users again.
+    fn read_next(&mut self, now: Duration, pass: Pass, reads: Vec<LiveRead>) -> Vec<Output> {
+        let Some(read) = reads.first().cloned() else {
             self.state = State::CheckingUse(pass);
             return vec![Output::CheckUse];
         };
-        self.state = State::Reading(Pass { read_at: now, ..pass }, left);
+        self.state = State::Reading(Pass { read_at: now, ..pass }, reads);
         vec![Output::Read(read)]
     }
 
     fn handle_removal(
         &mut self,
         now: Duration,
-        free: ReleaseReason,
+        reason: ReleaseReason,
         answer: RequestResult,
     ) -> Vec<Output> {
         match answer {
-            // Another client had added a second hold.
+            // Another client has added a second hold.
             RequestResult::Object(observed) if observed.hold.is_some() => {
                 let mut outputs = self.observe(now, observed);
                 if self.ended().is_none() {
@@ -315,47 +315,47 @@ impl Release {
                 }
                 outputs
             }
-            RequestResult::Object(_) => self.end(ReleaseEnd::Released(free)),
-            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::Gone),
+            RequestResult::Object(_) => self.end(ReleaseEnd::Released(reason)),
+            RequestResult::Missing { namespace: false } => self.end(ReleaseEnd::NoLongerHeld),
             RequestResult::Conflict | RequestResult::NoAnswer => self.read_again(None),
             other => self.handle_failure(now, other),
         }
     }
 
-    /// After a conflict or a lost answer, the object shows the result of the write.
-    fn read_again(&mut self, marked: Option<Arc<str>>) -> Vec<Output> {
-        self.refusals = self.refusals.saturating_add(1);
-        self.state = State::Getting(marked);
+    /// Reads the target, which shows the result of a write after a conflict or a lost answer.
+    fn read_again(&mut self, failed_version: Option<Arc<str>>) -> Vec<Output> {
+        self.conflicts = self.conflicts.saturating_add(1);
+        self.state = State::Getting(failed_version);
         vec![Output::Get]
     }
 
     fn handle_failure(&mut self, now: Duration, answer: RequestResult) -> Vec<Output> {
-        let waiting = match answer {
+        let reason = match answer {
             RequestResult::Missing { namespace: true } => WaitReason::Stranded,
             RequestResult::Failed(why) => WaitReason::Unknown(why),
             _ => WaitReason::Unknown("the API server gave no answer".into()),
         };
-        let mut outputs = vec![Output::Waits(waiting)];
+        let mut outputs = vec![Output::Waits(reason)];
         outputs.extend(self.schedule_pass(now));
         outputs
     }
 
-    fn give_up_pass(&mut self, now: Duration, what: &str) -> Vec<Output> {
-        let mut outputs = vec![Output::Waits(WaitReason::Unknown(what.into())), Output::DropReads];
+    fn give_up_pass(&mut self, now: Duration, why: &str) -> Vec<Output> {
+        let mut outputs = vec![Output::Waits(WaitReason::Unknown(why.into())), Output::DropReads];
         outputs.extend(self.schedule_pass(now));
         outputs
     }
 
-    /// Ends the pass and schedules the next one. Other events may start it earlier.
+    /// Ends the pass and schedules the next one. [`Input::StartPass`] may start it earlier.
     fn schedule_pass(&mut self, now: Duration) -> Vec<Output> {
         self.state = State::Idle;
-        if std::mem::take(&mut self.again) {
+        if std::mem::take(&mut self.start_again) {
             return vec![Output::SchedulePass(now)];
         }
         let factor = 1_u32.checked_shl(self.failures.min(16)).unwrap_or(u32::MAX);
         self.failures = (self.failures + 1).min(16);
-        let wait = self.limits.retry.saturating_mul(factor).min(self.limits.max_retry);
-        vec![Output::SchedulePass(now + wait)]
+        let delay = self.limits.retry.saturating_mul(factor).min(self.limits.max_retry);
+        vec![Output::SchedulePass(now + delay)]
     }
 
     fn end(&mut self, end: ReleaseEnd) -> Vec<Output> {

@@ -1,4 +1,4 @@
-//! The machine step by step, its patches, and the plans.
+//! The state machine step by step, and its patches.
 
 use std::time::Duration;
 
@@ -30,20 +30,20 @@ fn list(group: &str, resource: &str) -> LiveRead {
     LiveRead::List { group, resource, namespace: "a".to_owned(), first: false }
 }
 
-/// A release that is about to write its token.
-fn marking(object: &mut Value) -> (Release, TokenWrite) {
+/// A release that writes its token.
+fn writing_token(object: &mut Value) -> (Release, TokenWrite) {
     let mut release = Release::new("u".into(), "r".into(), ReleaseTiming::default());
     release.step(seconds(0), Input::Observed(observed(object)));
     match release.step(seconds(45), Input::StartPass).pop() {
-        Some(Output::WriteToken(mark)) => (release, mark),
+        Some(Output::WriteToken(write)) => (release, write),
         other => panic!("{other:?}"),
     }
 }
 
-/// One whose token is there, and that asks what counts.
+/// A release that has written its token and counts users.
 fn counting(object: &mut Value) -> Release {
-    let (mut release, mark) = marking(object);
-    json_patch::patch(object, &mark.patch()).unwrap();
+    let (mut release, write) = writing_token(object);
+    json_patch::patch(object, &write.patch()).unwrap();
     object["metadata"]["resourceVersion"] = json!("8");
     let outputs =
         release.step(seconds(46), Input::TokenWritten(RequestResult::Object(observed(object))));
@@ -51,7 +51,7 @@ fn counting(object: &mut Value) -> Release {
     release
 }
 
-/// One that has just sent the removal.
+/// A release that has just sent the removal.
 fn removing(object: &mut Value) -> (Release, HoldRemoval) {
     let mut release = counting(object);
     match release
@@ -63,16 +63,16 @@ fn removing(object: &mut Value) -> (Release, HoldRemoval) {
     }
 }
 
-fn unknown(outputs: &[Output]) -> &str {
-    let said = outputs.iter().find_map(|output| match output {
+fn unknown_reason(outputs: &[Output]) -> &str {
+    let reason = outputs.iter().find_map(|output| match output {
         Output::Waits(WaitReason::Unknown(what)) => Some(&**what),
         _ => None,
     });
-    said.unwrap_or_else(|| panic!("{outputs:?}"))
+    reason.unwrap_or_else(|| panic!("{outputs:?}"))
 }
 
 #[test]
-fn a_pass_begins_when_settle_has_passed_by_our_own_clock() {
+fn a_pass_begins_after_the_settle_time_of_this_process() {
     let mut release = Release::new("u".into(), "r".into(), ReleaseTiming::default());
     assert_eq!(release.step(seconds(10), Input::StartPass), []);
     let outputs = release.step(seconds(10), Input::Observed(observed(&target())));
@@ -82,30 +82,34 @@ fn a_pass_begins_when_settle_has_passed_by_our_own_clock() {
 }
 
 #[test]
-fn what_is_not_terminating_or_not_held_is_left_alone() {
-    let mut living = target();
-    living["metadata"].as_object_mut().unwrap().remove("deletionTimestamp");
+fn an_object_that_is_not_terminating_or_not_held_is_not_changed() {
+    let mut active = target();
+    active["metadata"].as_object_mut().unwrap().remove("deletionTimestamp");
     let mut release = Release::new("u".into(), "r".into(), ReleaseTiming::default());
-    assert_eq!(release.step(seconds(0), Input::Observed(observed(&living))), []);
+    assert_eq!(release.step(seconds(0), Input::Observed(observed(&active))), []);
     assert_eq!(release.step(seconds(99), Input::StartPass), []);
-    let mut bare = target();
-    bare["metadata"]["finalizers"] = json!(["x/y"]);
+    let mut without_hold = target();
+    without_hold["metadata"]["finalizers"] = json!(["x/y"]);
     assert_eq!(
-        release.step(seconds(99), Input::Observed(observed(&bare))),
-        [Output::Ended(ReleaseEnd::Gone)]
+        release.step(seconds(99), Input::Observed(observed(&without_hold))),
+        [Output::Ended(ReleaseEnd::NoLongerHeld)]
     );
     let mut other = target();
     other["metadata"]["uid"] = json!("v");
     let mut release = Release::new("u".into(), "r".into(), ReleaseTiming::default());
     assert_eq!(
         release.step(seconds(0), Input::Observed(observed(&other))),
-        [Output::Ended(ReleaseEnd::Gone)]
+        [Output::Ended(ReleaseEnd::NoLongerHeld)]
     );
-    assert_eq!(release.step(seconds(0), Input::Observed(observed(&target()))), [], "it is over");
+    assert_eq!(
+        release.step(seconds(0), Input::Observed(observed(&target()))),
+        [],
+        "the release has ended"
+    );
 }
 
 #[test]
-fn a_whole_pass_takes_the_hold_off_and_nothing_else() {
+fn a_whole_pass_removes_only_the_hold() {
     let mut object = target();
     object["metadata"]["annotations"] = json!({"other": "stays"});
     let mut release = counting(&mut object);
@@ -113,7 +117,7 @@ fn a_whole_pass_takes_the_hold_off_and_nothing_else() {
     let read = |read: &LiveRead| Output::Read(read.clone());
     let outputs = release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads.clone())));
     assert_eq!(outputs, [read(&reads[0])]);
-    let answered = Input::Read { asked: None };
+    let answered = Input::Read { requested_at: None };
     assert_eq!(release.step(seconds(47), answered.clone()), [read(&reads[1])]);
     assert_eq!(release.step(seconds(47), answered), [Output::CheckUse]);
     let outputs =
@@ -128,43 +132,42 @@ fn a_whole_pass_takes_the_hold_off_and_nothing_else() {
 }
 
 #[test]
-fn what_was_read_too_long_ago_counts_for_nothing() {
-    // The token was answered at 46 seconds.
-    for (now, goes) in [(48, true), (49, false)] {
+fn old_reads_do_not_remove_the_hold() {
+    // The answer to the token arrived at 46 seconds.
+    for (now, removes) in [(48, true), (49, false)] {
         let mut release = counting(&mut target());
         let outputs = release
             .step(seconds(now), Input::UseChecked(UseCheck::Releasable(ReleaseReason::Unused)));
-        assert_eq!(outputs.iter().any(|o| matches!(o, Output::Remove(_))), goes, "{now}");
-        assert_eq!(release.is_busy(), goes);
+        assert_eq!(outputs.iter().any(|o| matches!(o, Output::Remove(_))), removes, "{now}");
+        assert_eq!(release.is_busy(), removes);
     }
-    // A list may take longer: its last page counts.
+    // A list may take longer, because only the request of its last page counts.
     let mut release = counting(&mut target());
     let reads = vec![list("apps", "deployments")];
     release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads)));
-    release.step(seconds(57), Input::Read { asked: Some(seconds(55)) });
+    release.step(seconds(57), Input::Read { requested_at: Some(seconds(55)) });
     let outputs =
         release.step(seconds(57), Input::UseChecked(UseCheck::Releasable(ReleaseReason::Unused)));
     assert!(matches!(outputs[..], [Output::DropReads, Output::Remove(_)]), "{outputs:?}");
-    // And so does a pass that takes a minute, however fresh its last read is.
+    // A pass may not take longer than a minute, even if its last read is fresh.
     let mut release = counting(&mut target());
     let reads = vec![list("apps", "deployments"), list("", "pods")];
     release.step(seconds(46), Input::UseChecked(UseCheck::NeedsReads(reads)));
-    release.step(seconds(106), Input::Read { asked: None });
-    release.step(seconds(106), Input::Read { asked: None });
+    release.step(seconds(106), Input::Read { requested_at: None });
+    release.step(seconds(106), Input::Read { requested_at: None });
     let outputs =
         release.step(seconds(106), Input::UseChecked(UseCheck::Releasable(ReleaseReason::Unused)));
-    assert_eq!(unknown(&outputs), "the reads are too old to remove the hold");
+    assert_eq!(unknown_reason(&outputs), "the reads are too old to remove the hold");
 }
 
-/// A user that goes after its kind was listed is not waited for by the
-/// back-off of a pass that could not see it.
+/// The pass may have listed a user that was deleted later.
 #[test]
-fn a_look_during_a_pass_is_not_lost() {
+fn a_start_during_a_pass_starts_the_next_pass_immediately() {
     let mut release = counting(&mut target());
     assert_eq!(release.step(seconds(46), Input::StartPass), []);
     let outputs = release.step(seconds(47), Input::UseChecked(UseCheck::InUse(vec![])));
     assert_eq!(outputs.last(), Some(&Output::SchedulePass(seconds(47))));
-    // Once.
+    // Only one more pass starts.
     let outputs = release.step(seconds(47), Input::StartPass);
     assert!(matches!(outputs[..], [Output::WriteToken(_)]), "{outputs:?}");
 }
@@ -172,19 +175,20 @@ fn a_look_during_a_pass_is_not_lost() {
 #[test]
 fn a_write_that_always_fails_is_reported() {
     let mut object = target();
-    let (mut release, _) = marking(&mut object);
-    for at in 0..4 {
-        let now = seconds(50 + 10 * at);
+    let (mut release, _) = writing_token(&mut object);
+    for attempt in 0..4 {
+        let now = seconds(50 + 10 * attempt);
         assert_eq!(release.step(now, Input::TokenWritten(RequestResult::Conflict)), [Output::Get]);
         let outputs = release.step(now, Input::Got(RequestResult::Object(observed(&object))));
-        let told = outputs.iter().any(|o| matches!(o, Output::Waits(WaitReason::Unknown(_))));
-        assert_eq!(told, at == 3, "{outputs:?}");
-        release.step(seconds(59 + 10 * at), Input::StartPass);
+        let is_reported =
+            outputs.iter().any(|o| matches!(o, Output::Waits(WaitReason::Unknown(_))));
+        assert_eq!(is_reported, attempt == 3, "{outputs:?}");
+        release.step(seconds(59 + 10 * attempt), Input::StartPass);
     }
 }
 
 #[test]
-fn each_test_of_the_removal_refuses() {
+fn each_test_of_the_removal_detects_a_change() {
     let mut object = target();
     let (_, removal) = removing(&mut object);
     assert!(json_patch::patch(&mut object.clone(), &removal.patch()).is_ok());
@@ -205,51 +209,57 @@ fn each_test_of_the_removal_refuses() {
 }
 
 #[test]
-fn the_token_lands_on_the_version_that_was_looked_at_or_not_at_all() {
+fn the_token_is_written_only_to_the_observed_version() {
     let mut object = target();
-    let (_, mark) = marking(&mut object);
+    let (_, write) = writing_token(&mut object);
     for (field, value) in [("uid", "v"), ("resourceVersion", "8")] {
         let mut changed = object.clone();
         changed["metadata"][field] = json!(value);
-        assert!(json_patch::patch(&mut changed, &mark.patch()).is_err(), "{field}");
+        assert!(json_patch::patch(&mut changed, &write.patch()).is_err(), "{field}");
     }
-    // With annotations and without.
-    json_patch::patch(&mut object, &mark.patch()).unwrap();
+    // The object may have annotations or not.
+    json_patch::patch(&mut object, &write.patch()).unwrap();
     assert_eq!(object["metadata"]["annotations"], json!({TOKEN: "r/1"}));
     object["metadata"]["annotations"]["a"] = json!("b");
-    let (_, mark) = marking(&mut object);
-    json_patch::patch(&mut object, &mark.patch()).unwrap();
+    let (_, write) = writing_token(&mut object);
+    json_patch::patch(&mut object, &write.patch()).unwrap();
     assert_eq!(object["metadata"]["annotations"], json!({TOKEN: "r/1", "a": "b"}));
 }
 
 #[test]
-fn answers_to_the_removal_mean_what_they_say() {
-    let ask = |answer: RequestResult| {
+fn each_answer_to_the_removal_has_its_output() {
+    let outputs_after = |answer: RequestResult| {
         let (mut release, _) = removing(&mut target());
         release.step(seconds(47), Input::Removed(answer))
     };
-    assert_eq!(ask(RequestResult::Missing { namespace: false }), [Output::Ended(ReleaseEnd::Gone)]);
-    assert_eq!(ask(RequestResult::Conflict), [Output::Get]);
-    assert_eq!(ask(RequestResult::NoAnswer), [Output::Get]);
-    let outputs = ask(RequestResult::Missing { namespace: true });
+    assert_eq!(
+        outputs_after(RequestResult::Missing { namespace: false }),
+        [Output::Ended(ReleaseEnd::NoLongerHeld)]
+    );
+    assert_eq!(outputs_after(RequestResult::Conflict), [Output::Get]);
+    assert_eq!(outputs_after(RequestResult::NoAnswer), [Output::Get]);
+    let outputs = outputs_after(RequestResult::Missing { namespace: true });
     assert_eq!(outputs[0], Output::Waits(WaitReason::Stranded));
     assert!(matches!(outputs[1], Output::SchedulePass(_)), "its Namespace may be re-created");
-    assert_eq!(unknown(&ask(RequestResult::Failed("403".into()))), "403");
+    assert_eq!(unknown_reason(&outputs_after(RequestResult::Failed("403".into()))), "403");
 }
 
 #[test]
 fn after_a_lost_answer_the_object_shows_the_result() {
     let mut object = target();
     let (release, _) = removing(&mut object);
-    let mut ask = release.clone();
-    ask.step(seconds(80), Input::Removed(RequestResult::NoAnswer));
-    let gone = Input::Got(RequestResult::Missing { namespace: false });
-    assert_eq!(ask.clone().step(seconds(80), gone), [Output::Ended(ReleaseEnd::Gone)]);
-    // It did not land: a new pass with a new token, and the old one is void.
-    ask.step(seconds(80), Input::Got(RequestResult::Object(observed(&object))));
-    let outputs = ask.step(seconds(81), Input::StartPass);
-    let [Output::WriteToken(mark)] = &outputs[..] else { panic!("{outputs:?}") };
-    json_patch::patch(&mut object, &mark.patch()).unwrap();
+    let mut reading = release.clone();
+    reading.step(seconds(80), Input::Removed(RequestResult::NoAnswer));
+    let missing = Input::Got(RequestResult::Missing { namespace: false });
+    assert_eq!(
+        reading.clone().step(seconds(80), missing),
+        [Output::Ended(ReleaseEnd::NoLongerHeld)]
+    );
+    // The removal failed, so a new pass starts with a new token.
+    reading.step(seconds(80), Input::Got(RequestResult::Object(observed(&object))));
+    let outputs = reading.step(seconds(81), Input::StartPass);
+    let [Output::WriteToken(write)] = &outputs[..] else { panic!("{outputs:?}") };
+    json_patch::patch(&mut object, &write.patch()).unwrap();
     assert_eq!(object["metadata"]["annotations"][TOKEN], json!("r/2"));
 }
 
@@ -262,38 +272,38 @@ fn a_read_that_fails_keeps_the_hold_and_names_the_kind() {
     };
     let mut release = reading(list("apps", "deployments"));
     let outputs = release.step(seconds(46), Input::ReadFailed("403 Forbidden".into()));
-    assert_eq!(unknown(&outputs), "deployments.apps: 403 Forbidden");
+    assert_eq!(unknown_reason(&outputs), "deployments.apps: 403 Forbidden");
     assert!(!release.is_busy() && release.ended().is_none());
 }
 
 #[test]
-fn who_is_kept_is_looked_at_again_later_and_later() {
+fn the_delay_between_passes_grows_up_to_the_limit() {
     let mut object = target();
     let mut release = counting(&mut object);
-    let mut waits = Vec::new();
+    let mut delays = Vec::new();
     for _ in 0..10 {
         let outputs =
             release.step(seconds(50), Input::UseChecked(UseCheck::InUse(vec![Cause::Always])));
-        let [Output::Waits(WaitReason::InUse(_)), Output::DropReads, Output::SchedulePass(at)] =
+        let [Output::Waits(WaitReason::InUse(_)), Output::DropReads, Output::SchedulePass(next)] =
             outputs[..]
         else {
             panic!("{outputs:?}")
         };
-        waits.push((at - seconds(50)).as_secs());
+        delays.push((next - seconds(50)).as_secs());
         let outputs = release.step(seconds(50), Input::StartPass);
-        let [Output::WriteToken(mark)] = &outputs[..] else { panic!("{outputs:?}") };
-        json_patch::patch(&mut object, &mark.patch()).unwrap_or(());
-        object["metadata"]["annotations"][TOKEN] = json!(&*mark.token);
+        let [Output::WriteToken(write)] = &outputs[..] else { panic!("{outputs:?}") };
+        json_patch::patch(&mut object, &write.patch()).unwrap_or(());
+        object["metadata"]["annotations"][TOKEN] = json!(&*write.token);
         release.step(seconds(50), Input::TokenWritten(RequestResult::Object(observed(&object))));
     }
-    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 120, 120, 120]);
+    assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 120, 120, 120]);
 }
 
 #[test]
 fn a_token_of_another_replica_starts_no_pass() {
     let mut object = target();
-    let (mut release, mark) = marking(&mut object);
-    json_patch::patch(&mut object, &mark.patch()).unwrap();
+    let (mut release, write) = writing_token(&mut object);
+    json_patch::patch(&mut object, &write.patch()).unwrap();
     object["metadata"]["annotations"][TOKEN] = json!("other/1");
     let outputs =
         release.step(seconds(46), Input::TokenWritten(RequestResult::Object(observed(&object))));

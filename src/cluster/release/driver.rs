@@ -287,7 +287,7 @@ impl Driver {
                 Ok(asked) => {
                     let start = self.shared.start;
                     let asked = asked.map(|at| at.saturating_duration_since(start));
-                    Input::Read { asked }
+                    Input::Read { requested_at: asked }
                 }
                 Err(why) => Input::ReadFailed(why),
             }),
@@ -334,7 +334,7 @@ impl Driver {
                 self.sweep = None;
                 let released = self.free.filter(|_| self.released);
                 let end = match (end, released) {
-                    (ReleaseEnd::Gone, Some(free)) => ReleaseEnd::Released(free),
+                    (ReleaseEnd::NoLongerHeld, Some(free)) => ReleaseEnd::Released(free),
                     _ => end,
                 };
                 report(&self.target, DriverReport::Ended(end));
@@ -555,10 +555,10 @@ mod tests {
             // The result is unknown, and the target is deleted.
             (failure(500, "no", ("", "")), released),
             // It was not carried out, or another writer had added a second finalizer.
-            (failure(422, "no", ("", "")), ReleaseEnd::Gone),
-            (failure(403, "no", ("", "")), ReleaseEnd::Gone),
-            (failure(404, "no", ("configmaps", "settings")), ReleaseEnd::Gone),
-            ((200, object(json!([HOLD]))), ReleaseEnd::Gone),
+            (failure(422, "no", ("", "")), ReleaseEnd::NoLongerHeld),
+            (failure(403, "no", ("", "")), ReleaseEnd::NoLongerHeld),
+            (failure(404, "no", ("configmaps", "settings")), ReleaseEnd::NoLongerHeld),
+            ((200, object(json!([HOLD]))), ReleaseEnd::NoLongerHeld),
         ] {
             let words = parking_lot::Mutex::new(Vec::new());
             let report =
@@ -567,7 +567,7 @@ mod tests {
             driver.free = Some(ReleaseReason::Unused);
             let removal = HoldRemoval::of_target(&observed).unwrap();
             driver.carry_out(Output::Remove(removal), &report).await;
-            driver.carry_out(Output::Ended(ReleaseEnd::Gone), &report).await;
+            driver.carry_out(Output::Ended(ReleaseEnd::NoLongerHeld), &report).await;
             assert_eq!(words.into_inner(), [format!("{:?}", DriverReport::Ended(wanted))]);
         }
         // Without a removal of this driver's it is gone, and that is all.
@@ -575,7 +575,10 @@ mod tests {
         let mut driver = driver(|_| failure(404, "no", ("", "")));
         driver.free = Some(ReleaseReason::Unused);
         let report = |_: &TargetClient, word: DriverReport| words.lock().push(format!("{word:?}"));
-        driver.carry_out(Output::Ended(ReleaseEnd::Gone), &report).await;
-        assert_eq!(words.lock()[..], [format!("{:?}", DriverReport::Ended(ReleaseEnd::Gone))]);
+        driver.carry_out(Output::Ended(ReleaseEnd::NoLongerHeld), &report).await;
+        assert_eq!(
+            words.lock()[..],
+            [format!("{:?}", DriverReport::Ended(ReleaseEnd::NoLongerHeld))]
+        );
     }
 }

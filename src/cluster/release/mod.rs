@@ -285,7 +285,7 @@ fn record_report(
             }
             *waits = Some(waiting);
         }
-        DriverReport::Waits(_) | DriverReport::Ended(ReleaseEnd::Gone) => {}
+        DriverReport::Waits(_) | DriverReport::Ended(ReleaseEnd::NoLongerHeld) => {}
         DriverReport::Ended(ReleaseEnd::Released(free)) => {
             let why = match free {
                 ReleaseReason::Approved => "approved",

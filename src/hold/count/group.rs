@@ -9,43 +9,47 @@ use crate::graph::{Node, NodeId, ObjectUser};
 use crate::objects::NumberSet;
 
 impl<'a> UseSearch<'a> {
-    /// The objects that are deleted with these. An object stays if belay denies its
-    /// DELETE, and so do its dependents, and the objects whose DELETE belay denies
-    /// because of it.
-    pub(super) fn group(&mut self, members: &[NodeId]) -> Result<ReleaseGroup, UnknownUse> {
+    /// Finds the objects that the garbage collector deletes after the release of these
+    /// members. An object remains if belay denies its DELETE. Then its dependents remain as
+    /// well, and belay also denies the DELETE of its owners in the group.
+    pub(super) fn find_group(&mut self, members: &[NodeId]) -> Result<ReleaseGroup, UnknownUse> {
         let graph = self.owner_reader.graph();
         let group = ReleaseGroup::new(self.owner_reader, members, &NumberSet::default());
-        let taken = group.may_delete();
+        let deleted = group.possibly_deleted();
         let mut next = Vec::new();
-        for node in taken.iter().filter_map(|id| graph.get(*id)) {
+        for node in deleted.iter().filter_map(|id| graph.get(*id)) {
             if !self.owner_reader.charge(8 + node.labels().size() + node.finalizers().size()) {
                 break;
             }
-            if self.refuses(node, &group)? {
+            if self.may_deny_delete(node, &group)? {
                 next.push(node);
             }
         }
         if next.is_empty() {
             return Ok(group);
         }
-        let taken: NumberSet<NodeId> = taken.into_iter().collect();
-        let mut refusing = NumberSet::default();
+        let deleted: NumberSet<NodeId> = deleted.into_iter().collect();
+        let mut denied = NumberSet::default();
         while let Some(node) = next.pop() {
-            if !refusing.insert(node.id()) {
+            if !denied.insert(node.id()) {
                 continue;
             }
             if !self.owner_reader.charge(1 + node.owners().len()) {
                 break;
             }
             let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
-            next.extend(owners.filter(|owner| taken.contains(&owner.id())));
+            next.extend(owners.filter(|owner| deleted.contains(&owner.id())));
         }
-        Ok(ReleaseGroup::new(self.owner_reader, members, &refusing))
+        Ok(ReleaseGroup::new(self.owner_reader, members, &denied))
     }
 
     /// Whether belay may deny the DELETE of an object that would be deleted with the
     /// members.
-    fn refuses(&mut self, node: Node<'a>, group: &ReleaseGroup) -> Result<bool, UnknownUse> {
+    fn may_deny_delete(
+        &mut self,
+        node: Node<'a>,
+        group: &ReleaseGroup,
+    ) -> Result<bool, UnknownUse> {
         let item = JudgedObject::of_node(self.owner_reader.situation, node);
         let modes = match refusal_in_cascade(self.owner_reader.situation, &item) {
             CollectorRefusal::No => return Ok(false),
@@ -57,7 +61,7 @@ impl<'a> UseSearch<'a> {
         let graph = self.owner_reader.graph();
         let live = Situation { graph, ..*self.owner_reader.situation };
         let item = JudgedObject::of_node(&live, node);
-        let counts = |user: ObjectUser<'_>| !group.contains(user.node.id());
-        Ok(modes.into_iter().any(|in_use| counting_users(&live, &item, in_use, graph).any(counts)))
+        let remains = |user: ObjectUser<'_>| !group.contains(user.node.id());
+        Ok(modes.into_iter().any(|in_use| counting_users(&live, &item, in_use, graph).any(remains)))
     }
 }

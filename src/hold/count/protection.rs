@@ -1,4 +1,4 @@
-//! The policies that keep a held object.
+//! The policies that delay the release of a held object.
 
 use super::ReleaseReason;
 use crate::decide::{ExemptionRecords, JudgedObject, Situation, sufficient_approvals};
@@ -10,23 +10,24 @@ use crate::policy::{AppliedPolicy, InUse, ObjectFacts, Policy};
 pub enum Protection<'p> {
     /// It is unknown whether a policy protects it.
     Uncertain,
-    /// Nothing protects it.
-    Not(ReleaseReason),
-    /// A policy protects it, whether it is used or not.
+    /// Nothing protects it, for this reason.
+    None(ReleaseReason),
+    /// A policy protects it, also while nothing uses it.
     Always,
     /// Policies protect it while it is used.
     WhileUsed(WhileUsed<'p>),
 }
 
-/// The modes by which users keep an object.
+/// The protection of an object by policies with `whileUsed`.
 pub struct WhileUsed<'p> {
-    /// One for each policy.
+    /// The mode of each policy.
     pub modes: Vec<&'p InUse>,
     /// The longest `settleSeconds` of the policies.
     pub settle_seconds: i64,
 }
 
-/// The policies that keep a held object. Policies with action Warn or Audit keep nothing.
+/// The policies that delay the release of a held object. Policies with action Warn or Audit
+/// do not delay it.
 pub fn release_policies<'p>(
     situation: &Situation<'p>,
     facts: ObjectFacts<'_>,
@@ -36,19 +37,18 @@ pub fn release_policies<'p>(
     applied
 }
 
-/// What protects a held object.
 pub fn protection<'p>(situation: &Situation<'p>, node: Node<'p>) -> Protection<'p> {
     let applied = release_policies(situation, ObjectFacts::of_node(node));
     if applied.is_empty() {
-        return Protection::Not(ReleaseReason::Unprotected);
+        return Protection::None(ReleaseReason::Unprotected);
     }
     // Approvals may name the container of the object, or an owner that no longer exists,
     // so this uses the whole graph.
     let policies: Vec<&Policy> = applied.iter().map(|applied| applied.policy).collect();
-    // Objects that an exempt subject deletes wait like others.
+    // Exemption records do not shorten the wait for a release.
     let item = JudgedObject::of_node(situation, node);
     if sufficient_approvals(situation, &item, &policies, ExemptionRecords::Ignored).is_some() {
-        return Protection::Not(ReleaseReason::Approved);
+        return Protection::None(ReleaseReason::Approved);
     }
     if applied.iter().any(|applied| !applied.certain) {
         return Protection::Uncertain;

@@ -1,4 +1,4 @@
-//! Who counts, and what has to be read before that is known.
+//! Which users count, and which reads a count needs.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,16 @@ use crate::objects::{ApiError, HOLD, ObjectRef, Uid, Unreadable, split_api_versi
 use crate::policy::{Approval, Approvals, Pause, Policy, PolicySet, PolicySource};
 use crate::relations::Catalogue;
 
-/// When the target was deleted, and a minute later, when it is counted.
+/// The time of the deletion of the target, and of the count.
 const DELETED: i64 = 1_767_268_800;
 const NOW: i64 = DELETED + 60;
 
 struct World {
     catalogue: Catalogue,
     policies: PolicySet,
-    /// What is known of the cluster.
-    known: Graph,
-    known_policies: bool,
+    /// The graph of the watches.
+    watched: Graph,
+    policies_known: bool,
     reads: LiveReads,
 }
 
@@ -72,8 +72,8 @@ impl World {
         let compile = |spec: &Value| {
             let mut spec = spec.clone();
             spec["targets"] = json!([{"apiGroups": [""], "resources": ["secrets"]}]);
-            if let Some(place) = spec.as_object_mut().unwrap().remove("place") {
-                spec["targets"][0]["namespaceSelector"] = place;
+            if let Some(namespaces) = spec.as_object_mut().unwrap().remove("namespaces") {
+                spec["targets"][0]["namespaceSelector"] = namespaces;
             }
             Policy::compile("p", &serde_json::from_value(spec).unwrap()).unwrap()
         };
@@ -82,8 +82,8 @@ impl World {
         let mut world = Self {
             catalogue,
             policies,
-            known_policies: true,
-            known: Graph::new(kinds()),
+            policies_known: true,
+            watched: Graph::new(kinds()),
             reads: LiveReads { graph: Graph::new(kinds()), results: HashMap::new() },
         };
         let target = object(
@@ -91,7 +91,7 @@ impl World {
             "s",
             json!({"metadata": {"deletionTimestamp": time(0), "finalizers": [HOLD]}}),
         );
-        feed(&world.catalogue, &mut world.known, &target);
+        feed(&world.catalogue, &mut world.watched, &target);
         feed(&world.catalogue, &mut world.reads.graph, &without_hold(&target));
         world
     }
@@ -101,24 +101,24 @@ impl World {
     }
 
     fn situation(&self) -> Situation<'_> {
-        let (graph, policies) = (&self.known, &self.policies);
+        let (graph, policies) = (&self.watched, &self.policies);
         Situation::new(graph, policies, ObjectSource::Cluster(&self.reads), NOW)
     }
 
     fn count(&self) -> UseCheck {
         let kind = self.reads.graph.kinds.find("", "Secret").unwrap();
         let target = self.reads.graph.find(kind, "a", "s").unwrap();
-        check_use(&self.situation(), self.known_policies, &self.reads, target)
+        check_use(&self.situation(), self.policies_known, &self.reads, target)
     }
 
-    fn wants(&self) -> Vec<LiveRead> {
+    fn needed_reads(&self) -> Vec<LiveRead> {
         match self.count() {
             UseCheck::NeedsReads(reads) => reads,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Carries these reads out: they find whatever was given.
+    /// Marks these reads as successful. They find the objects in the graph.
     fn read(&mut self, reads: Vec<LiveRead>) {
         for read in reads {
             let (LiveRead::List { group, resource, .. }
@@ -129,16 +129,16 @@ impl World {
         }
     }
 
-    /// All lists were read, and this was found.
-    fn found(mut self, objects: &[Value]) -> Self {
-        self.read(self.wants());
+    /// Reads all lists, which contain these objects.
+    fn with_listed(mut self, objects: &[Value]) -> Self {
+        self.read(self.needed_reads());
         for object in objects {
             feed(&self.catalogue, &mut self.reads.graph, object);
         }
         self
     }
 
-    fn keeps(&self) -> Vec<String> {
+    fn causes(&self) -> Vec<String> {
         match self.count() {
             UseCheck::InUse(causes) => causes
                 .iter()
@@ -156,9 +156,9 @@ impl World {
 const UNUSED: UseCheck = UseCheck::Releasable(ReleaseReason::Unused);
 
 #[test]
-fn lists_come_first_and_of_those_the_producers() {
+fn controllers_are_listed_before_the_objects_that_they_create() {
     let world = World::while_used();
-    let reads = world.wants();
+    let reads = world.needed_reads();
     let names: Vec<&str> = reads
         .iter()
         .map(|read| match read {
@@ -166,7 +166,7 @@ fn lists_come_first_and_of_those_the_producers() {
             other => panic!("{other:?}"),
         })
         .collect();
-    let at =
+    let position =
         |name: &str| names.iter().position(|n| *n == name).unwrap_or_else(|| panic!("{names:?}"));
     for pair in [
         ["deployments", "replicasets"],
@@ -176,22 +176,22 @@ fn lists_come_first_and_of_those_the_producers() {
         ["statefulsets", "pods"],
         ["pods", "persistentvolumes"],
     ] {
-        assert!(at(pair[0]) < at(pair[1]), "{names:?}");
+        assert!(position(pair[0]) < position(pair[1]), "{names:?}");
     }
-    assert_eq!(world.found(&[]).count(), UNUSED);
+    assert_eq!(world.with_listed(&[]).count(), UNUSED);
 }
 
 #[test]
 fn an_object_that_cannot_be_read_may_be_a_user_in_its_namespace() {
-    for (namespace, keeps) in [("a", true), ("b", false)] {
-        let mut world = World::while_used().found(&[]);
+    for (namespace, is_kept) in [("a", true), ("b", false)] {
+        let mut world = World::while_used().with_listed(&[]);
         let pods = world.reads.graph.kinds.find("", "Pod").unwrap();
-        let place = Some((namespace.to_owned(), "bad".to_owned()));
-        let bad = Unreadable { name: place, ..Unreadable::of_unknown_place() };
+        let name = Some((namespace.to_owned(), "bad".to_owned()));
+        let bad = Unreadable { name, ..Unreadable::of_unknown_place() };
         world.reads.graph.set_unreadable(pods, &bad);
         let unknown = UnknownUse::UnreadableUser("Pod a/bad can't be read".to_owned());
         assert_eq!(unknown.to_string(), "Pod a/bad can't be read, so it may use it");
-        let expected = if keeps { UseCheck::Unknown(unknown) } else { UNUSED };
+        let expected = if is_kept { UseCheck::Unknown(unknown) } else { UNUSED };
         assert_eq!(world.count(), expected);
     }
 }
@@ -210,18 +210,18 @@ fn an_object_with_too_many_references_may_be_a_user_in_its_namespace() {
         let sources = (0..count).map(|n| json!({"configMap": {"name": format!("c{n}")}}));
         let sources: Vec<_> = sources.collect();
         let spec = json!({"spec": {"volumes": [{"projected": {"sources": sources}}]}});
-        assert_eq!(World::while_used().found(&[object("Pod", "p", spec)]).count(), expected);
+        assert_eq!(World::while_used().with_listed(&[object("Pod", "p", spec)]).count(), expected);
     }
 }
 
 #[test]
-fn what_no_policy_protects_any_more_is_free_with_no_read() {
-    let free = |policies| World::new(policies).count();
+fn an_unprotected_object_is_released_without_reads() {
+    let count = |policies| World::new(policies).count();
     let unprotected = UseCheck::Releasable(ReleaseReason::Unprotected);
-    assert_eq!(free(json!([])), unprotected);
-    assert_eq!(free(json!([{"protect": {"whileUsed": {}}, "action": "Audit"}])), unprotected);
-    assert_eq!(free(json!([{"protect": {"whileUsed": {}}, "action": "Warn"}])), unprotected);
-    assert_eq!(free(json!([{"protect": {"fromOrphaning": {}}}])), unprotected);
+    assert_eq!(count(json!([])), unprotected);
+    assert_eq!(count(json!([{"protect": {"whileUsed": {}}, "action": "Audit"}])), unprotected);
+    assert_eq!(count(json!([{"protect": {"whileUsed": {}}, "action": "Warn"}])), unprotected);
+    assert_eq!(count(json!([{"protect": {"fromOrphaning": {}}}])), unprotected);
     let mut world = World::while_used();
     world.policies.pauses = vec![Pause { expires: NOW + 1, ..Pause::default() }];
     assert!(
@@ -230,11 +230,11 @@ fn what_no_policy_protects_any_more_is_free_with_no_read() {
     );
 }
 
-/// Without the kind DeletionPolicy there seems to be no policy at all.
+/// Without the CRD of policies, no policy seems to exist.
 #[test]
 fn unread_policies_release_nothing() {
     let mut world = World::new(json!([]));
-    world.known_policies = false;
+    world.policies_known = false;
     assert_eq!(world.count(), UseCheck::Unknown(UnknownUse::PoliciesUnread));
 }
 
@@ -243,9 +243,9 @@ fn unread_policies_release_nothing() {
 #[test]
 fn a_create_that_began_before_the_delete_is_no_newcomer_within_settle() {
     let policies = json!([{"protect": {"whileUsed": {}}, "settleSeconds": 45}]);
-    let at = |seconds| pod("p", json!({"metadata": {"creationTimestamp": time(seconds)}}));
-    assert_eq!(World::new(policies.clone()).found(&[at(50)]).keeps(), ["Pod a/p"]);
-    assert_eq!(World::new(policies).found(&[at(51)]).count(), UNUSED);
+    let created_at = |seconds| pod("p", json!({"metadata": {"creationTimestamp": time(seconds)}}));
+    assert_eq!(World::new(policies.clone()).with_listed(&[created_at(50)]).causes(), ["Pod a/p"]);
+    assert_eq!(World::new(policies).with_listed(&[created_at(51)]).count(), UNUSED);
 }
 
 #[test]
@@ -276,27 +276,27 @@ fn approval(approver: &str) -> Approval {
 fn h02_the_record_of_an_exemption_releases_no_hold() {
     let exempt = json!([{"kind": "User", "name": "carol"}]);
     let mut world = World::new(json!([{"protect": {"whileUsed": {}}, "exemptSubjects": exempt}]));
-    world = world.found(&[pod("p", json!({}))]);
+    world = world.with_listed(&[pod("p", json!({}))]);
     world.policies.identities.own = Some("belay".to_owned());
     world.policies.approvals = Approvals::new([approval("belay")]);
-    assert_eq!(world.keeps(), ["Pod a/p"]);
+    assert_eq!(world.causes(), ["Pod a/p"]);
 
-    // So nothing is held by what only an approval would release.
+    // So a policy that exempts a subject and requires an approval keeps no hold.
     let always = json!({"protect": {"always": {}}, "exemptSubjects": exempt});
     assert_eq!(
         World::new(json!([always])).count(),
         UseCheck::Releasable(ReleaseReason::Unprotected)
     );
     let used = json!({"protect": {"whileUsed": {}}});
-    assert_eq!(World::new(json!([always, used])).found(&[]).count(), UNUSED);
+    assert_eq!(World::new(json!([always, used])).with_listed(&[]).count(), UNUSED);
 }
 
 #[test]
 fn an_unknown_user_keeps_the_object() {
-    let place = json!({"matchLabels": {"env": "prod"}});
-    let world = World::new(json!([{"protect": {"whileUsed": {}}, "place": place}]));
+    let namespaces = json!({"matchLabels": {"env": "prod"}});
+    let world = World::new(json!([{"protect": {"whileUsed": {}}, "namespaces": namespaces}]));
     assert_eq!(world.count(), UseCheck::Unknown(UnknownUse::NamespaceLabels("a".to_owned())));
-    let mut world = World::while_used().found(&[]);
+    let mut world = World::while_used().with_listed(&[]);
     let list =
         world.reads.results.keys().find(
             |read| matches!(read, LiveRead::List { resource, .. } if resource == "replicasets"),
@@ -310,19 +310,19 @@ fn an_unknown_user_keeps_the_object() {
 #[test]
 fn users_count_unless_they_have_finished() {
     let done = pod("done", json!({"status": {"phase": "Succeeded"}}));
-    assert_eq!(World::while_used().found(std::slice::from_ref(&done)).count(), UNUSED);
-    let world = World::while_used().found(&[done, pod("p", json!({}))]);
-    assert_eq!(world.keeps(), ["Pod a/p"]);
-    // One that is being replaced needs it still.
-    let mut going = pod("q", json!({"metadata": {"deletionTimestamp": time(0)}}));
-    json_patch::merge(&mut going, &owned("ReplicaSet", "r"));
+    assert_eq!(World::while_used().with_listed(std::slice::from_ref(&done)).count(), UNUSED);
+    let world = World::while_used().with_listed(&[done, pod("p", json!({}))]);
+    assert_eq!(world.causes(), ["Pod a/p"]);
+    // A Terminating user counts while its owner can replace it.
+    let mut terminating = pod("q", json!({"metadata": {"deletionTimestamp": time(0)}}));
+    json_patch::merge(&mut terminating, &owned("ReplicaSet", "r"));
     let owner = object("ReplicaSet", "r", json!({}));
-    let world = World::while_used().found(&[going, owner]);
-    assert_eq!(world.keeps(), ["ReplicaSet a/r Pod a/q"]);
+    let world = World::while_used().with_listed(&[terminating, owner]);
+    assert_eq!(world.causes(), ["ReplicaSet a/r Pod a/q"]);
 }
 
-/// A policy about another resource beside that of the target.
-fn beside(resource: &str, protect: Value) -> World {
+/// A world with another policy, for this resource.
+fn with_policy_for(resource: &str, protect: Value) -> World {
     let mut world = World::while_used();
     let spec =
         json!({"targets": [{"apiGroups": [""], "resources": [resource]}], "protect": protect});
@@ -330,7 +330,7 @@ fn beside(resource: &str, protect: Value) -> World {
     let compile = |name: &str, spec: Value| {
         Policy::compile(name, &serde_json::from_value(spec).unwrap()).unwrap()
     };
-    let policies = vec![compile("p", used), compile("beside", spec)];
+    let policies = vec![compile("p", used), compile("other", spec)];
     world.policies = PolicySet::new(policies, &world.catalogue);
     world
 }
@@ -343,18 +343,18 @@ fn owned_pod(name: &str, owner: (&str, &str)) -> Value {
 }
 
 #[test]
-fn h20_a_dependent_whose_delete_is_refused_counts() {
+fn h20_a_dependent_whose_delete_is_denied_counts() {
     let dependent = || owned_pod("p", ("Secret", "s"));
-    assert_eq!(World::while_used().found(&[dependent()]).count(), UNUSED);
-    let always = || beside("pods", json!({"always": {}})).found(&[dependent()]);
-    assert_eq!(always().keeps(), ["Secret a/s Pod a/p"]);
+    assert_eq!(World::while_used().with_listed(&[dependent()]).count(), UNUSED);
+    let always = || with_policy_for("pods", json!({"always": {}})).with_listed(&[dependent()]);
+    assert_eq!(always().causes(), ["Secret a/s Pod a/p"]);
 
-    // What a label protects is protected.
+    // A label protects as well.
     let mut labelled = dependent();
     labelled["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
-    assert_eq!(World::while_used().found(&[labelled]).keeps(), ["Secret a/s Pod a/p"]);
+    assert_eq!(World::while_used().with_listed(&[labelled]).causes(), ["Secret a/s Pod a/p"]);
 
-    // With an approval of it the collector deletes it.
+    // With an approval of the Pod, the garbage collector deletes it.
     let mut world = always();
     let of_pod = Approval {
         object: ObjectRef::new(("", "pods"), "a", "p"),
@@ -366,32 +366,33 @@ fn h20_a_dependent_whose_delete_is_refused_counts() {
 }
 
 #[test]
-fn h20_what_is_below_a_refusing_dependent_or_above_it_counts() {
+fn h20_dependents_and_owners_of_a_protected_dependent_count() {
     let mut label = object("ReplicaSet", "r", owned("Secret", "s"));
     label["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
-    let world = World::while_used().found(&[label, owned_pod("below", ("ReplicaSet", "r"))]);
-    assert_eq!(world.keeps(), ["Secret a/s Pod a/below"]);
+    let world = World::while_used().with_listed(&[label, owned_pod("below", ("ReplicaSet", "r"))]);
+    assert_eq!(world.causes(), ["Secret a/s Pod a/below"]);
 
     // The DELETE of the Pod would cascade to a protected object.
     let mut above = owned("Pod", "above");
     above["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
     let protected = object("ReplicaSet", "r", above);
-    let world = World::while_used().found(&[owned_pod("above", ("Secret", "s")), protected]);
-    assert_eq!(world.keeps(), ["Secret a/s Pod a/above"]);
+    let world = World::while_used().with_listed(&[owned_pod("above", ("Secret", "s")), protected]);
+    assert_eq!(world.causes(), ["Secret a/s Pod a/above"]);
 
-    // Beside it others go.
+    // Other dependents of the target are deleted.
     let mut label = object("ReplicaSet", "r", owned("Secret", "s"));
     label["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
-    let world = World::while_used().found(&[label, owned_pod("beside", ("Secret", "s"))]);
+    let world = World::while_used().with_listed(&[label, owned_pod("beside", ("Secret", "s"))]);
     assert_eq!(world.count(), UNUSED);
 }
 
 #[test]
-fn h20_a_dependent_in_use_counts_unless_its_own_hold_lets_it_wait() {
+fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
     // Pods have no hold. This one is not in use.
     let used = json!({"whileUsed": {}});
-    let mut world = beside("pods", used.clone()).found(&[owned_pod("p", ("Secret", "s"))]);
-    // What could use Pods is to be read first.
+    let mut world =
+        with_policy_for("pods", used.clone()).with_listed(&[owned_pod("p", ("Secret", "s"))]);
+    // The count reads the kinds that can use Pods.
     while let UseCheck::NeedsReads(reads) = world.count() {
         world.read(reads);
     }
@@ -405,24 +406,28 @@ fn h20_a_dependent_in_use_counts_unless_its_own_hold_lets_it_wait() {
     };
     let user = object("Pod", "q", json!({"spec": {"serviceAccountName": "bot"}}));
     let count = |objects: &[Value]| {
-        let mut world = beside("serviceaccounts", used.clone()).found(objects);
+        let mut world = with_policy_for("serviceaccounts", used.clone()).with_listed(objects);
         while let UseCheck::NeedsReads(reads) = world.count() {
             world.read(reads);
         }
         world
     };
-    let bare = account(json!([]));
-    assert_eq!(count(std::slice::from_ref(&bare)).count(), UNUSED);
-    assert_eq!(count(&[bare, user.clone()]).keeps(), ["Secret a/s ServiceAccount a/bot"]);
+    let without_hold = account(json!([]));
+    assert_eq!(count(std::slice::from_ref(&without_hold)).count(), UNUSED);
+    assert_eq!(count(&[without_hold, user.clone()]).causes(), ["Secret a/s ServiceAccount a/bot"]);
     let held = [account(json!([HOLD])), user];
-    assert_eq!(count(&held).keeps(), ["Secret a/s ServiceAccount a/bot"], "under Deny it stays");
-    let waits = json!({"whileUsed": {"onDelete": "Hold"}});
-    let mut world = beside("serviceaccounts", waits).found(&held);
+    assert_eq!(
+        count(&held).causes(),
+        ["Secret a/s ServiceAccount a/bot"],
+        "belay denies its DELETE"
+    );
+    let hold = json!({"whileUsed": {"onDelete": "Hold"}});
+    let mut world = with_policy_for("serviceaccounts", hold).with_listed(&held);
     while let UseCheck::NeedsReads(reads) = world.count() {
         world.read(reads);
     }
     assert_eq!(world.count(), UNUSED);
-    // A policy that does not bind the collector refuses nothing.
+    // A policy that does not bind the garbage collector does not deny its DELETEs.
     let bob = json!([{"kind": "User", "name": "bob"}]);
     let spec = json!({"targets": [{"apiGroups": [""], "resources": ["pods"]}],
         "subjects": bob, "protect": {"always": {}}});
@@ -435,46 +440,46 @@ fn h20_a_dependent_in_use_counts_unless_its_own_hold_lets_it_wait() {
 }
 
 #[test]
-fn a_newcomer_waits_unless_something_older_owns_it() {
+fn a_newcomer_does_not_count_unless_it_has_an_older_owner() {
     let late = json!({"metadata": {"creationTimestamp": time(30)}});
     let newcomer = pod("p", late.clone());
-    assert_eq!(World::while_used().found(std::slice::from_ref(&newcomer)).count(), UNUSED);
+    assert_eq!(World::while_used().with_listed(std::slice::from_ref(&newcomer)).count(), UNUSED);
     // The clocks of API servers may differ a little.
     let early = pod("p", json!({"metadata": {"creationTimestamp": time(5)}}));
-    assert_eq!(World::while_used().found(&[early]).keeps(), ["Pod a/p"]);
-    // Of a kind that no list has: its owner has to be read.
-    let mut made = newcomer;
-    json_patch::merge(&mut made, &owned("Database", "d"));
-    let mut world = World::while_used().found(&[made]);
-    let read = world.wants();
+    assert_eq!(World::while_used().with_listed(&[early]).causes(), ["Pod a/p"]);
+    // No list contains the kind of its owner, so the count reads the owner.
+    let mut owned_newcomer = newcomer;
+    json_patch::merge(&mut owned_newcomer, &owned("Database", "d"));
+    let mut world = World::while_used().with_listed(&[owned_newcomer]);
+    let read = world.needed_reads();
     assert!(matches!(&read[..], [LiveRead::Object(read)] if read.resource == "databases"));
     world.read(read.clone());
-    assert_eq!(world.count(), UNUSED, "it is gone");
+    assert_eq!(world.count(), UNUSED, "the owner does not exist");
     world.reads.results.insert(read[0].clone(), Err(ApiError::Other("500".into())));
-    assert_eq!(world.keeps(), ["Pod a/p"], "the owner is not known");
+    assert_eq!(world.causes(), ["Pod a/p"], "the owner is unknown");
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
-    assert_eq!(world.keeps(), ["Database a/d Pod a/p"]);
+    assert_eq!(world.causes(), ["Database a/d Pod a/p"]);
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", late));
-    assert_eq!(world.count(), UNUSED, "it is as new");
+    assert_eq!(world.count(), UNUSED, "the owner is a newcomer");
 }
 
 #[test]
-fn whom_a_policy_means_is_read_at_the_top() {
+fn a_policy_can_select_the_owner_of_a_user() {
     let by = json!([{"apiGroups": ["example.com"], "resources": ["databases"]}]);
     let mut world = World::new(json!([{"protect": {"whileUsed": {"by": by}}}]));
-    world = world.found(&[pod("other", json!({})), {
+    world = world.with_listed(&[pod("other", json!({})), {
         let mut pod = pod("p", json!({}));
         json_patch::merge(&mut pod, &owned("Database", "d"));
         pod
     }]);
-    world.read(world.wants());
+    world.read(world.needed_reads());
     assert_eq!(world.count(), UNUSED);
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
-    assert_eq!(world.keeps(), ["Database a/d Pod a/p"]);
+    assert_eq!(world.causes(), ["Database a/d Pod a/p"]);
 }
 
 #[test]
-fn a_release_counts_a_user_by_every_owner_above_it() {
+fn a_policy_can_select_any_indirect_owner_of_a_user() {
     let by = json!([{"apiGroups": ["example.com"], "resources": ["databases"]}]);
     let owners = |owners: [(&str, &str); 2]| {
         let owners =
@@ -483,50 +488,50 @@ fn a_release_counts_a_user_by_every_owner_above_it() {
     };
     let user = pod("p", owners([("ConfigMap", "front"), ("ConfigMap", "middle")]));
     let middle = owners([("ConfigMap", "front"), ("Database", "d")]);
-    let mut world = World::new(json!([{"protect": {"whileUsed": {"by": by}}}])).found(&[
+    let mut world = World::new(json!([{"protect": {"whileUsed": {"by": by}}}])).with_listed(&[
         user,
         object("ConfigMap", "middle", middle),
         object("ConfigMap", "front", json!({})),
     ]);
-    world.read(world.wants());
+    world.read(world.needed_reads());
     assert_eq!(world.count(), UNUSED);
     feed(&world.catalogue, &mut world.reads.graph, &object("Database", "d", json!({})));
-    assert_eq!(world.keeps(), ["ConfigMap a/front Pod a/p"]);
+    assert_eq!(world.causes(), ["ConfigMap a/front Pod a/p"]);
 }
 
-/// A kind of Kubernetes' own that an older server does not have is not waited
-/// for; a custom one is asked for, so that its absence is proved.
+/// An older API server may lack a built-in kind. For a custom kind, only a read proves that it
+/// has no objects.
 #[test]
 fn a_built_in_kind_that_is_not_served_has_no_objects() {
     let mut world = World::while_used();
-    let kind = world.known.kinds.find("", "Pod").unwrap();
-    assert!(world.wants().iter().any(|read| format!("{read:?}").contains("\"pods\"")));
-    world.known.kinds.forget(kind);
-    assert!(!world.wants().iter().any(|read| format!("{read:?}").contains("\"pods\"")));
+    let kind = world.watched.kinds.find("", "Pod").unwrap();
+    assert!(world.needed_reads().iter().any(|read| format!("{read:?}").contains("\"pods\"")));
+    world.watched.kinds.forget(kind);
+    assert!(!world.needed_reads().iter().any(|read| format!("{read:?}").contains("\"pods\"")));
 }
 
-/// ReplicaSets were listed, then one was made, then its Pod, then Pods were
-/// listed: that the ReplicaSet is not in its list does not make it absent.
+/// A ReplicaSet and its Pod may be created between the list of ReplicaSets and the list of Pods.
 #[test]
-fn an_owner_that_no_list_has_is_asked_for() {
-    let mut made = pod("p", json!({"metadata": {"creationTimestamp": time(60)}}));
-    json_patch::merge(&mut made, &owned("ReplicaSet", "r"));
-    let world = World::while_used().found(&[made]);
-    let read = world.wants();
+fn an_owner_that_is_not_in_the_list_is_read() {
+    let mut owned_newcomer = pod("p", json!({"metadata": {"creationTimestamp": time(60)}}));
+    json_patch::merge(&mut owned_newcomer, &owned("ReplicaSet", "r"));
+    let world = World::while_used().with_listed(&[owned_newcomer]);
+    let read = world.needed_reads();
     assert!(matches!(&read[..], [LiveRead::Object(read)] if read.name == "r"), "{read:?}");
 }
 
-/// A Terminating Pod that uses the Secret and has a finalizer. It owns the Secret, itself or
-/// through a ConfigMap, by a reference that the watch has seen added.
+/// The count for a Secret with a user that is Terminating and has a finalizer. The user owns the
+/// Secret directly, or through a ConfigMap if `between`. `added` is whether the watch saw the
+/// owner reference added later; `None` without a watch.
 fn owned_by_its_user(finalizer: &str, (added, between): (Option<bool>, bool)) -> UseCheck {
     let mut world = World::while_used();
-    let secrets = world.known.kinds.find("", "Secret").unwrap();
-    let maps = world.known.kinds.find("", "ConfigMap").unwrap();
-    assert!(world.known.delete(secrets, "a", "s", None));
+    let secrets = world.watched.kinds.find("", "Secret").unwrap();
+    let maps = world.watched.kinds.find("", "ConfigMap").unwrap();
+    assert!(world.watched.delete(secrets, "a", "s", None));
     if added.is_some() {
-        world.known.track_owner_versions();
+        world.watched.track_owner_versions();
         for kind in [secrets, maps] {
-            world.known.set_complete(kind, true);
+            world.watched.set_complete(kind, true);
         }
     }
     let between = between.then(|| object("ConfigMap", "between", owned("Pod", "p")));
@@ -536,24 +541,24 @@ fn owned_by_its_user(finalizer: &str, (added, between): (Option<bool>, bool)) ->
     let owner = if between.is_some() { ("ConfigMap", "between") } else { ("Pod", "p") };
     json_patch::merge(&mut owned_target, &owned(owner.0, owner.1));
     if added == Some(true) {
-        feed(&world.catalogue, &mut world.known, &target);
+        feed(&world.catalogue, &mut world.watched, &target);
     }
     for object in between.iter().chain([&owned_target]) {
-        feed(&world.catalogue, &mut world.known, object);
+        feed(&world.catalogue, &mut world.watched, object);
     }
     feed(&world.catalogue, &mut world.reads.graph, &without_hold(&owned_target));
     let user = json!({"metadata": {"deletionTimestamp": time(0), "finalizers": [finalizer]}});
-    let found: Vec<_> = between.into_iter().chain([pod("p", user)]).collect();
-    world.found(&found).count()
+    let listed: Vec<_> = between.into_iter().chain([pod("p", user)]).collect();
+    world.with_listed(&listed).count()
 }
 
 #[test]
-fn h115_an_owner_counts_until_its_clean_up_ends_unless_it_always_was_one() {
-    let kept = |count: UseCheck| matches!(count, UseCheck::InUse(_));
+fn h115_an_added_owner_counts_until_its_clean_up_ends() {
+    let is_kept = |count: UseCheck| matches!(count, UseCheck::InUse(_));
     for between in [false, true] {
         let count = |finalizer: &str, added| owned_by_its_user(finalizer, (added, between));
-        assert!(kept(count("example.com/cleanup", Some(true))), "an added reference");
-        assert!(kept(count("example.com/cleanup", None)), "a reference of unknown age");
+        assert!(is_kept(count("example.com/cleanup", Some(true))), "an added reference");
+        assert!(is_kept(count("example.com/cleanup", None)), "a reference of unknown age");
         assert_eq!(count("example.com/cleanup", Some(false)), UNUSED);
         for added in [Some(true), None, Some(false)] {
             assert_eq!(count("foregroundDeletion", added), UNUSED, "{added:?}");

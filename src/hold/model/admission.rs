@@ -1,49 +1,47 @@
-//! A hold that is added during a DELETE.
+//! A hold that belay adds during a DELETE.
 //!
-//! The API server decides by the object that it read at the start of the DELETE (*seen*),
-//! whatever is stored when it calls the webhooks. If that object has no finalizer, the API
-//! server deletes the object at the end.
+//! At the start of a DELETE, the API server reads the object. If this version has no finalizer,
+//! the API server removes the object after admission, also if the stored object now has a hold.
 
 use stateright::{Model, Property};
 
-use super::story::{Narrate, check, size};
+use super::checker::{Describe, check, size};
 use crate::objects::HoldAge;
 
-/// How many seconds a tick is.
+/// The seconds of a tick.
 const TICK: i64 = 10;
 
-/// Ticks that a write may be under way: 34 seconds, rounded up.
-const FLIGHT: u8 = 4;
+/// The longest duration of a DELETE in ticks: 34 seconds, rounded up.
+const MAX_DELETE_TICKS: u8 = 4;
 
-/// An object in use, with no hold; a backfill; deletes.
+/// An object in use that gets its hold from a backfill, and DELETEs of the object.
 #[derive(Debug, Clone, Copy)]
 struct Admission {
-    /// Whether a hold has to be effective before anything is allowed because
-    /// of it.
-    effective: bool,
+    /// Whether belay allows a DELETE only if the hold is effective.
+    requires_effective: bool,
     ticks: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct State {
     now: u8,
-    /// When the backfill put the hold on.
-    held: Option<u8>,
+    /// When the backfill added the hold.
+    held_since: Option<u8>,
     /// When the DELETE began, and whether the object was held then.
     delete: Option<(u8, bool)>,
-    /// What admission said.
+    /// The answer of the webhook to the DELETE.
     allowed: Option<bool>,
-    /// Whether the object is there, Terminating or not.
-    there: bool,
+    /// Whether the object exists, Terminating or not.
+    exists: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Tick,
     Backfill,
-    Begin,
-    Ask,
-    Store,
+    BeginDelete,
+    CallWebhook,
+    EndDelete,
 }
 
 impl Model for Admission {
@@ -51,25 +49,26 @@ impl Model for Admission {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State { now: 0, held: None, delete: None, allowed: None, there: true }]
+        vec![State { now: 0, held_since: None, delete: None, allowed: None, exists: true }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if !state.there {
+        if !state.exists {
             return;
         }
-        let overdue = state.delete.is_some_and(|(begun, _)| state.now + 1 - begun > FLIGHT);
+        let overdue =
+            state.delete.is_some_and(|(begun, _)| state.now + 1 - begun > MAX_DELETE_TICKS);
         if state.now < self.ticks && !overdue {
             actions.push(Action::Tick);
         }
-        if state.held.is_none() {
+        if state.held_since.is_none() {
             actions.push(Action::Backfill);
         }
         match (state.delete, state.allowed) {
-            (None, _) => actions.push(Action::Begin),
-            (Some(_), None) => actions.push(Action::Ask),
-            // It may be asked again, as often as the API server tries.
-            (Some(_), Some(_)) => actions.extend([Action::Ask, Action::Store]),
+            (None, _) => actions.push(Action::BeginDelete),
+            (Some(_), None) => actions.push(Action::CallWebhook),
+            // The API server may retry the DELETE and call the webhook again.
+            (Some(_), Some(_)) => actions.extend([Action::CallWebhook, Action::EndDelete]),
         }
     }
 
@@ -78,20 +77,20 @@ impl Model for Admission {
         let seconds = |tick: u8| i64::from(tick) * TICK;
         match action {
             Action::Tick => next.now += 1,
-            Action::Backfill => next.held = Some(state.now),
-            Action::Begin => next.delete = Some((state.now, state.held.is_some())),
-            Action::Ask => {
-                // It is in use, so it is allowed only where it will wait.
-                next.allowed = Some(match state.held {
+            Action::Backfill => next.held_since = Some(state.now),
+            Action::BeginDelete => next.delete = Some((state.now, state.held_since.is_some())),
+            Action::CallWebhook => {
+                // The object is in use, so belay allows the DELETE only if a hold keeps the object.
+                next.allowed = Some(match state.held_since {
                     None => false,
-                    Some(_) if !self.effective => true,
-                    Some(at) => HoldAge::Since(seconds(at)).is_effective(seconds(state.now)),
+                    Some(_) if !self.requires_effective => true,
+                    Some(since) => HoldAge::Since(seconds(since)).is_effective(seconds(state.now)),
                 });
             }
-            Action::Store => {
+            Action::EndDelete => {
                 let held = state.delete.is_some_and(|(_, held)| held);
                 if state.allowed == Some(true) && !held {
-                    next.there = false;
+                    next.exists = false;
                 }
                 (next.delete, next.allowed) = (None, None);
             }
@@ -100,35 +99,37 @@ impl Model for Admission {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always("what is in use does not vanish", |_, state: &State| state.there)]
+        vec![Property::always("an object in use is not removed", |_, state: &State| state.exists)]
     }
 }
 
-impl Narrate for Admission {
-    fn tell(&self, before: &State, action: &Action, after: &State) -> (String, String, String) {
-        let (who, what) = match action {
+impl Describe for Admission {
+    fn describe(&self, before: &State, action: &Action, after: &State) -> (String, String, String) {
+        let (actor, what) = match action {
             Action::Tick => ("time", format!("{TICK} seconds pass")),
-            Action::Backfill => ("leader", "puts the hold on, by a backfill".to_owned()),
-            Action::Begin => ("API server", "begins a DELETE with the object as it is".to_owned()),
-            Action::Ask => {
-                let said = if after.allowed == Some(true) { "it will wait: Allow" } else { "Deny" };
-                ("webhook", format!("is asked, sees hold: {:?}; {said}", before.held.is_some()))
+            Action::Backfill => ("leader", "adds the hold in a backfill".to_owned()),
+            Action::BeginDelete => ("API server", "begins a DELETE".to_owned()),
+            Action::CallWebhook => {
+                let answer = if after.allowed == Some(true) { "Allow" } else { "Deny" };
+                ("webhook", format!("sees hold: {}; answers {answer}", before.held_since.is_some()))
             }
-            Action::Store if after.there => ("API server", "ends the DELETE".to_owned()),
-            Action::Store => ("API server", "ends the DELETE: the object vanishes".to_owned()),
+            Action::EndDelete if after.exists => ("API server", "ends the DELETE".to_owned()),
+            Action::EndDelete => {
+                ("API server", "ends the DELETE and removes the object".to_owned())
+            }
         };
-        (format!("{} s", i64::from(before.now) * TICK), who.to_owned(), what)
+        (format!("{} s", i64::from(before.now) * TICK), actor.to_owned(), what)
     }
 }
 
 #[test]
-fn nothing_vanishes_because_of_a_hold_that_is_not_effective() {
-    let model = Admission { effective: true, ticks: 12 * size() };
+fn no_object_in_use_is_removed_if_only_effective_holds_count() {
+    let model = Admission { requires_effective: true, ticks: 12 * size() };
     assert!(check("effective hold", model).is_none());
 }
 
 #[test]
-fn with_any_hold_an_object_vanishes_under_its_users() {
-    let model = Admission { effective: false, ticks: 12 };
+fn an_object_in_use_can_be_removed_if_any_hold_counts() {
+    let model = Admission { requires_effective: false, ticks: 12 };
     assert!(check("without the effective hold", model).is_some());
 }

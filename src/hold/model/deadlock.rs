@@ -1,9 +1,9 @@
-//! Who waits for whom: the collector and the namespace controller by the rules
-//! of docs/THEORY.md, and a leader whose passes are one step each (that they
-//! are not is the matter of `race`).
+//! Objects that wait for each other. The garbage collector and the namespace controller follow
+//! the rules of docs/THEORY.md. Each pass of a leader is one action, because `race` checks the
+//! order of its steps.
 //!
-//! Every step takes something away, so nothing goes round in circles: what is
-//! not gone when nothing can happen any more waits for ever.
+//! Each action removes something, so the model has no cycles. An object that still exists when
+//! no action is possible waits forever.
 
 mod pairs;
 
@@ -13,8 +13,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stateright::{Model, Property};
 
+use super::checker::Describe;
 use super::manifests::{self, time};
-use super::story::Narrate;
 use crate::decide::LiveRead;
 use crate::graph::Propagation;
 use crate::hold::exceptions::UserException;
@@ -23,7 +23,6 @@ use crate::hold::{
 };
 use crate::objects::{FOREGROUND, HOLD, ORPHAN, PROTECT_LABEL};
 
-/// One object.
 #[derive(Debug, Clone)]
 struct ModelObject {
     kind: &'static str,
@@ -31,10 +30,10 @@ struct ModelObject {
     api_version: &'static str,
     name: &'static str,
     owners: Vec<usize>,
-    /// Whether belay holds it.
+    /// Whether the object has a hold.
     held: bool,
-    /// Whether it is made after the target was deleted, and again whenever it
-    /// goes.
+    /// Whether the object was created after the deletion of the target. It always exists,
+    /// because its controller re-creates it.
     newcomer: bool,
     /// `spec` and `metadata.labels`.
     spec: Value,
@@ -44,9 +43,9 @@ struct ModelObject {
 #[derive(Debug, Clone)]
 struct DeadlockModel {
     objects: Vec<ModelObject>,
-    /// Who is deleted at the start, and how.
+    /// The objects that are deleted at the start, each with its propagation.
     deleted: Vec<(usize, Propagation)>,
-    /// What is deleted with everything in it (R14): nothing, the Namespace
+    /// The container that is deleted with its content (R14): none (empty), the Namespace
     /// (`*`), or the CRD of this resource.
     container: &'static str,
     exceptions: Vec<UserException>,
@@ -59,7 +58,7 @@ struct ObjectState {
     held: bool,
     foreground: bool,
     orphan: bool,
-    /// Which of its owner references are still there, as bits.
+    /// The remaining owner references, as bits by their index in [`ModelObject::owners`].
     references: u8,
 }
 
@@ -67,17 +66,17 @@ type State = Vec<Option<ObjectState>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
-    /// R5: the object stays, and references that do not keep it are removed.
-    Patch(usize),
-    /// R6, R7 and R9: nothing keeps it.
-    Collect(usize),
-    /// R9: its dependents lose their references to it.
-    Orphan(usize),
-    /// R9: nothing that blocks is left.
-    Unblock(usize),
-    /// R14: what is in a container is deleted.
-    Empty(usize),
-    /// A pass that releases.
+    /// R5: the garbage collector removes the references of an object to deleted owners.
+    RemoveReferences(usize),
+    /// R6, R7 and R9: the garbage collector deletes an object without a solid owner.
+    CollectGarbage(usize),
+    /// R9: the garbage collector removes the references of the dependents to this object.
+    OrphanDependents(usize),
+    /// R9: the garbage collector ends a foreground deletion.
+    EndForeground(usize),
+    /// R14: a controller deletes an object in a container.
+    DeleteContent(usize),
+    /// The leader removes the hold.
     Release(usize),
 }
 
@@ -89,25 +88,28 @@ impl DeadlockModel {
     }
 
     fn manifest(&self, state: &State, i: usize) -> Option<Value> {
-        let (thing, stand) = (&self.objects[i], state[i]?);
+        let (object, object_state) = (&self.objects[i], state[i]?);
         let mut metadata = json!({
-            "name": thing.name,
-            "uid": thing.name,
+            "name": object.name,
+            "uid": object.name,
             "resourceVersion": "1",
-            "creationTimestamp": time(if thing.newcomer { 60 } else { -3_600 }),
-            "labels": thing.labels,
+            "creationTimestamp": time(if object.newcomer { 60 } else { -3_600 }),
+            "labels": object.labels,
         });
-        if thing.kind != "PersistentVolume" {
+        if object.kind != "PersistentVolume" {
             metadata["namespace"] = json!("a");
         }
-        if stand.terminating {
+        if object_state.terminating {
             metadata["deletionTimestamp"] = json!(time(0));
         }
-        let finalizers =
-            [(stand.held, HOLD), (stand.foreground, FOREGROUND), (stand.orphan, ORPHAN)];
+        let finalizers = [
+            (object_state.held, HOLD),
+            (object_state.foreground, FOREGROUND),
+            (object_state.orphan, ORPHAN),
+        ];
         metadata["finalizers"] =
             finalizers.iter().filter(|(has, _)| *has).map(|(_, f)| json!(f)).collect();
-        let references = self.references(i, stand).map(|owner| {
+        let references = self.references(i, object_state).map(|owner| {
             let owner = &self.objects[owner];
             json!({
                 "apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name,
@@ -116,70 +118,71 @@ impl DeadlockModel {
         });
         metadata["ownerReferences"] = references.collect();
         Some(json!({
-            "apiVersion": thing.api_version, "kind": thing.kind,
-            "metadata": metadata, "spec": thing.spec,
+            "apiVersion": object.api_version, "kind": object.kind,
+            "metadata": metadata, "spec": object.spec,
         }))
     }
 
-    /// The owners that an object still refers to.
-    fn references(&self, i: usize, stand: ObjectState) -> impl Iterator<Item = usize> {
+    /// The owners in the remaining references of an object.
+    fn references(&self, i: usize, object_state: ObjectState) -> impl Iterator<Item = usize> {
         let owners = self.objects[i].owners.iter().copied().enumerate();
-        owners.filter(move |(bit, _)| stand.references & (1 << bit) != 0).map(|(_, owner)| owner)
+        owners
+            .filter(move |(bit, _)| object_state.references & (1 << bit) != 0)
+            .map(|(_, owner)| owner)
     }
 
-    /// Takes the references off that do not pass.
-    fn keep(&self, state: &mut State, i: usize, passes: impl Fn(usize) -> bool) {
+    /// Removes the references to owners that don't meet the condition.
+    fn retain_references(&self, state: &mut State, i: usize, condition: impl Fn(usize) -> bool) {
         let owners = self.objects[i].owners.iter().enumerate();
-        let gone = owners.filter(|(_, owner)| !passes(**owner)).map(|(bit, _)| 1_u8 << bit);
-        if let Some(stand) = &mut state[i] {
-            stand.references &= !gone.sum::<u8>();
+        let removed = owners.filter(|(_, owner)| !condition(**owner)).map(|(bit, _)| 1_u8 << bit);
+        if let Some(object_state) = &mut state[i] {
+            object_state.references &= !removed.sum::<u8>();
         }
     }
 
-    /// Deletes an object (R7, R8): it goes at once if nothing holds it.
+    /// Deletes an object (R7, R8). It is removed at once if it has no finalizer.
     fn delete(state: &mut State, i: usize, propagation: Propagation) {
-        if let Some(stand) = &mut state[i] {
-            stand.terminating = true;
-            stand.foreground |= propagation == Propagation::Foreground;
-            stand.orphan |= propagation == Propagation::Orphan;
+        if let Some(object_state) = &mut state[i] {
+            object_state.terminating = true;
+            object_state.foreground |= propagation == Propagation::Foreground;
+            object_state.orphan |= propagation == Propagation::Orphan;
         }
-        Self::settle(state, i);
+        Self::remove_without_finalizers(state, i);
     }
 
-    fn settle(state: &mut State, i: usize) {
-        let kept = |s: ObjectState| s.held || s.foreground || s.orphan;
-        if state[i].is_some_and(|stand| stand.terminating && !kept(stand)) {
+    fn remove_without_finalizers(state: &mut State, i: usize) {
+        let has_finalizer = |s: ObjectState| s.held || s.foreground || s.orphan;
+        if state[i].is_some_and(|s| s.terminating && !has_finalizer(s)) {
             state[i] = None;
         }
     }
 
     fn dependents(&self, state: &State, i: usize) -> Vec<usize> {
-        let refers = |j: &usize| {
-            state[*j].is_some_and(|stand| self.references(*j, stand).any(|owner| owner == i))
-        };
+        let refers =
+            |j: &usize| state[*j].is_some_and(|s| self.references(*j, s).any(|owner| owner == i));
         (0..self.objects.len()).filter(refers).collect()
     }
 
-    /// R3: an owner that is there and does not wait for its dependents.
+    /// R3: whether an owner exists and does not wait for its dependents.
     fn is_solid(state: &State, owner: usize) -> bool {
         state[owner].is_some_and(|owner| !(owner.terminating && owner.foreground))
     }
 
-    /// The whole pass of the real state machine, without other actors.
-    fn pass(&self, state: &State, i: usize) -> (Option<ReleaseEnd>, Option<WaitReason>) {
+    /// Runs a whole pass of the release of the program, without other actors.
+    fn run_pass(&self, state: &State, i: usize) -> (Option<ReleaseEnd>, Option<WaitReason>) {
         let Some(mut stored) = self.manifest(state, i) else { return (None, None) };
         let limits = ReleaseTiming { settle: Duration::ZERO, ..ReleaseTiming::default() };
         let uid = self.objects[i].name;
         let mut release = Release::new(uid.into(), "A".into(), limits);
-        let (mut found, mut done) = (Vec::new(), HashSet::<LiveRead>::new());
-        let mut waits = None;
+        let (mut objects, mut reads_done) = (Vec::new(), HashSet::<LiveRead>::new());
+        let mut wait_reason = None;
         let mut inputs =
             vec![Input::StartPass, Input::Observed(TargetState::read(&stored).unwrap())];
         while let Some(input) = inputs.pop() {
             for output in release.step(Duration::ZERO, input) {
                 match output {
-                    Output::WriteToken(mark) => {
-                        json_patch::patch(&mut stored, &mark.patch()).unwrap();
+                    Output::WriteToken(write) => {
+                        json_patch::patch(&mut stored, &write.patch()).unwrap();
                         let observed = TargetState::read(&stored).unwrap();
                         inputs.push(Input::TokenWritten(RequestResult::Object(observed)));
                     }
@@ -189,31 +192,33 @@ impl DeadlockModel {
                         inputs.push(Input::Removed(RequestResult::Object(observed)));
                     }
                     Output::Read(read) => {
-                        found.extend(self.read(state, &read));
-                        done.insert(read);
-                        inputs.push(Input::Read { asked: None });
+                        objects.extend(self.read(state, &read));
+                        reads_done.insert(read);
+                        inputs.push(Input::Read { requested_at: None });
                     }
                     Output::CheckUse => {
-                        let count = manifests::count(&stored, &found, &done, &self.exceptions);
-                        inputs.push(Input::UseChecked(count));
+                        let exceptions = &self.exceptions;
+                        let check =
+                            manifests::check_use(&stored, &objects, &reads_done, exceptions);
+                        inputs.push(Input::UseChecked(check));
                     }
-                    Output::Waits(waiting) => waits = Some(waiting),
+                    Output::Waits(reason) => wait_reason = Some(reason),
                     _ => {}
                 }
             }
         }
-        (release.ended(), waits)
+        (release.ended(), wait_reason)
     }
 
     fn read(&self, state: &State, read: &LiveRead) -> Vec<Value> {
         let resource = manifests::resource(read);
         let named = |name: &str| match read {
-            LiveRead::Object(wanted) => wanted.name == *name,
+            LiveRead::Object(object) => object.name == *name,
             LiveRead::List { .. } => true,
         };
-        let things = (0..self.objects.len())
+        let matching = (0..self.objects.len())
             .filter(|i| self.objects[*i].resource == resource && named(self.objects[*i].name));
-        things.filter_map(|i| self.manifest(state, i)).collect()
+        matching.filter_map(|i| self.manifest(state, i)).collect()
     }
 
     fn name(&self, i: usize) -> String {
@@ -226,16 +231,16 @@ impl Model for DeadlockModel {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let stand = |thing: &ModelObject| {
+        let initial = |object: &ModelObject| {
             Some(ObjectState {
                 terminating: false,
-                held: thing.held,
+                held: object.held,
                 foreground: false,
                 orphan: false,
-                references: (1 << thing.owners.len()) - 1,
+                references: (1 << object.owners.len()) - 1,
             })
         };
-        let mut state: State = self.objects.iter().map(stand).collect();
+        let mut state: State = self.objects.iter().map(initial).collect();
         for (i, propagation) in &self.deleted {
             Self::delete(&mut state, *i, *propagation);
         }
@@ -243,35 +248,38 @@ impl Model for DeadlockModel {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        for (i, thing) in self.objects.iter().enumerate() {
-            let Some(stand) = state[i] else { continue };
-            if thing.newcomer {
+        for (i, object) in self.objects.iter().enumerate() {
+            let Some(object_state) = state[i] else { continue };
+            if object.newcomer {
                 continue;
             }
-            let owners: Vec<_> = self.references(i, stand).collect();
+            let owners: Vec<_> = self.references(i, object_state).collect();
             let solid = owners.iter().filter(|owner| Self::is_solid(state, **owner)).count();
-            // R4: what is Terminating is left alone.
-            if !stand.terminating && solid < owners.len() {
-                // R13: belay refuses the DELETE of what is always protected.
+            // R4: the garbage collector ignores Terminating objects.
+            if !object_state.terminating && solid < owners.len() {
+                // R13: belay denies the DELETE of an object that is always protected.
                 if solid > 0 {
-                    actions.push(Action::Patch(i));
-                } else if thing.labels[PROTECT_LABEL] != "Always" {
-                    actions.push(Action::Collect(i));
+                    actions.push(Action::RemoveReferences(i));
+                } else if object.labels[PROTECT_LABEL] != "Always" {
+                    actions.push(Action::CollectGarbage(i));
                 }
             }
-            if stand.terminating && stand.orphan {
-                actions.push(Action::Orphan(i));
+            if object_state.terminating && object_state.orphan {
+                actions.push(Action::OrphanDependents(i));
             }
-            if stand.terminating && stand.foreground && self.dependents(state, i).is_empty() {
-                actions.push(Action::Unblock(i));
+            if object_state.terminating
+                && object_state.foreground
+                && self.dependents(state, i).is_empty()
+            {
+                actions.push(Action::EndForeground(i));
             }
-            let emptied = self.container == "*" || self.container == thing.resource;
-            if emptied && !stand.terminating {
-                actions.push(Action::Empty(i));
+            let is_content = self.container == "*" || self.container == object.resource;
+            if is_content && !object_state.terminating {
+                actions.push(Action::DeleteContent(i));
             }
-            if stand.terminating
-                && stand.held
-                && matches!(self.pass(state, i).0, Some(ReleaseEnd::Released(_)))
+            if object_state.terminating
+                && object_state.held
+                && matches!(self.run_pass(state, i).0, Some(ReleaseEnd::Released(_)))
             {
                 actions.push(Action::Release(i));
             }
@@ -281,60 +289,64 @@ impl Model for DeadlockModel {
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
         let mut next = state.clone();
         match action {
-            Action::Patch(i) => self.keep(&mut next, i, |owner| Self::is_solid(state, owner)),
-            Action::Collect(i) => {
-                // R6: in the foreground where an owner waits and there are
-                // dependents.
-                let waits = self.references(i, state[i]?).any(|owner| state[owner].is_some());
-                let foreground = waits && !self.dependents(state, i).is_empty();
-                let how =
-                    if foreground { Propagation::Foreground } else { Propagation::Background };
-                Self::delete(&mut next, i, how);
+            Action::RemoveReferences(i) => {
+                self.retain_references(&mut next, i, |owner| Self::is_solid(state, owner));
             }
-            Action::Orphan(i) => {
+            Action::CollectGarbage(i) => {
+                // R6: in the foreground if an owner waits and the object has dependents.
+                let owner_waits = self.references(i, state[i]?).any(|owner| state[owner].is_some());
+                let foreground = owner_waits && !self.dependents(state, i).is_empty();
+                let propagation =
+                    if foreground { Propagation::Foreground } else { Propagation::Background };
+                Self::delete(&mut next, i, propagation);
+            }
+            Action::OrphanDependents(i) => {
                 for dependent in self.dependents(state, i) {
-                    self.keep(&mut next, dependent, |owner| owner != i);
+                    self.retain_references(&mut next, dependent, |owner| owner != i);
                 }
                 next[i].as_mut()?.orphan = false;
-                Self::settle(&mut next, i);
+                Self::remove_without_finalizers(&mut next, i);
             }
-            Action::Empty(i) => Self::delete(&mut next, i, Propagation::Background),
-            Action::Unblock(i) => {
+            Action::DeleteContent(i) => Self::delete(&mut next, i, Propagation::Background),
+            Action::EndForeground(i) => {
                 next[i].as_mut()?.foreground = false;
-                Self::settle(&mut next, i);
+                Self::remove_without_finalizers(&mut next, i);
             }
             Action::Release(i) => {
                 next[i].as_mut()?.held = false;
-                Self::settle(&mut next, i);
+                Self::remove_without_finalizers(&mut next, i);
             }
         }
         Some(next)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always("what is deleted goes in the end", |model, state: &State| {
-            let mut actions = Vec::new();
-            model.actions(state, &mut actions);
-            !actions.is_empty() || state.iter().flatten().all(|stand| !stand.terminating)
-        })]
+        vec![Property::always(
+            "all deleted objects are removed in the end",
+            |model, state: &State| {
+                let mut actions = Vec::new();
+                model.actions(state, &mut actions);
+                !actions.is_empty() || state.iter().flatten().all(|object| !object.terminating)
+            },
+        )]
     }
 }
 
-impl Narrate for DeadlockModel {
-    fn tell(&self, _: &State, action: &Action, after: &State) -> (String, String, String) {
-        let (who, i, what) = match *action {
-            Action::Patch(i) => ("collector", i, "removes references"),
-            Action::Collect(i) => ("collector", i, "deletes"),
-            Action::Orphan(i) => ("collector", i, "orphans the dependents of"),
-            Action::Unblock(i) => ("collector", i, "has nothing left that blocks"),
-            Action::Empty(i) => ("controller", i, "of the container deletes"),
+impl Describe for DeadlockModel {
+    fn describe(&self, _: &State, action: &Action, after: &State) -> (String, String, String) {
+        let (actor, i, what) = match *action {
+            Action::RemoveReferences(i) => ("collector", i, "removes references"),
+            Action::CollectGarbage(i) => ("collector", i, "deletes"),
+            Action::OrphanDependents(i) => ("collector", i, "orphans the dependents of"),
+            Action::EndForeground(i) => ("collector", i, "ends the foreground deletion of"),
+            Action::DeleteContent(i) => ("controller", i, "of the container deletes"),
             Action::Release(i) => ("leader", i, "releases"),
         };
-        let then = match after[i] {
-            None => ": it is gone",
-            Some(stand) if stand.terminating => ": it is Terminating",
+        let result = match after[i] {
+            None => ": it is removed",
+            Some(object) if object.terminating => ": it is Terminating",
             Some(_) => "",
         };
-        (String::new(), who.to_owned(), format!("{what} {}{then}", self.name(i)))
+        (String::new(), actor.to_owned(), format!("{what} {}{result}", self.name(i)))
     }
 }

@@ -1,4 +1,4 @@
-//! Manifests, and the real count over them.
+//! The count of the program, on manifests.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -17,11 +17,11 @@ use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
 /// 2026-01-01T12:00:00Z, when the target is deleted.
 pub(super) const DELETED: i64 = 1_767_268_800;
 
-/// Everything is protected while it is used.
+/// A policy that protects all targets while they are used, with the rest of the input.
 struct World {
     catalogue: Catalogue,
     policies: PolicySet,
-    /// The Namespace.
+    /// A graph with only the Namespace.
     graph: Graph,
 }
 
@@ -46,7 +46,7 @@ fn world() -> &'static World {
     })
 }
 
-/// Kubernetes' own kinds, and an operator's that names a Secret.
+/// The built-in kinds, and two custom kinds.
 fn kinds() -> Kinds {
     let mut kinds = Kinds::default();
     for (kind, resource) in [("Database", "databases"), ("Part", "parts")] {
@@ -55,8 +55,7 @@ fn kinds() -> Kinds {
     kinds
 }
 
-/// What an operator's relations say: a Database names a Secret, a Part another
-/// Part.
+/// A Database uses a Secret, and a Part uses another Part.
 fn relations() -> Vec<CustomRelation> {
     let to = |group: &str, resource: &str| CustomTo::Name {
         group: group.to_owned(),
@@ -80,41 +79,41 @@ fn feed(catalogue: &Catalogue, graph: &mut Graph, manifest: &Value) -> KindId {
     kind
 }
 
-/// The resource that a read is about.
+/// The resource of a read.
 pub(super) fn resource(read: &LiveRead) -> &str {
     match read {
         LiveRead::Object(ObjectRef { resource, .. }) | LiveRead::List { resource, .. } => resource,
     }
 }
 
-/// The real count, over what was read: each read with what it found.
-pub(super) fn count(
+/// The count of the program after these reads, which found these objects.
+pub(super) fn check_use(
     target: &Value,
-    found: &[Value],
-    done: &HashSet<LiveRead>,
+    objects: &[Value],
+    reads_done: &HashSet<LiveRead>,
     exceptions: &[UserException],
 ) -> UseCheck {
     let world = world();
-    let carried_out = done.iter().map(|read| (read.clone(), Ok(()))).collect();
-    let mut reads = LiveReads { graph: Graph::new(kinds()), results: carried_out };
-    for read in done {
+    let results = reads_done.iter().map(|read| (read.clone(), Ok(()))).collect();
+    let mut reads = LiveReads { graph: Graph::new(kinds()), results };
+    for read in reads_done {
         let group = match read {
             LiveRead::Object(ObjectRef { group, .. }) | LiveRead::List { group, .. } => group,
         };
         let kind = reads.graph.kinds.find_resource(group, resource(read)).unwrap();
         reads.graph.set_complete(kind, true);
     }
-    for manifest in found {
+    for manifest in objects {
         feed(&world.catalogue, &mut reads.graph, manifest);
     }
-    // Last, so that a list cannot put the hold back.
+    // The target comes last, because a list may contain it with its hold.
     let kind = feed(&world.catalogue, &mut reads.graph, &without_hold(target));
     let metadata = &target["metadata"];
     let namespace = metadata["namespace"].as_str().unwrap_or_default();
-    let place = reads.graph.find(kind, namespace, metadata["name"].as_str().unwrap()).unwrap();
+    let target = reads.graph.find(kind, namespace, metadata["name"].as_str().unwrap()).unwrap();
     let situation =
         Situation::new(&world.graph, &world.policies, ObjectSource::Cluster(&reads), DELETED + 60);
-    check_use_with(&situation, &reads, place, exceptions)
+    check_use_with(&situation, &reads, target, exceptions)
 }
 
 /// A time as the API server writes it, in seconds from [`DELETED`].

@@ -1,23 +1,22 @@
-//! The protocol, model-checked.
+//! Model checks of the release.
 //!
-//! The deciding code is the real one: [`super::Release`], [`super::check_use`] over a
-//! real graph read from manifests by the real catalogue, and the real patches,
-//! applied to a manifest. What is modelled is the world around it.
+//! The checks run the code of the program: [`super::Release`], its patches, and
+//! [`super::check_use`] on graphs that the catalogue reads from manifests. The models contain
+//! only the rest of the cluster.
 //!
-//! * `race` is about time and order: the API server's storage, lists that are
-//!   each a snapshot at its own moment, answers that get lost, writes that
-//!   land late, two leaders that may both pause at any point, and objects that
-//!   are created, changed and deleted meanwhile.
-//! * `deadlock` is about who waits for whom: the garbage collector and the
-//!   namespace controller by the rules of docs/THEORY.md.
-//! * `admission` is about a hold that is added during a DELETE.
+//! * `race` models time and order: the storage of the API server, lists at different times,
+//!   lost answers, late writes, two leaders that may pause at any point, and users that are
+//!   created, changed and deleted during a release.
+//! * `deadlock` models objects that wait for each other. The garbage collector and the
+//!   namespace controller follow the rules of docs/THEORY.md.
+//! * `admission` models a hold that belay adds during a DELETE.
 //!
-//! Each guard can be taken out, and then the checker has to find what it is
-//! there for. `BELAY_MODEL=2` (or more) makes everything larger.
+//! For each guard of the protocol, a test disables the guard and requires the checker to find
+//! a counterexample. `BELAY_MODEL=2` (or more) makes all models larger.
 
 mod admission;
+mod checker;
 mod deadlock;
 mod manifests;
 mod race;
-mod story;
 mod tests;

@@ -1,80 +1,82 @@
-//! Time and order: one target, a Deployment that makes a ReplicaSet that makes
-//! a Pod, and one or two leaders.
+//! Time and order: one target, one or two leaders, and the users of the target: a Deployment,
+//! its ReplicaSet and its Pod.
 //!
-//! No step has to happen: an actor without steps is slow, paused or dead. So the checker
-//! tries "at any point" automatically. Steps that no other step can distinguish are one: an
-//! answer arrives when its request is carried out, unless it is lost, or `split` holds it back.
+//! An actor may stop at any point, because the model forces no action to happen. The server
+//! executes a request and the leader receives the answer in one action, unless the answer is
+//! lost or `delayed_answers` is set.
 
+mod description;
 mod leaders;
-mod narration;
-mod others;
 mod storage;
+mod user_changes;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use stateright::{Model, Property};
 
-use crate::decide::LiveRead;
 use crate::hold::{Input, Release, RequestResult};
-pub(super) use storage::{Guarded, Secret};
+pub(super) use storage::{PatchTests, Secret};
 use storage::{Write, observed};
 
-/// The kinds that users are of, producers first.
-pub(super) const USERS: [(&str, &str); 3] =
+/// The kinds of the users, owners first.
+pub(super) const USER_KINDS: [(&str, &str); 3] =
     [("deployments", "Deployment"), ("replicasets", "ReplicaSet"), ("pods", "Pod")];
 
-/// How many seconds a tick is.
+/// The seconds of a tick.
 pub(super) const TICK: u64 = 2;
 
-/// Which guards are in.
+/// The guards of the protocol that are enabled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Guards {
+    /// A leader waits for the settle time.
     pub(super) settle: bool,
+    /// A leader reads live and not from its cache.
     pub(super) live: bool,
-    pub(super) producers_first: bool,
+    /// A leader lists owners before their dependents.
+    pub(super) owners_first: bool,
     /// The `test` operations of the patches.
-    pub(super) tests: Guarded,
+    pub(super) tests: PatchTests,
+    /// A leader removes no hold after an old read.
     pub(super) fresh: bool,
 }
 
-/// How large the world is, and what can happen in it.
+/// The size of the model, and the events that can happen.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RaceModel {
     pub(super) guards: Guards,
     pub(super) leaders: usize,
-    /// Passes that a leader begins.
+    /// The limit of passes of each leader.
     pub(super) passes: u8,
-    /// Answers that get lost.
-    pub(super) losses: u8,
-    /// Things that others do to users.
+    /// The limit of lost answers.
+    pub(super) lost_answers: u8,
+    /// The limit of changes of users by other clients.
     pub(super) user_changes: u8,
-    /// Ticks after which nothing is looked at; none: no time passes.
+    /// The limit of time, in ticks; if 0, no time passes.
     pub(super) ticks: u8,
-    /// How many ticks a write may be under way.
+    /// The limit of ticks between the sending and the storing of a write.
     pub(super) write_delay: u8,
-    /// Whether a list's answer may be looked at later than it was given.
+    /// Whether time may pass between the answer to a list and its use by the leader.
     pub(super) delayed_answers: bool,
-    /// Whether it begins before the DELETE, with a create that may be slow.
+    /// Whether the model begins before the DELETE, with a create that may be slow.
     pub(super) from_delete: bool,
-    /// Whether the target may be re-created, and the times that API servers report may be
-    /// wrong.
+    /// Whether the target may be re-created, and API servers may report wrong times.
     pub(super) recreates: bool,
 }
 
 impl RaceModel {
-    /// Every guard, two leaders, no time.
+    /// All guards and two leaders; no time passes.
     pub(super) const PROMISE_ONE: Self = Self {
         guards: Guards {
             settle: true,
             live: true,
-            producers_first: true,
-            tests: Guarded { uid: true, token: true, deleted: true },
+            owners_first: true,
+            tests: PatchTests { uid: true, token: true, deleted: true },
             fresh: true,
         },
         leaders: 2,
         passes: 1,
-        losses: 1,
+        lost_answers: 1,
         user_changes: 2,
         ticks: 0,
         write_delay: 0,
@@ -87,19 +89,20 @@ impl RaceModel {
 /// An object that may need the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct UserObject {
-    /// It names the target.
+    /// Whether the object uses the target.
     pub(super) uses: bool,
-    /// Its owner reference names the one before it.
+    /// Whether the object of the previous kind owns this object.
     pub(super) owned: bool,
-    /// It was made after the target had been deleted.
+    /// Whether the object was created after the DELETE of the target.
     pub(super) created_after_delete: bool,
-    /// It, or who made it, was stored before the last pass began.
-    pub(super) known: bool,
-    /// The write that made it began before the DELETE.
+    /// Whether the object, or the owner that created it, was stored with this use before the
+    /// last pass began.
+    pub(super) stored_before_pass: bool,
+    /// Whether the create of the object began before the DELETE of the target.
     pub(super) created_before_delete: bool,
 }
 
-/// A place for one user of each kind. None is made twice.
+/// The state of the user of one kind. No user is created twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum UserState {
     NotCreated,
@@ -110,7 +113,7 @@ pub(super) enum UserState {
 impl UserState {
     pub(super) fn object(self) -> Option<UserObject> {
         match self {
-            Self::Exists(thing) => Some(thing),
+            Self::Exists(user) => Some(user),
             _ => None,
         }
     }
@@ -118,47 +121,47 @@ impl UserState {
 
 pub(super) type Users = [UserState; 3];
 
-/// A request of a leader that has not been carried out.
+/// A request of a leader that the API server has not executed yet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Request {
     Get,
     Write(Write),
-    /// A list of one of the three kinds.
-    List(usize, LiveRead),
+    /// A list of the kind with this index in [`USER_KINDS`].
+    List(usize),
 }
 
-/// One leader.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Leader {
     pub(super) release: Release,
     pub(super) request: Option<Request>,
-    /// A write that was given up on, and is under way all the same.
+    /// A write without an answer, which the API server may still store.
     pub(super) abandoned_write: Option<Write>,
-    /// What the lists of this pass said.
-    pub(super) found: [Option<UserState>; 3],
-    /// The other reads of this pass, by their numbers.
-    others: u64,
-    /// A list's answer that was not looked at yet.
-    pub(super) unread: bool,
-    /// When the first and the last list of this pass were taken.
-    first: u8,
-    last: u8,
-    passes: u8,
-    /// What its cache says of users.
+    /// The results of the lists of this pass, by kind.
+    pub(super) listed: [Option<UserState>; 3],
+    /// The other reads of this pass, as bits ([`leaders`]).
+    other_reads: u64,
+    /// Whether the leader has an answer that it has not used yet.
+    pub(super) has_unused_answer: bool,
+    /// The times of the first and the last list of this pass.
+    first_list: u8,
+    last_list: u8,
+    /// The number of passes that the leader may still start.
+    passes_left: u8,
+    /// The users in the cache of the leader.
     cache: Users,
 }
 
-/// What must not happen.
+/// A broken promise of docs/THEORY.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Broken {
-    /// A user that was stored before the last pass was left without.
+pub(super) enum Violation {
+    /// A user remains that was stored before the last pass.
     PromiseOne,
-    /// So was one whose write began before the DELETE.
+    /// A user remains whose create began before the DELETE.
     PromiseTwo,
-    /// The hold went by a pass that is too old.
-    Stale,
-    /// No pass ever looked for the object that lost its hold.
-    Unasked,
+    /// The leader removed the hold after a pass with old reads.
+    StalePass,
+    /// The object lost its hold without a pass of its own.
+    NoPass,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -167,59 +170,59 @@ pub(super) struct State {
     pub(super) target: Option<Secret>,
     pub(super) users: Users,
     pub(super) leaders: Vec<Leader>,
-    /// A create that began, and when.
-    pub(super) slow: Option<u8>,
-    /// A manifest of the target that a user keeps, with this token.
+    /// When the slow create began, until it is stored.
+    pub(super) slow_create: Option<u8>,
+    /// The token in the manifest of the target that a user has exported.
     pub(super) exported: Option<Arc<str>>,
-    moves: u8,
-    losses: u8,
-    pub(super) broken: Option<Broken>,
+    user_changes_left: u8,
+    lost_answers_left: u8,
+    pub(super) violation: Option<Violation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Two seconds pass.
+    /// One tick passes.
     Tick,
     /// A user deletes the target.
-    Delete,
-    /// The watch shows a leader that it is Terminating.
-    Watch(usize),
-    /// A leader begins a pass.
-    Look(usize),
-    /// Its request is carried out.
-    Land(usize),
-    /// It looks at the answer.
-    RequestResult(usize),
-    /// No answer comes.
-    Lose(usize),
-    /// A write lands that was given up on.
-    Stray(usize),
-    /// Or never does.
-    Never(usize),
-    /// Its cache catches up.
-    Sync(usize),
-    /// A create begins, of a Pod by a person.
-    Begin,
-    /// And is stored.
-    Stored,
-    /// A user edits the Deployment: now it names the target.
-    Move,
-    /// A user edits a ReplicaSet: it no longer names the target.
-    Drop,
-    /// A controller makes what it makes.
-    Make(usize),
+    DeleteTarget,
+    /// The watch shows this leader that the target is Terminating.
+    ObserveDeletion(usize),
+    /// This leader starts a pass.
+    StartPass(usize),
+    /// The API server executes the request of this leader.
+    Execute(usize),
+    /// This leader uses a delayed answer.
+    UseAnswer(usize),
+    /// This leader gets no answer to its request.
+    LoseAnswer(usize),
+    /// The API server executes the abandoned write of this leader.
+    ExecuteAbandoned(usize),
+    /// The abandoned write of this leader is lost.
+    DropAbandoned(usize),
+    /// The cache of this leader becomes current.
+    UpdateCache(usize),
+    /// A user begins the slow create of a Pod.
+    BeginCreate,
+    /// The API server stores the slow create.
+    StoreCreate,
+    /// A user edits the Deployment so that it uses the target.
+    StartUse,
+    /// A user edits the ReplicaSet so that it no longer uses the target.
+    StopUse,
+    /// A controller creates the object of this kind.
+    CreateDependent(usize),
     /// A user creates a Pod.
-    Bare,
-    /// An object is deleted, in the background.
-    Remove(usize),
-    /// Or orphaning what it made.
-    Orphan(usize),
-    /// The collector takes what lost its owner.
-    Collect(usize),
-    /// A user keeps a manifest of the target.
-    Export,
-    /// The target is re-created from that manifest, and deleted.
-    Remake,
+    CreatePod,
+    /// A user deletes the object of this kind, in the background.
+    DeleteUser(usize),
+    /// A user deletes the object of this kind and orphans its dependent.
+    DeleteAndOrphan(usize),
+    /// The garbage collector deletes the object of this kind, whose owner was deleted.
+    CollectGarbage(usize),
+    /// A user exports the manifest of the target.
+    ExportTarget,
+    /// A user re-creates the target from the exported manifest, and deletes it.
+    RecreateTarget,
 }
 
 impl Model for RaceModel {
@@ -227,26 +230,26 @@ impl Model for RaceModel {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let thing = |uses, owned| {
+        let user = |uses, owned| {
             UserState::Exists(UserObject {
                 uses,
                 owned,
                 created_after_delete: false,
-                known: false,
+                stored_before_pass: false,
                 created_before_delete: false,
             })
         };
-        let starts: &[Users] = if self.from_delete || self.recreates {
+        let initial: &[Users] = if self.from_delete || self.recreates {
             &[[UserState::NotCreated; 3]]
         } else {
             &[
-                [thing(true, false), UserState::NotCreated, UserState::NotCreated],
-                [thing(false, false), UserState::NotCreated, UserState::NotCreated],
-                [UserState::NotCreated, thing(true, false), UserState::NotCreated],
+                [user(true, false), UserState::NotCreated, UserState::NotCreated],
+                [user(false, false), UserState::NotCreated, UserState::NotCreated],
+                [UserState::NotCreated, user(true, false), UserState::NotCreated],
             ]
         };
         let mut states = Vec::new();
-        for users in starts {
+        for users in initial {
             let mut secret = Secret::new(1, 0);
             if self.from_delete {
                 secret.deleted = None;
@@ -255,12 +258,12 @@ impl Model for RaceModel {
                 release: Release::new("1".into(), ["A", "B"][l].into(), self.limits()),
                 request: None,
                 abandoned_write: None,
-                found: [None; 3],
-                others: 0,
-                unread: false,
-                first: 0,
-                last: 0,
-                passes: self.passes,
+                listed: [None; 3],
+                other_reads: 0,
+                has_unused_answer: false,
+                first_list: 0,
+                last_list: 0,
+                passes_left: self.passes,
                 cache: *users,
             };
             let mut state = State {
@@ -268,16 +271,16 @@ impl Model for RaceModel {
                 target: Some(secret),
                 users: *users,
                 leaders: (0..self.leaders).map(leader).collect(),
-                slow: None,
+                slow_create: None,
                 exported: None,
-                moves: self.user_changes,
-                losses: self.losses,
-                broken: None,
+                user_changes_left: self.user_changes,
+                lost_answers_left: self.lost_answers,
+                violation: None,
             };
             if !self.from_delete {
                 for l in 0..self.leaders {
                     if let Some(seen) = state.target.as_ref().map(observed) {
-                        self.feed(&mut state, l, Input::Observed(seen));
+                        self.give_input(&mut state, l, Input::Observed(seen));
                     }
                 }
             }
@@ -287,77 +290,77 @@ impl Model for RaceModel {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if state.broken.is_some() {
+        if state.violation.is_some() {
             return;
         }
-        let slow_write = |sent: u8| state.now + 1 - sent > self.write_delay;
+        let is_overdue = |sent: u8| state.now + 1 - sent > self.write_delay;
         let mut may_tick = state.now < self.ticks;
-        may_tick &= !state.slow.is_some_and(slow_write);
+        may_tick &= !state.slow_create.is_some_and(is_overdue);
         for (l, leader) in state.leaders.iter().enumerate() {
             match &leader.request {
-                None if leader.unread => actions.push(Action::RequestResult(l)),
+                None if leader.has_unused_answer => actions.push(Action::UseAnswer(l)),
                 None if !leader.release.is_busy() && leader.release.ended().is_none() => {
                     let terminating = state.target.as_ref().is_some_and(|t| t.deleted.is_some());
-                    let settled = leader.release.is_settled(at(state.now));
-                    if self.from_delete && terminating && leader.release.is_unaware() {
-                        actions.push(Action::Watch(l));
-                    } else if leader.passes > 0 && settled {
-                        actions.push(Action::Look(l));
+                    let settled = leader.release.is_settled(time_of(state.now));
+                    if self.from_delete && terminating && leader.release.awaits_deletion() {
+                        actions.push(Action::ObserveDeletion(l));
+                    } else if leader.passes_left > 0 && settled {
+                        actions.push(Action::StartPass(l));
                     }
                 }
                 None => {}
                 Some(request) => {
-                    actions.push(Action::Land(l));
-                    let mut may_lose = state.losses > 0;
+                    actions.push(Action::Execute(l));
+                    let mut may_lose = state.lost_answers_left > 0;
                     if let Request::Write(write) = request {
-                        may_tick &= !slow_write(write.sent);
+                        may_tick &= !is_overdue(write.sent);
                         may_lose &= leader.abandoned_write.is_none();
                     }
                     if may_lose {
-                        actions.push(Action::Lose(l));
+                        actions.push(Action::LoseAnswer(l));
                     }
                 }
             }
             if let Some(write) = &leader.abandoned_write {
-                may_tick &= !slow_write(write.sent);
-                actions.push(Action::Stray(l));
+                may_tick &= !is_overdue(write.sent);
+                actions.push(Action::ExecuteAbandoned(l));
                 if self.ticks > 0 {
-                    actions.push(Action::Never(l));
+                    actions.push(Action::DropAbandoned(l));
                 }
             }
             if !self.guards.live && leader.cache != state.users {
-                actions.push(Action::Sync(l));
+                actions.push(Action::UpdateCache(l));
             }
         }
         if may_tick {
             actions.push(Action::Tick);
         }
         if self.from_delete && state.target.as_ref().is_some_and(|t| t.deleted.is_none()) {
-            if state.slow.is_none() && state.users[2] == UserState::NotCreated {
-                actions.push(Action::Begin);
+            if state.slow_create.is_none() && state.users[2] == UserState::NotCreated {
+                actions.push(Action::BeginCreate);
             }
-            actions.push(Action::Delete);
+            actions.push(Action::DeleteTarget);
         }
-        if state.slow.is_some() {
-            actions.push(Action::Stored);
+        if state.slow_create.is_some() {
+            actions.push(Action::StoreCreate);
         }
         if self.recreates {
             let token = state.target.as_ref().and_then(|t| t.token.clone());
             if state.exported.is_none() && token.is_some() {
-                actions.push(Action::Export);
+                actions.push(Action::ExportTarget);
             }
             if state.target.is_none() && state.exported.is_some() {
-                actions.push(Action::Remake);
+                actions.push(Action::RecreateTarget);
             }
         }
-        // What others do matters only while there is something to lose.
-        if state.moves > 0 && state.target.is_some() {
-            self.moves(state, actions);
+        // Changes of users matter only while the target exists.
+        if state.user_changes_left > 0 && state.target.is_some() {
+            self.add_user_changes(state, actions);
         }
         for i in 1..3 {
-            let orphan = state.users[i].object().is_some_and(|thing| thing.owned);
-            if orphan && state.users[i - 1] == UserState::Deleted {
-                actions.push(Action::Collect(i));
+            let is_owned = state.users[i].object().is_some_and(|user| user.owned);
+            if is_owned && state.users[i - 1] == UserState::Deleted {
+                actions.push(Action::CollectGarbage(i));
             }
         }
     }
@@ -366,31 +369,31 @@ impl Model for RaceModel {
         let mut next = state.clone();
         match action {
             Action::Tick => next.now += 1,
-            Action::Delete => {
+            Action::DeleteTarget => {
                 let target = next.target.as_mut()?;
                 target.deleted = Some(0);
                 target.version += 1;
             }
-            Action::Watch(l) => {
+            Action::ObserveDeletion(l) => {
                 let seen = observed(next.target.as_ref()?);
-                self.feed(&mut next, l, Input::Observed(seen));
+                self.give_input(&mut next, l, Input::Observed(seen));
             }
-            Action::Look(l) => {
-                next.leaders[l].passes -= 1;
-                self.feed(&mut next, l, Input::StartPass);
+            Action::StartPass(l) => {
+                next.leaders[l].passes_left -= 1;
+                self.give_input(&mut next, l, Input::StartPass);
             }
-            Action::Land(l) => self.carry_out(&mut next, l)?,
-            Action::RequestResult(l) => {
-                next.leaders[l].unread = false;
-                self.feed(&mut next, l, Input::Read { asked: None });
+            Action::Execute(l) => self.execute_request(&mut next, l)?,
+            Action::UseAnswer(l) => {
+                next.leaders[l].has_unused_answer = false;
+                self.give_input(&mut next, l, Input::Read { requested_at: None });
             }
-            Action::Lose(l) => {
-                next.losses -= 1;
+            Action::LoseAnswer(l) => {
+                next.lost_answers_left -= 1;
                 let input = match next.leaders[l].request.take()? {
                     Request::Get => Input::Got(RequestResult::NoAnswer),
-                    Request::List(..) => Input::ReadFailed("no answer".into()),
+                    Request::List(_) => Input::ReadFailed("no answer".into()),
                     Request::Write(write) => {
-                        let answer = match write.lists {
+                        let answer = match write.list_times {
                             None => Input::TokenWritten(RequestResult::NoAnswer),
                             Some(_) => Input::Removed(RequestResult::NoAnswer),
                         };
@@ -398,36 +401,36 @@ impl Model for RaceModel {
                         answer
                     }
                 };
-                self.feed(&mut next, l, input);
+                self.give_input(&mut next, l, input);
             }
-            Action::Stray(l) => {
+            Action::ExecuteAbandoned(l) => {
                 let write = next.leaders[l].abandoned_write.take()?;
-                self.land(&mut next, &write);
+                self.store_write(&mut next, &write);
             }
-            Action::Never(l) => next.leaders[l].abandoned_write = None,
-            Action::Sync(l) => next.leaders[l].cache = next.users,
-            Action::Begin => next.slow = Some(next.now),
-            Action::Stored => {
-                next.slow = None;
-                let thing = UserObject {
+            Action::DropAbandoned(l) => next.leaders[l].abandoned_write = None,
+            Action::UpdateCache(l) => next.leaders[l].cache = next.users,
+            Action::BeginCreate => next.slow_create = Some(next.now),
+            Action::StoreCreate => {
+                next.slow_create = None;
+                let user = UserObject {
                     uses: true,
                     owned: false,
                     created_after_delete: false,
-                    known: false,
+                    stored_before_pass: false,
                     created_before_delete: true,
                 };
-                next.users[2] = UserState::Exists(thing);
+                next.users[2] = UserState::Exists(user);
                 if next.target.is_none() {
-                    next.broken = next.broken.or(Some(Broken::PromiseTwo));
+                    next.violation = next.violation.or(Some(Violation::PromiseTwo));
                 }
             }
-            Action::Export => next.exported = next.target.as_ref()?.token.clone(),
-            Action::Remake => {
-                let mut again = Secret::new(2, 0);
-                again.token = next.exported.clone();
-                next.target = Some(again);
+            Action::ExportTarget => next.exported = next.target.as_ref()?.token.clone(),
+            Action::RecreateTarget => {
+                let mut recreated = Secret::new(2, 0);
+                recreated.token = next.exported.clone();
+                next.target = Some(recreated);
             }
-            other => self.move_users(&mut next, &other)?,
+            other => self.change_users(&mut next, &other)?,
         }
         Some(next)
     }
@@ -435,24 +438,24 @@ impl Model for RaceModel {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(
-                "Promise I: no user stored before the last pass is left without",
-                |_, s: &State| s.broken != Some(Broken::PromiseOne),
+                "Promise I: no user stored before the last pass loses the target",
+                |_, s: &State| s.violation != Some(Violation::PromiseOne),
             ),
             Property::always(
-                "Promise II: nor one whose write began before the DELETE",
-                |_, s: &State| s.broken != Some(Broken::PromiseTwo),
+                "Promise II: no user whose create began before the DELETE loses the target",
+                |_, s: &State| s.violation != Some(Violation::PromiseTwo),
             ),
-            Property::always("the hold goes by a fresh pass", |_, s: &State| {
-                s.broken != Some(Broken::Stale)
+            Property::always("only a fresh pass removes the hold", |_, s: &State| {
+                s.violation != Some(Violation::StalePass)
             }),
             Property::always(
                 "a re-created object keeps its hold until its own pass",
-                |_, s: &State| s.broken != Some(Broken::Unasked),
+                |_, s: &State| s.violation != Some(Violation::NoPass),
             ),
         ]
     }
 }
 
-fn at(now: u8) -> Duration {
+fn time_of(now: u8) -> Duration {
     Duration::from_secs(u64::from(now) * TICK)
 }

@@ -1,4 +1,4 @@
-//! Plans are idempotent, and never harm.
+//! Plans are idempotent and change nothing except holds.
 
 use proptest::prelude::*;
 use serde::Deserialize as _;
@@ -41,14 +41,14 @@ const SECRET: (&str, &str) = ("", "secrets");
 
 #[test]
 fn missing_holds_are_added_and_unwanted_ones_removed() {
-    let (bare, held) = (object(json!({})), object(json!({"finalizers": ["x/y", HOLD]})));
+    let (without_hold, held) = (object(json!({})), object(json!({"finalizers": ["x/y", HOLD]})));
     let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
-    let not = policies(&[json!({"protect": {"whileUsed": {}}, "action": "Audit"})]);
-    assert_eq!(planned(&wanted, true, SECRET, &bare), HoldPlan::Add(HoldPosition::NewList));
+    let unwanted = policies(&[json!({"protect": {"whileUsed": {}}, "action": "Audit"})]);
+    assert_eq!(planned(&wanted, true, SECRET, &without_hold), HoldPlan::Add(HoldPosition::NewList));
     assert_eq!(planned(&wanted, true, SECRET, &held), HoldPlan::Nothing);
-    assert_eq!(planned(&not, true, SECRET, &held), removal_at(1));
-    assert_eq!(planned(&not, true, SECRET, &bare), HoldPlan::Nothing);
-    // The kind of the policies has vanished: there seem to be none.
+    assert_eq!(planned(&unwanted, true, SECRET, &held), removal_at(1));
+    assert_eq!(planned(&unwanted, true, SECRET, &without_hold), HoldPlan::Nothing);
+    // The CRD of policies is missing, so no policy seems to exist.
     assert_eq!(planned(&policies(&[]), false, SECRET, &held), HoldPlan::Nothing);
     assert_eq!(planned(&policies(&[]), true, SECRET, &held), removal_at(1));
 }
@@ -59,7 +59,7 @@ fn one_write_renames_a_former_hold_in_place() {
     let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
     let former = HoldEntry { index: 1, name: FORMER_HOLD_FOR_TESTS };
     let with = |finalizers: &[&str]| object(json!({ "finalizers": finalizers }));
-    let carried_out = |finalizers: &[&str]| {
+    let apply_plan = |finalizers: &[&str]| {
         let mut object = with(finalizers);
         let plan = planned(&wanted, true, SECRET, &object);
         json_patch::patch(&mut object, &plan_patch(&plan, "u", "1").unwrap()).unwrap();
@@ -67,60 +67,59 @@ fn one_write_renames_a_former_hold_in_place() {
         (plan, object["metadata"]["finalizers"].clone())
     };
     let renamed = (HoldPlan::Rename(former), json!(["x/y", HOLD, "z/z"]));
-    assert_eq!(carried_out(&["x/y", FORMER_HOLD_FOR_TESTS, "z/z"]), renamed);
-    // Under the present one as well: the former one alone goes.
+    assert_eq!(apply_plan(&["x/y", FORMER_HOLD_FOR_TESTS, "z/z"]), renamed);
+    // If the object also has the current name, the plan removes the former one.
     assert_eq!(
-        carried_out(&[HOLD, FORMER_HOLD_FOR_TESTS]),
+        apply_plan(&[HOLD, FORMER_HOLD_FOR_TESTS]),
         (HoldPlan::Remove(former), json!([HOLD]))
     );
-    // Nothing wants it under any name.
+    // No policy wants a hold.
     let plan = planned(&policies(&[]), true, SECRET, &with(&["x/y", FORMER_HOLD_FOR_TESTS]));
     assert_eq!(plan, HoldPlan::Remove(former));
-    // No finalizer may come to what is Terminating.
-    let mut leaving = with(&[FORMER_HOLD_FOR_TESTS]);
-    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T12:00:00Z");
-    assert_eq!(planned(&wanted, true, SECRET, &leaving), HoldPlan::Nothing);
+    // The API server adds no finalizer to a Terminating object.
+    let mut terminating = with(&[FORMER_HOLD_FOR_TESTS]);
+    terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T12:00:00Z");
+    assert_eq!(planned(&wanted, true, SECRET, &terminating), HoldPlan::Nothing);
 }
 
 #[test]
-fn a_pause_takes_no_hold_off() {
+fn a_pause_removes_no_hold() {
     let mut paused = policies(&[json!({"protect": {"whileUsed": {}}})]);
     paused.pauses = vec![Pause { expires: 1, ..Pause::default() }];
     let held = object(json!({"finalizers": [HOLD]}));
     assert_eq!(planned(&paused, true, SECRET, &held), HoldPlan::Nothing);
 }
 
-/// If the labels of its Namespace are unknown, so is whether a policy wants the hold. The
-/// object stays as it is.
+/// A policy selects by the labels of the Namespace, which are unknown.
 #[test]
-fn what_is_uncertain_is_left_alone() {
+fn a_hold_that_is_possibly_wanted_is_neither_added_nor_removed() {
     let target = json!({"apiGroups": [""], "resources": ["secrets"],
         "namespaceSelector": {"matchLabels": {"env": "prod"}}});
     let spec = json!({"targets": [target], "protect": {"whileUsed": {}}});
     let policy = Policy::compile("p", &serde_json::from_value(spec).unwrap()).unwrap();
-    let perhaps = PolicySet::new(vec![policy], &Catalogue::default());
-    assert_eq!(planned(&perhaps, true, SECRET, &object(json!({}))), HoldPlan::Nothing);
+    let uncertain = PolicySet::new(vec![policy], &Catalogue::default());
+    assert_eq!(planned(&uncertain, true, SECRET, &object(json!({}))), HoldPlan::Nothing);
     let held = object(json!({"finalizers": [HOLD]}));
-    assert_eq!(planned(&perhaps, true, SECRET, &held), HoldPlan::Nothing);
+    assert_eq!(planned(&uncertain, true, SECRET, &held), HoldPlan::Nothing);
 }
 
 #[test]
-fn no_hold_comes_where_it_is_harm() {
+fn no_hold_is_added_where_it_is_unsafe() {
     let wanted = policies(&[json!({"protect": {"whileUsed": {}}})]);
-    let at = |resource, metadata| planned(&wanted, true, resource, &object(metadata));
+    let plan_for = |resource, metadata| planned(&wanted, true, resource, &object(metadata));
     let hook = json!({"annotations": {"helm.sh/hook": "pre-install"}});
-    assert_eq!(at(SECRET, hook), HoldPlan::Nothing);
-    assert_eq!(at(("", "pods"), json!({})), HoldPlan::Nothing);
-    assert_eq!(at(("", "pods"), json!({"finalizers": [HOLD]})), removal_at(0));
+    assert_eq!(plan_for(SECRET, hook), HoldPlan::Nothing);
+    assert_eq!(plan_for(("", "pods"), json!({})), HoldPlan::Nothing);
+    assert_eq!(plan_for(("", "pods"), json!({"finalizers": [HOLD]})), removal_at(0));
     let custom = ("example.com", "things");
-    assert_eq!(at(custom, json!({})), HoldPlan::Add(HoldPosition::NewList));
-    // Whether the manifest or a controller added these is unknown.
-    assert_eq!(at(custom, json!({"finalizers": ["x/y"]})), HoldPlan::Nothing);
-    assert_eq!(at(custom, json!({"finalizers": ["x/y", HOLD]})), HoldPlan::Nothing);
+    assert_eq!(plan_for(custom, json!({})), HoldPlan::Add(HoldPosition::NewList));
+    // The manifest may list these finalizers, and applying it would remove the hold.
+    assert_eq!(plan_for(custom, json!({"finalizers": ["x/y"]})), HoldPlan::Nothing);
+    assert_eq!(plan_for(custom, json!({"finalizers": ["x/y", HOLD]})), HoldPlan::Nothing);
 }
 
 #[test]
-fn a_patch_lands_on_what_was_looked_at_or_not_at_all() {
+fn a_patch_applies_only_to_the_planned_version() {
     for (plan, metadata) in [
         (HoldPlan::Add(HoldPosition::NewList), json!({})),
         (HoldPlan::Rename(HoldEntry { index: 0, name: HOLD }), json!({"finalizers": [HOLD]})),
@@ -145,7 +144,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_plan_that_was_carried_out_is_followed_by_none(
+    fn after_its_patch_a_plan_is_empty(
         policies in prop::collection::vec((
             prop::sample::select(vec!["always", "whileUsed", "fromOrphaning"]),
             prop::sample::select(vec!["Deny", "Warn", "Audit"]),

@@ -1,4 +1,4 @@
-//! The leaders: real machines, asked and answered.
+//! The leaders, which run the release of the program.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{LazyLock, Mutex};
@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::super::manifests;
 use super::storage::{self, Write, observed};
-use super::{Broken, RaceModel, Request, Secret, State, TICK, USERS, UserObject, UserState, Users};
+use super::{
+    RaceModel, Request, Secret, State, TICK, USER_KINDS, UserObject, UserState, Users, Violation,
+};
 use crate::decide::LiveRead;
 use crate::hold::exceptions::UserException;
 use crate::hold::{Input, Output, ReleaseTiming, RequestResult, UseCheck};
@@ -25,56 +27,54 @@ impl RaceModel {
         }
     }
 
-    /// Gives an input to a leader, and does at once what takes no time.
-    pub(super) fn feed(&self, state: &mut State, l: usize, input: Input) {
+    /// Gives an input to a leader, and handles outputs that take no time.
+    pub(super) fn give_input(&self, state: &mut State, l: usize, input: Input) {
         let now = Duration::from_secs(u64::from(state.now) * TICK);
-        let target = state.leaders[l].release.clone();
-        let mut release = target;
+        let mut release = state.leaders[l].release.clone();
         let mut next = vec![input];
         while let Some(input) = next.pop() {
             for output in release.step(now, input) {
                 let leader = &mut state.leaders[l];
                 match output {
                     Output::Get => leader.request = Some(Request::Get),
-                    Output::WriteToken(mark) => {
-                        let patch = mark.patch();
-                        leader.request = Some(Request::Write(Write::mark(patch, state.now)));
+                    Output::WriteToken(write) => {
+                        let write = Write::of_token(write.patch(), state.now);
+                        leader.request = Some(Request::Write(write));
                     }
                     Output::Remove(removal) => {
-                        let write =
-                            Write::removal(removal.patch(), state.now, (leader.first, leader.last));
+                        let list_times = (leader.first_list, leader.last_list);
+                        let write = Write::of_removal(removal.patch(), state.now, list_times);
                         leader.request = Some(Request::Write(write));
                     }
                     Output::Read(read) => {
                         let resource = manifests::resource(&read);
-                        match USERS.iter().position(|(r, _)| *r == resource) {
-                            Some(kind) => leader.request = Some(Request::List(kind, read)),
-                            // There are no users of another kind.
+                        match USER_KINDS.iter().position(|(r, _)| *r == resource) {
+                            Some(kind) => leader.request = Some(Request::List(kind)),
+                            // Other kinds have no objects.
                             None => {
-                                leader.others |= 1 << number(&read);
-                                leader.last = state.now;
-                                // The last list of all is answered like those
-                                // that are modelled.
-                                if self.delayed_answers && leader.found[2].is_some() {
-                                    leader.unread = true;
+                                leader.other_reads |= 1 << read_number(&read);
+                                leader.last_list = state.now;
+                                // After the Pods, an answer may be delayed.
+                                if self.delayed_answers && leader.listed[2].is_some() {
+                                    leader.has_unused_answer = true;
                                 } else {
-                                    next.push(Input::Read { asked: None });
+                                    next.push(Input::Read { requested_at: None });
                                 }
                             }
                         }
                     }
                     Output::CheckUse => {
-                        let mut count = counted(&leader.found, leader.others);
+                        let mut check = check_use(&leader.listed, leader.other_reads);
                         if let (UseCheck::NeedsReads(reads), false) =
-                            (&mut count, self.guards.producers_first)
+                            (&mut check, self.guards.owners_first)
                         {
                             reads.reverse();
                         }
-                        next.push(Input::UseChecked(count));
+                        next.push(Input::UseChecked(check));
                     }
                     Output::DropReads => {
-                        leader.found = [None; 3];
-                        leader.others = 0;
+                        leader.listed = [None; 3];
+                        leader.other_reads = 0;
                     }
                     Output::SchedulePass(_) | Output::Waits(_) | Output::Ended(_) => {}
                 }
@@ -83,61 +83,61 @@ impl RaceModel {
         state.leaders[l].release = release;
     }
 
-    /// Whatever a write comes to in storage.
-    pub(super) fn land(&self, state: &mut State, write: &Write) -> RequestResult {
-        let asked = state.target.as_ref().is_some_and(|target| target.asked);
+    /// The API server executes a write.
+    pub(super) fn store_write(&self, state: &mut State, write: &Write) -> RequestResult {
+        let had_pass = state.target.as_ref().is_some_and(|target| target.had_pass);
         let answer = storage::apply(&mut state.target, write, self.guards.tests);
         let RequestResult::Object(_) = answer else { return answer };
-        match write.lists {
-            // A pass begins. What is stored now was stored before it.
+        match write.list_times {
+            // A pass begins.
             None => {
-                for slot in &mut state.users {
-                    if let UserState::Exists(thing) = slot {
-                        thing.known = true;
+                for user in &mut state.users {
+                    if let UserState::Exists(user) = user {
+                        user.stored_before_pass = true;
                     }
                 }
             }
-            Some(lists) => self.hold_went(state, lists, asked),
+            Some(list_times) => self.check_promises(state, list_times, had_pass),
         }
         answer
     }
 
-    /// The hold was removed: does a user still need the target?
-    fn hold_went(&self, state: &mut State, (first, last): (u8, u8), asked: bool) {
+    /// Checks, after the removal of the hold, which users remain and how old the reads are.
+    fn check_promises(&self, state: &mut State, (first_list, last_list): (u8, u8), had_pass: bool) {
         let now = state.now;
         let counts = |i: usize| {
-            let Some(thing) = state.users[i].object() else { return false };
-            let older = (0..=i).rev().take_while(|j| {
+            let Some(user) = state.users[i].object() else { return false };
+            let with_owners = (0..=i).rev().take_while(|j| {
                 *j == i || state.users[j + 1].object().is_some_and(|below| below.owned)
             });
-            let mut older = older.filter_map(|j| state.users[j].object());
-            thing.uses && older.any(|thing| !thing.created_after_delete)
+            let mut with_owners = with_owners.filter_map(|j| state.users[j].object());
+            user.uses && with_owners.any(|object| !object.created_after_delete)
         };
-        let left = |is: fn(UserObject) -> bool| {
-            (0..3).any(|i| counts(i) && state.users[i].object().is_some_and(is))
+        let remains = |condition: fn(UserObject) -> bool| {
+            (0..3).any(|i| counts(i) && state.users[i].object().is_some_and(condition))
         };
-        let broken = if left(|thing| thing.known) {
-            Some(Broken::PromiseOne)
-        } else if left(|thing| thing.created_before_delete) {
-            Some(Broken::PromiseTwo)
-        } else if !asked {
-            Some(Broken::Unasked)
+        let violation = if remains(|user| user.stored_before_pass) {
+            Some(Violation::PromiseOne)
+        } else if remains(|user| user.created_before_delete) {
+            Some(Violation::PromiseTwo)
+        } else if !had_pass {
+            Some(Violation::NoPass)
         } else {
-            // As fresh as the limits say, and the time a write takes.
-            let old = u64::from(now - last) > 1 + u64::from(self.write_delay)
-                || u64::from(now - first) > 2 + u64::from(self.write_delay);
-            (self.ticks > 0 && old).then_some(Broken::Stale)
+            // The limits of `limits` in ticks, and the time of the write.
+            let is_old = u64::from(now - last_list) > 1 + u64::from(self.write_delay)
+                || u64::from(now - first_list) > 2 + u64::from(self.write_delay);
+            (self.ticks > 0 && is_old).then_some(Violation::StalePass)
         };
-        state.broken = state.broken.or(broken);
+        state.violation = state.violation.or(violation);
     }
 }
 
 type Key = ([Option<UserState>; 3], u64);
 
-/// The reads of kinds without users, numbered in order: a state has a bit for each.
+/// The reads of kinds without users. A state has a bit for each, by its index here.
 static READS: Mutex<Vec<LiveRead>> = Mutex::new(Vec::new());
 
-fn number(read: &LiveRead) -> usize {
+fn read_number(read: &LiveRead) -> usize {
     let mut reads = READS.lock().unwrap();
     reads.iter().position(|other| other == read).unwrap_or_else(|| {
         assert!(reads.len() < 64, "more kinds than bits");
@@ -146,71 +146,74 @@ fn number(read: &LiveRead) -> usize {
     })
 }
 
-/// The real count. Few questions are asked, very often.
-fn counted(found: &[Option<UserState>; 3], others: u64) -> UseCheck {
-    static KNOWN: LazyLock<Mutex<HashMap<Key, UseCheck>>> = LazyLock::new(Mutex::default);
-    let plain = |slot: UserState| match slot {
-        UserState::Exists(thing) => {
-            UserState::Exists(UserObject { known: false, created_before_delete: false, ..thing })
-        }
+/// The count of the program after these reads, cached because the states repeat.
+fn check_use(listed: &[Option<UserState>; 3], other_reads: u64) -> UseCheck {
+    static CACHE: LazyLock<Mutex<HashMap<Key, UseCheck>>> = LazyLock::new(Mutex::default);
+    // The count does not depend on these fields.
+    let without_promises = |user: UserState| match user {
+        UserState::Exists(user) => UserState::Exists(UserObject {
+            stored_before_pass: false,
+            created_before_delete: false,
+            ..user
+        }),
         _ => UserState::NotCreated,
     };
-    let key = (found.map(|slot| slot.map(plain)), others);
-    let mut known = KNOWN.lock().unwrap();
-    if let Some(count) = known.get(&key) {
-        return count.clone();
+    let key = (listed.map(|user| user.map(without_promises)), other_reads);
+    let mut cache = CACHE.lock().unwrap();
+    if let Some(check) = cache.get(&key) {
+        return check.clone();
     }
     let reads = READS.lock().unwrap().clone();
-    let read = (0..).zip(reads).filter(|(bit, _)| others >> bit & 1 == 1);
+    let read = (0..).zip(reads).filter(|(bit, _)| other_reads >> bit & 1 == 1);
     let mut done: HashSet<LiveRead> = read.map(|(_, read)| read).collect();
     let mut objects = Vec::new();
-    for (kind, slot) in found.iter().enumerate() {
-        let Some(slot) = slot else { continue };
+    for (kind, user) in listed.iter().enumerate() {
+        let Some(user) = user else { continue };
         done.insert(storage::list(kind));
-        objects.extend(slot.object().map(|thing| storage::user(kind, thing)));
+        objects.extend(user.object().map(|user| storage::user_manifest(kind, user)));
     }
     let target = storage::manifest(&Secret::new(1, 0));
-    let count = manifests::count(&target, &objects, &done, UserException::ALL);
-    known.insert(key, count.clone());
-    count
+    let check = manifests::check_use(&target, &objects, &done, UserException::ALL);
+    cache.insert(key, check.clone());
+    check
 }
 
 impl RaceModel {
-    /// What a list shows: what is stored, or, with that guard out, what the
-    /// cache has.
-    pub(super) fn shown<'s>(&self, state: &'s State, l: usize) -> &'s Users {
+    /// The users that a list of this leader returns: the stored ones, or without the guard
+    /// `live` those in its cache.
+    pub(super) fn visible_users<'s>(&self, state: &'s State, l: usize) -> &'s Users {
         if self.guards.live { &state.users } else { &state.leaders[l].cache }
     }
 
-    pub(super) fn carry_out(&self, next: &mut State, l: usize) -> Option<()> {
+    pub(super) fn execute_request(&self, next: &mut State, l: usize) -> Option<()> {
         let input = match next.leaders[l].request.take()? {
             Request::Get => Input::Got(match &next.target {
                 Some(target) => RequestResult::Object(observed(target)),
                 None => RequestResult::Missing { namespace: false },
             }),
             Request::Write(write) => {
-                let answer = self.land(next, &write);
-                match write.lists {
+                let answer = self.store_write(next, &write);
+                match write.list_times {
                     None => Input::TokenWritten(answer),
                     Some(_) => Input::Removed(answer),
                 }
             }
-            Request::List(kind, _) => {
-                let users = *self.shown(next, l);
+            Request::List(kind) => {
+                let users = *self.visible_users(next, l);
                 let leader = &mut next.leaders[l];
-                if leader.found.iter().all(Option::is_none) {
-                    leader.first = next.now;
+                if leader.listed.iter().all(Option::is_none) {
+                    leader.first_list = next.now;
                 }
-                leader.last = next.now;
-                leader.found[kind] = Some(users[kind]);
+                leader.last_list = next.now;
+                leader.listed[kind] = Some(users[kind]);
                 if self.delayed_answers {
-                    leader.unread = true;
+                    leader.has_unused_answer = true;
                     return Some(());
                 }
-                Input::Read { asked: None }
+                Input::Read { requested_at: None }
             }
         };
-        self.feed(next, l, input);
+        self.give_input(next, l, input);
         Some(())
     }
 }

@@ -1,4 +1,4 @@
-//! What the API server stores, and how it takes a patch.
+//! The storage of the API server, and how the API server applies a patch.
 
 use std::sync::Arc;
 
@@ -6,69 +6,69 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
 use super::super::manifests::time;
-use super::{USERS, UserObject};
+use super::{USER_KINDS, UserObject};
 use crate::decide::LiveRead;
 use crate::hold::{RequestResult, TOKEN, TargetState};
 use crate::objects::HOLD;
 
-/// The target. It is held: once the hold is off it is gone.
+/// The target. It always has its hold, because the removal of the hold deletes it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in super::super) struct Secret {
     pub(in super::super) uid: u8,
     pub(in super::super) version: u8,
-    /// Since when it is Terminating.
+    /// When the target was deleted.
     pub(in super::super) deleted: Option<u8>,
     pub(in super::super) token: Option<Arc<str>>,
-    /// Whether a pass began for this very object.
-    pub(in super::super) asked: bool,
+    /// Whether a pass has begun for the object with this uid.
+    pub(in super::super) had_pass: bool,
 }
 
 impl Secret {
     pub(in super::super) fn new(uid: u8, deleted: u8) -> Self {
-        Self { uid, version: 1, deleted: Some(deleted), token: None, asked: false }
+        Self { uid, version: 1, deleted: Some(deleted), token: None, had_pass: false }
     }
 }
 
-/// Which of the tests are left in a patch.
+/// The `test` operations that the model leaves in a patch.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Guarded {
+pub(in super::super) struct PatchTests {
     pub(in super::super) uid: bool,
     pub(in super::super) token: bool,
     pub(in super::super) deleted: bool,
 }
 
-/// A write under way.
+/// A write that the API server has not stored yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Write {
     patch: Patch,
     pub(in super::super) sent: u8,
-    /// Of a removal: when the first and the last list of its pass were taken.
-    pub(super) lists: Option<(u8, u8)>,
+    /// For a removal, the times of the first and the last list of its pass.
+    pub(super) list_times: Option<(u8, u8)>,
     text: String,
 }
 
 impl std::hash::Hash for Write {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (&self.text, self.sent, self.lists).hash(state);
+        (&self.text, self.sent, self.list_times).hash(state);
     }
 }
 
 impl Write {
-    pub(super) fn mark(patch: Patch, sent: u8) -> Self {
+    pub(super) fn of_token(patch: Patch, sent: u8) -> Self {
         let text = patch.to_string();
-        Self { patch, sent, lists: None, text }
+        Self { patch, sent, list_times: None, text }
     }
 
-    pub(super) fn removal(patch: Patch, sent: u8, lists: (u8, u8)) -> Self {
+    pub(super) fn of_removal(patch: Patch, sent: u8, list_times: (u8, u8)) -> Self {
         let text = patch.to_string();
-        Self { patch, sent, lists: Some(lists), text }
+        Self { patch, sent, list_times: Some(list_times), text }
     }
 
     pub(in super::super) fn is_removal(&self) -> bool {
-        self.lists.is_some()
+        self.list_times.is_some()
     }
 
-    /// The token that it writes or tests.
+    /// The token that the patch writes or tests.
     pub(in super::super) fn token(&self) -> &str {
         let mut values = self.patch.iter().filter_map(|operation| match operation {
             PatchOperation::Test(test) if test.path.as_str().contains("token") => {
@@ -81,7 +81,6 @@ impl Write {
     }
 }
 
-/// The target as a manifest.
 pub(super) fn manifest(secret: &Secret) -> Value {
     let mut metadata = json!({
         "name": "s",
@@ -104,10 +103,14 @@ pub(super) fn observed(secret: &Secret) -> TargetState {
     TargetState::read(&manifest(secret)).unwrap()
 }
 
-/// The API server takes a patch: all of it or nothing, on what is stored now.
-pub(super) fn apply(target: &mut Option<Secret>, write: &Write, tests: Guarded) -> RequestResult {
+/// Applies a patch to the stored target as the API server does: completely or not at all.
+pub(super) fn apply(
+    target: &mut Option<Secret>,
+    write: &Write,
+    tests: PatchTests,
+) -> RequestResult {
     let Some(secret) = target.as_mut() else { return RequestResult::Missing { namespace: false } };
-    let kept = |operation: &&PatchOperation| match operation {
+    let is_enabled = |operation: &&PatchOperation| match operation {
         PatchOperation::Test(test) => match test.path.as_str() {
             "/metadata/uid" => tests.uid,
             "/metadata/deletionTimestamp" => tests.deleted,
@@ -115,7 +118,7 @@ pub(super) fn apply(target: &mut Option<Secret>, write: &Write, tests: Guarded) 
         },
         _ => true,
     };
-    let patch = Patch(write.patch.iter().filter(kept).cloned().collect());
+    let patch = Patch(write.patch.iter().filter(is_enabled).cloned().collect());
     let mut object = manifest(secret);
     if json_patch::patch(&mut object, &patch).is_err() {
         return RequestResult::Conflict;
@@ -124,8 +127,8 @@ pub(super) fn apply(target: &mut Option<Secret>, write: &Write, tests: Guarded) 
     let after = TargetState::read(&object).unwrap();
     secret.token.clone_from(&after.token);
     let answer = TargetState { version: secret.version.to_string().into(), ..after };
-    if write.lists.is_none() {
-        secret.asked = true;
+    if write.list_times.is_none() {
+        secret.had_pass = true;
     }
     if answer.hold.is_none() {
         *target = None;
@@ -133,9 +136,9 @@ pub(super) fn apply(target: &mut Option<Secret>, write: &Write, tests: Guarded) 
     RequestResult::Object(answer)
 }
 
-/// The list of a kind, as the count asks for it.
+/// The list of a kind, as the count requests it.
 pub(super) fn list(kind: usize) -> LiveRead {
-    let (resource, group) = (USERS[kind].0, if kind == 2 { "" } else { "apps" });
+    let (resource, group) = (USER_KINDS[kind].0, if kind == 2 { "" } else { "apps" });
     LiveRead::List {
         group: group.to_owned(),
         resource: resource.to_owned(),
@@ -144,28 +147,28 @@ pub(super) fn list(kind: usize) -> LiveRead {
     }
 }
 
-/// A user as a manifest.
-pub(super) fn user(kind: usize, thing: UserObject) -> Value {
+pub(super) fn user_manifest(kind: usize, user: UserObject) -> Value {
     let api_version = |kind| if kind == 2 { "v1" } else { "apps/v1" };
     let mut metadata = json!({
-        "name": USERS[kind].0,
+        "name": USER_KINDS[kind].0,
         "namespace": "a",
-        "uid": USERS[kind].1,
-        // A slow create is given its time when other webhooks are through.
-        "creationTimestamp": time(match (thing.created_before_delete, thing.created_after_delete) {
+        "uid": USER_KINDS[kind].1,
+        // The API server sets the time of a slow create after other webhooks have answered.
+        "creationTimestamp": time(match (user.created_before_delete, user.created_after_delete) {
             (true, _) => 30,
             (false, true) => 60,
             (false, false) => -60,
         }),
     });
-    if thing.owned {
-        let (name, owner) = USERS[kind - 1];
+    if user.owned {
+        let (name, owner) = USER_KINDS[kind - 1];
         metadata["ownerReferences"] = json!([
             {"apiVersion": api_version(kind - 1), "kind": owner, "name": name, "uid": owner}
         ]);
     }
-    let name = if thing.uses { "s" } else { "another" };
+    let name = if user.uses { "s" } else { "another" };
     let pod = json!({"volumes": [{"name": "v", "secret": {"secretName": name}}]});
     let spec = if kind == 2 { pod } else { json!({"template": {"spec": pod}}) };
-    json!({"apiVersion": api_version(kind), "kind": USERS[kind].1, "metadata": metadata, "spec": spec})
+    let (api_version, kind) = (api_version(kind), USER_KINDS[kind].1);
+    json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec})
 }

@@ -1,4 +1,4 @@
-//! The steps of the checker, in words that a person can follow.
+//! Runs the model checker, and prints a counterexample as a timeline.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Write as _;
@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
-/// A model with a text for each step.
-pub(super) trait Narrate: Model {
-    /// When it is, who does something, and what it is.
-    fn tell(
+/// A model that can describe its actions.
+pub(super) trait Describe: Model {
+    /// The time, the actor and the action.
+    fn describe(
         &self,
         before: &Self::State,
         action: &Self::Action,
@@ -18,25 +18,24 @@ pub(super) trait Narrate: Model {
     ) -> (String, String, String);
 }
 
-/// Larger by `BELAY_MODEL`; 1 unless it is set.
+/// The size of the models: `BELAY_MODEL`, or 1.
 pub(super) fn size() -> u8 {
     std::env::var("BELAY_MODEL").ok().and_then(|size| size.parse().ok()).unwrap_or(1)
 }
 
-/// A path as a timeline.
-pub(super) fn timeline<M: Narrate>(model: &M, path: &[(M::State, Option<M::Action>)]) -> String {
+pub(super) fn timeline<M: Describe>(model: &M, path: &[(M::State, Option<M::Action>)]) -> String {
     let mut text = String::new();
     for pair in path.windows(2) {
         let ((before, Some(action)), (after, _)) = (&pair[0], &pair[1]) else { continue };
-        let (when, who, what) = model.tell(before, action, after);
-        let _ = writeln!(text, "  {when:<6} {who:<10} {what}");
+        let (time, actor, text_of_action) = model.describe(before, action, after);
+        let _ = writeln!(text, "  {time:<6} {actor:<10} {text_of_action}");
     }
     text
 }
 
-/// Whether there is a way to such a state: a promise that is kept because
-/// nothing ever happens is none.
-pub(super) fn reaches<M>(model: &M, is: impl Fn(&M::State) -> bool) -> bool
+/// Whether the model can reach a state that meets the condition. A promise would also hold in a
+/// model in which nothing happens.
+pub(super) fn reaches<M>(model: &M, condition: impl Fn(&M::State) -> bool) -> bool
 where
     M: Model,
     M::State: Clone + Eq + Hash,
@@ -44,7 +43,7 @@ where
     let mut next: VecDeque<M::State> = model.init_states().into();
     let mut seen: HashSet<M::State> = next.iter().cloned().collect();
     while let Some(state) = next.pop_front() {
-        if is(&state) {
+        if condition(&state) {
             return true;
         }
         next.extend(model.next_states(&state).into_iter().filter(|s| seen.insert(s.clone())));
@@ -52,11 +51,11 @@ where
     false
 }
 
-/// Looks at every state and says whether `holds` does in all of them: if not,
-/// the shortest way to one where it does not.
+/// Checks the properties of a model in all its states. Returns the shortest path to a state in
+/// which one does not hold.
 pub(super) fn check<M>(name: &str, model: M) -> Option<Path<M::State, M::Action>>
 where
-    M: Narrate + Send + Sync + Clone + 'static,
+    M: Describe + Send + Sync + Clone + 'static,
     M::State: Clone + std::fmt::Debug + PartialEq + Hash + Send + Sync,
     M::Action: Clone + std::fmt::Debug + PartialEq + Send + Sync,
 {
@@ -71,17 +70,17 @@ where
     };
     let checker = run(None);
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
-    let mut found = checker.discoveries().into_iter().next();
-    // The checker gives the last one that it met, not the shortest.
-    while let Some((_, path)) = &found {
+    let mut counterexample = checker.discoveries().into_iter().next();
+    // The checker returns the last path that it found, which may not be the shortest.
+    while let Some((_, path)) = &counterexample {
         let steps = path.clone().into_vec().len();
         match run(Some(steps)).discoveries().into_iter().next() {
-            Some(shorter) => found = Some(shorter),
+            Some(shorter) => counterexample = Some(shorter),
             None => break,
         }
     }
     let took = started.elapsed();
-    match found {
+    match counterexample {
         None => {
             println!("{name}: holds; {states} states, depth {depth}, {took:.1?}");
             None
