@@ -47,7 +47,7 @@ pub fn takes(history: &History, target: &Life, user: &Life, moment: i64) -> Opti
             let at = places.iter().position(|known| known.uid == *uid);
             // A missing owner is a place without an object.
             let at = at.unwrap_or(places.len());
-            Ref { place: at, uid: at, blocking: true, error: false }
+            Ref { number: at, uid: at, blocking: true, error: false }
         });
         Obj {
             refs: refs.collect(),
