@@ -22,6 +22,7 @@ mod protect_label;
 mod shallow;
 mod text;
 mod time;
+mod turns;
 mod uid;
 mod unreadable;
 
@@ -47,6 +48,7 @@ pub use packed::{PackedList, PackedMap};
 pub use protect_label::{LABEL_VALUES, PROTECT_LABEL, label_warning};
 pub use shallow::read_shallow;
 pub use text::Text;
+pub use turns::{first_in_turns, in_turns};
 pub use uid::Uid;
 pub use unreadable::{Flaw, Unreadable};
 

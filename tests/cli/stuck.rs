@@ -5,7 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::broken::dead_webhook;
-use crate::harness::manifest::{Manifest as _, bound_claim, config_map, owner, pod, workload};
+use crate::harness::manifest::{
+    Manifest as _, bound_claim, config_map, object, owner, pod, workload,
+};
 use crate::harness::{ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, json, kubectl, policy, world};
 
@@ -85,6 +87,32 @@ fn patch_of(next: &str) -> Vec<&str> {
     let (words, patch) = command.split_once(" -p '").unwrap();
     let patch = patch.trim_end_matches('\'');
     ["patch"].into_iter().chain(words.split(' ')).chain(["-p", patch]).collect()
+}
+
+/// The API server accepts the time, and writes it with five digits of the year.
+#[test]
+fn h133_an_event_with_an_unreadable_time_is_named_and_hides_no_other() {
+    let plane = &world().plane;
+    let ns = plane.namespace("stuck-event").unwrap();
+    deleted_settings(plane, &ns, "db-operator", "db.example.test/drop");
+    let uid = plane.api().field("cm/settings", &ns, ".metadata.uid").unwrap();
+    let about = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "settings",
+        "namespace": ns, "uid": uid});
+    let message = "admission webhook \"guard.test\" denied the request: no";
+    for (name, time) in [("odd", "9999-12-31T23:59:59-23:59"), ("other", "2099-01-01T00:00:00Z")] {
+        let fields = json!({"involvedObject": about, "reportingComponent": "db-operator",
+            "reason": "Failed", "message": message, "lastTimestamp": time});
+        let event = object("v1", "Event", name).with_namespace(&ns).with(fields);
+        let path = format!("/api/v1/namespaces/{ns}/events");
+        let created = plane.apply_to(&["create", "--raw", &path, "-f", "-"], &event);
+        created.unwrap().success().unwrap();
+    }
+    causes(plane, &["-n", &ns], &format!("configmaps/settings -n {ns}"), "Refused");
+    let named = format!("not read, and may contain more: events/odd -n {ns}\n");
+    let stuck = belay(plane, &["stuck", "-n", &ns, "--longer-than=1s"]);
+    assert!(stuck.stdout.contains(&named), "{stuck:?}");
+    let why = belay(plane, &["why", "configmaps/settings", "-n", &ns]);
+    assert!(why.stdout.contains(&named) && why.stdout.contains("denied the request"), "{why:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, shortened, shortened_message};
 use crate::decide::Decision;
-use crate::objects::ObjectRef;
+use crate::objects::{ObjectRef, first_in_turns};
 use crate::policy::PolicySource;
 use crate::policy::api::{LastDay, Recent};
 
@@ -144,21 +144,11 @@ impl PolicyActivity {
         self.shorten_recent(MAX_RECENT);
     }
 
-    /// Drops the oldest verdict of the namespace with the most verdicts until the limit is met,
-    /// so that the users of one namespace can't push out the verdicts of others. Cluster-scoped
-    /// objects count as one namespace.
+    /// Namespaces take turns, so that the users of one namespace can't push out the verdicts of
+    /// others.
     fn shorten_recent(&mut self, most: usize) {
-        while self.recent.len() > most {
-            let mut counts: BTreeMap<_, usize> = BTreeMap::new();
-            let namespaces: Vec<_> = self.recent.iter().map(namespace).collect();
-            for namespace in &namespaces {
-                *counts.entry(namespace).or_default() += 1;
-            }
-            let largest = counts.values().copied().max();
-            let dropped = namespaces.iter().rposition(|one| counts.get(one).copied() == largest);
-            let Some(dropped) = dropped else { return };
-            self.recent.remove(dropped);
-        }
+        let kept = first_in_turns(&self.recent, most, namespace).into_iter().take(most);
+        self.recent = kept.cloned().collect();
     }
 }
 

@@ -17,7 +17,7 @@ use super::webhooks::{LabelsByNamespace, Webhook};
 use super::{AT_ONCE, Dependent, Survey, TerminatingObject, deleted_at};
 use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{Listed, list_all};
-use crate::objects::ApiError;
+use crate::objects::{ApiError, ObjectRef};
 
 /// What there is of evidence why objects do not go.
 #[derive(Debug, Clone, Default)]
@@ -199,15 +199,16 @@ impl ListReader<'_> {
         }
         let api: Api<Event> = Api::namespaced(self.snapshot.context.client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-        let unread = |why| UnreadKind { resource: "events".to_owned(), why };
         let Listed { objects: mut events, unreadable } =
             list_all(api, params).await.unwrap_or_else(|why| {
-                self.unread.lock().push(unread(why));
+                self.unread.lock().push(UnreadKind { resource: "events".to_owned(), why });
                 Listed::default()
             });
+        // An editor can write such an Event, so it has its name in the report.
         if let Some(name) = unreadable.first() {
-            let why = ApiError::Unreadable(format!("Event {name} has an unexpected form"));
-            self.unread.lock().push(unread(why));
+            let resource = ObjectRef::new(("", "events"), namespace, name).arguments();
+            let why = ApiError::Unreadable("the Event has an unexpected form".to_owned());
+            self.unread.lock().push(UnreadKind { resource, why });
         }
         // Times of Events are whole seconds, as the time of a DELETE is.
         events.retain(|event| last_time(event).is_none_or(|time| time >= since));

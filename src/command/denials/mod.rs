@@ -18,7 +18,7 @@ use super::document::{FailedRead, Object};
 use super::duration::{format_age, parse_duration};
 use super::place::{ClusterArguments, ListScopeArguments};
 use super::report::{ListArguments, Report, View, WatchArguments, name_lines};
-use super::screen::{Field, Progress, Tone};
+use super::screen::{Field, Progress, Table, Tone};
 use super::session::UserSession;
 use super::{CommandError, block_on};
 use crate::cluster::{list_all, read_names};
@@ -473,7 +473,8 @@ impl Report for Denials {
             let heading = ["AGE", "VERDICT", "OBJECT", "USER"];
             let heading = view.columns(heading, ["TIME", "POLICIES"], "MESSAGE");
             let list = (&*self.items, SHOWN, "denials");
-            text.push_str(&view.table(&heading, list, |table, item| table.row(item.row(view))));
+            let row = |table: &mut Table, item: &Denial| table.row(item.row(view));
+            text.push_str(&view.table_in_turns(&heading, list, Denial::namespace, row));
         }
         for PolicyCounts { name, denied_last_24h, would_deny_last_24h, held_last_24h } in
             &self.policies
@@ -510,6 +511,10 @@ impl Denials {
 }
 
 impl Denial {
+    fn namespace(&self) -> &str {
+        &self.object.namespace
+    }
+
     /// Whether it is about a Namespace or something in it.
     fn is_in(&self, namespace: &str) -> bool {
         let Object { group, kind, namespace: place, name, .. } = &self.object;

@@ -283,3 +283,28 @@ fn h122_an_event_with_another_uid_changes_no_denial_of_a_policy() {
     let listed = known(&[denied], &[whole], asked(false, 0));
     assert_eq!(listed[0].message, "It is used. Details: kubectl belay why cm/a");
 }
+
+#[test]
+fn h133_denials_of_one_namespace_hide_none_of_others_on_a_terminal() {
+    let of = |namespace: &str, name: &str, second| {
+        let mut event = event(second, name, "Warning", 1);
+        event.metadata.namespace = Some(namespace.to_owned());
+        event.involved_object.namespace = Some(namespace.to_owned());
+        event
+    };
+    let own = (0..40).map(|n| of("eve", &format!("own{n}"), 5000 + n));
+    let events: Vec<Event> = own.chain([of("prod", "other", 4000)]).collect();
+    let items = known(&[], &events, asked(false, 0));
+    let denials = Denials {
+        items,
+        policies: Vec::new(),
+        age_seconds: None,
+        not_read: Vec::new(),
+        would: false,
+        unled: false,
+    };
+    let text = denials.text(View { screen: Screen::terminal(200), ..PIPE });
+    assert!(text.contains(" prod/other "), "{text}");
+    assert_eq!(text.matches(" eve/own").count(), SHOWN - 1);
+    assert!(text.contains("… and 11 more denials; --all"), "{text}");
+}

@@ -19,6 +19,7 @@ pub use self::watch::WatchArguments;
 use super::document::FailedRead;
 use super::screen::{Screen, Table, cut};
 use super::{CommandError, print};
+use crate::objects::first_in_turns;
 
 /// The version of all documents. Within a version, no field changes its meaning or is removed.
 const VERSION: &str = "belay.dev/v1alpha1";
@@ -169,6 +170,20 @@ impl View {
         let (shown, more) = cut(items, limit, self.is_complete(), what);
         shown.iter().for_each(|item| add_row(&mut table, item));
         table.text(self.screen) + &more.map_or(String::new(), |more| more + "\n")
+    }
+
+    /// The same. If the list is cut, namespaces take turns.
+    pub fn table_in_turns<T>(
+        self,
+        heading: &[&'static str],
+        (items, limit, what): (&[T], usize, &str),
+        namespace: impl Fn(&T) -> &str,
+        add_row: impl Fn(&mut Table, &T),
+    ) -> String {
+        let is_cut = cut(items, limit, self.is_complete(), what).1.is_some();
+        let most = if is_cut { limit } else { usize::MAX };
+        let items = first_in_turns(items, most, namespace);
+        self.table(heading, (&items, limit, what), |table, item| add_row(table, item))
     }
 
     /// The failed reads, in lines.

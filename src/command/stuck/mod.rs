@@ -25,7 +25,7 @@ use super::target::add_object;
 use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
 use crate::cluster::terminating::{TerminatingObject, evidence, read_whole, survey};
-use crate::objects::is_hold;
+use crate::objects::{first_in_turns, is_hold};
 
 /// The number of concurrent reads of objects and counts of holds.
 const AT_ONCE: usize = 8;
@@ -97,9 +97,9 @@ async fn stuck(arguments: StuckArguments) -> Result<StuckReport, CommandError> {
     // Output for programs is complete.
     let all = output.all || !matches!(output.output, Format::Table | Format::Wide);
     let most = |few: usize| if all { usize::MAX } else { few };
-    let all_late: Vec<&TerminatingObject> = late.iter().collect();
+    let by_turns = first_in_turns(&late, most(ASKED), namespace_of);
     let (mut evidence, holds) = tokio::join!(
-        evidence(snapshot, &all_late, &survey, most(ASKED)),
+        evidence(snapshot, &by_turns, &survey, most(ASKED)),
         count_holds(&session, snapshot, &late, most(COUNTED)),
     );
     for object in &late {
@@ -118,6 +118,11 @@ async fn stuck(arguments: StuckArguments) -> Result<StuckReport, CommandError> {
         place: namespace,
         longer_than: format_duration(longer_than),
     })
+}
+
+/// The namespace whose turn the reads of an object take.
+fn namespace_of(object: &TerminatingObject) -> &str {
+    &object.object_ref.namespace
 }
 
 /// Whether the metadata of an object does not explain why it stays.
@@ -153,6 +158,7 @@ async fn count_holds(
     let unled = installed && matches!(session.leader().await, Ok(None));
     // Without the policies, no object would appear to be protected.
     let counts = installed && snapshot.context.world.read().loaded;
+    let held = first_in_turns(&held, most, |held| namespace_of(held));
     let holds = held.into_iter().enumerate().map(|(index, held)| async move {
         let state = match counts && index < most {
             true => count_hold(snapshot, held).await,

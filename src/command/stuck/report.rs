@@ -1,7 +1,7 @@
 //! The report of `belay stuck`, as data and as a table.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use crate::command::duration::format_age;
 use crate::command::place::OF_FILES;
 use crate::command::report::{Report, View, name_lines};
 use crate::command::screen::{Field, Table, Tone, cut};
-use crate::objects::{ObjectRef, full_name};
+use crate::objects::{ObjectRef, full_name, in_turns};
 
 /// The number of groups on a terminal, unless the user requests all objects.
 const SHOWN: usize = 20;
@@ -54,6 +54,10 @@ impl StuckObject {
     fn cause(&self) -> (Cause, Option<&str>) {
         let first = self.causes.first();
         first.map_or((Cause::Unknown, None), |first| (first.cause, first.finalizer.as_deref()))
+    }
+
+    fn namespace(&self) -> &str {
+        &self.object.namespace
     }
 
     fn fields(&self) -> [Field; 3] {
@@ -117,6 +121,24 @@ fn groups(items: &[StuckObject]) -> Vec<Vec<&StuckObject>> {
     groups
 }
 
+/// The groups. The first `most` are chosen in turns of namespaces, so that many causes in one
+/// namespace hide no object of others.
+fn chosen_first(groups: Vec<Vec<&StuckObject>>, most: usize) -> Vec<Vec<&StuckObject>> {
+    let mut seen = HashSet::new();
+    let all = groups.iter().enumerate();
+    let all = all.flat_map(|(index, group)| group.iter().map(move |s| (s.namespace(), index)));
+    let all: Vec<(&str, usize)> = all.filter(|turn| seen.insert(*turn)).collect();
+    let mut chosen = HashSet::new();
+    for position in in_turns(all.iter().map(|(namespace, _)| namespace)) {
+        if let Some((_, index)) = all.get(position).filter(|_| chosen.len() < most) {
+            chosen.insert(*index);
+        }
+    }
+    let all = groups.into_iter().enumerate();
+    let (first, rest): (Vec<_>, Vec<_>) = all.partition(|(index, _)| chosen.contains(index));
+    first.into_iter().chain(rest).map(|(_, group)| group).collect()
+}
+
 /// A group with some of its objects. Other objects of the group usually have the evidence of
 /// the first one.
 fn group_text(group: &[&StuckObject], view: View) -> String {
@@ -133,7 +155,8 @@ fn group_text(group: &[&StuckObject], view: View) -> String {
     let mut text: String = lines.collect();
     let more = "objects with this cause";
     let list = (group, SAMPLES, more);
-    text += &view.table(&HEADING, list, |table, stuck| table.row(stuck.fields()));
+    let row = |table: &mut Table, stuck: &&StuckObject| table.row(stuck.fields());
+    text += &view.table_in_turns(&HEADING, list, |stuck| stuck.namespace(), row);
     if group.len() > 1 {
         text += &view.screen.paragraph(0, &format!("for example {}:", first.object.typed));
     }
@@ -184,7 +207,7 @@ impl Report for StuckReport {
                     view.table(&heading, (&self.items, usize::MAX, ""), row)
                 }
                 false => {
-                    let groups = groups(&self.items);
+                    let groups = chosen_first(groups(&self.items), SHOWN);
                     let (shown, more) = cut(&groups, SHOWN, false, "causes");
                     let texts: Vec<String> = shown.iter().map(of_group).collect();
                     texts.join("\n") + &more.map_or(String::new(), |more| format!("\n{more}\n"))

@@ -119,3 +119,27 @@ fn nothing_stuck_is_only_reported_after_a_complete_read() {
     assert_eq!(item["causes"][0]["cause"], "OwnerGone");
     assert_eq!(json["notRead"][0]["resource"], "x");
 }
+
+#[test]
+fn h133_objects_of_one_namespace_hide_none_of_others_on_a_terminal() {
+    let now = jiff::Timestamp::from_second(820).unwrap();
+    let of = |namespace: &str, name: &str, finalizer: &str| {
+        let mut object = stuck();
+        object.object_ref = ObjectRef::new(("", "configmaps"), namespace, name);
+        object.object["metadata"]["finalizers"] = json!([finalizer]);
+        let causes = find_causes(&object, &Survey::default(), &evidence(), &Hold::default());
+        StuckObject::new(&object, causes, now)
+    };
+    // Many objects with the same cause as the other one, or many causes.
+    for causes in [1, 30] {
+        let own = |n: usize| of("eve", &format!("own{n}"), &format!("a{}.test/x", n % causes));
+        let finalizer = if causes == 1 { "a0.test/x" } else { "b.test/x" };
+        let own = (0..90).map(own);
+        let items = own.chain([of("prod", "other", finalizer)]).collect();
+        let report = StuckReport { items, ..report(0, &[]) };
+        let view = View { screen: Screen::terminal(200), all: false, wide: false, verbose: false };
+        let text = report.text(view);
+        assert!(text.contains("configmaps/other   prod "), "{causes}: {text}");
+        assert!(text.contains(" more "), "{causes}: {text}");
+    }
+}

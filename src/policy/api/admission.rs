@@ -1,5 +1,5 @@
-//! ValidatingAdmissionPolicies that check approvals, pauses, labels and Events. The API server
-//! enforces them even while belay is down.
+//! ValidatingAdmissionPolicies that check approvals, pauses, labels, Events and Evictions. The
+//! API server enforces them even while belay is down.
 //!
 //! They can't check that the uid of an approval belongs to the object that it names. The
 //! decision compares the uids.
@@ -26,6 +26,15 @@ const MAX_APPROVAL_LABELS: usize = 16;
 /// approval into an annotation.
 const MAX_APPROVAL_ANNOTATION: usize = 16_384;
 
+/// The limit of labels of an Eviction, and of annotations.
+const MAX_EVICTION_ENTRIES: usize = 16;
+
+/// The limit of characters of one annotation of an Eviction.
+const MAX_EVICTION_ANNOTATION: usize = 1_024;
+
+/// The limit of characters of any other text of an Eviction, as of a name.
+const MAX_EVICTION_TEXT: usize = 253;
+
 /// The policies with their bindings.
 pub fn admission_policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding)> {
     let labelled = LabelSelectorRequirement {
@@ -45,7 +54,13 @@ pub fn admission_policies() -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissi
             approvals(),
         ),
         bound("pauses.belay.dev", (GROUP, "pauses", all.clone()), &["CREATE"], pauses()),
-        bound("events.belay.dev", ("", "events", all), &["CREATE", "UPDATE", "DELETE"], events()),
+        bound(
+            "events.belay.dev",
+            ("", "events", all.clone()),
+            &["CREATE", "UPDATE", "DELETE"],
+            events(),
+        ),
+        bound("evictions.belay.dev", ("", "pods/eviction", all), &["CREATE"], evictions()),
         bound("labels.belay.dev", ("*", "*", labelled), &changes, labels()),
     ]
 }
@@ -221,6 +236,54 @@ fn events() -> (Vec<Variable>, Vec<Validation>) {
         &format!("'only belay may write, change or delete Events of {EVENT_REPORTER}'"),
     );
     (Vec::new(), vec![check])
+}
+
+/// An Eviction is never stored, so etcd does not limit its size, and its review could have
+/// 18 MB (H132). The API server drops the sender's uid, selfLink and managedFields, and adds
+/// one entry of managedFields with the names of the other fields.
+fn evictions() -> (Vec<Variable>, Vec<Validation>) {
+    let has_at_most = |object: &str, fields: &[&str], most: usize| {
+        let check = |field| format!("(!has({object}.{field}) || size({object}.{field}) <= {most})");
+        fields.iter().map(check).collect::<Vec<_>>().join(" && ")
+    };
+    let or_empty = |field: &str, empty: &str| format!("has({field}) ? {field} : {empty}");
+    let map = |name: &str, value: usize| {
+        format!(
+            "size(variables.{name}) <= {MAX_EVICTION_ENTRIES} && variables.{name}.all(key, \
+             size(key) <= {MAX_EVICTION_TEXT} && size(variables.{name}[key]) <= {value})"
+        )
+    };
+    let variables = vec![
+        variable("labels", &or_empty("object.metadata.labels", "{}")),
+        variable("annotations", &or_empty("object.metadata.annotations", "{}")),
+        variable("options", &or_empty("object.deleteOptions", "{}")),
+        variable("preconditions", &or_empty("variables.options.preconditions", "{}")),
+        variable("dryRun", &or_empty("variables.options.dryRun", "[]")),
+    ];
+    let options = ["kind", "apiVersion", "propagationPolicy"];
+    let conditions = [
+        has_at_most("object.metadata", &["finalizers", "ownerReferences"], 0),
+        has_at_most("object.metadata", &["managedFields"], 1),
+        has_at_most("object.metadata", &["generateName", "resourceVersion"], MAX_EVICTION_TEXT),
+        map("labels", MAX_EVICTION_TEXT),
+        map("annotations", MAX_EVICTION_ANNOTATION),
+        has_at_most("variables.options", &options, MAX_EVICTION_TEXT),
+        has_at_most("variables.preconditions", &["uid", "resourceVersion"], MAX_EVICTION_TEXT),
+        format!(
+            "size(variables.dryRun) <= 1 && variables.dryRun.all(text, \
+             size(text) <= {MAX_EVICTION_TEXT})"
+        ),
+    ];
+    let check = forbidden(
+        &conditions.join(" && "),
+        &format!(
+            "'an Eviction may have at most {MAX_EVICTION_ENTRIES} labels, \
+             {MAX_EVICTION_ENTRIES} annotations of {MAX_EVICTION_ANNOTATION} characters and \
+             {MAX_EVICTION_TEXT} characters in each other field, and no finalizers or owner \
+             references'"
+        ),
+    );
+    (variables, vec![check])
 }
 
 /// Rejects an unknown value of the label, because it would protect nothing. Accepts a stored

@@ -90,6 +90,8 @@ mod tests {
                 "ValidatingAdmissionPolicyBinding pauses.belay.dev",
                 "ValidatingAdmissionPolicy events.belay.dev",
                 "ValidatingAdmissionPolicyBinding events.belay.dev",
+                "ValidatingAdmissionPolicy evictions.belay.dev",
+                "ValidatingAdmissionPolicyBinding evictions.belay.dev",
                 "ValidatingAdmissionPolicy labels.belay.dev",
                 "ValidatingAdmissionPolicyBinding labels.belay.dev",
             ]
