@@ -57,7 +57,7 @@ impl SendFailure {
     /// so the reason is what was stored before.
     fn is_undecodable_object(&self) -> bool {
         let Self::Unanswered(kube::Error::Api(status)) = self else { return false };
-        // The beginning, because of a large object no more is read.
+        // At the beginning: belay reads only this part of a long answer.
         status.code == 422 && status.message.contains(" is invalid: patch: Invalid value: ")
     }
 }
