@@ -7,14 +7,15 @@
 
 use std::pin::Pin;
 
-use futures_util::{AsyncBufRead, AsyncReadExt as _};
+use futures_util::{AsyncBufRead, AsyncReadExt as _, TryStreamExt as _};
 use http::Request;
+use http_body_util::BodyExt as _;
 use kube::api::{GetParams, Patch, PatchParams, PostParams, WatchParams};
-use kube::core::request;
+use kube::client;
+use kube::core::{Status, request};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use super::api_error::ReadFailure;
 use crate::objects::{ApiError, KindInfo};
 
 /// The name under which belay writes, as managedFields show it.
@@ -122,9 +123,27 @@ pub fn watch_request(
 /// The bytes of an answer, as they arrive.
 pub type Body = Pin<Box<dyn AsyncBufRead + Send>>;
 
+/// How much of an answer about a failure is read. The API server quotes an object that it
+/// can't patch twice, in up to 18 MB.
+const MAX_FAILURE: u64 = 64 << 10;
+
 /// Sends a request. The caller reads the answer while it arrives.
-pub async fn send(client: &kube::Client, request: Request<Vec<u8>>) -> Result<Body, ReadFailure> {
-    Ok(Box::pin(client.request_stream(request).await?))
+pub async fn send(client: &kube::Client, request: Request<Vec<u8>>) -> kube::Result<Body> {
+    let response = client.send(request.map(client::Body::from)).await?;
+    let code = response.status();
+    let body = response.into_body().into_data_stream().map_err(std::io::Error::other);
+    let mut body: Body = Box::pin(body.into_async_read());
+    if !code.is_client_error() && !code.is_server_error() {
+        return Ok(body);
+    }
+    let mut bytes = Vec::new();
+    let read = (&mut body).take(MAX_FAILURE).read_to_end(&mut bytes).await;
+    read.map_err(|error| kube::Error::Service(error.into()))?;
+    let status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(&bytes);
+        Status::failure(text.trim(), "Unreadable").with_code(code.as_u16())
+    });
+    Err(kube::Error::Api(Box::new(status)))
 }
 
 /// Sends a request and reads the answer to its end.
@@ -167,6 +186,18 @@ pub fn escaped(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::local_api::{failure, local_client};
+
+    #[tokio::test]
+    async fn h131_of_a_failure_that_quotes_an_object_the_beginning_is_read() {
+        let message = format!(" \"\" is invalid: patch: {}", "<".repeat(MAX_FAILURE as usize));
+        let client = local_client(move |_| Some(failure(422, &message, ("pods", "web"))));
+        let request = Request::get("/").body(Vec::new()).unwrap();
+        let Err(kube::Error::Api(status)) = send(&client, request).await else { panic!() };
+        assert_eq!(status.code, 422);
+        assert!(status.message.contains(" is invalid: patch: <"), "{}", status.message);
+        assert!(status.message.len() as u64 <= MAX_FAILURE);
+    }
 
     #[test]
     fn names_do_not_leave_their_place_in_a_path() {

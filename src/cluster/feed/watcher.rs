@@ -296,7 +296,7 @@ async fn follow(
     let seconds = 240 + random(60);
     let selection = (source.labels, seconds);
     let request = api::watch_request(&source.info, source.detail, selection, version.as_deref())?;
-    let asking = timeout(ANSWER_LIMIT, server.client.request_stream(request));
+    let asking = timeout(ANSWER_LIMIT, api::send(&server.client, request));
     let answer = lost.wait_for(sink, asking).await;
     let answer = answer.map_err(|_| ApiError::TimedOut(ANSWER_LIMIT))?;
     // An overloaded API server proves nothing about this version.

@@ -202,7 +202,7 @@ impl ApiReads<'_> {
         }
         let request = api::get_request(&known.info, (namespace, name), known.detail)?;
         let sent = Instant::now();
-        match api::send(self.client, request).await {
+        match api::send(self.client, request).await.map_err(ReadFailure::from) {
             Ok(body) => {
                 let unreadable = |error: Unreadable| ApiError::Unreadable(error.to_string());
                 let read = |json: &str| known.prune(json).map_err(unreadable);
@@ -277,9 +277,8 @@ impl ApiReads<'_> {
             ApiError::Other(format!("whether there are such objects cannot be read: {error}"))
         };
         let name = format!("{resource}.{group}");
-        match api::send(self.client, api::get_request(&crds(), ("", &name), Detail::Metadata)?)
-            .await
-        {
+        let request = api::get_request(&crds(), ("", &name), Detail::Metadata)?;
+        match api::send(self.client, request).await.map_err(ReadFailure::from) {
             Ok(_) => {
                 let why =
                     format!("CRD {name} exists, but does not serve the version that belay reads");

@@ -8,7 +8,7 @@ use kube::api::Patch;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::cluster::api::{self, Body, Detail};
+use crate::cluster::api::{self, Detail};
 use crate::cluster::api_error::{chain, shortened};
 use crate::cluster::list::{Buffers, read_object};
 use crate::cluster::release::times;
@@ -57,8 +57,8 @@ impl SendFailure {
     /// so the reason is what was stored before.
     fn is_undecodable_object(&self) -> bool {
         let Self::Unanswered(kube::Error::Api(status)) = self else { return false };
-        let causes = status.details.iter().flat_map(|details| &details.causes);
-        status.code == 422 && causes.into_iter().any(|cause| cause.field == "patch")
+        // At the beginning: belay reads only this part of a long answer.
+        status.code == 422 && status.message.contains(" is invalid: patch: Invalid value: ")
     }
 }
 
@@ -123,8 +123,7 @@ impl TargetClient {
         request: Result<Request<Vec<u8>>, ApiError>,
     ) -> Result<Option<Value>, SendFailure> {
         let request = request.map_err(SendFailure::Unsent)?;
-        let body: Body =
-            Box::pin(client.request_stream(request).await.map_err(SendFailure::Unanswered)?);
+        let body = api::send(client, request).await.map_err(SendFailure::Unanswered)?;
         // An answer that breaks off proves nothing.
         let read = read_object(body, &self.buffers, |json| read_shallow(json).ok()).await;
         Ok(read.ok().flatten())
