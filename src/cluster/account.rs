@@ -1,30 +1,28 @@
-//! Who belay is to the API server.
+//! The account of belay.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 
 use super::pace::within;
 
-/// The name of the account that an installation runs as, as its Deployment
-/// says; where there is none that may be read, the account is called like the
-/// installation.
+/// The name of the account of an installation, from its Deployment. If the Deployment can't be
+/// read, it is the name of the installation.
 pub async fn account(client: &kube::Client, namespace: &str, name: &str) -> String {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    // One lost answer is not enough: with a wrong name, belay would not recognize its own
-    // requests.
-    let mut lost = 0;
+    // belay retries, because with a wrong name it would not recognize its own requests.
+    let mut failures = 0;
     let deployment = loop {
         match within(deployments.get(name)).await {
-            Err(error) if lost < 2 && !error.is_lasting() => lost += 1,
+            Err(error) if failures < 2 && !error.is_lasting() => failures += 1,
             read => break read.ok(),
         }
     };
     let pod = deployment.and_then(|deployment| deployment.spec?.template.spec);
-    let said = pod.and_then(|pod| pod.service_account_name).filter(|said| !said.is_empty());
-    said.unwrap_or_else(|| name.to_owned())
+    let account = pod.and_then(|pod| pod.service_account_name).filter(|name| !name.is_empty());
+    account.unwrap_or_else(|| name.to_owned())
 }
 
-/// The name of a user that a service account is.
+/// The user name of a ServiceAccount.
 pub fn user_of(namespace: &str, account: &str) -> String {
     format!("system:serviceaccount:{namespace}:{account}")
 }

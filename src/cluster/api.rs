@@ -18,25 +18,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::objects::{ApiError, KindInfo};
 
-/// The name under which belay writes, as managedFields show it.
+/// The field manager of belay's writes.
 pub const MANAGER: &str = "belay";
 
-/// Parameters of what belay creates or replaces.
+/// The parameters for objects that belay creates or replaces.
 pub fn post_params(dry_run: bool) -> PostParams {
     PostParams { dry_run, field_manager: Some(MANAGER.to_owned()) }
 }
 
-/// Parameters of a patch by belay.
+/// The parameters for belay's patches.
 pub fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// How much of an object is asked for.
+/// How much of an object to request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// Its metadata alone.
+    /// Only the metadata.
     Metadata,
-    /// All of it.
+    /// The whole object.
     Whole,
 }
 
@@ -44,9 +44,9 @@ pub enum Detail {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PageMetadata {
-    /// The version of everything in it.
+    /// The resource version of the list.
     pub resource_version: String,
-    /// Where the next page begins; empty: this is the last one.
+    /// The continue token of the next page; empty: this is the last page.
     #[serde(rename = "continue")]
     pub next: String,
 }
@@ -98,8 +98,8 @@ pub fn patch_request<P: Serialize>(
     }?)
 }
 
-/// The request that watches all objects of a kind from a version of it on; `None`: from
-/// now, beginning with all that exist.
+/// The request that watches all objects of a kind after a version. `None`: the watch starts with
+/// all existing objects.
 pub fn watch_request(
     info: &KindInfo,
     detail: Detail,
@@ -120,7 +120,7 @@ pub fn watch_request(
     }?)
 }
 
-/// The bytes of an answer, as they arrive.
+/// The stream of bytes of an answer.
 pub type Body = Pin<Box<dyn AsyncBufRead + Send>>;
 
 /// How much of an answer about a failure is read. The API server quotes an object that it
@@ -155,8 +155,8 @@ async fn answer(client: &kube::Client, request: Request<Vec<u8>>) -> Result<Vec<
     Ok(bytes)
 }
 
-/// Reads one object's JSON; `None` if it does not exist. Bytes that are no text, in
-/// managedFields for example, are replaced.
+/// Reads the JSON of one object; `None` if it does not exist. Invalid UTF-8, for example in
+/// managedFields, is replaced.
 pub async fn object(
     client: &kube::Client,
     info: &KindInfo,
@@ -174,11 +174,11 @@ pub async fn object(
     }
 }
 
-/// What a path takes as it is (RFC 3986, unreserved characters).
+/// The characters that need no escape in a path (RFC 3986, unreserved characters).
 const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// A name, as one segment of a path. Names come from references, too, where anyone can
-/// write anything: no name may become another path.
+/// Escapes a name as one segment of a path. Users can write any text as a name into a reference,
+/// and such a text must not change the path.
 pub fn escaped(name: &str) -> String {
     utf8_percent_encode(name, &UNRESERVED).to_string()
 }

@@ -1,4 +1,4 @@
-//! What the client and the API server report, as an [`ApiError`].
+//! Converts errors of the client and the API server to [`ApiError`].
 
 use kube::core::Status;
 
@@ -15,7 +15,7 @@ impl From<kube::Error> for ApiError {
                 Self::NamespaceTerminating(shortened(&status.message))
             }
             kube::Error::Api(status) => Self::of_status(status.code, &status.message),
-            // The words of the error may contain what was read.
+            // The text of the error may contain parts of the object.
             kube::Error::SerdeError(error) => Self::Unreadable(format!(
                 "the API server's answer does not have the expected form, at line {} column {}",
                 error.line(),
@@ -32,7 +32,7 @@ fn is_namespace_terminating(status: &Status) -> bool {
 }
 
 impl ApiError {
-    /// From the code and message of a Status.
+    /// Converts the code and message of a Status.
     pub fn of_status(code: u16, message: &str) -> Self {
         let message = shortened(message);
         match code {
@@ -44,13 +44,12 @@ impl ApiError {
     }
 }
 
-/// Why a read failed, and what the API server reports it about.
+/// A failed read, with the object that the Status of the API server names.
 #[derive(Debug, Clone)]
 pub struct ReadFailure {
-    /// Why.
+    /// The error.
     pub error: ApiError,
-    /// The resource and the name that a Status is about; empty where it names
-    /// none.
+    /// The resource and the name in the Status; empty if it names none.
     pub about: (String, String),
 }
 
@@ -78,33 +77,32 @@ impl From<kube::Error> for ReadFailure {
 }
 
 impl ReadFailure {
-    /// Whether it proves that exactly this object is absent. A path that is not
-    /// served is a 404 as well, and proves nothing about objects.
+    /// Whether the error proves that this object does not exist. The API server also answers 404
+    /// for a path that it does not serve, which proves nothing about objects.
     pub fn is_absence(&self, resource: &str, name: &str) -> bool {
         let (kind, named) = &self.about;
         self.error == ApiError::NotFound && kind == resource && named == name
     }
 }
 
-/// The whole story of an error: the outermost words alone often say nothing.
-/// Without the secret path of belay's webhooks, which the API server may quote.
+/// The text of an error with all its causes, because the outermost text often lacks the reason. It
+/// omits the secret path of belay's webhooks, which the API server may quote.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        let said = error.to_string();
-        if !text.contains(&said) {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&cause);
         }
         source = error.source();
     }
     redact_tokens(&text)
 }
 
-/// The part of a message that fits into a sentence: its beginning and its end. The API server
-/// wraps errors into each other, with the cause at the end. The secret path is removed, as in
-/// [`chain`].
+/// Shortens a message to its beginning and its end, because the API server wraps errors and the
+/// cause is at the end. The secret path is removed, as in [`chain`].
 pub fn shortened(text: &str) -> String {
     const HEAD: usize = 100;
     const TAIL: usize = 200;
@@ -123,7 +121,7 @@ mod tests {
 
     #[test]
     fn of_a_long_message_the_cause_is_kept() {
-        // What Kubernetes 1.37 says of a list whose conversion webhook is gone.
+        // The message of Kubernetes 1.37 for a list whose conversion webhook does not exist.
         let said = "storage is (re)initializing: failed to list <unspecified>: failed to read one \
              or more things.example.test from the storage: StorageError: corrupt object, Code: 7, \
              Key: /registry/example.test/things/a/one, ResourceVersion: 0, AdditionalErrorMsg: \

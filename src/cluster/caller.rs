@@ -1,5 +1,5 @@
-//! A person at the API server: who it is, and what a command reads and writes
-//! in that person's name.
+//! The user of a command: the identity at the API server, and the requests that the command sends
+//! with the rights of the user.
 
 use std::path::PathBuf;
 
@@ -22,18 +22,18 @@ use crate::objects::{ApiError, KindInfo};
 /// The cluster and the user to connect as, from the same options as kubectl.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// A kubeconfig; none: what KUBECONFIG says, or the account of the Pod.
+    /// A kubeconfig file; `None`: KUBECONFIG, or the account of the Pod.
     pub kubeconfig: Option<PathBuf>,
-    /// A context of it; none: the current one.
+    /// A context of the kubeconfig; `None`: the current one.
     pub context: Option<String>,
     /// A user to impersonate.
     pub impersonate: Option<String>,
 }
 
-/// A person at the API server.
+/// The user of a command, connected to the API server.
 #[derive(Clone)]
 pub struct Caller {
-    /// The connection.
+    /// The client.
     pub client: kube::Client,
     /// The namespace of the context.
     pub namespace: String,
@@ -53,7 +53,7 @@ pub struct UserIdentity {
 }
 
 impl Caller {
-    /// Connects.
+    /// Connects to the API server.
     pub async fn connect(access: &Access) -> Result<Self, StartError> {
         let options = KubeConfigOptions { context: access.context.clone(), ..Default::default() };
         let config = find_cluster(access.kubeconfig.as_ref(), &options).await;
@@ -74,7 +74,7 @@ impl Caller {
         Self { client, namespace: config.default_namespace.clone(), config }
     }
 
-    /// Asks who that is.
+    /// Reads the identity of the user.
     pub async fn who_am_i(&self) -> Result<UserIdentity, ApiError> {
         let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
         let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
@@ -90,13 +90,13 @@ impl Caller {
         })
     }
 
-    /// Where the API server is.
+    /// The address of the API server.
     pub fn address(&self) -> String {
         self.config.cluster_url.to_string()
     }
 
-    /// The same person as this account, if the API server allows the impersonation and the
-    /// account may patch this kind there. An impersonation that the user chose stays as it is.
+    /// Impersonates this account, if the API server allows that and the account may patch this kind
+    /// in this namespace. An impersonation that the user chose stays.
     pub async fn acting_as(
         &self,
         account: &str,
@@ -114,13 +114,13 @@ impl Caller {
         may(&client, "patch", kind, (namespace, "")).await?.then_some(client)
     }
 
-    /// Whether this person may do something to an object, or to every object of a kind (`*`: of
-    /// any kind) in a namespace. `None` if it is unknown.
+    /// Whether the user may use this verb on an object, or on every object of a kind (`*`: of any
+    /// kind) in a namespace. `None` if it is unknown.
     pub async fn may(&self, verb: &str, kind: (&str, &str), place: (&str, &str)) -> Option<bool> {
         may(&self.client, verb, kind, place).await
     }
 
-    /// Reads a whole object; `None` if it is not there.
+    /// Reads a whole object; `None` if it does not exist.
     pub async fn object(
         &self,
         info: &KindInfo,
@@ -136,7 +136,7 @@ impl Caller {
     }
 }
 
-/// Whether the user of a client may do something. Empty names mean all.
+/// Whether the user of a client has a permission. Empty names mean all.
 async fn may(
     client: &kube::Client,
     verb: &str,

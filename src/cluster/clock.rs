@@ -9,12 +9,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Created when an answer of the API server arrives.
+    /// Computes the difference to the API server's clock when an answer arrives.
     pub fn from_server(time: Timestamp) -> Self {
         Self { server_time: Some((time, Instant::now())) }
     }
 
-    /// What time it is.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         let Some((server_time, at)) = self.server_time else { return Timestamp::now() };
         server_time.saturating_add(at.elapsed()).unwrap_or(server_time)

@@ -1,4 +1,4 @@
-//! What every part of the cluster side shares.
+//! The data that all parts of the cluster side share.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ pub struct Settings {
     /// The name of the installation. Both webhook configurations, the Lease and the
     /// Service have this name; other objects have it as a prefix.
     pub name: String,
-    /// The name of this replica, another one for each start of the process.
+    /// The name of this replica. It differs after each start of the process.
     pub replica: String,
     /// A random name of this process, for objects that tenants read. It does not reveal
     /// the name of the Pod.
     pub instance: String,
-    /// The kinds (group, plural name) of which labelled objects are watched
-    /// though no policy names them, so that a cascade finds them.
+    /// The kinds (group, plural name) whose labelled objects belay watches although no policy names
+    /// the kinds, so that verdicts on a cascade include these objects.
     pub labelled: Vec<(String, String)>,
     /// Whose matter the certificates are.
     pub certificates: Certificates,
@@ -42,11 +42,11 @@ pub struct Settings {
 /// Whose matter the certificates are.
 #[derive(Debug, Clone)]
 pub enum Certificates {
-    /// belay's own: the leader makes and rotates them, in a Secret.
+    /// The leader creates and rotates the certificates in a Secret.
     Own {
-        /// The names that the API server asks for.
+        /// The server names that the API server expects.
         names: Vec<String>,
-        /// For how long a pair is made.
+        /// The validity of a new certificate.
         days: u32,
     },
     /// Mounted files from another source.
@@ -57,26 +57,26 @@ pub enum Certificates {
     },
 }
 
-/// What every part of the cluster side shares. Cheap to clone.
+/// The data that all parts of the cluster side share. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    /// The API server.
+    /// The client of the API server.
     pub client: kube::Client,
-    /// What is known.
+    /// The cached state.
     pub world: SharedWorld,
-    /// Who this belay is.
+    /// The settings of this installation.
     pub settings: Arc<Settings>,
-    /// Where things are counted.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Whether belay is ready.
+    /// The readiness conditions.
     pub readiness: Readiness,
-    /// What the parts tell each other.
+    /// The signals between the parts.
     pub signals: Arc<Signals>,
 }
 
 #[cfg(test)]
 impl Settings {
-    /// Those of the installation belay/belay, for tests.
+    /// The settings of the installation belay/belay, for tests.
     pub fn of_test(labelled: &[(&str, &str)]) -> Self {
         let own = |(group, resource): &(&str, &str)| ((*group).to_owned(), (*resource).to_owned());
         Self {
@@ -95,7 +95,7 @@ impl Settings {
 
 #[cfg(test)]
 impl Context {
-    /// One for tests: of the installation belay/belay, with this API server.
+    /// The context of the installation belay/belay with this API server, for tests.
     pub fn of_test(client: kube::Client, world: super::World, labelled: &[(&str, &str)]) -> Self {
         Self {
             client,
@@ -108,28 +108,28 @@ impl Context {
     }
 }
 
-/// What the parts tell each other. Each has one writer; a reader subscribes.
+/// The signals between the parts. Each signal has one writer, and readers subscribe.
 #[derive(Debug)]
 pub struct Signals {
-    /// Counts the changes of policies, relations, kinds and owner kinds:
-    /// whatever rules, statuses and holds follow from.
+    /// Counts the changes of policies, relations, kinds and owner kinds. Rules, statuses and holds
+    /// depend on them.
     pub changed: watch::Sender<u64>,
     /// Whether this replica is the leader.
     pub leading: watch::Sender<bool>,
     /// The CA certificates that the API server must trust, PEM; `None` if another client
     /// manages them or they are unknown.
     pub bundle: watch::Sender<Option<Arc<str>>>,
-    /// The secrets in the paths of the webhooks; none: they were not read yet.
+    /// The secrets in the paths of the webhooks; `None`: not read yet.
     pub paths: watch::Sender<Option<Paths>>,
-    /// What of the registration is in place.
+    /// The state of the webhook configurations.
     pub registered: watch::Sender<Registered>,
-    /// How far the holds of each policy are, by its name.
+    /// The progress of the holds of each policy, by its name.
     pub holding: watch::Sender<Arc<HashMap<String, HoldProgress>>>,
-    /// Whether belay ends.
+    /// Whether belay is shutting down.
     pub ending: watch::Sender<bool>,
-    /// Wakes the task that releases holds: see [`super::world::Waiting`].
+    /// Wakes the task that releases holds: see [`super::world::TerminatingObjects`].
     pub waiting: Arc<Notify>,
-    /// Wakes the feed: something that it plans by has changed.
+    /// Wakes the feed after a change that affects its plan.
     pub plan: Arc<Notify>,
 }
 
@@ -150,7 +150,7 @@ impl Default for Signals {
 }
 
 impl Signals {
-    /// Policies, relations, kinds or owner kinds have changed.
+    /// Reports a change of policies, relations, kinds or owner kinds.
     pub fn change(&self) {
         self.changed.send_modify(|generation| *generation += 1);
     }
@@ -180,7 +180,7 @@ impl Signals {
         }
     }
 
-    /// Waits until belay ends.
+    /// Waits until belay shuts down.
     pub async fn ended(&self) {
         // The sender is here: there is nothing else that could end the wait.
         let _ = self.ending.subscribe().wait_for(|ending| *ending).await;
@@ -192,12 +192,11 @@ impl Signals {
 pub struct Paths {
     /// The path for the webhook configurations.
     pub register: PathToken,
-    /// All that are accepted.
+    /// All accepted paths.
     pub accepted: Vec<PathToken>,
 }
 
-/// What of the registration is in place, as it was read back from the API
-/// server.
+/// The state of the webhook configurations in the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registered {
     /// The value of [`Signals::changed`] whose rules are in both configurations; `None`
@@ -210,10 +209,9 @@ pub struct Registered {
     /// The missing configurations, as `kind/name`, and the missing webhooks, as
     /// `kind/name webhook name`.
     pub missing: Vec<String>,
-    /// The webhooks that are not as they were installed, as `kind/name webhook
-    /// name (fields)`.
+    /// The webhooks that differ from the installed manifests, as `kind/name webhook name (fields)`.
     pub changed: Vec<String>,
-    /// Whether one of both is known to exist. While none does belay is being
-    /// taken out, and nothing gets a hold.
+    /// Whether at least one configuration is known to exist. Without one, belay is being
+    /// uninstalled, and no object gets a hold.
     pub there: bool,
 }

@@ -23,9 +23,9 @@ use effort::Effort;
 
 mod effort;
 
-/// How often a verdict may ask for more before it is final. What a read finds
-/// can raise one more question, seldom two.
-const ROUNDS: usize = 6;
+/// The maximum number of rounds of live reads for one verdict. The objects of one round can make
+/// a second round necessary, rarely a third.
+const MAX_READ_ROUNDS: usize = 6;
 
 /// The part of the deadline that is reserved for the answer.
 const MARGIN: Duration = Duration::from_millis(150);
@@ -35,10 +35,10 @@ pub struct ClusterDecider {
     world: SharedWorld,
     cluster: Arc<dyn LiveApi>,
     journal: Journal,
-    /// For the many questions that need no read. An empty graph has all the kinds of
-    /// Kubernetes, so it is created once and shared.
-    none: Arc<LiveReads>,
-    /// The turns of decisions that take much work.
+    /// The live reads of the many verdicts that need none. Even an empty graph contains all
+    /// built-in kinds, so it is created once and shared.
+    no_reads: Arc<LiveReads>,
+    /// The turns of decisions with many steps.
     turns: FairSemaphore<ReadGroup>,
 }
 
@@ -46,61 +46,63 @@ impl ClusterDecider {
     /// Decides from this world, reads and writes through `cluster`, and records verdicts.
     pub fn new(world: SharedWorld, cluster: Arc<dyn LiveApi>, journal: Journal) -> Self {
         let turns = FairSemaphore::new(effort::SLOTS);
-        Self { world, cluster, journal, none: Arc::default(), turns }
+        Self { world, cluster, journal, no_reads: Arc::default(), turns }
     }
 
     /// The group of this review for fair queueing.
     fn group(&self, review: &Review<'_>) -> ReadGroup {
         let world = self.world.read();
-        let live = ObjectSource::Cluster(&self.none);
+        let live = ObjectSource::Cluster(&self.no_reads);
         ReadGroup::of(&Situation::new(&world.graph, &world.policies, live, 0), review)
     }
 
-    /// The final verdict. It is recorded only if the object of the review is known to
+    /// Returns the final verdict. It is recorded only if the object of the review is known to
     /// exist, because a client that knows the path can name any object.
-    async fn answer(&self, review: &Review<'_>, until: Instant, effort: &Effort) -> Verdict {
-        let until = until.checked_sub(MARGIN).unwrap_or(until);
-        let mut pending = PendingReview { decider: self, review, until, effort, gathered: None };
-        let mut verdict = pending.confirmed().await;
+    async fn answer(&self, review: &Review<'_>, deadline: Instant, effort: &Effort) -> Verdict {
+        let deadline = deadline.checked_sub(MARGIN).unwrap_or(deadline);
+        let mut pending =
+            PendingReview { decider: self, review, deadline, effort, collected: None };
+        let mut verdict = pending.confirmed_verdict().await;
         if verdict.decision != Decision::Allow {
-            verdict.recordable = pending.recorded_as().await;
+            verdict.recordable = pending.find_recordable().await;
         }
         verdict
     }
 }
 
-/// A review that is being decided. All that is decided on the way is within one budget.
+/// A review that is being decided. All its decisions share the steps of `effort`.
 struct PendingReview<'a> {
     decider: &'a ClusterDecider,
     review: &'a Review<'a>,
-    until: Instant,
+    deadline: Instant,
     effort: &'a Effort,
-    gathered: Option<CollectedReads>,
+    collected: Option<CollectedReads>,
 }
 
 impl Confirm for PendingReview<'_> {
     type Answer = Verdict;
 
-    /// What takes much work waits for a turn.
+    /// Decides. A decision with many steps waits for its turn.
     async fn answer(&mut self) -> Option<(Verdict, Vec<LiveRead>)> {
         self.renumber();
-        let Self { decider: ClusterDecider { world, none, turns, .. }, review, .. } = *self;
-        let gathered = &mut self.gathered;
-        let decide = |budget: &StepBudget| look(world, none, review, gathered.as_ref(), budget);
+        let Self { decider: ClusterDecider { world, no_reads, turns, .. }, review, .. } = *self;
+        let collected = &mut self.collected;
+        let decide =
+            |budget: &StepBudget| decide_now(world, no_reads, review, collected.as_ref(), budget);
         let decided = match self.effort.try_now(decide) {
             Some(decided) => decided,
             None => {
                 let group = self.decider.group(review);
-                let (world, none) = (world.clone(), none.clone());
+                let (world, no_reads) = (world.clone(), no_reads.clone());
                 let deciding = self.effort.run_queued(turns, group, || {
-                    let (owned, reads) = (review.to_static(), gathered.take());
+                    let (review, reads) = (review.to_static(), collected.take());
                     move |budget: &StepBudget| {
-                        (look(&world, &none, &owned, reads.as_ref(), budget), reads)
+                        (decide_now(&world, &no_reads, &review, reads.as_ref(), budget), reads)
                     }
                 });
-                match tokio::time::timeout_at(self.until.into(), deciding).await {
+                match tokio::time::timeout_at(self.deadline.into(), deciding).await {
                     Ok(Some((decided, reads))) => {
-                        self.gathered = reads;
+                        self.collected = reads;
                         decided
                     }
                     Ok(None) | Err(_) => {
@@ -118,38 +120,37 @@ impl Confirm for PendingReview<'_> {
 
     async fn read(&mut self, reads: Vec<LiveRead>) {
         let ClusterDecider { world, cluster, .. } = self.decider;
-        let answers = cluster.read(&self.decider.group(self.review), reads, self.until).await;
-        self.gathered.get_or_insert_with(|| CollectedReads::new(&world.read())).add(answers);
+        let answers = cluster.read(&self.decider.group(self.review), reads, self.deadline).await;
+        self.collected.get_or_insert_with(|| CollectedReads::new(&world.read())).add(answers);
     }
 }
 
 impl PendingReview<'_> {
-    /// The final verdict.
-    async fn confirmed(&mut self) -> Verdict {
-        let verdict = match confirm(self, ROUNDS).await {
+    async fn confirmed_verdict(&mut self) -> Verdict {
+        let verdict = match confirm(self, MAX_READ_ROUNDS).await {
             Ok(verdict) => verdict,
-            Err(Unconfirmed::Lacking(verdict)) => decide_unconfirmed(self.review, verdict),
+            Err(Unconfirmed::ReadsMissing(verdict)) => decide_unconfirmed(self.review, verdict),
             Err(Unconfirmed::Changing) => {
                 decide_unknown(self.review, "the served kinds change all the time".into())
             }
         };
-        // A record that may be forged is deleted in a Pause as well, or the request fails.
+        // A record that may be forged is also deleted during a Pause, or the request fails.
         let is_paused = !verdict.decision.passes() && self.decider.is_paused();
-        self.recorded(if is_paused { decide_paused(verdict) } else { verdict }).await
+        self.write_records(if is_paused { decide_paused(verdict) } else { verdict }).await
     }
 
-    /// Gives what was read the numbers that the world has now.
+    /// Gives the collected reads the current numbers of the world.
     fn renumber(&mut self) {
-        if let Some(gathered) = &mut self.gathered {
-            gathered.renumber(&self.decider.world);
+        if let Some(collected) = &mut self.collected {
+            collected.renumber(&self.decider.world);
         }
     }
 
-    /// What may be recorded: the graph or a live read has to have the object of the
-    /// review. Labels protect objects of kinds that belay does not watch, and may not
-    /// read, too.
-    async fn recorded_as(&mut self) -> Recordable {
-        let ClusterDecider { world, none, .. } = self.decider;
+    /// Finds out whether the verdict may be recorded: the graph or a live read must contain the
+    /// object of the review. A label can protect objects of kinds that belay neither watches
+    /// nor may read; their verdicts are recorded as unconfirmed.
+    async fn find_recordable(&mut self) -> Recordable {
+        let ClusterDecider { world, no_reads, .. } = self.decider;
         let review = self.review;
         for _ in 0..2 {
             self.renumber();
@@ -160,11 +161,11 @@ impl PendingReview<'_> {
                 if !kind.is_some_and(|kind| world.graph.is_complete(kind)) {
                     return Recordable::Unconfirmed;
                 }
-                if self.gathered.as_ref().is_some_and(|gathered| !gathered.fits(&world)) {
+                if self.collected.as_ref().is_some_and(|collected| !collected.fits(&world)) {
                     continue;
                 }
                 let live = ObjectSource::Cluster(
-                    self.gathered.as_ref().map_or(none, CollectedReads::reads),
+                    self.collected.as_ref().map_or(no_reads, CollectedReads::reads),
                 );
                 target_existence(&Situation::new(&world.graph, &world.policies, live, 0), review)
             };
@@ -177,12 +178,12 @@ impl PendingReview<'_> {
         Recordable::No
     }
 
-    /// Writes the approval of an exemption before the request is admitted. An exempt user
-    /// starts a cascade: without a record, the garbage collector's requests would be
-    /// denied one after the other, until a user ends it. Any other record of the same
-    /// object is deleted, because the request that caused it may have been forged.
-    async fn recorded(&self, verdict: Verdict) -> Verdict {
-        let Self { decider, review, until, .. } = *self;
+    /// Writes the record of an exemption before the request is admitted. An exempt subject may
+    /// start a cascade, and without a record belay would deny the requests of the garbage
+    /// collector. Any other record of the same object is deleted, because the request that caused
+    /// it may have been forged.
+    async fn write_records(&self, verdict: Verdict) -> Verdict {
+        let Self { decider, review, deadline, .. } = *self;
         if review.dry_run || !verdict.decision.passes() {
             return verdict;
         }
@@ -194,7 +195,7 @@ impl PendingReview<'_> {
             }
         }
         for record in verdict.revoked.iter().filter(|r| written.as_ref() != Some(&r.name)) {
-            if let Err(why) = decider.cluster.revoke(record.clone(), until).await {
+            if let Err(why) = decider.cluster.revoke(record.clone(), deadline).await {
                 return decide_unknown(review, unrevoked(record, &why));
             }
         }
@@ -213,17 +214,17 @@ impl PendingReview<'_> {
         })?;
         let approval = approval_of(&verdict.target, exemption, &own, Timestamp::now());
         let name = approval.metadata.name.clone();
-        self.decider.cluster.record(approval, self.until).await.map(|()| name)
+        self.decider.cluster.record(approval, self.deadline).await.map(|()| name)
     }
 }
 
-/// The verdict as far as it is known now. `None`: what was read has no longer the
-/// numbers of the world. The lock is held for this alone.
-fn look(
+/// Decides from the cached world and the reads so far. `None`: the reads no longer have the
+/// numbers of the world. Only this function holds the lock.
+fn decide_now(
     world: &SharedWorld,
-    none: &LiveReads,
+    no_reads: &LiveReads,
     review: &Review<'_>,
-    gathered: Option<&CollectedReads>,
+    collected: Option<&CollectedReads>,
     budget: &StepBudget,
 ) -> Option<Verdict> {
     let world = world.read();
@@ -231,31 +232,36 @@ fn look(
         let what = "belay has not read its policies yet";
         return Some(decide_unknown(review, what.to_owned()));
     }
-    if gathered.is_some_and(|gathered| !gathered.fits(&world)) {
+    if collected.is_some_and(|collected| !collected.fits(&world)) {
         return None;
     }
     let World { graph, policies, clock, .. } = &*world;
-    let live = ObjectSource::Cluster(gathered.map_or(none, CollectedReads::reads));
+    let live = ObjectSource::Cluster(collected.map_or(no_reads, CollectedReads::reads));
     let now = clock.now().as_second();
     let situation = Situation::new(graph, policies, live, now);
     let mut verdict = decide_within(&situation, review, budget);
-    // belay could never release a hold on an object that it does not watch, or
-    // may not patch. A hold that was there before is put back all the same.
+    // belay could never release a hold on an object that it does not watch or may not patch. But
+    // it restores a hold that was there before.
     let (group, resource) = (&review.resource.group, &review.resource.resource);
-    let is_seen = || {
+    let can_release = || {
         let kind = graph.kinds.find_resource(group, resource);
         kind.is_some_and(|kind| world.watched.contains(&kind))
             && world.patch_rights.allow(group, resource)
     };
-    verdict.hold = verdict.hold.filter(|hold| hold.restored || is_seen());
+    verdict.hold = verdict.hold.filter(|hold| hold.restored || can_release());
     Some(verdict)
 }
 
 impl Decider for ClusterDecider {
-    fn decide<'a>(&'a self, review: &'a Review<'a>, until: Instant) -> LocalBoxFuture<'a, Verdict> {
+    fn decide<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        deadline: Instant,
+    ) -> LocalBoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let mut verdict = self.answer(review, until, &Effort::default()).await;
-            // Repeated questions are recorded once.
+            let mut verdict = self.answer(review, deadline, &Effort::default()).await;
+            // For a labelled object of a kind that policies name, the API server asks twice. Only
+            // one review is recorded.
             let Resource { group, resource, .. } = &review.resource;
             if review.labelled && self.world.read().policies.names_kind(group, resource) {
                 verdict.recordable = Recordable::No;

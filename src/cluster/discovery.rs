@@ -1,4 +1,4 @@
-//! Which kinds the API server serves: the only reader of its discovery.
+//! Reads the discovery of the API server, which lists the served kinds.
 
 use std::collections::HashSet;
 
@@ -12,9 +12,9 @@ use crate::objects::{ApiError, KindInfo, KindNames, Kinds, ServedKind};
 /// What discovery reports about one kind in one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveredKind {
-    /// The kind; of its versions this one.
+    /// The kind, with only this version.
     pub info: KindInfo,
-    /// What can be done with its objects.
+    /// The verbs for its objects.
     pub served: ServedVerbs,
     singular: String,
     short: Vec<String>,
@@ -25,12 +25,12 @@ pub struct DiscoveredKind {
 pub struct Discovery {
     /// The kinds, in the order in which the API server prefers groups and versions.
     pub kinds: Vec<DiscoveredKind>,
-    /// Groups whose kinds are not all known: their API server does not answer.
+    /// Groups whose API server does not answer, so that some of their kinds may be unknown.
     pub stale: HashSet<String>,
 }
 
 impl Discovery {
-    /// Asks the API server.
+    /// Reads discovery.
     pub async fn read(client: &kube::Client) -> Result<Self, ApiError> {
         let (core, groups) = tokio::try_join!(
             client.list_core_api_versions_aggregated(),
@@ -87,7 +87,7 @@ pub async fn read_names(client: &kube::Client) -> Result<KindNames, ApiError> {
     Ok(Discovery::read(client).await?.names())
 }
 
-/// The versions of a group that the API server serves; none: it does not serve the group.
+/// The versions of a group that the API server serves; empty if it does not serve the group.
 pub async fn read_versions(client: &kube::Client, group: &str) -> Result<Vec<String>, ApiError> {
     let request = http::Request::get(format!("/apis/{}", escaped(group))).body(Vec::new());
     let request = request.map_err(kube::Error::HttpError)?;
@@ -104,7 +104,7 @@ pub async fn read_kinds(
     group: &str,
     version: &str,
 ) -> Result<Vec<KindInfo>, ApiError> {
-    // Anyone can write an owner reference: it may not become another path.
+    // Users can write any text into an owner reference, and it must not change the path.
     let APIResourceList { resources, .. } = match group {
         "" => client.list_core_api_resources(&escaped(version)).await?,
         _ => {

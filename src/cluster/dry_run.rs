@@ -1,4 +1,4 @@
-//! A DELETE as a dry run: admission answers as to a real one, and nothing is deleted.
+//! Sends a DELETE as a dry run. Admission answers as to a real DELETE, and no object is deleted.
 
 use http::Response;
 use http::header::{self, HeaderValue};
@@ -14,17 +14,18 @@ use crate::objects::{ApiError, KindInfo};
 /// The answer of the API server.
 #[derive(Debug)]
 pub enum DryRunAnswer {
-    /// It accepts the DELETE, with these warnings.
+    /// The API server accepts the DELETE, with these warnings.
     Accepted(Vec<String>),
-    /// It refuses the DELETE.
+    /// The API server rejects the DELETE.
     Refused(Box<Status>),
-    /// It was not asked, because the server of the kind may ignore that this is a dry run.
+    /// belay did not ask, because the server of the kind may ignore the option `dryRun`.
     Unsupported,
 }
 
 impl Caller {
-    /// Asks what a DELETE of the object with this uid would do. belay stores nothing in a
-    /// dry run, and the API server refuses it if another webhook would have side effects.
+    /// Asks the API server for the result of a DELETE of the object with this uid. belay stores
+    /// nothing in a dry run, and the API server rejects it if another webhook would have side
+    /// effects.
     pub async fn dry_run_delete(
         &self,
         info: &KindInfo,
@@ -35,10 +36,10 @@ impl Caller {
         if !supports_dry_run(&self.client, info).await? {
             return Ok(DryRunAnswer::Unsupported);
         }
-        let same = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
+        let same_object = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
         let params = DeleteParams {
             dry_run: true,
-            preconditions: Some(same),
+            preconditions: Some(same_object),
             propagation_policy,
             ..DeleteParams::default()
         };

@@ -8,16 +8,16 @@ use super::feed::resource;
 use super::world::{SharedWorld, World};
 use crate::objects::KindId;
 
-/// One line a kind of which the graph knows objects, or all objects there are,
-/// and one line an object; the words are parted by tabs:
+/// Prints one line for each kind of which the graph has objects or is complete, and one line for
+/// each object. Tabs separate the columns:
 ///
 /// ```text
 /// kind    configmaps  complete
 /// object  configmaps  shop  settings  <uid>  live  belay.dev/hold  <owners' uids>
 /// ```
 ///
-/// Each kind is as it was at one moment, and the lock is given back between
-/// two of them: a verdict does not wait for a graph of a million objects.
+/// Each kind is consistent. The lock is released between kinds, so that verdicts do not wait for a
+/// graph of a million objects.
 pub fn dump(world: &SharedWorld) -> String {
     let mut kinds: Vec<(String, KindId)> = {
         let world = world.read();
@@ -63,7 +63,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::world::take;
+    use crate::cluster::world::store;
 
     #[test]
     fn objects_stand_under_their_kind_with_what_was_read_of_them() {
@@ -78,7 +78,7 @@ mod tests {
                 "deletionTimestamp": "2026-01-01T00:00:00Z",
                 "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "parent",
                     "uid": "8f14e45f-ceea-467f-a0e6-0123456789ff"}]}});
-            take(graph, catalogue, kind, &object.to_string(), None).unwrap();
+            store(graph, catalogue, kind, &object.to_string(), None).unwrap();
             let secrets = graph.kinds.find_resource("", "secrets").unwrap();
             graph.set_complete(secrets, true);
         }

@@ -1,4 +1,4 @@
-//! Events, as belay builds and stores all of them.
+//! Builds and stores all Events of belay.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -12,16 +12,15 @@ use crate::objects::{ApiError, EVENT_REPORTER};
 /// The namespace of Events about cluster-scoped objects.
 const OUTSIDE: &str = "default";
 
-/// The object of an Event. An Event names it by version and kind, where an `ObjectRef` has the
-/// plural.
+/// The object of an Event. An Event names it by version and kind, but an `ObjectRef` by its plural.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct InvolvedObject {
     pub(super) api_version: String,
     pub(super) kind: String,
-    /// Empty for an object without one.
+    /// Empty for a cluster-scoped object.
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Empty if it is not known.
+    /// Empty if unknown.
     pub(super) uid: String,
 }
 
@@ -37,7 +36,7 @@ pub(super) struct EventReport<'a> {
 }
 
 impl EventReport<'_> {
-    /// The Event, from this replica.
+    /// Builds the Event, reported by this replica.
     pub(super) fn into_event(self, replica: &str) -> Event {
         let Self { name, involved, is_warning, reason, message, time } = self;
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
@@ -69,11 +68,11 @@ impl EventReport<'_> {
     }
 }
 
-/// What came of storing an Event.
+/// The result of storing an Event.
 pub(super) enum Created {
-    /// It is stored.
+    /// The Event was stored.
     New,
-    /// One of this name was stored before.
+    /// An Event of this name already existed.
     AlreadyExists,
 }
 

@@ -1,5 +1,5 @@
-//! An exemption on the record: belay's own approval, so that the deletes pass
-//! which the collectors send after the one that was let through.
+//! Records an exemption as a DeletionApproval. belay then admits the requests that the garbage
+//! collector sends after the exempt request.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,18 +13,17 @@ use crate::policy::api::{
     DeletionApproval, DeletionApprovalSpec, MAX_APPROVAL_SECONDS, Scope, TargetRef,
 };
 
-/// The API server counts a lifetime from its own clock, and refuses one that
-/// is longer than may be. Clocks differ a little.
+/// The margin below the maximum lifetime. The API server computes the lifetime with its own clock,
+/// which may differ a little.
 const SKEW_SECONDS: i64 = 300;
 
-/// How much of a reason is written.
+/// The maximum length of the stored reason.
 const REASON: usize = 1024;
 
-/// How often it is tried to put a new approval in the place of an old one.
+/// How often belay tries to replace an old approval.
 const ATTEMPTS: usize = 3;
 
-/// The approval that records an exemption. However often a request is asked
-/// about, it has one name.
+/// The approval that records an exemption. Repeated reviews of a request give the same name.
 pub fn approval_of(
     target: &ObjectRef,
     exemption: &Exemption,
@@ -65,16 +64,16 @@ fn sources(policies: &[PolicySource]) -> String {
     policies.iter().map(PolicySource::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What the names of all these approvals begin with.
+/// The prefix of the names of these approvals.
 const PREFIX: &str = "belay-exempts-";
 
-/// Whether an approval is named like one that belay has written down.
+/// Whether the name of an approval is that of an exemption record.
 pub fn is_recorded(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Two exemptions with the same name only replace each other: an existing approval covers
-/// only what it contains.
+/// Two exemptions with the same name can only replace each other, because an approval covers only
+/// the object that it contains.
 fn name(exemption: &Exemption) -> String {
     let digest = short_digest(&(&exemption.uid, &exemption.user, &exemption.policies));
     format!("{PREFIX}{digest}")
@@ -95,15 +94,15 @@ fn is_sufficient(existing: &DeletionApproval, wanted: &DeletionApproval, now: Ti
         && left_of_it >= left(spec) / 2
 }
 
-/// Writes it down. One that is there already, and is good for a while, is as
-/// good; any other one makes way.
+/// Creates the approval. An existing equal approval that stays valid for a while is kept, and any
+/// other one with this name is replaced.
 pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result<(), ApiError> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
     let name = approval.metadata.name.clone().unwrap_or_default();
     let parameters = post_params(false);
     let mut approval = approval.clone();
     for attempt in 1..=ATTEMPTS {
-        // An approver may have taken the name, and takes it again.
+        // An approver may have created an approval with this name, and may do so again.
         if attempt == ATTEMPTS {
             approval.metadata.generate_name = Some(format!("{name}-"));
             approval.metadata.name = None;
@@ -117,21 +116,21 @@ pub async fn write(client: &kube::Client, approval: &DeletionApproval) -> Result
         if is_sufficient(&existing, &approval, Timestamp::now()) {
             return Ok(());
         }
-        let same = Preconditions { uid: existing.metadata.uid, ..Preconditions::default() };
-        let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
-        // Whether it makes way or not, the last attempt takes another name.
+        let same_object = Preconditions { uid: existing.metadata.uid, ..Preconditions::default() };
+        let options = DeleteParams { preconditions: Some(same_object), ..DeleteParams::default() };
+        // If the existing approval can't be replaced, the last attempt uses another name.
         let _ = api.delete(&name, &options).await;
     }
     let why = format!("DeletionApproval {name} is there, expires soon, and cannot be replaced");
     Err(ApiError::Other(why))
 }
 
-/// Deletes a record, because a subject that is not exempt deletes the object that
-/// it names. The record must not open the deletes that follow from that.
+/// Deletes a record, because a subject that is not exempt deletes the same object. The record must
+/// not permit the cascade of that deletion.
 pub async fn revoke(client: &kube::Client, record: &RevokedRecord) -> Result<(), ApiError> {
     let api: Api<DeletionApproval> = Api::all(client.clone());
-    let same = Preconditions { uid: Some(record.uid.clone()), ..Preconditions::default() };
-    let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
+    let same_object = Preconditions { uid: Some(record.uid.clone()), ..Preconditions::default() };
+    let options = DeleteParams { preconditions: Some(same_object), ..DeleteParams::default() };
     match api.delete(&record.name, &options).await {
         Ok(_) => Ok(()),
         // It was deleted, or a newer one has its name.
@@ -185,7 +184,7 @@ mod tests {
         assert_eq!(reason, "alice is exempt by policy vault, policy web");
         assert_eq!(expiration_time.0, at(600));
         assert_eq!(exempts, ["vault", "web"]);
-        // What the API server takes at the most, however long a policy allows.
+        // The API server accepts no longer lifetime, even if the policy allows it.
         let long = Exemption { seconds: i64::MAX, ..exemption() };
         let until = approval(&long, 0).spec.expiration_time.0;
         assert_eq!(until, at(MAX_APPROVAL_SECONDS - SKEW_SECONDS));

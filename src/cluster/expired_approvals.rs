@@ -60,8 +60,8 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String
         // belay replaces the approval of an exemption under the same name, so the current
         // one may be valid.
         let uid = Some(approval.own_uid.clone());
-        let same = Preconditions { uid, ..Preconditions::default() };
-        let options = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
+        let same_object = Preconditions { uid, ..Preconditions::default() };
+        let options = DeleteParams { preconditions: Some(same_object), ..DeleteParams::default() };
         let delete = async {
             match approvals.delete(&approval.name, &options).await {
                 Ok(_) => Ok(true),
@@ -79,13 +79,12 @@ async fn sweep(client: &kube::Client, world: &SharedWorld) -> Result<(), (String
     first.map_or(Ok(()), Err)
 }
 
-/// For an approval that covers content, belay does not determine the exact content: it
-/// stays while any object within its reach is Terminating that was deleted before it
-/// expired.
+/// Whether an approval may still apply. An approval that covers content stays while any object in
+/// its namespaces is Terminating that was deleted before the approval expired.
 fn covers_terminating_object(world: &World, approval: &Approval) -> bool {
     let now = world.clock.now().as_second();
     approval.content
-        && world.waiting.seen.iter().any(|((_, namespace, _), seen)| {
+        && world.waiting.objects.iter().any(|((_, namespace, _), seen)| {
             let deleted = seen.observed.deleted.as_deref().and_then(|time| time.parse().ok());
             let deleted = deleted.map(jiff::Timestamp::as_second);
             approval.covers_namespace(namespace) && approval.is_in_force(deleted, i64::MIN, now)
@@ -107,7 +106,7 @@ async fn is_terminating(
     let read = api::object(client, &info, &object.namespace, &object.name, Detail::Metadata);
     let Some(json) = within(read).await? else { return Ok(false) };
     let object = serde_json::from_str::<Object<'_>>(&json).ok();
-    // Another object of that name is none of this approval's.
+    // The approval does not cover another object of the same name.
     Ok(object.is_none_or(|object| {
         object.is_terminating() && Uid::new(&object.metadata.uid) == approval.uid
     }))
@@ -151,7 +150,7 @@ mod tests {
                 changes: 0,
                 unwatched: false,
             };
-            world.waiting.seen.insert((kind, namespace.to_owned(), "own".to_owned()), seen);
+            world.waiting.objects.insert((kind, namespace.to_owned(), "own".to_owned()), seen);
             let approval = Approval { content: true, ..approval("a") };
             covers_terminating_object(&world, &approval)
         };

@@ -1,4 +1,4 @@
-//! Where the cluster is: a kubeconfig, or the account of the Pod.
+//! Finds the cluster: by a kubeconfig, or by the account of the Pod.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -10,13 +10,13 @@ use kube::config::{
 
 use super::api_error::chain;
 
-/// Why no cluster was found. The text finishes the sentence "cannot find a cluster:".
+/// Why no cluster was found. The text completes the sentence "cannot find a cluster: …".
 #[derive(Debug, thiserror::Error)]
 pub enum NoCluster {
     /// The kubeconfig does not exist.
     #[error("there is no kubeconfig at {0}")]
     Absent(String),
-    /// The system did not hand it over.
+    /// The kubeconfig can't be read.
     #[error("the kubeconfig {path} cannot be read ({source})")]
     Unread {
         /// The file.
@@ -24,18 +24,18 @@ pub enum NoCluster {
         /// What the system reports.
         source: std::io::Error,
     },
-    /// It is not YAML, or has other fields.
+    /// The kubeconfig is invalid.
     #[error("the kubeconfig {path} cannot be understood: {detail}")]
     Malformed {
         /// The file.
         path: String,
-        /// What is wrong, and in which line.
+        /// The problem with its line.
         detail: String,
     },
-    /// It has no current context.
+    /// The kubeconfig has no current context.
     #[error("the kubeconfig {0} names no current context")]
     NoCurrentContext(String),
-    /// It does not have the context that the user names.
+    /// The kubeconfig does not have the context that the user names.
     #[error("the kubeconfig {path} has no context \"{context}\"")]
     NoContext {
         /// The file.
@@ -43,7 +43,7 @@ pub enum NoCluster {
         /// The context.
         context: String,
     },
-    /// Something else is wrong with it.
+    /// The kubeconfig has another problem.
     #[error("the kubeconfig {path} cannot be used: {detail}")]
     Unusable {
         /// The file.
@@ -51,21 +51,21 @@ pub enum NoCluster {
         /// What is wrong.
         detail: String,
     },
-    /// Nothing can be inferred, for another reason than a kubeconfig.
+    /// The configuration can't be inferred for another reason.
     #[error("{0}")]
     NotInferred(String),
-    /// This is a Pod, and its account is of no use either.
+    /// Neither the kubeconfig nor the account of the Pod is usable.
     #[error("{kubeconfig}, nor can the account of the Pod be used ({account})")]
     NoAccount {
-        /// What is wrong with the kubeconfig.
+        /// The problem of the kubeconfig.
         kubeconfig: Box<Self>,
-        /// What is wrong with the account.
+        /// The problem of the account.
         account: String,
     },
 }
 
 impl NoCluster {
-    /// Neither a kubeconfig nor the account of a Pod says where the cluster is.
+    /// There is neither a kubeconfig nor the account of a Pod.
     fn nowhere(error: &InferConfigError) -> Self {
         let source = error.source().and_then(|source| source.downcast_ref::<KubeconfigError>());
         let kubeconfig = match source {
@@ -73,7 +73,7 @@ impl NoCluster {
             None => Self::NotInferred(first_line(error)),
         };
         match kube::Config::incluster() {
-            // This is no Pod.
+            // This process does not run in a Pod.
             Ok(_) | Err(InClusterError::ReadEnvironmentVariable(_)) => kubeconfig,
             Err(account) => {
                 let account = first_line(&account);
@@ -82,7 +82,7 @@ impl NoCluster {
         }
     }
 
-    /// A kubeconfig is of no use; `named`: the one that the user names.
+    /// The error about an unusable kubeconfig. `named`: the file that the user names.
     fn of_kubeconfig(error: &KubeconfigError, named: Option<&PathBuf>) -> Self {
         let path = match (named, std::env::var("KUBECONFIG")) {
             (Some(path), _) => path.display().to_string(),

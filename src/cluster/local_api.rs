@@ -1,4 +1,4 @@
-//! An API server inside this process: files in place of a cluster, or the script of a test.
+//! An API server inside this process, which answers from files or from the script of a test.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// A client whose requests a function answers, with a code of HTTP and a text: one after
-/// the other, and never where it answers `None`. The body of a request is Null if it has
-/// none.
+/// A client whose requests a function answers one after the other with an HTTP status code and a
+/// body. If the function returns `None`, the request gets no answer. The body of a request is Null
+/// if it has none.
 pub fn local_client<Text: ToString + Send + 'static>(
     answer: impl FnMut(Request<Value>) -> Option<(u16, Text)> + Send + 'static,
 ) -> kube::Client {
@@ -26,7 +26,7 @@ pub fn local_client<Text: ToString + Send + 'static>(
     })
 }
 
-/// The same for a function that takes time: it answers several requests at once.
+/// A client whose requests an async function answers concurrently.
 pub fn concurrent_client<Text: ToString, Answering>(
     answer: impl Fn(Request<Value>) -> Answering + Send + Sync + 'static,
 ) -> kube::Client
@@ -51,7 +51,7 @@ where
     kube::Client::new(service, "default")
 }
 
-/// An answer that something failed, about an object by its plural and name.
+/// The answer for a failed request about an object, by its plural and name.
 pub fn failure(code: u16, message: &str, (resource, name): (&str, &str)) -> (u16, Value) {
     let status = json!({
         "kind": "Status",

@@ -1,7 +1,7 @@
 //! The cluster side: everything that talks to the API server.
 //!
-//! It runs on threads of its own. The threads that answer reviews read what it
-//! knows ([`world`]) and hand it what has to be read live.
+//! It runs on threads of its own. The threads that answer reviews read the cached state
+//! ([`world`]) and request live reads ([`live`]).
 
 mod account;
 mod api;

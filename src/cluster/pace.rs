@@ -1,5 +1,5 @@
-//! How fast things are tried again: further and further apart, and never by
-//! many replicas at once.
+//! The waits between attempts. They grow, and they are random so that replicas do not retry at the
+//! same time.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -22,31 +22,31 @@ impl From<Retry> for Backoff {
 }
 
 impl Backoff {
-    /// From the first wait to the longest.
+    /// Creates a backoff with its first and its longest wait.
     pub fn new(first: Duration, most: Duration) -> Self {
         Self { first, most, failures: 0 }
     }
 
-    /// Whether all is well, so that a failure now is worth telling.
+    /// Whether the last attempt did not fail, so that a failure now should be logged.
     pub fn is_first(&self) -> bool {
         self.failures == 0
     }
 
-    /// An attempt has failed: how long to wait before the next one.
+    /// Called after a failure. Returns how long to wait before the next attempt.
     pub fn next(&mut self) -> Duration {
         let wait = self.first.saturating_mul(2_u32.saturating_pow(self.failures));
         self.failures = self.failures.saturating_add(1);
         jittered(wait.min(self.most))
     }
 
-    /// An attempt has succeeded. The result is whether the one before had not.
+    /// Called after a success. Returns whether the attempt before had failed.
     pub fn succeeded(&mut self) -> bool {
         std::mem::take(&mut self.failures) > 0
     }
 }
 
-/// How long one request may take. The API server itself gives up after a
-/// minute, and by then whatever was to be written is old.
+/// The time limit of one request. The API server itself gives up after a minute, when the data to
+/// write would be outdated.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
 /// Limits the time of one request, so that a hanging request becomes an error.
@@ -56,7 +56,7 @@ pub async fn within<T, E: Into<ApiError>>(
     within_limit(LIMIT, request).await
 }
 
-/// As [`within`], with another limit.
+/// Limits the time of one request to `limit`.
 pub async fn within_limit<T, E: Into<ApiError>>(
     limit: Duration,
     request: impl Future<Output = Result<T, E>>,
@@ -69,13 +69,13 @@ pub async fn timed<T>(limit: Duration, request: impl Future<Output = T>) -> Resu
     tokio::time::timeout(limit, request).await.map_err(|_| ApiError::TimedOut(limit))
 }
 
-/// A little less than that: between four fifths and all of it, by chance.
+/// A random duration between four fifths of this one and all of it.
 pub fn jittered(wait: Duration) -> Duration {
     (wait / 1000).saturating_mul(1000 - random(200))
 }
 
-/// A number below `below`. It spreads load and is good for nothing else: each
-/// `RandomState` has keys of its own.
+/// A random number below `below`, from the random keys of a `RandomState`. It only spreads load and
+/// is not secret.
 pub fn random(below: u32) -> u32 {
     let chance = RandomState::new().hash_one(0_u8) % u64::from(below.max(1));
     u32::try_from(chance).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Which kinds belay's account may patch, as a value.
+//! The kinds that belay's account may patch.
 
 use k8s_openapi::api::authorization::v1::ResourceRule;
 
@@ -7,13 +7,13 @@ use k8s_openapi::api::authorization::v1::ResourceRule;
 pub struct PatchRights(Option<Vec<(Vec<String>, Vec<String>)>>);
 
 impl PatchRights {
-    /// None at all.
+    /// No rights.
     #[cfg(test)]
     pub fn none() -> Self {
         Self(Some(Vec::new()))
     }
 
-    /// From the rules of the account.
+    /// Computes the rights from the rules of the account.
     pub fn from_rules(rules: Vec<ResourceRule>) -> Self {
         let patches = rules.into_iter().filter(|rule| {
             let named = rule.resource_names.as_ref().is_some_and(|names| !names.is_empty());
@@ -25,8 +25,8 @@ impl PatchRights {
         Self(Some(patches.map(kinds).collect()))
     }
 
-    /// Whether objects of this kind may be patched; until the rules were read,
-    /// any.
+    /// Whether belay may patch objects of this kind. Until the rules are read, it may patch all
+    /// kinds.
     pub fn allow(&self, group: &str, resource: &str) -> bool {
         let has = |list: &[String], name: &str| list.iter().any(|one| one == name || one == "*");
         self.0.as_ref().is_none_or(|rules| {

@@ -35,7 +35,7 @@ pub async fn run(context: Context) {
         let Some((pause, begins)) = next_report.filter(|_| due <= Instant::now()) else { continue };
         let event = event(&context, pause, begins, now);
         match create(&context.client, &event).await {
-            // New, or another leader has stored it.
+            // The Event is new, or another leader has stored it.
             Ok(_) => {
                 reported = running;
                 backoff.succeeded();
@@ -53,8 +53,8 @@ pub async fn run(context: Context) {
     }
 }
 
-/// The pause for the next Event, and whether it begins. A new leader reports a running
-/// pause as well; the Event has the same name, so it exists once.
+/// Returns the pause for the next Event, and whether the pause starts. A new leader also reports a
+/// running pause. The Event has the same name, so it exists once.
 fn next_report<'p>(
     reported: Option<&'p Pause>,
     running: Option<&'p Pause>,
@@ -78,7 +78,7 @@ fn log(running: Option<&Pause>) {
     }
 }
 
-/// What `kubectl get events` and `kubectl describe pause` show.
+/// Builds the Event that `kubectl get events` and `kubectl describe pause` show.
 fn event(context: &Context, pause: &Pause, begins: bool, now: Timestamp) -> Event {
     let Pause { name, uid, by, expires } = pause;
     let (mark, reason, message) = match begins {
@@ -105,7 +105,7 @@ fn event(context: &Context, pause: &Pause, begins: bool, now: Timestamp) -> Even
         uid: uid.clone(),
         ..InvolvedObject::default()
     };
-    // A uid is short enough for any name, as the name of a Pause is not.
+    // The name of a Pause may be too long for the name of an Event, but a uid is short.
     let name = format!("pause.{uid}.{mark}");
     EventReport { name, involved: &involved, is_warning: begins, reason, message, time: now }
         .into_event(&context.settings.instance)

@@ -1,8 +1,8 @@
-//! Which kinds belay's account may patch.
+//! Reads the kinds that belay's account may patch.
 //!
-//! The mutating webhook places holds without the right to patch, but belay needs
-//! that right to remove them. So belay asks the API server
-//! for the rules of its own account, and places holds on these kinds alone.
+//! The mutating webhook places holds without the right to patch, but belay needs that right to
+//! remove them. So belay reads the rules of its own account, and places holds only on the kinds
+//! that it may patch.
 
 use k8s_openapi::api::authorization::v1::{SelfSubjectRulesReview, SelfSubjectRulesReviewSpec};
 use kube::Api;
@@ -12,9 +12,9 @@ use super::context::Context;
 use super::pace::{Backoff, within};
 use super::patch_rights::PatchRights;
 
-/// Keeps the rights in the world as the API server reports them, until belay ends.
+/// Keeps the rights in the world up to date until belay shuts down.
 pub async fn run(context: Context) {
-    // A namespace in which belay has no role of its own.
+    // belay has no Role in this namespace, so the rules are those of its ClusterRole.
     let namespace = match context.settings.namespace.as_str() {
         "default" => "kube-public",
         _ => "default",

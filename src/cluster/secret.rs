@@ -1,4 +1,4 @@
-//! The Secrets that belay keeps for itself.
+//! The Secrets that belay creates.
 
 mod follow;
 
@@ -10,12 +10,12 @@ use kube::api::{ObjectMeta, PostParams};
 use super::pace::within;
 use crate::objects::ApiError;
 
-/// The annotation of a Secret whose content belay has written.
+/// The annotation of a Secret whose content belay wrote.
 pub(super) const MADE_BY: &str = "belay.dev/made-by";
-/// The annotation that asks belay to replace what is in a Secret.
+/// The annotation that requests new content for a Secret.
 pub(super) const REQUESTED: &str = "belay.dev/rotate-requested";
 
-/// Whether belay has written what is in a Secret.
+/// Whether belay wrote the content of a Secret.
 pub(super) fn is_own(secret: &ObjectMeta) -> bool {
     has_annotation(secret, MADE_BY)
 }
@@ -25,8 +25,8 @@ pub(super) fn has_annotation(secret: &ObjectMeta, key: &str) -> bool {
     secret.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key))
 }
 
-/// Creates or replaces a Secret, if it still is as it was read. If it is not,
-/// the watch reports the change, and the next step follows from that.
+/// Creates or replaces a Secret, if it has not changed since it was read. Otherwise the watch
+/// reports the change, and the next step uses it.
 pub(super) async fn write(secrets: &Api<Secret>, secret: &Secret) -> Result<(), ApiError> {
     let parameters = PostParams::default();
     let name = secret.metadata.name.as_deref().unwrap_or_default();

@@ -20,17 +20,17 @@ use crate::webhook::redact_tokens;
 /// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// As expected, with the message of the API server.
+    /// The answer is as expected, with the message of the API server.
     Right(String),
-    /// Not as it has to be, which may be so for a moment after an installation.
+    /// The answer is not as expected, which can happen for a moment after an installation.
     NotYet(String),
     /// The caller has no permission.
     Forbidden(String),
-    /// Waiting does not help.
+    /// The test failed, and another attempt will not help.
     Never(String),
 }
 
-/// Two objects of one name that belay is to protect, in one namespace.
+/// Two test objects of one name in one namespace, which belay must protect.
 pub struct Probe {
     /// The name.
     pub name: String,
@@ -40,7 +40,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// With a unique name. Nothing is created yet.
+    /// Chooses a unique name, and creates no object.
     pub fn new(client: &kube::Client, namespace: &str) -> Self {
         Self {
             name: format!("belay-selftest-{:08x}", random(u32::MAX)),
@@ -62,7 +62,7 @@ impl Probe {
         }
     }
 
-    /// Makes the Event.
+    /// Creates the Event.
     pub async fn make(&self) -> Answer {
         let involved = InvolvedObject {
             api_version: "v1".to_owned(),
@@ -136,7 +136,7 @@ fn is_of_belay(said: &str) -> bool {
 enum Refusal {
     /// The code and the message.
     Answered(u16, String),
-    /// There was no answer.
+    /// The request got no answer.
     None(ApiError),
 }
 

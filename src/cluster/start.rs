@@ -1,4 +1,4 @@
-//! Starts the cluster side on threads of its own, and ends it.
+//! Starts the cluster side on its own threads, and shuts it down.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -26,11 +26,11 @@ use crate::telemetry::{Condition, Metrics, Readiness};
 use crate::timing::Timing;
 use crate::webhook::{AcceptedTokens, Decider};
 
-/// Threads of the cluster side: one that feeds may be busy with a long list
-/// while a verdict waits for a live read.
+/// The number of threads of the cluster side. While the feed works on a long list, the other thread
+/// serves live reads.
 const THREADS: usize = 2;
 
-/// How long the parts may take to end: the Lease is given back meanwhile.
+/// How long the shutdown of the parts may take. The leader releases the Lease meanwhile.
 const ENDING: Duration = Duration::from_secs(3);
 
 /// How to connect to the cluster, and the identity of belay.
@@ -38,13 +38,13 @@ const ENDING: Duration = Duration::from_secs(3);
 pub struct Options {
     /// A kubeconfig; `None`: the ServiceAccount of the Pod, or KUBECONFIG.
     pub kubeconfig: Option<PathBuf>,
-    /// The namespace that belay runs in; none: that of the account.
+    /// The namespace that belay runs in; `None`: the namespace of the account.
     pub namespace: Option<String>,
     /// The name of the installation.
     pub name: String,
-    /// What this replica is called; none: by the name of its machine.
+    /// The name of this replica; `None`: the host name.
     pub replica: Option<String>,
-    /// The kinds of which labelled objects are watched.
+    /// The kinds whose labelled objects are watched.
     pub labelled: Vec<(String, String)>,
     /// The user names that belay treats specially.
     pub identities: Identities,
@@ -63,29 +63,29 @@ pub struct Options {
 /// Why the cluster side could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no cluster.
+    /// No cluster was found.
     #[error(
         "cannot find a cluster: {0}; run belay in a Pod, name a kubeconfig with --kubeconfig, or \
          serve with no cluster by --standalone"
     )]
     Configuration(#[source] NoCluster),
-    /// There is none that a person's command could go to.
+    /// No cluster was found for a command.
     #[error(
         "cannot find a cluster: {0}; next: name a kubeconfig with --kubeconfig or in KUBECONFIG, \
          and one of its contexts with --context"
     )]
     Kubeconfig(#[source] NoCluster),
-    /// A client cannot be made.
+    /// The client could not be created.
     #[error("cannot make a client for the API server: {0}")]
     Client(String),
-    /// A runtime cannot be made.
+    /// The runtime could not be created.
     #[error("cannot start the threads of the cluster side: {0}")]
     Threads(#[source] std::io::Error),
 }
 
-/// The cluster side, running.
+/// The running cluster side.
 pub struct Cluster {
-    /// What its parts share.
+    /// The data that the parts share.
     pub context: Context,
     runtime: Runtime,
     parts: JoinHandle<()>,
@@ -187,23 +187,23 @@ impl Cluster {
         self.died.clone()
     }
 
-    /// What decides.
+    /// The decider for reviews.
     pub fn decider(&self) -> Arc<dyn Decider> {
         self.decider.clone()
     }
 
-    /// What prints the graph as it is when it is asked.
+    /// A function that prints the current graph.
     pub fn dump(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let world = self.context.world.clone();
         move || super::dump(&world)
     }
 
-    /// The certificates that are fed from a Secret; none: they are in files.
+    /// The certificates from the Secret; `None`: they are in files.
     pub fn serving(&self) -> Option<Arc<Serving>> {
         self.serving.clone()
     }
 
-    /// The secrets below which reviews are answered, as they are in the Secret.
+    /// The accepted tokens in the paths of reviews, from the Secret.
     pub fn accepted_tokens(&self) -> Arc<AcceptedTokens> {
         self.accepted_tokens.clone()
     }
@@ -221,7 +221,7 @@ impl Cluster {
     }
 }
 
-/// What runs, by name.
+/// The running tasks by name.
 #[derive(Default)]
 struct Parts {
     tasks: JoinSet<()>,
@@ -268,7 +268,7 @@ impl Parts {
     }
 }
 
-/// A part that has nothing to put in order when belay ends.
+/// Runs a part that needs no cleanup until belay shuts down.
 fn until_the_end(
     context: &Context,
     part: impl Future<Output = ()> + Send + 'static,
@@ -282,7 +282,7 @@ fn until_the_end(
     }
 }
 
-/// The names under which an API server asks for a Service.
+/// The server names that an API server expects for a Service.
 fn service_names(name: &str, namespace: &str) -> Vec<String> {
     vec![
         format!("{name}.{namespace}.svc"),
@@ -301,14 +301,13 @@ pub(super) fn without_retries(mut config: kube::Config) -> kube::Config {
     // Each task retries on its own.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
-    // Longer than any watch may be silent, so that a list which hangs does not
-    // hang for ever.
+    // This is longer than any watch may be silent, and it ends a list that hangs.
     config.read_timeout = Some(Duration::from_secs(300));
     config
 }
 
-/// A name for this process: that of its machine, which in a Pod is the Pod's,
-/// and something that no other start of it has.
+/// A name for this process: the host name, which in a Pod is the name of the Pod, with a suffix
+/// that differs for each start.
 fn replica() -> String {
     let machine = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     let machine: String = machine

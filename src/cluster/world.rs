@@ -19,48 +19,48 @@ use crate::objects::{
 use crate::policy::PolicySet;
 use crate::relations::{Catalogue, Parsed, ReadScope};
 
-/// Shared by the threads that answer reviews and those that feed.
+/// The world behind a lock. The threads that answer reviews read it, and the feed writes it.
 ///
-/// No task waits for anything while it holds the lock: verdicts take microseconds, and
-/// the feed stores a few objects at a time.
+/// No task waits for anything while it holds the lock. A verdict takes microseconds, and the
+/// feed stores a few objects at a time.
 pub type SharedWorld = Arc<RwLock<World>>;
 
 /// All data that a verdict reads.
 #[derive(Debug, Default)]
 pub struct World {
-    /// The objects.
+    /// The objects and their edges.
     pub graph: Graph,
-    /// How their edges are read.
+    /// The relations that find the edges.
     pub catalogue: Arc<Catalogue>,
     /// Policies, approvals and pauses.
     pub policies: PolicySet,
-    /// Whether the policies were read once; until then nothing is decided.
+    /// Whether the policies were read once. Until then belay can't decide.
     pub loaded: bool,
-    /// Whether they are up to date. While their CRD is missing, the last ones stay in
-    /// force, and no hold is released.
-    pub known: bool,
-    /// The other fields of discovery.
+    /// Whether the policies are up to date. While their CRD is missing, the last policies stay
+    /// in force, and belay releases no hold.
+    pub policies_current: bool,
+    /// The served kinds, from discovery.
     pub served: NumberMap<KindId, ServedVerbs>,
-    /// The kinds whose first list is complete. Only these get holds, because otherwise
-    /// belay would not see when to release them.
+    /// The kinds whose first list is complete. belay places holds only on objects of these
+    /// kinds, because only a watch shows when to release a hold.
     pub watched: NumberSet<KindId>,
-    /// The kinds that belay's account may patch. On others belay places no hold
-    /// either, because it could not remove it.
+    /// The kinds that belay's account may patch. belay places no hold on other kinds, because
+    /// it could not remove the hold.
     pub patch_rights: PatchRights,
-    /// The known owner kinds, from owner references: the kind of a dependent, the kind of
-    /// an owner, and when such a reference was last seen.
-    pub owned: NumberMap<(KindId, KindId), Instant>,
-    /// The kinds whose objects may have the hold, including those that no policy names
-    /// any more: their holds are removed before they are forgotten.
-    pub held: BTreeSet<KindId>,
-    /// Objects that left a watch by label: they were deleted or lost the label, and may
-    /// still have a hold.
-    pub left: BTreeSet<ObjectKey>,
+    /// The known pairs of owner references: the kind of the dependent and the kind of the owner,
+    /// with the time at which such a reference was last seen.
+    pub owner_kinds: NumberMap<(KindId, KindId), Instant>,
+    /// The kinds whose objects may have the hold. A kind that no policy names any more stays
+    /// here until its holds are removed.
+    pub kinds_with_holds: BTreeSet<KindId>,
+    /// Objects that left a watch by label. They were deleted or lost the label, and may still
+    /// have a hold.
+    pub left_watch: BTreeSet<ObjectKey>,
     /// Terminating objects with the hold, and which of them to check.
     pub waiting: TerminatingObjects,
     /// The kinds that own protected objects, directly or through other owners.
-    pub owners: NumberSet<KindId>,
-    /// By which approvals and pauses run out.
+    pub protected_owners: NumberSet<KindId>,
+    /// The clock that decides when approvals and pauses expire.
     pub clock: Clock,
 }
 
@@ -68,21 +68,21 @@ pub struct World {
 /// lookup costs no strings; elsewhere an `ObjectRef` names an object.
 pub type ObjectKey = (KindId, String, String);
 
-/// Objects that are Terminating under the hold, and which of them to look at.
+/// Terminating objects with the hold, and which of them to check.
 #[derive(Debug, Default)]
 pub struct TerminatingObjects {
-    /// As they were seen last.
-    pub seen: KeyedMap<ObjectKey, WaitingObject>,
-    /// Those that changed or lost a user since the last check.
+    /// The last seen state of each object.
+    pub objects: KeyedMap<ObjectKey, WaitingObject>,
+    /// The objects that changed or lost a user since the last check.
     pub changed: KeyedSet<ObjectKey>,
     /// Whether to check all of them, because policies or approvals have changed.
-    pub all: bool,
+    pub check_all: bool,
 }
 
-/// An object that waits.
+/// The state of an object that waits for the release of its hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingObject {
-    /// What a release has to know of it.
+    /// The fields that a release needs.
     pub observed: TargetState,
     /// The value of the annotation that requests a check.
     pub requested: Option<String>,
@@ -95,10 +95,10 @@ pub struct WaitingObject {
     pub unwatched: bool,
 }
 
-/// A user requests a live check with this annotation.
+/// A person requests a live check with this annotation.
 pub const RELEASE_REQUESTED: &str = "belay.dev/release-requested";
 
-/// A kind in discovery.
+/// The verbs that discovery lists for a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServedVerbs {
     /// Whether its objects can be listed.
@@ -110,13 +110,13 @@ pub struct ServedVerbs {
 impl World {
     /// Stores the kinds of the owners of an object. Returns whether one is new.
     pub fn learn_owners(&mut self, node: NodeId) -> bool {
-        let Self { graph, owned, .. } = self;
+        let Self { graph, owner_kinds, .. } = self;
         let Some(node) = graph.get(node) else { return false };
         let mut new = false;
         for owner in node.owner_kinds() {
             let pair = (node.kind(), owner);
-            if !owned.contains_key(&pair) && is_owner_kind(&graph.kinds, owner) {
-                new |= owned.insert(pair, Instant::now()).is_none();
+            if !owner_kinds.contains_key(&pair) && is_owner_kind(&graph.kinds, owner) {
+                new |= owner_kinds.insert(pair, Instant::now()).is_none();
             }
         }
         new
@@ -124,28 +124,28 @@ impl World {
 
     /// Forgets owner kinds that no object has referenced for a while.
     pub fn forget_owners(&mut self, after: Duration) {
-        let Self { graph, owned, .. } = self;
+        let Self { graph, owner_kinds, .. } = self;
         let now = Instant::now();
-        owned.retain(|(dependent, owner), known| {
+        owner_kinds.retain(|(dependent, owner), last_seen| {
             if graph.has_owner_kind(*dependent, *owner) {
-                *known = now;
+                *last_seen = now;
             }
-            now.duration_since(*known) < after
+            now.duration_since(*last_seen) < after
         });
     }
 
-    /// The kinds that own objects of these kinds, and theirs, and so on.
+    /// The kinds that own objects of these kinds, directly or through other owners.
     pub fn owners_of(&self, kinds: impl IntoIterator<Item = KindId>) -> NumberSet<KindId> {
         let mut found = NumberSet::default();
         let mut next: Vec<KindId> = kinds.into_iter().collect();
         while let Some(dependent) = next.pop() {
-            let owners = self.owned.keys().filter(|(of, _)| *of == dependent);
+            let owners = self.owner_kinds.keys().filter(|(owned, _)| *owned == dependent);
             next.extend(owners.map(|(_, owner)| *owner).filter(|owner| found.insert(*owner)));
         }
         found
     }
 
-    /// How much of an object of this kind has to be asked for.
+    /// How much of an object of this kind to request.
     pub fn detail(&self, kind: KindId) -> Detail {
         match self.catalogue.reads(kind) {
             ReadScope::Body => Detail::Whole,
@@ -154,9 +154,9 @@ impl World {
     }
 }
 
-/// Kinds that machines write in masses, and that own nothing that people protect.
-/// Every tenant can write an owner reference that names them.
-const OWN_NOTHING: [(&str, &str); 5] = [
+/// Kinds with very many objects, which own no protected objects. Every tenant can write an
+/// owner reference to them, so without this list a tenant could make belay watch them.
+const NEVER_OWNERS: [(&str, &str); 5] = [
     ("", "events"),
     ("events.k8s.io", "events"),
     ("", "endpoints"),
@@ -164,17 +164,17 @@ const OWN_NOTHING: [(&str, &str); 5] = [
     ("discovery.k8s.io", "endpointslices"),
 ];
 
-/// Whether objects of this kind are watched, and their deletes asked about, where
-/// they own something.
+/// Whether belay watches objects of this kind, and reviews their deletion, if they own protected
+/// objects.
 pub fn is_owner_kind(kinds: &Kinds, kind: KindId) -> bool {
     let info = kinds.info(kind);
-    kinds.is_served(kind) && !OWN_NOTHING.contains(&(info.group.as_str(), info.resource.as_str()))
+    kinds.is_served(kind) && !NEVER_OWNERS.contains(&(info.group.as_str(), info.resource.as_str()))
 }
 
-/// Takes an object, as the API server wrote it, into a graph: the one that is
-/// fed, or one of live reads. Where a list is being read, the object is in it. Of one
-/// with too many references the metadata is taken, and that it may use anything.
-pub fn take(
+/// Parses an object and stores it in a graph, and adds it to `listing`. For an object with too
+/// many references it stores only the metadata and returns an error, because the object may use
+/// any object.
+pub fn store(
     graph: &mut Graph,
     catalogue: &Catalogue,
     kind: KindId,
@@ -182,15 +182,15 @@ pub fn take(
     listing: Option<&mut Listing>,
 ) -> Result<Option<NodeId>, Unreadable> {
     let parsed = catalogue.parse(kind, json)?;
-    let node = apply(graph, catalogue, kind, &parsed, listing);
+    let node = store_parsed(graph, catalogue, kind, &parsed, listing);
     match parsed.has_too_many_references() {
         true => Err(Unreadable::of_many_references(json)),
         false => Ok(node),
     }
 }
 
-/// The same of an object that this catalogue has parsed.
-pub fn apply(
+/// Stores an object that this catalogue has parsed, and adds it to `listing`.
+pub fn store_parsed(
     graph: &mut Graph,
     catalogue: &Catalogue,
     kind: KindId,
@@ -212,13 +212,13 @@ pub fn find(graph: &Graph, kind: KindId, object: &Object<'_>) -> Option<NodeId> 
     graph.find(kind, object.metadata.namespace.as_str(), &object.metadata.name)
 }
 
-/// Removes an object after a watch event. A re-created object of the same name stays.
-pub fn forget(graph: &mut Graph, kind: KindId, object: &Object<'_>) {
+/// Removes a deleted object. A re-created object of the same name stays.
+pub fn remove(graph: &mut Graph, kind: KindId, object: &Object<'_>) {
     let (namespace, name) = (object.metadata.namespace.as_str(), object.metadata.name.as_str());
     graph.delete(kind, namespace, name, Some(Uid::new(&object.metadata.uid)));
 }
 
-/// Whether an object is one that may use anything.
+/// Whether the graph marks an object as unreadable, so that it may use any object.
 pub fn is_unreadable(graph: &Graph, kind: KindId, object: &Object<'_>) -> bool {
     let namespaced = graph.kinds.info(kind).namespaced;
     let namespace = if namespaced { object.metadata.namespace.as_str() } else { "" };

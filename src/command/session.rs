@@ -154,7 +154,7 @@ impl UserSession {
     fn dated(&self, snapshot: Result<Snapshot, ApiError>) -> Result<Snapshot, CommandError> {
         let mut snapshot = snapshot.map_err(no_kinds)?;
         snapshot.context.world.write().clock = self.clock();
-        snapshot.held.clone_from(&self.held);
+        snapshot.kinds_in_files.clone_from(&self.held);
         Ok(snapshot)
     }
 

@@ -224,7 +224,7 @@ pub async fn add_object(
         let _ = snapshot.look_up(kind, "", namespace).await;
     }
     let kind = kind?;
-    snapshot.put(kind, json);
+    snapshot.insert(kind, json);
     Some((kind, namespace.clone(), name.clone()))
 }
 

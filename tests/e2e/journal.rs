@@ -98,7 +98,7 @@ fn world(policy: &DeletionPolicy, object: &Value) -> World {
     let mut world = World {
         policies: PolicySet::new(vec![compiled], &catalogue),
         loaded: true,
-        known: true,
+        policies_current: true,
         ..World::default()
     };
     let kind = world.graph.kinds.find("", "ConfigMap").unwrap();

@@ -101,7 +101,7 @@ impl Installed {
     /// Only the driver, with the rights of this user.
     async fn driven_by(user: kube::Client, name: &str, specs: &[Value]) -> Self {
         let client = plane().client().await.unwrap();
-        let mut world = World { loaded: true, known: true, ..World::default() };
+        let mut world = World { loaded: true, policies_current: true, ..World::default() };
         world.policies = policies(specs);
         let context = Context {
             client: user,
@@ -217,7 +217,7 @@ async fn rules_follow_policies_and_are_restored_after_they_were_emptied() {
     // While the CRD of policies is missing, nothing is removed.
     {
         let mut world = it.context.world.write();
-        world.known = false;
+        world.policies_current = false;
         world.policies = policies(&[]);
     }
     it.context.signals.change();

@@ -34,7 +34,7 @@ pub async fn publish_bundle_file(context: &Context, path: &Path) {
     }
 }
 
-/// Why a file has no authorities.
+/// Why no CA certificates could be read from a file.
 #[derive(Debug, thiserror::Error)]
 enum BundleError {
     #[error(transparent)]

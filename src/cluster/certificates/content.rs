@@ -1,4 +1,4 @@
-//! The Secret: what it holds, and what each step makes of it.
+//! The content of the Secret, and the change of each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub fn read(secret: Option<&Secret>, names: &[String]) -> Content {
     let [certificate, key, ca] = CURRENT.map(|key| bytes(secret, key));
     let authorities = parse_ca_certificates(ca);
     let old = self::parse_ca_certificates(bytes(secret, OLD));
-    // One that a chart has made for belay is empty.
+    // The chart may have created an empty Secret for belay.
     let empty = certificate.is_empty() && key.is_empty() && ca.is_empty();
     Content {
         foreign: !empty && !is_own(&secret.metadata),
@@ -47,7 +47,7 @@ fn next(secret: &Secret, names: &[String]) -> Next {
     }
 }
 
-/// The pair that is to be served: its chain and its key, PEM.
+/// The certificate chain and the key to serve, PEM.
 pub fn served(secret: &Secret) -> [&[u8]; 2] {
     [bytes(secret, CURRENT[0]), bytes(secret, CURRENT[1])]
 }
@@ -92,7 +92,7 @@ fn pair(
     let authorities: Vec<_> =
         authorities.iter().map(|authority| authority.as_slice().into()).collect();
     let expiries = authorities.iter().map(certs::expiry).collect::<Option<Vec<_>>>()?;
-    // Whether it is valid now is another question.
+    // The validity period is checked elsewhere.
     let convinced = |name: &&String| read.is_trusted_by(&authorities, name, read.begins);
     let count = names.iter().filter(convinced).count();
     (count > 0).then(|| Pair {
@@ -115,8 +115,8 @@ pub fn generate(names: &[String], days: u32) -> Result<NewCertificate, CertError
     }
 }
 
-/// The Secret with a new pair to be served at once. What has been trusted
-/// before is trusted on until no replica serves what it signed.
+/// The Secret with a new certificate and key to serve at once. The old CAs stay trusted until no
+/// replica serves a certificate that they signed.
 pub fn make(
     secret: Option<Secret>,
     (namespace, name): (&str, &str),
@@ -139,14 +139,13 @@ pub fn make(
     with_request_answered(secret, name)
 }
 
-/// The Secret with a pair to be served next.
+/// The Secret with the next certificate and key, which are not served yet.
 pub fn stage(mut secret: Secret, name: &str, fresh: NewCertificate) -> Secret {
     set_key_pair(secret.data.get_or_insert_default(), NEXT, fresh);
     with_request_answered(secret, name)
 }
 
-/// The Secret with the next pair to be served now, and what was trusted before
-/// trusted on.
+/// The Secret with the next certificate and key to serve now. The old CAs stay trusted.
 pub fn promote(mut secret: Secret, name: &str) -> Secret {
     let before = parse_ca_certificates(bytes(&secret, CURRENT[2]));
     let before: BTreeSet<_> =
@@ -161,7 +160,7 @@ pub fn promote(mut secret: Secret, name: &str) -> Secret {
     with_maker(secret, name)
 }
 
-/// The Secret without what was trusted before.
+/// The Secret without the old CAs.
 pub fn drop_old(mut secret: Secret) -> Secret {
     secret.data.get_or_insert_default().remove(OLD);
     secret

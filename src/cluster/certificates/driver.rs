@@ -22,18 +22,18 @@ use crate::objects::ApiError;
 use crate::telemetry::Condition;
 use crate::timing;
 
-/// How pairs are made and rotated.
+/// How certificates are created and rotated.
 #[derive(Debug, Clone)]
 pub struct OwnSettings {
-    /// The names that the API server asks for.
+    /// The server names that the API server expects.
     pub names: Vec<String>,
-    /// For how long.
+    /// The validity of a new certificate.
     pub days: u32,
     /// Intervals of reads and retries.
     pub timing: timing::Certificates,
 }
 
-/// The Secret's follower.
+/// Follows the Secret.
 pub struct Driver<'a> {
     context: Context,
     replicas: &'a Replicas,
@@ -48,11 +48,11 @@ pub struct Driver<'a> {
     secret: Option<Secret>,
     /// Whether the watch has reported a state.
     known: bool,
-    /// What was served, or tried, last.
+    /// The certificate that was last served or tried.
     tried: [Vec<u8>; 2],
     /// The CA certificates in both webhook configurations, and since when.
     trusted: (BTreeSet<CaCertificate>, Instant),
-    /// Before this nothing is made.
+    /// belay creates no certificate before this time.
     rested: Instant,
     /// The last logged reason for waiting.
     said: Option<Waiting>,
@@ -86,7 +86,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// For ever.
+    /// Follows the Secret until the future is dropped.
     pub async fn run(mut self) {
         let (signals, name) = (self.context.signals.clone(), self.name.clone());
         let (secrets, longest) = (self.secrets.clone(), self.own.timing.retry);
@@ -146,8 +146,7 @@ impl<'a> Driver<'a> {
             (Step::Promote, Some(secret)) => content::promote(secret, &self.name),
             (Step::Drop, Some(secret)) => content::drop_old(secret),
             (_, secret) => {
-                // Replicas may serve what was in the Secret before, or before
-                // it was deleted.
+                // Replicas may still serve a certificate from an earlier content of the Secret.
                 let mut trusted = rotation::to_trust(content);
                 if let Some(bundle) = self.context.signals.bundle.borrow().as_deref() {
                     trusted.extend(content::parse_ca_certificates(bundle.as_bytes()));
@@ -169,7 +168,7 @@ impl Follower for Driver<'_> {
         self.secret = secret;
         self.known = true;
         let trust = rotation::to_trust(&self.content());
-        // While there is none, what was trusted last still is served.
+        // While the Secret does not exist, replicas still serve the last certificate.
         if !trust.is_empty() {
             publish(&self.context, content::bundle(&trust));
         }

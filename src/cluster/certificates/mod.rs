@@ -28,17 +28,16 @@ pub(in crate::cluster) use self::replicas::{is_running, label as replica_label};
 use super::context::{Certificates, Context};
 use crate::certs::Serving;
 
-/// How long one request may take.
+/// The time limit of one request.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How long the last one may.
+/// The time limit of the last request at shutdown.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Updates `serving` and `signals.bundle`, and the Secret while this replica is the
 /// leader, until belay shuts down. If certificates come from another source, only the
 /// bundle is updated.
 ///
-/// The condition "certificate" of readiness is there from this call on, before
-/// the future is polled.
+/// This call creates the readiness condition "certificate" before the future is polled.
 pub fn run(context: Context, serving: Arc<Serving>) -> impl Future<Output = ()> + Send {
     let timing = context.settings.timing.certificates;
     let own = match context.settings.certificates.clone() {

@@ -115,7 +115,7 @@ impl Replicas {
         }
     }
 
-    /// What each live replica serves.
+    /// The serial number of the certificate that each live replica serves.
     pub async fn served(&self) -> Result<Vec<String>, ApiError> {
         let now = Timestamp::now();
         let (leases, gone) = (self.list().await?, self.timing().gone);
@@ -151,7 +151,7 @@ impl Replicas {
 
     async fn delete(&self, lease: &Lease) {
         let name = lease.metadata.name.as_deref().unwrap_or_default();
-        // Not one that has come back to life.
+        // The Lease stays if its replica has renewed it meanwhile.
         let version = lease.metadata.resource_version.clone();
         let only = Preconditions { uid: lease.metadata.uid.clone(), resource_version: version };
         let parameters = DeleteParams::default().preconditions(only);
@@ -161,7 +161,7 @@ impl Replicas {
     }
 }
 
-/// What selects these Leases of an installation.
+/// The label selector of these Leases of an installation.
 pub fn label(name: &str) -> String {
     format!("{LABEL}={name}")
 }
@@ -206,7 +206,7 @@ mod tests {
         assert!(!is_silent(&lease(61), forgotten, now));
         assert!(is_silent(&lease(601), forgotten, now));
         assert!(is_silent(&Lease::default(), forgotten, now));
-        // A clock ahead of ours is no reason to count it out.
+        // A replica whose clock is ahead still counts as running.
         assert!(!is_silent(&lease(-30), gone, now));
     }
 }

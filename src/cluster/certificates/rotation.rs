@@ -10,8 +10,8 @@
 //!   Drop     two      two
 //! ```
 //!
-//! Whatever a replica serves is trusted at every moment, however late each of
-//! them hears of a step.
+//! The API servers always trust the certificates that replicas serve, even if a replica sees a step
+//! late.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// A CA certificate, DER.
 pub type CaCertificate = Vec<u8>;
 
-/// What the Secret holds.
+/// The content of the Secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
     /// belay did not create this Secret and leaves it alone.
@@ -27,7 +27,7 @@ pub struct Content {
     /// A user requests a new certificate and key, or allows belay to take over the
     /// Secret.
     pub requested: bool,
-    /// The pair to serve; none: there is none that a client would accept.
+    /// The certificate to serve; `None` if clients would accept none.
     pub current: Option<Pair>,
     /// The CA that signed the certificate, and the CA in the Secret if the certificate is
     /// unusable.

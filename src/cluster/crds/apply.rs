@@ -17,7 +17,7 @@ const MAX_ATTEMPTS: usize = 5;
 /// The result of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It was not there.
+    /// The CRD did not exist and was created.
     Created,
     /// The CRD was replaced.
     Updated,
@@ -41,7 +41,7 @@ pub async fn apply(
         };
         match written {
             Ok(change) => break change,
-            // Another client has changed it: read it again.
+            // Another client has changed the CRD, so it is read again.
             Err(ApplyError::Conflict) if tries > 0 => tries -= 1,
             Err(ApplyError::Conflict) => {
                 let why = ApiError::Other("another client keeps writing it".to_owned());
@@ -81,18 +81,18 @@ pub fn refusal(
     })
 }
 
-/// Why something was not written.
+/// Why a write failed.
 enum ApplyError {
     /// The CRD has changed since it was read.
     Conflict,
-    /// Anything else.
+    /// Another error.
     Not(ApiError),
 }
 
 impl From<kube::Error> for ApplyError {
     fn from(error: kube::Error) -> Self {
         match error {
-            // Or it was created or deleted meanwhile.
+            // The CRD may also have been created or deleted meanwhile.
             kube::Error::Api(status) if matches!(status.code, 404 | 409) => Self::Conflict,
             other => Self::Not(other.into()),
         }

@@ -10,10 +10,10 @@ use crate::cluster::list::{Buffers, ListQuery, ListReader, Next};
 use crate::cluster::pace::within;
 use crate::objects::{ApiError, Kinds};
 
-/// What went.
+/// The result of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deleted {
-    /// It was not there.
+    /// The CRD did not exist.
     Absent,
     /// The number of deleted objects; `None` if they could not be counted.
     With(Option<usize>),
@@ -39,7 +39,7 @@ pub async fn delete(
     Ok(Deleted::With(objects))
 }
 
-/// How many objects of a kind there are, in any namespace.
+/// Counts the objects of a kind in all namespaces.
 async fn count(client: &kube::Client, crd: &CustomResourceDefinition) -> Option<usize> {
     let spec = &crd.spec;
     let version = spec.versions.iter().find(|version| version.storage && version.served)?;

@@ -27,10 +27,10 @@ const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// Why an operation on a CRD failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CrdError {
-    /// The API server or an admission webhook refused it.
+    /// The API server or an admission webhook rejected the request.
     #[error("{0}")]
     Refused(String),
-    /// It failed, or the result is unknown.
+    /// The request failed, or its result is unknown.
     #[error("{0}")]
     Unknown(String),
 }

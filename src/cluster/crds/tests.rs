@@ -1,4 +1,4 @@
-//! Against an API server that stores one definition, as the real one would.
+//! Tests against a simulated API server that stores one CRD.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::cluster::local_api::{failure, local_client};
 use crate::policy::api::definitions as all;
 
-/// What is stored, and what was written.
+/// The stored CRD and the received writes.
 #[derive(Default)]
 struct Store {
     crd: Option<Value>,
@@ -113,7 +113,7 @@ async fn an_older_one_is_replaced_as_a_whole_and_stays_whose_it_was() {
     {
         let stored = &mut store.lock().crd;
         let stored = stored.as_mut().unwrap();
-        // An older schema had more, and Helm has put its word there.
+        // The stored CRD has an older schema with more fields, and Helm's labels and annotations.
         let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
         let schema = stored.pointer_mut(schema).unwrap();
         schema["longGone"] = json!({"type": "string"});
@@ -126,7 +126,7 @@ async fn an_older_one_is_replaced_as_a_whole_and_stays_whose_it_was() {
     assert_eq!(apply(&client, &wanted()).await, Ok(Change::None));
     assert_eq!(store.lock().writes, ["create", "replace"]);
 
-    // A label of ours that is missing is a change as well.
+    // A missing label of the new CRD also is a change.
     let mut labelled = wanted();
     labelled.metadata.labels = Some([("app".to_owned(), "belay".to_owned())].into());
     assert_eq!(apply(&client, &labelled).await, Ok(Change::Updated));

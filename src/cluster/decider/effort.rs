@@ -1,8 +1,8 @@
-//! The work of one review, and the turns of reviews that take much of it.
+//! Limits the work of one review, and gives reviews with many steps their turn.
 //!
-//! A tenant chooses how many objects a decision has to follow. So a thread that
-//! answers reviews does a little work for each. What takes more is decided on a
-//! thread of its own, one review at a time, in turn between namespaces.
+//! A tenant chooses how many objects a decision must follow. So a thread that answers reviews
+//! takes only a limited number of steps for each. Larger reviews are decided on another thread,
+//! one at a time, and namespaces take turns.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -15,19 +15,19 @@ use crate::decide::STEPS;
 use crate::graph::{StepBudget, StepLimit};
 use crate::webhook::fair::{FairSemaphore, GroupLimits};
 
-/// The steps that all decisions on one review may take without queueing. Most reviews
-/// need less than a tenth.
-const AT_ONCE: usize = 50_000;
+/// The maximum number of steps of all decisions on one review without queueing. Most reviews
+/// need less than a tenth of it.
+const UNQUEUED_STEPS: usize = 50_000;
 
-/// How many decisions that take more are made at one time.
+/// The number of queued decisions that run at the same time.
 pub(super) const SLOTS: GroupLimits = GroupLimits { total: 1, per_group: 1 };
 
-/// What all decisions on one review may take.
+/// The step budget of all decisions on one review.
 pub(super) struct Effort {
-    most: usize,
-    try_now: StepBudget,
-    /// The steps in turns.
-    run_queued: Cell<usize>,
+    limit: usize,
+    unqueued: StepBudget,
+    /// The steps of queued decisions.
+    queued_steps: Cell<usize>,
 }
 
 impl Default for Effort {
@@ -37,30 +37,29 @@ impl Default for Effort {
 }
 
 impl Effort {
-    pub(super) fn new(most: usize) -> Self {
-        let try_now = StepBudget::new(most.min(AT_ONCE));
-        Self { most, try_now, run_queued: Cell::new(0) }
+    pub(super) fn new(limit: usize) -> Self {
+        let unqueued = StepBudget::new(limit.min(UNQUEUED_STEPS));
+        Self { limit, unqueued, queued_steps: Cell::new(0) }
     }
 
-    /// How many were taken.
+    /// The number of steps so far.
     pub(super) fn steps(&self) -> usize {
-        self.try_now.steps().saturating_add(self.run_queued.get())
+        self.unqueued.steps().saturating_add(self.queued_steps.get())
     }
 
-    /// Decides on this thread, if little work is enough.
+    /// Decides on this thread. Returns `None` if the steps without queueing are used up.
     pub(super) fn try_now<T>(&self, decide: impl FnOnce(&StepBudget) -> T) -> Option<T> {
-        let is_used_up = || StepLimit::new(&self.try_now).is_used_up();
+        let is_used_up = || StepLimit::new(&self.unqueued).is_used_up();
         if is_used_up() {
             return None;
         }
-        let decided = decide(&self.try_now);
+        let decided = decide(&self.unqueued);
         (!is_used_up()).then_some(decided)
     }
 
-    /// Decides on another thread, once this group has its turn. The turn lasts twice
-    /// as long as the work: in the other half, writers and other readers get the lock
-    /// of the world. A caller that no longer waits gets no turn. What the other thread
-    /// needs is copied when the turn has come.
+    /// Decides on another thread when it is the turn of this group. `prepare` copies the input
+    /// when the turn has come. The turn lasts twice as long as the work, so that writers and
+    /// other readers get the lock of the world. A caller that no longer waits gets no turn.
     pub(super) async fn run_queued<T: Send + 'static, D>(
         &self,
         turns: &FairSemaphore<ReadGroup>,
@@ -72,19 +71,19 @@ impl Effort {
     {
         let turn = turns.acquire(group).await?;
         let decide = prepare();
-        let left = self.most.saturating_sub(self.steps());
+        let remaining = self.limit.saturating_sub(self.steps());
         let (answer, decided) = oneshot::channel();
         spawn_blocking(move || {
-            let begun = Instant::now();
-            let budget = StepBudget::new(left);
+            let start = Instant::now();
+            let budget = StepBudget::new(remaining);
             let value = decide(&budget);
-            // A disconnected caller needs no answer.
+            // Sending fails if the caller no longer waits.
             let _ = answer.send((value, budget.steps()));
-            std::thread::sleep(begun.elapsed());
+            std::thread::sleep(start.elapsed());
             drop(turn);
         });
         let (value, steps) = decided.await.ok()?;
-        self.run_queued.set(self.run_queued.get().saturating_add(steps));
+        self.queued_steps.set(self.queued_steps.get().saturating_add(steps));
         Some(value)
     }
 }

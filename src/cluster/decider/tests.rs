@@ -1,4 +1,4 @@
-//! The way to a final verdict, with a cluster side that is a script.
+//! Tests of final verdicts, with a scripted cluster side.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,7 +20,7 @@ use crate::webhook::{Parsed, parse_review};
 
 type Answers = dyn Fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>> + Send + Sync;
 
-/// A cluster side that answers each read as the test says, or not at all.
+/// A cluster side with scripted answers. A read without one gets no answer.
 struct Script {
     answers: Box<Answers>,
     record: Result<(), ApiError>,
@@ -98,7 +98,7 @@ fn pod() -> Value {
         "spec": {"containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "data"}}]}]}})
 }
 
-/// Pods are found where they are looked for, and so is the ConfigMap.
+/// Live reads find the Pods and the ConfigMap.
 fn pods(read: LiveRead) -> Option<Result<Vec<Value>, ApiError>> {
     Some(Ok(match &read {
         LiveRead::List { resource, .. } if resource == "pods" => vec![pod()],
@@ -245,7 +245,7 @@ async fn a_failed_read_is_reported() {
 #[tokio::test]
 async fn no_request_reads_without_end() {
     let asked = Question::default().ask(|_| None).await;
-    assert_eq!(asked.rounds(), ROUNDS);
+    assert_eq!(asked.rounds(), MAX_READ_ROUNDS);
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown));
     assert!(asked.verdict.needed_reads.is_empty());
     assert!(asked.said().contains("there was no time left to confirm"), "{}", asked.said());
@@ -265,7 +265,7 @@ async fn h103_in_a_pause_nothing_is_refused_that_cannot_be_judged() {
     }
 }
 
-/// It takes the lock, too: a question that waits does not hold it.
+/// The test also takes the lock, because a waiting review must not hold it.
 #[tokio::test]
 async fn a_kind_that_comes_while_a_question_waits_is_no_other_kind() {
     let question = Question::default();
@@ -286,7 +286,7 @@ async fn a_kind_that_comes_while_a_question_waits_is_no_other_kind() {
     assert_eq!(asked.verdict.reason, Some(Reason::InUse), "{}", asked.said());
     assert_eq!(asked.rounds(), 2, "what was found is not read again");
 
-    // One that never comes to rest is refused.
+    // A review is denied if the kinds change in every round.
     let question = Question::default();
     let world = Arc::clone(&question.world);
     let asked = question.ask(move |read| {
@@ -345,8 +345,8 @@ async fn an_exemption_is_written_down_before_it_counts() {
     assert!(asked.script.recorded.lock().is_empty());
 }
 
-/// A record is of use to the deletion for which it was written, and a forged
-/// review must not leave one behind.
+/// A record permits only the deletion for which it was written, and a forged review must not leave
+/// a record behind.
 #[tokio::test]
 async fn h02_a_record_ends_with_a_delete_by_another_and_is_of_nothing_that_is_not_there() {
     let recorded = |approver: &str| {
@@ -371,7 +371,7 @@ async fn h02_a_record_ends_with_a_delete_by_another_and_is_of_nothing_that_is_no
     assert!(asked.script.revoked.lock().is_empty());
     let asked = Question { dry_run: true, ..recorded("belay") }.ask(nothing).await;
     assert!(asked.script.revoked.lock().is_empty());
-    // A refused one changes nothing.
+    // A denied DELETE does not change the record.
     let asked = recorded("belay").ask(pods).await;
     assert_eq!(asked.verdict.decision, Decision::Deny);
     assert!(asked.script.revoked.lock().is_empty());
@@ -380,7 +380,7 @@ async fn h02_a_record_ends_with_a_delete_by_another_and_is_of_nothing_that_is_no
     let asked = failing.ask(nothing).await;
     assert_eq!(asked.verdict.reason, Some(Reason::Unknown), "{}", asked.said());
 
-    // carol is exempt, and what she is said to delete is not there.
+    // carol is exempt, but the object of the review does not exist.
     let absent = |read: LiveRead| {
         let object = matches!(read, LiveRead::Object { .. });
         if object { Some(Ok(Vec::new())) } else { pods(read) }
@@ -389,7 +389,7 @@ async fn h02_a_record_ends_with_a_delete_by_another_and_is_of_nothing_that_is_no
     assert!(asked.script.recorded.lock().is_empty());
 }
 
-/// H3: who knows the path names an object, and wants to read who uses it.
+/// H3: a caller who knows the path names an object to learn its users.
 #[tokio::test]
 async fn h03_an_object_that_does_not_exist_is_read_before_anything_that_uses_it() {
     let unknown = || {
@@ -407,7 +407,7 @@ async fn h03_an_object_that_does_not_exist_is_read_before_anything_that_uses_it(
     let asked = unknown().ask(absent).await;
     assert_eq!((asked.verdict.decision, asked.rounds()), (Decision::Allow, 1));
     assert_eq!(asked.script.read.lock()[0].0.len(), 1);
-    // The graph has not seen this one yet.
+    // The graph does not contain this object yet.
     let asked = unknown().ask(pods).await;
     assert!(asked.said().contains("is in use by Pod a/p"), "{}", asked.said());
     let failed = |read: LiveRead| match read {
@@ -435,7 +435,8 @@ async fn what_belay_does_not_watch_gets_no_hold() {
         let script = Script::new(nothing, Ok(()));
         let (journal, _) = Journal::new(Metrics::default());
         let decider = ClusterDecider::new(Arc::clone(world), Arc::new(script), journal);
-        let looked = look(&decider.world, &decider.none, &review, None, &StepBudget::new(STEPS));
+        let looked =
+            decide_now(&decider.world, &decider.no_reads, &review, None, &StepBudget::new(STEPS));
         looked.unwrap().hold
     };
     let world = world();
@@ -443,7 +444,7 @@ async fn what_belay_does_not_watch_gets_no_hold() {
     let kind = world.read().graph.kinds.find_resource("", "configmaps").unwrap();
     world.write().watched.insert(kind);
     assert!(created(&world).is_some());
-    // Nor does what it may not patch.
+    // Objects that belay may not patch get no hold either.
     world.write().patch_rights = PatchRights::none();
     assert_eq!(created(&world), None);
 }
@@ -462,16 +463,16 @@ async fn h06_all_rounds_of_a_review_share_one_budget() {
     let decider = ClusterDecider::new(world(), Arc::new(Script::new(pods, Ok(()))), journal);
     let until = Instant::now() + Duration::from_secs(5);
     let (one, all) = (StepBudget::new(STEPS), Effort::default());
-    look(&decider.world, &decider.none, &review, None, &one).unwrap();
+    decide_now(&decider.world, &decider.no_reads, &review, None, &one).unwrap();
     let verdict = decider.answer(&review, until, &all).await;
     assert_eq!(verdict.reason, Some(Reason::InUse));
     assert!(all.steps() > one.steps(), "{} {}", all.steps(), one.steps());
-    // The second round no longer has what the first round used.
+    // The steps of the first round are missing in the second one.
     let verdict = decider.answer(&review, until, &Effort::new(one.steps())).await;
     assert_eq!(verdict.reason, Some(Reason::Unknown));
 }
 
-/// The ConfigMap a/data, and others that it owns with so many owners each.
+/// The ConfigMap a/data and its dependents, each with this number of owners.
 fn world_with_dependents(dependents: usize, owners: usize) -> SharedWorld {
     let world = world();
     let owner = |name: String, uid: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
@@ -499,7 +500,7 @@ fn delete_review(resource: &str, object: Value) -> Vec<u8> {
     review.to_string().into_bytes()
 }
 
-/// H40: an editor makes reviews that take millions of steps.
+/// H40: a user with edit rights causes reviews that take millions of steps.
 #[tokio::test]
 async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not() {
     let (journal, _) = Journal::new(Metrics::default());
@@ -533,21 +534,21 @@ async fn h40_a_review_that_takes_much_work_waits_for_its_turn_and_others_do_not(
     assert_eq!(small_verdict.decision, Decision::Allow);
     assert_eq!(large_verdict.reason, Some(Reason::InUse), "{:?}", message(&large_verdict));
 
-    // One that gets no turn in time is Unknown.
+    // A review that gets no turn in time is denied as Unknown.
     let turn = decider.turns.acquire(ReadGroup::Namespace("b".to_owned())).await;
     let verdict = decider.decide(&large, Instant::now() + 2 * MARGIN).await;
     let said = message(&verdict).unwrap_or_default();
     assert!(said.contains("the request takes much work, and no time was left"), "{said}");
     drop(turn);
-    // And takes none from those who come later.
+    // It also uses no turn of later reviews.
     let verdict = decider.decide(&large, until).await;
     assert_eq!(verdict.reason, Some(Reason::InUse), "{:?}", message(&verdict));
 }
 
 type Scripted = fn(LiveRead) -> Option<Result<Vec<Value>, ApiError>>;
 
-/// H35: who knows the path posts reviews of objects that don't exist, to have
-/// them recorded.
+/// H35: a caller who knows the path sends reviews of objects that don't exist, so that belay
+/// records them.
 #[tokio::test]
 async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
     let ask = async |known: bool, phase, request: Value, answers: Scripted| {
@@ -584,7 +585,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
     let create = json!({"operation": "CREATE", "object": object});
     assert!(!ask(true, AdmissionPhase::Mutate, create, pods).await, "it doesn't exist yet");
 
-    // A label protects objects of kinds that belay does not watch, and may not read.
+    // A label can protect objects of kinds that belay neither watches nor may read.
     let mut old = data();
     old["metadata"]["labels"] = json!({"belay.dev/protect": "Always"});
     let labelled = || {
@@ -594,8 +595,7 @@ async fn h35_a_refusal_is_recorded_only_if_its_object_is_proved_to_exist() {
     assert!(ask(true, AdmissionPhase::Validate, labelled(), nothing).await);
 }
 
-/// An object with the label, of a kind that a policy names, is asked about by
-/// two entries.
+/// For a labelled object of a kind that a policy names, the API server calls two webhooks.
 #[tokio::test]
 async fn what_is_asked_twice_is_noted_once() {
     let review = |labelled: bool| {

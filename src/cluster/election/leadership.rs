@@ -11,9 +11,9 @@ use crate::cluster::context::Context;
 /// The time until which this replica is the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaderTerm {
-    /// By the monotonic clock.
+    /// The end by the monotonic clock.
     pub until: Instant,
-    /// By the wall clock.
+    /// The end by the wall clock.
     pub until_time: Timestamp,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Leadership<'a> {
         was_ours
     }
 
-    /// Ends the leadership when its term has expired, whatever else this replica waits for.
+    /// Ends the leadership when its term has expired, even while this replica waits for an answer.
     pub async fn watch_expiry(&self) {
         // The wall clock may jump, so it is checked regularly.
         const CLOCK_CHECK: Duration = Duration::from_millis(500);

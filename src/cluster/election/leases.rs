@@ -16,7 +16,7 @@ pub struct Leases {
     api: Api<Lease>,
     namespace: String,
     name: String,
-    /// How long one request may take.
+    /// The time limit of one request.
     limit: Duration,
 }
 
@@ -44,8 +44,7 @@ impl Leases {
         }))
     }
 
-    /// Writes the Lease upon the version that was read; `None` if that is not the latest
-    /// version.
+    /// Writes the Lease if it has not changed since it was read; otherwise returns `None`.
     pub async fn store(&self, lease: &Lease) -> Result<Option<Lease>, ApiError> {
         let parameters = PostParams::default();
         let exists = exists(lease);

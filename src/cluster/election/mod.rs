@@ -98,16 +98,15 @@ pub(crate) async fn leader(
     Ok(leader_info(&again).filter(|_| lease_spec(&again) != spec))
 }
 
-/// How often in a row another client may write the Lease first when an uninstall
-/// takes it.
-const TRIES: usize = 20;
+/// How many times another client may write the Lease first while an uninstall takes it.
+const MAX_ATTEMPTS: usize = 20;
 
 /// The leader whose Lease an uninstall has taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PreviousLeader {
-    /// The name of the replica; none: there was no leader.
+    /// The name of the replica; `None` if there was no leader.
     pub name: Option<String>,
-    /// For how long from then on it may still act as the leader.
+    /// How long the previous leader may still act as the leader.
     pub acts_for: Duration,
 }
 
@@ -119,12 +118,12 @@ pub(crate) struct Election<'a> {
     leadership: Leadership<'a>,
     /// How long a write is valid.
     duration: Duration,
-    /// Whether it takes the Lease from a leader that lives.
+    /// Whether to take the Lease from a running leader.
     takes_over: bool,
 }
 
 impl<'a> Election<'a> {
-    /// Of a replica.
+    /// The election for a replica.
     fn new(context: &'a Context) -> Self {
         let (settings, timing) = (&context.settings, context.settings.timing.lease);
         Self {
@@ -141,8 +140,8 @@ impl<'a> Election<'a> {
         }
     }
 
-    /// Of an uninstall. Its writes are valid for much longer than those of a replica,
-    /// so that no replica takes the Lease while the API server does not answer.
+    /// The election for an uninstall. Its writes are valid for much longer than the writes of a
+    /// replica, so that no replica takes the Lease while the API server does not answer.
     pub fn of_uninstall(context: &'a Context) -> Self {
         let election = Self::new(context);
         Self { duration: election.timing.uninstall, takes_over: true, ..election }
@@ -160,21 +159,21 @@ impl<'a> Election<'a> {
         Candidate { name, duration, skew: self.timing.skew, takes_over }
     }
 
-    /// By the API server's clock, where a command has asked for it.
+    /// The time, by the API server's clock if a command has read it.
     fn now(&self) -> Timestamp {
         self.context.world.read().clock.now()
     }
 
-    /// Takes the Lease from the leader, or renews it. `None`: its Namespace does not
-    /// exist, or is Terminating, so there can be no Lease and no leader.
+    /// Takes the Lease from the leader, or renews it. `None`: the Namespace does not exist or is
+    /// Terminating, so there can be no Lease and no leader.
     pub async fn take_over(&self) -> Result<Option<PreviousLeader>, ApiError> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let lease = self.leases.read().await?;
             let before = lease_spec(&lease);
             match self.write(lease, &before).await {
                 Ok(Some(_)) => return Ok(Some(self.previous(before))),
                 Ok(None) => {}
-                // The Lease itself can't be missing: it is created.
+                // NotFound can't mean the Lease, because this request creates it.
                 Err(ApiError::NotFound | ApiError::NamespaceTerminating(_)) => return Ok(None),
                 Err(error) => return Err(error),
             }
@@ -182,8 +181,8 @@ impl<'a> Election<'a> {
         Err(ApiError::Other("another client writes the Lease again and again".to_owned()))
     }
 
-    /// The times in the Lease prove nothing: a leader whose clock is far behind renews
-    /// it, and looks dead.
+    /// The times in the Lease do not prove that the leader stopped. The Lease of a leader whose
+    /// clock is far behind looks expired.
     fn previous(&self, before: Spec) -> PreviousLeader {
         // A replica may have longer intervals than this uninstall.
         let written = before.duration.unwrap_or_default();
@@ -192,7 +191,7 @@ impl<'a> Election<'a> {
         PreviousLeader { name: before.holder, acts_for }
     }
 
-    /// Takes part for ever. It logs an error once, when it begins.
+    /// Takes part until the future is dropped. It logs only the first of consecutive errors.
     pub async fn run_candidate(&self) -> Infallible {
         // A leader that cannot renew has to try again before its time is over.
         let mut backoff = Backoff::new(Duration::from_millis(500), self.timing.look * 2);
@@ -263,8 +262,8 @@ impl<'a> Election<'a> {
         }
     }
 
-    /// Another replica is the leader for this long. Returns how long to wait before the
-    /// next round.
+    /// Called while another replica is the leader for this long. Returns how long to wait before
+    /// the next round.
     fn stand_by(&self, left: Duration) -> Duration {
         self.leadership.resign();
         left.min(jittered(self.timing.look))
@@ -304,7 +303,7 @@ impl<'a> Election<'a> {
 
     async fn release_lease(&self) -> Result<(), ApiError> {
         loop {
-            // A write of ours may still have been under way.
+            // An earlier write of this replica may have arrived late.
             let mut lease = self.leases.read().await?;
             let spec = lease.spec.get_or_insert_default();
             let before = spec_from_lease(spec);

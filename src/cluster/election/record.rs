@@ -50,7 +50,7 @@ pub fn set_certificate_until(lease: &mut Lease, until: Option<i64>) {
     };
 }
 
-/// Ignores invalid values.
+/// Reads the expiry, and ignores invalid values.
 pub fn spec_from_lease(lease: &LeaseSpec) -> Spec {
     let seconds = lease.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let transitions = lease.lease_transitions.and_then(|count| u32::try_from(count).ok());
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(until(&lease), None);
         set_certificate_until(&mut lease, Some(1_800_000_000));
         assert_eq!(until(&lease), Some(1_800_000_000));
-        // The next holder has none, and does not inherit the earlier value.
+        // The next holder has no certificate, and does not keep the earlier value.
         set_certificate_until(&mut lease, None);
         assert_eq!(until(&lease), None);
         let nonsense = [(CERTIFICATE_UNTIL.to_owned(), "soon".to_owned())];

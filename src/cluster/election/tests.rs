@@ -1,4 +1,4 @@
-//! An uninstall takes the Lease, from an API server that is a script.
+//! An uninstall takes the Lease from a scripted API server.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ fn at(second: i64) -> jiff::Timestamp {
     jiff::Timestamp::from_second(NOW + second).unwrap()
 }
 
-/// Its plural and name.
+/// The plural and the name of the Lease.
 const LEASE: (&str, &str) = ("leases", "belay");
 
-/// An API server with one Lease, whose version grows with every write.
-/// `None`: not even its namespace is there.
+/// An API server with one Lease, whose version grows with every write. `None`: its Namespace does
+/// not exist.
 fn server(lease: Option<Value>) -> (kube::Client, Arc<Mutex<Option<Value>>>) {
     let stored = Arc::new(Mutex::new(lease));
     let kept = stored.clone();
@@ -99,7 +99,7 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
     assert_eq!(previous, PreviousLeader { name: Some("a".to_owned()), acts_for });
     let timing::Lease { duration, skew, uninstall, .. } = Timing::default().lease;
     for name in ["a", "b"] {
-        // By a clock that is a minute ahead, and one that is behind.
+        // The clock is a minute ahead, or a minute behind.
         for now in [-60, 5, 65] {
             let me = Candidate { name, duration, skew, takes_over: false };
             let stand = evaluate(&spec(&stored), me, at(now));
@@ -114,7 +114,7 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
     let steals = async {
         sleep(renewal + Duration::from_secs(1)).await;
         assert_eq!(version(), taken + 2, "one write at the beginning, and a renewal");
-        // A replica takes it back all the same. The next renewal takes it again.
+        // A replica takes the Lease back. The next renewal takes it again.
         *stored.lock() = taken_by_b();
         sleep(renewal / 2).await;
         assert_eq!(spec(&stored).holder.as_deref(), Some("b"));
@@ -126,7 +126,7 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
         never = election.run_candidate() => match never {},
     }
     assert_eq!(spec(&stored).duration, Some(uninstall));
-    // After it was given up, any replica may have it at once.
+    // After the uninstall released the Lease, a replica can take it at once.
     election.step_down().await.unwrap();
     let me = Candidate { name: "b", duration, skew, takes_over: false };
     assert_eq!(evaluate(&spec(&stored), me, at(40)), LeaseDecision::Acquire);
@@ -134,7 +134,7 @@ async fn an_uninstall_takes_the_lease_from_a_leader_and_keeps_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_uninstall_waits_for_a_leader_that_looks_dead_and_creates_a_missing_lease() {
-    // It is dead, or its clock is ten minutes behind.
+    // The leader stopped, or its clock is ten minutes behind.
     let (context, _) = uninstall(Some(led_by("a", -600)), "lease.uninstall=120");
     let previous = Election::of_uninstall(&context).take_over().await.unwrap().unwrap();
     assert_eq!(previous.acts_for, Duration::from_secs(15));

@@ -1,7 +1,7 @@
-//! CRDs: objects like others, and beside that the kinds that they define.
+//! Reads the kinds that CRDs define. CRDs are also stored as objects in the graph.
 //!
-//! Discovery learns of a new CRD some seconds later than the watch does, so
-//! custom kinds are learnt from here.
+//! Discovery lists a new kind some seconds later than the watch of CRDs, so belay takes custom
+//! kinds from this watch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,7 @@ pub type Crds = Arc<Mutex<BTreeMap<String, Crd>>>;
 /// The content of a CRD that belay needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Crd {
-    /// The kind; the version that is stored comes first, because reading it
-    /// takes no conversion.
+    /// The kind. The stored version comes first, because the API server need not convert it.
     pub info: KindInfo,
     /// Whether the CRD is Terminating.
     pub terminating: bool,
@@ -32,13 +31,13 @@ pub struct Crd {
 pub struct CrdSink {
     pub objects: ObjectSink,
     pub crds: Crds,
-    pub news: Arc<Notify>,
-    /// Those of the list that is being read.
+    pub changed: Arc<Notify>,
+    /// The CRDs of the list that is being read.
     listed: Option<BTreeMap<String, Crd>>,
 }
 
 #[derive(Deserialize)]
-struct Slim {
+struct CrdFields {
     metadata: Metadata,
     spec: Spec,
     #[serde(default)]
@@ -89,10 +88,10 @@ struct Condition {
     status: String,
 }
 
-/// Reads a CRD; `None` while it is not established, or serves nothing.
+/// Reads a CRD. Returns `None` while it is not established, or if it serves no version.
 pub(super) fn read(json: &str) -> Result<(String, Option<Crd>), Unreadable> {
-    let slim = serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error));
-    let Slim { metadata, spec, status } = slim?;
+    let fields = serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error));
+    let CrdFields { metadata, spec, status } = fields?;
     let established =
         status.conditions.iter().flatten().any(|c| c.kind == "Established" && c.status == "True");
     let mut versions: Vec<&Version> = spec.versions.iter().filter(|v| v.served).collect();
@@ -109,27 +108,26 @@ pub(super) fn read(json: &str) -> Result<(String, Option<Crd>), Unreadable> {
 }
 
 impl CrdSink {
-    /// Nothing is known yet.
-    pub fn new(objects: ObjectSink, crds: Crds, news: Arc<Notify>) -> Self {
-        Self { objects, crds, news, listed: None }
+    pub fn new(objects: ObjectSink, crds: Crds, changed: Arc<Notify>) -> Self {
+        Self { objects, crds, changed, listed: None }
     }
 
-    fn learn(&mut self, json: &str) -> Result<(), Unreadable> {
-        let (name, definition) = read(json)?;
+    fn store_crd(&mut self, json: &str) -> Result<(), Unreadable> {
+        let (name, crd) = read(json)?;
         if let Some(listed) = &mut self.listed {
-            listed.extend(definition.map(|definition| (name, definition)));
+            listed.extend(crd.map(|crd| (name, crd)));
             return Ok(());
         }
         let mut crds = self.crds.lock();
-        if crds.get(&name) == definition.as_ref() {
+        if crds.get(&name) == crd.as_ref() {
             return Ok(());
         }
-        match definition {
-            Some(definition) => crds.insert(name, definition),
+        match crd {
+            Some(crd) => crds.insert(name, crd),
             None => crds.remove(&name),
         };
         drop(crds);
-        self.news.notify_one();
+        self.changed.notify_one();
         Ok(())
     }
 }
@@ -141,8 +139,8 @@ impl WatchSink for CrdSink {
     }
 
     fn list(&mut self, json: &str) -> Result<(), Unreadable> {
-        let learned = self.learn(json);
-        self.objects.list(json).and(learned)
+        let stored = self.store_crd(json);
+        self.objects.list(json).and(stored)
     }
 
     fn end(&mut self) {
@@ -150,12 +148,12 @@ impl WatchSink for CrdSink {
             *self.crds.lock() = listed;
         }
         self.objects.end();
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     fn change(&mut self, json: &str) -> Result<(), Unreadable> {
-        let changed = self.objects.change(json);
-        changed.and(self.learn(json))
+        let stored = self.objects.change(json);
+        stored.and(self.store_crd(json))
     }
 
     fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
@@ -166,7 +164,7 @@ impl WatchSink for CrdSink {
         if let Some(name) = name {
             self.crds.lock().remove(&name);
         }
-        self.news.notify_one();
+        self.changed.notify_one();
         self.objects.remove(json)
     }
 
@@ -182,8 +180,8 @@ impl WatchSink for CrdSink {
         self.objects.disconnected();
     }
 
-    fn broken(&mut self, error: &ApiError, since: Duration) {
-        self.objects.broken(error, since);
+    fn failed(&mut self, error: &ApiError, outdated_for: Duration) {
+        self.objects.failed(error, outdated_for);
     }
 }
 
@@ -193,8 +191,8 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_stored_version_comes_first_and_what_is_not_established_is_no_kind() {
-        let crd = |established: &str| {
+    fn the_stored_version_comes_first_and_a_crd_that_is_not_established_has_no_kind() {
+        let json = |established: &str| {
             json!({
                 "metadata": {"name": "widgets.example.com"},
                 "spec": {"group": "example.com", "scope": "Namespaced",
@@ -206,11 +204,11 @@ mod tests {
             })
             .to_string()
         };
-        let (name, definition) = read(&crd("True")).unwrap();
+        let (name, crd) = read(&json("True")).unwrap();
         assert_eq!(name, "widgets.example.com");
-        assert_eq!(definition.unwrap().info.versions, ["v2", "v1"]);
-        assert_eq!(read(&crd("False")).unwrap().1, None);
-        let new = crd("True").replace(r#"[{"status":"True","type":"Established"}]"#, "null");
+        assert_eq!(crd.unwrap().info.versions, ["v2", "v1"]);
+        assert_eq!(read(&json("False")).unwrap().1, None);
+        let new = json("True").replace(r#"[{"status":"True","type":"Established"}]"#, "null");
         assert_eq!(read(&new).unwrap().1, None);
     }
 }

@@ -1,4 +1,4 @@
-//! What the world learns from discovery and from CRDs.
+//! Applies discovery and CRDs to the kinds of the world.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,36 +8,36 @@ use crate::cluster::world::{ServedVerbs, World};
 use crate::objects::{KindInfo, Kinds};
 
 impl Discovery {
-    /// Applies the result, and the CRDs. `gone`: custom kinds whose CRD was deleted;
-    /// discovery lists them for some seconds longer.
+    /// Applies discovery and the CRDs. `had_crd`: all custom kinds that have had a CRD.
+    /// Discovery lists such a kind for some seconds after its CRD was deleted.
     pub fn learn(
         &self,
         world: &mut World,
         crds: &BTreeMap<String, Crd>,
-        gone: &HashSet<(String, String)>,
+        had_crd: &HashSet<(String, String)>,
     ) -> DiscoveryChange {
-        let defined: BTreeMap<(&str, &str), &Crd> =
-            crds.values().map(|d| ((d.info.group.as_str(), d.info.resource.as_str()), d)).collect();
-        let mut now: Vec<(KindInfo, ServedVerbs)> = Vec::new();
-        // The versions of a kind are one kind, and the first one says what it is.
-        let mut places: HashMap<(&str, &str), usize> = HashMap::new();
+        let custom_kinds: BTreeMap<(&str, &str), &Crd> =
+            crds.values().map(|c| ((c.info.group.as_str(), c.info.resource.as_str()), c)).collect();
+        let mut current: Vec<(KindInfo, ServedVerbs)> = Vec::new();
+        // Discovery lists a kind once for each version. The first one decides its scope and name.
+        let mut indexes: HashMap<(&str, &str), usize> = HashMap::new();
         for DiscoveredKind { info, served, .. } in &self.kinds {
             let pair = (info.group.as_str(), info.resource.as_str());
-            if let Some(place) = places.get(&pair) {
-                now[*place].0.versions.extend_from_slice(&info.versions);
+            if let Some(index) = indexes.get(&pair) {
+                current[*index].0.versions.extend_from_slice(&info.versions);
                 continue;
             }
-            let was = || gone.contains(&(info.group.clone(), info.resource.clone()));
-            if !defined.contains_key(&pair) && !was() {
-                places.insert(pair, now.len());
-                now.push((info.clone(), *served));
+            let is_deleted = || had_crd.contains(&(info.group.clone(), info.resource.clone()));
+            if !custom_kinds.contains_key(&pair) && !is_deleted() {
+                indexes.insert(pair, current.len());
+                current.push((info.clone(), *served));
             }
         }
-        let custom = ServedVerbs { list: true, watch: true };
-        now.extend(defined.values().map(|definition| (definition.info.clone(), custom)));
-        let (mut changed, mut moved) = (false, false);
+        let verbs = ServedVerbs { list: true, watch: true };
+        current.extend(custom_kinds.values().map(|crd| (crd.info.clone(), verbs)));
+        let (mut changed, mut scope_changed) = (false, false);
         let mut served = HashMap::default();
-        for (info, verbs) in now {
+        for (info, verbs) in current {
             let kinds = &mut world.graph.kinds;
             let known = kinds.find_mentioned(&info.group, &info.kind);
             let known = known.map(|id| (id, kinds.info(id)));
@@ -46,7 +46,7 @@ impl Discovery {
                 None => info,
             };
             let same = known.is_some_and(|(_, known)| *known == info);
-            moved |= known.is_some_and(|(_, known)| known.namespaced != info.namespaced);
+            scope_changed |= known.is_some_and(|(_, known)| known.namespaced != info.namespaced);
             let id = match known {
                 Some((id, _)) if same => id,
                 _ => kinds.learn(info),
@@ -74,18 +74,18 @@ impl Discovery {
             world.graph.kinds.forget(id);
         }
         world.served = served;
-        DiscoveryChange { changed, moved }
+        DiscoveryChange { changed, scope_changed }
     }
 }
 
-/// What taking in discovery came to.
+/// What discovery changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiscoveryChange {
     /// Whether a kind was added, changed or removed.
     pub changed: bool,
     /// Whether the scope of a known kind has changed between namespaced and
     /// cluster-scoped.
-    pub moved: bool,
+    pub scope_changed: bool,
 }
 
 /// Merges the known and the discovered kind. Discovery does not contain the default

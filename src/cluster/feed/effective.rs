@@ -15,26 +15,26 @@ use crate::policy::api::{Check as _, Problem};
 use crate::policy::{Approvals, Pause, Policy, compile_relation};
 use crate::relations::CustomRelation;
 
-/// Policies and relations as they are in force.
+/// The policies and relations in force.
 #[derive(Debug)]
 pub struct EffectiveRules {
-    /// After the CRD was deleted and re-created, policies are re-created one by one. Only
-    /// after this time without a change do missing policies count as deleted.
+    /// After a CRD was deleted and re-created, policies are re-created one by one. Missing
+    /// policies count as deleted only after this time without a change.
     thaw: Duration,
     pub policies: BTreeMap<String, Policy>,
     pub relations: BTreeMap<String, CustomRelation>,
     /// The problems of objects that can't be used.
     pub problems: BTreeMap<String, Vec<Problem>>,
     frozen: Freeze,
-    /// The policies at the last update: while they are re-created one by one, more may
-    /// follow.
-    written: BTreeSet<String>,
+    /// The names of the stored policies at the last update. A difference shows that policies
+    /// are still being re-created.
+    stored: BTreeSet<String>,
 }
 
 /// Whether the CRDs of belay's own kinds exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnCrds {
-    /// They are, and stay.
+    /// All exist, and none is Terminating.
     Present,
     /// One is missing or Terminating.
     Absent,
@@ -46,11 +46,11 @@ pub enum OwnCrds {
 enum Freeze {
     #[default]
     No,
-    /// Since a kind vanished, or something changed after it came back.
+    /// Since a CRD was deleted, or since the last change after it was re-created.
     Since(Instant),
 }
 
-/// What taking in came to.
+/// What an update changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RulesChange {
     /// Whether policies have changed.
@@ -62,7 +62,6 @@ pub struct RulesChange {
 }
 
 impl EffectiveRules {
-    /// Nothing is in force yet.
     pub fn new(thaw: Duration) -> Self {
         Self {
             thaw,
@@ -70,7 +69,7 @@ impl EffectiveRules {
             relations: BTreeMap::new(),
             problems: BTreeMap::new(),
             frozen: Freeze::default(),
-            written: BTreeSet::new(),
+            stored: BTreeSet::new(),
         }
     }
 
@@ -79,19 +78,20 @@ impl EffectiveRules {
         self.frozen != Freeze::No
     }
 
-    /// A policy or Relation that is written, and of which nothing is in force:
-    /// this version of belay cannot read it. What it protects is not known to
-    /// be free.
+    /// The first stored policy or Relation that this version of belay can't read, and that
+    /// has no valid earlier version in force. Objects that it protects are not known to be
+    /// unprotected.
     pub fn first_unreadable(&self, own_objects: &OwnObjects) -> Option<String> {
         let policies = own_objects.policies.all.keys();
         let policies = policies.filter(|name| !self.policies.contains_key(*name));
-        let relations = own_objects.relations.all.iter().filter(|(_, written)| written.is_err());
+        let relations = own_objects.relations.all.iter().filter(|(_, relation)| relation.is_err());
         let relations = relations.filter(|(name, _)| !self.relations.contains_key(*name));
         let policies = policies.map(|name| format!("DeletionPolicy {name}"));
         policies.chain(relations.map(|(name, _)| format!("Relation {name}"))).next()
     }
 
-    /// Whether something would go: then it has to be known why.
+    /// Whether an update would remove a policy or relation. The feed then reads the CRDs to
+    /// learn why the objects are missing.
     pub fn would_remove(&self, own_objects: &OwnObjects) -> bool {
         self.is_frozen()
             || self.policies.keys().any(|name| !own_objects.policies.all.contains_key(name))
@@ -100,25 +100,26 @@ impl EffectiveRules {
 
     /// Applies the stored objects.
     pub fn update(&mut self, own_objects: &OwnObjects, crds: OwnCrds, now: Instant) -> RulesChange {
-        let vanished = crds == OwnCrds::Absent
+        let crd_missing = crds == OwnCrds::Absent
             || is_absent(&own_objects.policies)
             || is_absent(&own_objects.relations);
         let mut change = RulesChange::default();
-        if vanished && (self.is_frozen() || !self.policies.is_empty() || !self.relations.is_empty())
+        if crd_missing
+            && (self.is_frozen() || !self.policies.is_empty() || !self.relations.is_empty())
         {
             self.frozen = Freeze::Since(now);
         }
-        let written: BTreeSet<String> = own_objects.policies.all.keys().cloned().collect();
-        if self.is_frozen() && written != self.written {
+        let stored: BTreeSet<String> = own_objects.policies.all.keys().cloned().collect();
+        if self.is_frozen() && stored != self.stored {
             self.frozen = Freeze::Since(now);
         }
-        self.written = written;
+        self.stored = stored;
         let may_remove = match self.frozen {
-            Freeze::No => !vanished && crds == OwnCrds::Present,
+            Freeze::No => !crd_missing && crds == OwnCrds::Present,
             Freeze::Since(since) => {
-                let written = !self.written.is_empty() || self.policies.is_empty();
+                let any_stored = !self.stored.is_empty() || self.policies.is_empty();
                 let quiet = now.saturating_duration_since(since) >= self.thaw;
-                let thaws = !vanished && crds == OwnCrds::Present && written && quiet;
+                let thaws = !crd_missing && crds == OwnCrds::Present && any_stored && quiet;
                 if thaws {
                     self.frozen = Freeze::No;
                 } else {
@@ -143,8 +144,8 @@ impl EffectiveRules {
             changed |= self.policies.len() != before;
         }
         self.problems.retain(|name, _| own_objects.policies.all.contains_key(name));
-        for (name, written) in &own_objects.policies.all {
-            let compiled = match written {
+        for (name, stored) in &own_objects.policies.all {
+            let compiled = match stored {
                 Ok(policy) => Policy::compile(name, &policy.spec).map(|compiled| {
                     let mut compiled = compiled.with_annotations(policy.annotations());
                     compiled.created = policy.creation_timestamp().map(|time| time.0.as_second());
@@ -182,8 +183,8 @@ impl EffectiveRules {
             self.relations.retain(|name, _| own_objects.relations.all.contains_key(name));
             changed |= self.relations.len() != before;
         }
-        for (name, written) in &own_objects.relations.all {
-            let compiled = match written {
+        for (name, stored) in &own_objects.relations.all {
+            let compiled = match stored {
                 Err(error) => Err(error.to_string()),
                 Ok(relation) => match relation.spec.problems().first() {
                     Some(problem) => Err(format!("{}: {}", problem.field, problem.message)),
@@ -220,12 +221,12 @@ fn is_absent<K>(state: &OwnKindState<K>) -> bool {
     state.error == Some(ApiError::NotFound)
 }
 
-/// The approvals that can be counted.
+/// The approvals that this version can read.
 pub fn approvals(own_objects: &OwnObjects) -> Approvals {
     Approvals::new(own_objects.approvals.all.values().filter_map(|approval| approval.clone().ok()))
 }
 
-/// The pauses.
+/// The pauses that this version can read.
 pub fn pauses(own_objects: &OwnObjects) -> Vec<Pause> {
     own_objects.pauses.all.values().filter_map(|pause| pause.clone().ok()).collect()
 }

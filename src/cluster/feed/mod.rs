@@ -1,14 +1,14 @@
-//! From the API server to what belay knows.
+//! Keeps the [`World`](super::World) up to date with the API server.
 //!
 //! ```text
 //!  discovery ─┐                                  ┌─► graph (one watch a kind)
 //!  CRDs ──────┼─► kinds ─┐                       │
-//!  policies ──┤          ├─► catalogue, plan ────┼─► watches begun and ended
+//!  policies ──┤          ├─► catalogue, plan ────┼─► watches to start and stop
 //!  relations ─┘          │                       │
 //!  owner kinds seen ─────┘                       └─► PolicySet
 //! ```
 //!
-//! One task is woken by every change. It updates the watches and the policies in force.
+//! One task runs after every change. It updates the watches and the policies in force.
 
 mod crds;
 mod discovery;
@@ -53,25 +53,25 @@ use crate::policy::Identities;
 use crate::telemetry::{Condition, FeedState, Readiness};
 use crate::timing::Retry;
 
-/// Several changes in a row are one.
-const CONCURRENT_LISTS: Duration = Duration::from_millis(30);
+/// Changes within this time are applied together.
+const BATCH_DELAY: Duration = Duration::from_millis(30);
 
-/// How long a single question may take.
-const LIMIT: Duration = Duration::from_secs(15);
+/// The time limit of one request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(15);
 
-/// Keeps the world up to date until belay shuts down. The readiness conditions exist
-/// before the first answer of the API server.
+/// Keeps the world up to date until belay shuts down. It creates the readiness conditions
+/// before the future is polled, so that belay is not ready too early.
 pub fn run(
     context: Context,
     identities: Identities,
-    written: watch::Sender<Arc<StoredPolicies>>,
+    stored_policies: watch::Sender<Arc<StoredPolicies>>,
 ) -> impl Future<Output = ()> + Send + 'static {
     let conditions = Conditions::new(&context.readiness);
     async move {
         let mut ending = context.signals.ending.subscribe();
         let feed = async {
-            let mut feed = Feed::begin(context, identities, conditions, written).await;
-            feed.keep().await;
+            let mut feed = Feed::begin(context, identities, conditions, stored_policies).await;
+            feed.follow_changes().await;
         };
         tokio::select! {
             () = feed => {}
@@ -84,10 +84,10 @@ pub fn run(
 struct Conditions {
     /// The policies were read.
     loaded: Condition,
-    /// Each watch was read to the end of its list, or cannot be.
+    /// The first list of each watch has ended, with or without success.
     synced: Condition,
     /// All stored policies are in force.
-    written: Condition,
+    effective: Condition,
 }
 
 impl Conditions {
@@ -95,14 +95,14 @@ impl Conditions {
         let conditions = Self {
             loaded: readiness.condition("policies"),
             synced: readiness.condition("feed"),
-            written: readiness.remark(
+            effective: readiness.remark(
                 "policy-kinds",
                 "policies cannot be read, because their kind is not served (install it again: \
                  belay admin crds) or another version of belay wrote them (the log names one): \
                  the last known policies stay in effect, and no hold is released",
             ),
         };
-        conditions.written.set(true);
+        conditions.effective.set(true);
         conditions.loaded.explain("they have not been read yet");
         conditions.synced.explain("the API server has not reported which kinds it serves");
         conditions
@@ -115,35 +115,39 @@ struct Feed {
     own_objects: Arc<Mutex<OwnObjects>>,
     server: WatchServer,
     watches: Watches,
-    /// Custom kinds that have had a CRD.
-    custom: HashSet<(String, String)>,
+    /// Group and plural of all custom kinds that have had a CRD.
+    custom_kinds: HashSet<(String, String)>,
     discovery: Discovery,
-    /// What kinds were learnt from last.
-    learnt: Option<(Discovery, BTreeMap<String, Crd>)>,
-    asked: Instant,
+    /// The discovery and the CRDs that were applied last.
+    applied_kinds: Option<(Discovery, BTreeMap<String, Crd>)>,
+    /// When discovery was last requested.
+    discovered_at: Instant,
     effective: EffectiveRules,
     /// Whether policies and relations were applied once.
     in_force: bool,
     /// The number of applied changes of each of belay's own kinds.
-    taken: [u64; 4],
-    own: Vec<JoinHandle<()>>,
-    news: Arc<Notify>,
+    applied_changes: [u64; 4],
+    /// The watches of belay's own kinds.
+    own_watches: Vec<JoinHandle<()>>,
+    /// Notified about each change that the feed must apply.
+    changed: Arc<Notify>,
     conditions: Conditions,
     /// The stored policies, for the status writer.
-    written: watch::Sender<Arc<StoredPolicies>>,
+    stored_policies: watch::Sender<Arc<StoredPolicies>>,
     /// The number of kinds that policies name and the API server does not serve.
-    unknown: usize,
-    /// How many objects can't be read, by resource.
-    unreadable: Vec<(String, usize)>,
-    /// Stored objects that can't be parsed.
+    unserved_count: usize,
+    /// The number of objects that can't be parsed, by resource.
+    unreadable_counts: Vec<(String, usize)>,
+    /// A policy or Relation that this version of belay can't parse.
     unreadable_name: Option<String>,
-    /// The kinds that the API server does not serve, by the policy that names them.
-    absent: BTreeSet<(String, String)>,
+    /// Kinds that the API server does not serve: pairs of the Relation or setting that names
+    /// the kind, and the kind.
+    unserved: BTreeSet<(String, String)>,
 }
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        self.own.iter().for_each(JoinHandle::abort);
+        self.own_watches.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -152,14 +156,14 @@ impl Feed {
         context: Context,
         mut identities: Identities,
         conditions: Conditions,
-        written: watch::Sender<Arc<StoredPolicies>>,
+        stored_policies: watch::Sender<Arc<StoredPolicies>>,
     ) -> Self {
         let synced = &conditions.synced;
         let retry = context.settings.timing.retry;
         let discovery = retried(synced, retry, || Discovery::read(&context.client)).await;
-        identities.own = Some(retried(synced, retry, || who_am_i(&context.client)).await);
+        identities.own = Some(retried(synced, retry, || read_own_name(&context.client)).await);
         identities.namespace = Some(context.settings.namespace.clone());
-        let news = context.signals.plan.clone();
+        let changed = context.signals.plan.clone();
         context.world.write().graph.track_owner_versions();
         let server = WatchServer::new(context.client.clone(), context.settings.timing);
         let watches = Watches::new(context.clone(), server.clone());
@@ -170,65 +174,65 @@ impl Feed {
             own_objects: Arc::default(),
             server,
             watches,
-            custom: HashSet::new(),
+            custom_kinds: HashSet::new(),
             discovery,
-            learnt: None,
-            asked: Instant::now(),
+            applied_kinds: None,
+            discovered_at: Instant::now(),
             effective,
             in_force: false,
-            taken: [0; 4],
-            own: Vec::new(),
-            news,
+            applied_changes: [0; 4],
+            own_watches: Vec::new(),
+            changed,
             conditions,
-            written,
-            unknown: 0,
-            unreadable: Vec::new(),
+            stored_policies,
+            unserved_count: 0,
+            unreadable_counts: Vec::new(),
             unreadable_name: None,
-            absent: BTreeSet::new(),
+            unserved: BTreeSet::new(),
         };
-        feed.watch_own();
+        feed.watch_own_kinds();
         feed
     }
 
-    fn watch_own(&mut self) {
-        self.start_own(own_kinds::POLICIES);
-        self.start_own(own_kinds::RELATIONS);
-        self.start_own(own_kinds::APPROVALS);
-        self.start_own(own_kinds::PAUSES);
+    fn watch_own_kinds(&mut self) {
+        self.watch_own_kind(own_kinds::POLICIES);
+        self.watch_own_kind(own_kinds::RELATIONS);
+        self.watch_own_kind(own_kinds::APPROVALS);
+        self.watch_own_kind(own_kinds::PAUSES);
     }
 
-    fn start_own<K, T>(&mut self, part: OwnKind<K, T>)
+    fn watch_own_kind<K, T>(&mut self, own_kind: OwnKind<K, T>)
     where
         K: kube::Resource + serde::de::DeserializeOwned + 'static,
         T: Send + 'static,
     {
-        let source = WatchTarget { info: part.info(), detail: Detail::Whole, labels: "" };
-        let sink = OwnSink::new(self.own_objects.clone(), part, self.news.clone());
-        self.own.push(tokio::spawn(follow(self.server.clone(), source, sink)));
+        let target = WatchTarget { info: own_kind.info(), detail: Detail::Whole, labels: "" };
+        let sink = OwnSink::new(self.own_objects.clone(), own_kind, self.changed.clone());
+        self.own_watches.push(tokio::spawn(follow(self.server.clone(), target, sink)));
     }
 
-    async fn keep(&mut self) {
+    async fn follow_changes(&mut self) {
         let timing = self.context.settings.timing.feed;
         loop {
-            let again = self.refresh().await.unwrap_or(timing.discovery);
-            let until = tokio::time::sleep(again);
-            tokio::pin!(until);
+            let retry_after = self.refresh().await.unwrap_or(timing.discovery);
+            let next_refresh = tokio::time::sleep(retry_after);
+            tokio::pin!(next_refresh);
             loop {
                 tokio::select! {
-                    () = self.news.notified() => {
-                        tokio::time::sleep(CONCURRENT_LISTS).await;
+                    () = self.changed.notified() => {
+                        tokio::time::sleep(BATCH_DELAY).await;
                         break;
                     }
-                    () = &mut until => break,
-                    // How the watches are doing changes with time alone.
+                    () = &mut next_refresh => break,
+                    // The lag of a watch grows without an event.
                     () = tokio::time::sleep(timing.report) => {
                         self.report();
                         if self.is_discovery_due() {
                             break;
                         }
-                        if self.watches.notice_dead() {
-                            // Not at once: what panics may do so again.
-                            until.as_mut().reset(tokio::time::Instant::now() + timing.revival);
+                        if self.watches.mark_panicked() {
+                            // belay waits before it restarts the watch, which may panic again.
+                            next_refresh.as_mut().reset(tokio::time::Instant::now() + timing.revival);
                         }
                     }
                 }
@@ -236,29 +240,29 @@ impl Feed {
         }
     }
 
-    /// Makes everything follow what has changed.
+    /// Applies all changes. Returns when to refresh again without another change.
     async fn refresh(&mut self) -> Option<Duration> {
         self.rediscover().await;
         let would_remove = self.effective.would_remove(&self.own_objects.lock());
-        let defined = if would_remove { self.own_crds().await } else { OwnCrds::Present };
-        let taken = self.update_rules(defined);
+        let own_crds = if would_remove { self.read_own_crds().await } else { OwnCrds::Present };
+        let change = self.update_rules(own_crds);
         self.watches.follow().await;
         self.report();
-        taken.retry_after
+        change.retry_after
     }
 
     fn is_discovery_due(&self) -> bool {
         let timing = &self.context.settings.timing.feed;
-        let vanished = self.watches.any_is_gone();
-        self.asked.elapsed() >= if vanished { timing.lost_kind } else { timing.discovery }
+        let lost_kind = self.watches.any_is_unserved();
+        self.discovered_at.elapsed() >= if lost_kind { timing.lost_kind } else { timing.discovery }
     }
 
     async fn rediscover(&mut self) {
         if !self.is_discovery_due() {
             return;
         }
-        self.asked = Instant::now();
-        match timeout(LIMIT, Discovery::read(&self.context.client)).await {
+        self.discovered_at = Instant::now();
+        match timeout(REQUEST_LIMIT, Discovery::read(&self.context.client)).await {
             Ok(Ok(discovery)) => self.discovery = discovery,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "discovery failed; the known kinds stay in use");
@@ -268,7 +272,7 @@ impl Feed {
     }
 
     /// Reads the CRDs of policies and relations live.
-    async fn own_crds(&self) -> OwnCrds {
+    async fn read_own_crds(&self) -> OwnCrds {
         let info = {
             let world = self.context.world.read();
             let kind = world
@@ -280,7 +284,7 @@ impl Feed {
         let Some(info) = info else { return OwnCrds::Unknown };
         for name in ["deletionpolicies.belay.dev", "relations.belay.dev"] {
             let read = api::object(&self.context.client, &info, "", name, Detail::Metadata);
-            match timeout(LIMIT, read).await {
+            match timeout(REQUEST_LIMIT, read).await {
                 Ok(Ok(Some(json))) if !is_terminating(&json) => {}
                 Ok(Ok(_)) => return OwnCrds::Absent,
                 Ok(Err(_)) | Err(_) => return OwnCrds::Unknown,
@@ -292,15 +296,15 @@ impl Feed {
     /// Updates readiness and metrics.
     fn report(&mut self) {
         let state = self.watches.state();
-        if self.unreadable != state.unreadable {
+        if self.unreadable_counts != state.unreadable {
             self.context.metrics.unreadable(&state.unreadable);
-            self.unreadable = state.unreadable;
-            // The status of policies names one.
+            self.unreadable_counts = state.unreadable;
+            // The status of policies names one of these objects.
             self.context.signals.change();
         }
-        self.context.metrics.fed(&FeedState { unknown: self.unknown, ..state.fed });
-        // Once ready belay stays ready: only verdicts that need a kind that is
-        // not read yet fail closed.
+        self.context.metrics.fed(&FeedState { unknown: self.unserved_count, ..state.fed });
+        // belay stays ready after the first time. Verdicts that need a kind that is not read
+        // yet fail closed.
         if state.waiting.is_empty() && self.context.world.read().loaded {
             self.conditions.synced.set(true);
         } else {
@@ -314,8 +318,8 @@ fn is_terminating(json: &str) -> bool {
     serde_json::from_str::<crate::objects::Object<'_>>(json).is_ok_and(|o| o.is_terminating())
 }
 
-/// The name under which the API server knows belay.
-async fn who_am_i(client: &kube::Client) -> Result<String, ApiError> {
+/// Reads the user name that the API server has for belay.
+async fn read_own_name(client: &kube::Client) -> Result<String, ApiError> {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     let review = api.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
     let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
@@ -324,7 +328,7 @@ async fn who_am_i(client: &kube::Client) -> Result<String, ApiError> {
     })
 }
 
-/// Retries until it succeeds, and logs the first error.
+/// Retries until the attempt succeeds, and logs each error.
 async fn retried<T, F: Future<Output = Result<T, ApiError>>>(
     condition: &Condition,
     retry: Retry,

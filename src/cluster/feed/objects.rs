@@ -14,8 +14,8 @@ use crate::graph::Listing;
 use crate::objects::{ApiError, HoldAge, KindId, Object, Unreadable};
 use crate::telemetry::NamespaceLines;
 
-/// The maximum number of remembered objects that left a watch by label. For others the
-/// next full list decides.
+/// The maximum number of recorded objects that left a watch by label. Beyond it, the next full
+/// list finds their holds.
 const MAX_LEFT: usize = 10_000;
 
 /// The state of a watch, for other tasks.
@@ -24,26 +24,26 @@ pub struct Health(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether a list was read to its end, or is known not to be readable.
+    /// Whether the first list has ended, with or without success.
     settled: bool,
-    broken: Option<Instant>,
-    gone: bool,
+    /// Since when the watch fails.
+    failing_since: Option<Instant>,
+    /// Whether the API server does not serve the kind.
+    is_unserved: bool,
 }
 
 impl Health {
-    /// Whether the first list has ended, with or without success.
     pub fn is_settled(&self) -> bool {
         self.0.lock().settled
     }
 
-    /// Whether the API server does not serve the kind.
-    pub fn is_gone(&self) -> bool {
-        self.0.lock().gone
+    pub fn is_unserved(&self) -> bool {
+        self.0.lock().is_unserved
     }
 
     /// How long the cached state may have been out of date.
-    pub fn behind(&self) -> Duration {
-        self.0.lock().broken.map_or(Duration::ZERO, |since| since.elapsed())
+    pub fn lag(&self) -> Duration {
+        self.0.lock().failing_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
@@ -51,42 +51,41 @@ impl Health {
 pub struct ObjectSink {
     pub world: SharedWorld,
     pub kind: KindId,
-    /// Whether all objects of the kind are watched, and not those with a label
-    /// alone: only then is absence a fact.
-    pub all: bool,
+    /// Whether the watch covers all objects of the kind, not only those with a label. Only then
+    /// does a missing object not exist.
+    pub covers_all: bool,
     pub health: Arc<Health>,
     /// Notified about new owner kinds and waiting objects.
     pub signals: Arc<Signals>,
     listing: Option<Listing>,
     /// Whether a list was read to its end.
     synced: bool,
-    /// How long the watch may be broken before the kind is incomplete.
+    /// How long the watch may fail before the kind counts as incomplete.
     grace: Duration,
 }
 
 impl ObjectSink {
-    /// Nothing is known yet.
     pub fn new(
         world: SharedWorld,
         kind: KindId,
-        all: bool,
+        covers_all: bool,
         signals: Arc<Signals>,
         grace: Duration,
     ) -> Self {
         let (health, listing, synced) = (Arc::default(), None, false);
-        Self { world, kind, all, health, signals, listing, synced, grace }
+        Self { world, kind, covers_all, health, signals, listing, synced, grace }
     }
 
     fn apply(&mut self, json: &str) -> Result<(), Unreadable> {
-        let taken = self.try_apply(json);
-        if let Err(unreadable) = &taken {
+        let applied = self.try_apply(json);
+        if let Err(unreadable) = &applied {
             self.skip_object(unreadable);
         }
-        taken
+        applied
     }
 
-    /// An object can't be read: it may use anything, until it can be read or is
-    /// deleted.
+    /// Records an object that can't be parsed. It may use any object, until it can be parsed
+    /// or is deleted.
     fn skip_object(&mut self, unreadable: &Unreadable) {
         let mut world = self.world.write();
         if let Some(listing) = &mut self.listing {
@@ -103,7 +102,7 @@ impl ObjectSink {
         // Large objects are parsed before the lock is taken.
         let catalogue = self.world.read().catalogue.clone();
         let mut parsed = catalogue.parse(self.kind, json)?;
-        let sighting = waiting::waiting_state(&parsed.object, json);
+        let waiting_state = waiting::waiting_state(&parsed.object, json);
         let mut world = self.world.write();
         if !Arc::ptr_eq(&catalogue, &world.catalogue) {
             parsed = world.catalogue.parse(self.kind, json)?;
@@ -111,20 +110,22 @@ impl ObjectSink {
         let used = waiting::used_by(&world, self.kind, &parsed.object);
         let World { graph, catalogue, .. } = &mut *world;
         let listing = self.listing.as_mut();
-        let many = parsed.has_too_many_references().then(|| Unreadable::of_many_references(json));
-        let new = many.filter(|_| !world::is_unreadable(graph, self.kind, &parsed.object));
-        let node = world::apply(graph, catalogue, self.kind, &parsed, listing);
+        let too_many =
+            parsed.has_too_many_references().then(|| Unreadable::of_many_references(json));
+        let new = too_many.filter(|_| !world::is_unreadable(graph, self.kind, &parsed.object));
+        let node = world::store_parsed(graph, catalogue, self.kind, &parsed, listing);
         if let Some(node) = node {
             graph.date_hold(node, jiff::Timestamp::now().as_second());
         }
         let owners = node.is_some_and(|node| world.learn_owners(node));
-        let waits = waiting::taken(&mut world, node, sighting) | waiting::freed(&mut world, &used);
+        let must_check = waiting::record_stored(&mut world, node, waiting_state)
+            | waiting::record_user_change(&mut world, &used);
         let new = new.map(|unreadable| (resource(&world, self.kind), unreadable));
         drop(world);
         if let Some((resource, unreadable)) = new {
             report(&resource, &unreadable);
         }
-        self.notify(owners, waits);
+        self.notify(owners, must_check);
         Ok(())
     }
 
@@ -137,30 +138,30 @@ impl ObjectSink {
         let held = node
             .and_then(|node| world.graph.get(node))
             .is_some_and(|node| node.hold() != HoldAge::NotHeld);
-        world::forget(&mut world.graph, self.kind, &object);
+        world::remove(&mut world.graph, self.kind, &object);
         let (namespace, name) = (object.metadata.namespace.as_str(), object.metadata.name.as_str());
-        let waits = waiting::gone(&mut world, self.kind, namespace, name)
-            | waiting::freed(&mut world, &used);
-        // A new leader reads all of them, so the other replicas keep none.
-        let leads = *self.signals.leading.borrow();
-        if !self.all && held && leads && world.left.len() < MAX_LEFT {
-            world.left.insert((self.kind, namespace.to_owned(), name.to_owned()));
+        let must_check = waiting::record_deleted(&mut world, self.kind, namespace, name)
+            | waiting::record_user_change(&mut world, &used);
+        // Only the leader records these objects: a new leader lists all objects first.
+        let is_leader = *self.signals.leading.borrow();
+        if !self.covers_all && held && is_leader && world.left_watch.len() < MAX_LEFT {
+            world.left_watch.insert((self.kind, namespace.to_owned(), name.to_owned()));
         }
         drop(world);
-        self.notify(false, waits);
+        self.notify(false, must_check);
         Ok(())
     }
 
-    fn notify(&self, plan: bool, waits: bool) {
+    fn notify(&self, plan: bool, must_check: bool) {
         if plan {
             self.signals.plan.notify_one();
         }
-        if waits {
+        if must_check {
             self.signals.waiting.notify_one();
         }
     }
 
-    fn incomplete(&self, why: &ApiError) {
+    fn set_incomplete(&self, why: &ApiError) {
         self.world.write().graph.set_incomplete(self.kind, why.clone());
         self.health.0.lock().settled = true;
     }
@@ -191,11 +192,12 @@ impl WatchSink for ObjectSink {
 
     fn end(&mut self) {
         let mut world = self.world.write();
-        let gone = self.listing.take().map(|listing| world.graph.end_listing(listing));
-        let waits = gone.is_some_and(|gone| gone > 0) && waiting::relisted(&mut world, self.kind);
+        let deleted = self.listing.take().map(|listing| world.graph.end_listing(listing));
+        let must_check = deleted.is_some_and(|count| count > 0)
+            && waiting::record_list_end(&mut world, self.kind);
         drop(world);
         self.synced = true;
-        self.notify(false, waits);
+        self.notify(false, must_check);
     }
 
     fn change(&mut self, json: &str) -> Result<(), Unreadable> {
@@ -210,9 +212,9 @@ impl WatchSink for ObjectSink {
             Err(Some((namespace, name))) => {
                 let mut world = self.world.write();
                 world.graph.delete(self.kind, namespace, name, None);
-                let waits = waiting::gone(&mut world, self.kind, namespace, name);
+                let must_check = waiting::record_deleted(&mut world, self.kind, namespace, name);
                 drop(world);
-                self.notify(false, waits);
+                self.notify(false, must_check);
             }
         }
         removed
@@ -225,7 +227,7 @@ impl WatchSink for ObjectSink {
     fn current(&mut self) {
         let mut world = self.world.write();
         world.watched.insert(self.kind);
-        if self.all {
+        if self.covers_all {
             world.graph.set_complete(self.kind, true);
         }
         drop(world);
@@ -236,12 +238,12 @@ impl WatchSink for ObjectSink {
         self.world.write().graph.set_stale(self.kind);
     }
 
-    fn broken(&mut self, error: &ApiError, since: Duration) {
+    fn failed(&mut self, error: &ApiError, outdated_for: Duration) {
         let first = {
             let mut state = self.health.0.lock();
-            let first = state.broken.is_none();
-            state.broken.get_or_insert_with(|| Instant::now() - since);
-            state.gone = *error == ApiError::NotFound;
+            let first = state.failing_since.is_none();
+            state.failing_since.get_or_insert_with(|| Instant::now() - outdated_for);
+            state.is_unserved = *error == ApiError::NotFound;
             first
         };
         let resource = resource(&self.world.read(), self.kind);
@@ -256,13 +258,13 @@ impl WatchSink for ObjectSink {
         if forbidden {
             self.world.write().watched.remove(&self.kind);
         }
-        if !self.synced || since >= self.grace || forbidden {
-            self.incomplete(error);
+        if !self.synced || outdated_for >= self.grace || forbidden {
+            self.set_incomplete(error);
         }
     }
 }
 
-/// A kind as it is named in logs and metrics.
+/// The name of a kind in logs and metrics.
 pub fn resource(world: &World, kind: KindId) -> String {
     world.graph.kinds.info(kind).full_name()
 }

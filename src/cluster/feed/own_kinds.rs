@@ -14,8 +14,8 @@ use crate::objects::{ApiError, KindInfo, Kinds, Unreadable, read_shallow};
 use crate::policy::api::{self, DeletionPolicy, GROUP, Relation};
 use crate::policy::{Approval, Pause};
 
-/// Everything that people have written, by name. Of approvals and pauses only
-/// what counts is kept: approvers write them, with metadata of any size.
+/// The objects of belay's own kinds. Approvals and pauses are stored in compiled form, because
+/// approvers may write metadata of any size.
 #[derive(Debug, Default)]
 pub struct OwnObjects {
     pub policies: OwnKindState<DeletionPolicy>,
@@ -24,8 +24,7 @@ pub struct OwnObjects {
     pub pauses: OwnKindState<Pause>,
 }
 
-/// An object that another version of belay has written, and what this one does not
-/// understand of it.
+/// Why this version of belay can't parse an object that another version wrote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OtherVersion(pub String);
@@ -36,11 +35,11 @@ type ByName<T> = BTreeMap<String, Result<T, OtherVersion>>;
 /// The objects of one kind.
 #[derive(Debug)]
 pub struct OwnKindState<T> {
-    /// All of them, as far as they count.
+    /// All objects that belay does not ignore.
     pub all: ByName<T>,
-    /// Whether all of them have been read once.
+    /// Whether a list was read to its end once.
     pub synced: bool,
-    /// Why they are not known now, if they are not.
+    /// Why the objects are unknown now.
     pub error: Option<ApiError>,
     /// Counts changes.
     pub changes: u64,
@@ -89,7 +88,7 @@ pub const PAUSES: OwnKind<api::Pause, Pause> = OwnKind {
 };
 
 impl<K, T> OwnKind<K, T> {
-    /// The kind, as it is served.
+    /// The kind, as the API server serves it.
     pub fn info(&self) -> KindInfo {
         Kinds::custom(GROUP, "v1alpha1", self.kind, self.resource, false)
     }
@@ -104,7 +103,6 @@ pub struct OwnSink<K, T> {
 }
 
 impl<K, T> OwnSink<K, T> {
-    /// Nothing is known yet.
     pub fn new(
         own_objects: Arc<Mutex<OwnObjects>>,
         own_kind: OwnKind<K, T>,
@@ -123,8 +121,8 @@ impl<K, T> OwnSink<K, T> {
     }
 }
 
-/// Returns name and object. Another version of belay may have written an object that this
-/// one can't parse: this affects only that object.
+/// Returns name and object. An object that this version of belay can't parse does not affect
+/// the others.
 fn read<K: DeserializeOwned + Resource>(
     json: &str,
 ) -> Result<(String, Result<K, OtherVersion>), Unreadable> {
@@ -136,12 +134,13 @@ fn read<K: DeserializeOwned + Resource>(
     struct Name {
         name: String,
     }
-    // A user who may write such an object may write its managedFields in any shape.
+    // Users who may write such an object may write managedFields of any form.
     match read_shallow(json).and_then(K::deserialize) {
         Ok(object) => Ok((object.name_any(), Ok(object))),
         Err(error) => {
-            let named = serde_json::from_str(json);
-            let ObjectName { metadata } = named.map_err(|error| Unreadable::new(json, &error))?;
+            let object_name = serde_json::from_str(json);
+            let ObjectName { metadata } =
+                object_name.map_err(|error| Unreadable::new(json, &error))?;
             Ok((metadata.name, Err(OtherVersion(error.to_string()))))
         }
     }
@@ -200,7 +199,7 @@ impl<K: DeserializeOwned + Resource, T: Send> WatchSink for OwnSink<K, T> {
         );
     }
 
-    // What was read last stays true enough while a connection is down.
+    // The objects stay in force while the connection is down.
     fn disconnected(&mut self) {}
 
     fn current(&mut self) {
@@ -210,7 +209,7 @@ impl<K: DeserializeOwned + Resource, T: Send> WatchSink for OwnSink<K, T> {
         }
     }
 
-    fn broken(&mut self, error: &ApiError, _: Duration) {
+    fn failed(&mut self, error: &ApiError, _: Duration) {
         let mut own_objects = self.own_objects.lock();
         let state = (self.own_kind.state)(&mut own_objects);
         let new = state.error.as_ref() != Some(error) && (error.is_lasting() || !state.synced);

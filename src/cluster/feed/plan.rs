@@ -1,4 +1,4 @@
-//! Which kinds are watched: those that policies need, and no others.
+//! Decides which kinds belay watches: only the kinds that policies need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ use crate::objects::{KindId, PROTECT_LABEL};
 use crate::policy::{Policy, PolicySource};
 use crate::relations::OWNED;
 
-/// What of a kind is watched.
+/// Which objects of a kind belay watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchScope {
-    /// All its objects.
+    /// All objects.
     All,
-    /// Those with the label that protects.
+    /// Only objects with the label `belay.dev/protect`.
     Labelled,
 }
 
@@ -27,14 +27,14 @@ impl WatchScope {
     }
 }
 
-/// Everything that is to be watched now.
+/// Returns all kinds to watch now.
 pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, WatchScope> {
     let mut wanted: BTreeSet<KindId> = always(world).collect();
     for policy in policies(world) {
         wanted.extend(needs(world, policy));
     }
     let labelled = labelled(world, settings);
-    wanted.extend(&world.held);
+    wanted.extend(&world.kinds_with_holds);
     wanted.extend(world.owners_of(wanted.iter().chain(&labelled).copied()));
     let watchable = |kind: &KindId| world.served.get(kind).is_some_and(|served| served.watch);
     let labelled = labelled.into_iter().map(|kind| (kind, WatchScope::Labelled));
@@ -42,7 +42,7 @@ pub fn plan(world: &World, settings: &Settings) -> BTreeMap<KindId, WatchScope> 
     labelled.chain(wanted).filter(|(kind, _)| watchable(kind)).collect()
 }
 
-/// The kinds of which labelled objects are watched.
+/// The kinds whose labelled objects are watched.
 pub fn labelled(world: &World, settings: &Settings) -> BTreeSet<KindId> {
     let kinds = &world.graph.kinds;
     let labelled = settings.labelled.iter();
@@ -54,8 +54,8 @@ pub fn policies(world: &World) -> impl Iterator<Item = &Policy> {
     world.policies.iter().filter(|policy| matches!(policy.source, PolicySource::Policy(_)))
 }
 
-/// What every verdict reads: the labels of Namespaces, and which kinds are
-/// there.
+/// The kinds that every verdict reads: Namespaces for their labels, and CRDs for the kinds
+/// that exist.
 fn always(world: &World) -> impl Iterator<Item = KindId> {
     let kinds = &world.graph.kinds;
     let crds = kinds.find_resource("apiextensions.k8s.io", "customresourcedefinitions");
@@ -78,7 +78,7 @@ pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
         needs.extend(needers.map(|(kind, _)| kind));
     }
     if modes.while_not_empty.is_some() {
-        // A claim that is bound counts under whatever policy.
+        // A bound PersistentVolumeClaim counts as content under every policy.
         needs.extend(named(world, "", "persistentvolumeclaims"));
     }
     for (group, resource) in modes.while_exists.iter().flat_map(|exists| &exists.kinds) {
@@ -91,25 +91,24 @@ pub fn needs(world: &World, policy: &Policy) -> BTreeSet<KindId> {
     needs
 }
 
-/// The kinds that a pair of group and resource names, either of which may be
-/// `*`. Of those that are not named one by one, only what can be watched;
-/// Events are left out: they have no part in anything (R11).
+/// The kinds that a pair of group and resource names. Either may be `*`, which selects only
+/// kinds that can be listed and watched, and never Events (R11).
 pub fn named(world: &World, group: &str, resource: &str) -> Vec<KindId> {
     let kinds = &world.graph.kinds;
     if group != "*" && resource != "*" {
         return kinds.find_resource(group, resource).into_iter().collect();
     }
     let served = kinds.iter().filter(|(kind, info)| {
-        let meant =
+        let matches =
             (group == "*" || info.group == group) && (resource == "*" || info.resource == resource);
-        meant
+        matches
             && info.resource != "events"
             && world.served.get(kind).is_some_and(|served| served.list && served.watch)
     });
     served.map(|(kind, _)| kind).collect()
 }
 
-/// The kinds that one of this kind may own, without a look at any object.
+/// The kinds of objects that an object of this kind may own, according to the catalogue.
 fn dependents(world: &World, kind: KindId) -> Vec<KindId> {
     let kinds = &world.graph.kinds;
     let info = kinds.info(kind);

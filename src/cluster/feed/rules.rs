@@ -18,13 +18,11 @@ use crate::relations::CustomRelation;
 
 impl Feed {
     /// Applies kinds, relations, policies, approvals and pauses.
-    pub(super) fn update_rules(&mut self, defined: OwnCrds) -> RulesChange {
+    pub(super) fn update_rules(&mut self, own_crds: OwnCrds) -> RulesChange {
         let crds = self.watches.crds.lock().clone();
-        self.custom.extend(
-            crds.values().map(|definition| {
-                (definition.info.group.clone(), definition.info.resource.clone())
-            }),
-        );
+        let custom_kinds =
+            crds.values().map(|crd| (crd.info.group.clone(), crd.info.resource.clone()));
+        self.custom_kinds.extend(custom_kinds);
         let own_objects = self.own_objects.lock();
         let counts = [
             own_objects.policies.changes,
@@ -36,17 +34,17 @@ impl Feed {
             && own_objects.relations.synced
             && own_objects.approvals.synced
             && own_objects.pauses.synced;
-        // Before the first complete read, a missing object does not count as deleted. And
-        // thousands of policies are not compiled again for each new kind.
+        // Before the first complete read, a missing object does not count as deleted. A new
+        // kind alone does not compile thousands of policies again.
         let due = !self.in_force
-            || self.taken[..2] != counts[..2]
+            || self.applied_changes[..2] != counts[..2]
             || self.effective.would_remove(&own_objects);
-        let taken = match synced && due {
-            true => self.effective.update(&own_objects, defined, Instant::now()),
+        let change = match synced && due {
+            true => self.effective.update(&own_objects, own_crds, Instant::now()),
             false => RulesChange::default(),
         };
         self.in_force |= synced;
-        // What has only just been read was not compiled yet.
+        // Before the first update, no stored object has been compiled.
         let unreadable_name =
             if self.in_force { self.effective.first_unreadable(&own_objects) } else { None };
         if unreadable_name != self.unreadable_name {
@@ -59,99 +57,101 @@ impl Feed {
             }
             self.unreadable_name = unreadable_name;
         }
-        let known = synced
+        let policies_current = synced
             && !self.effective.is_frozen()
             && own_objects.policies.error.is_none()
             && self.unreadable_name.is_none();
-        let approvals = (self.taken[2..] != counts[2..])
+        let approvals = (self.applied_changes[2..] != counts[2..])
             .then(|| (effective::approvals(&own_objects), effective::pauses(&own_objects)));
-        self.taken = counts;
+        self.applied_changes = counts;
         let missing = first_missing(&own_objects);
         drop(own_objects);
 
         let learned = self.learn(crds);
-        if learned.moved {
+        if learned.scope_changed {
             // References to a kind depend on its scope.
             self.watches.outdate(|_| true);
         }
-        let kinds = learned.changed;
-        if kinds {
+        let kinds_changed = learned.changed;
+        if kinds_changed {
             self.watches.learn_owners();
         }
         let first = synced && !self.context.world.read().loaded;
-        let rules = taken.policies || taken.relations || kinds || first;
-        if rules {
+        let rules_changed = change.policies || change.relations || kinds_changed || first;
+        if rules_changed {
             self.rebuild();
         }
         let mut world = self.context.world.write();
-        if approvals.is_some() || rules {
-            // Whatever waits may be free now.
-            world.waiting.all = true;
+        if approvals.is_some() || rules_changed {
+            // Any waiting object may be unused now.
+            world.waiting.check_all = true;
             self.context.signals.waiting.notify_one();
         }
         if let Some((approvals, pauses)) = approvals {
             world.policies.approvals = approvals;
             world.policies.pauses = pauses;
         }
-        let was = (world.loaded, world.known);
+        let was = (world.loaded, world.policies_current);
         world.loaded |= synced;
-        world.known = known;
-        let changed = rules || was != (world.loaded, world.known);
+        world.policies_current = policies_current;
+        let changed = rules_changed || was != (world.loaded, world.policies_current);
         let loaded = world.loaded;
         drop(world);
         if changed {
             self.context.signals.change();
         }
-        self.tell();
+        self.publish_policies();
         match (loaded, missing) {
             (true, _) => self.conditions.loaded.set(true),
             (false, Some(why)) => self.conditions.loaded.explain(&why),
             (false, None) => {}
         }
-        self.conditions.written.set(!self.effective.is_frozen() && self.unreadable_name.is_none());
-        taken
+        self.conditions
+            .effective
+            .set(!self.effective.is_frozen() && self.unreadable_name.is_none());
+        change
     }
 
-    /// Applies changed kinds. With thousands of kinds this takes time, in which no
-    /// verdict is possible.
+    /// Applies changed kinds. With thousands of kinds this takes time, and it holds the lock,
+    /// so unchanged kinds are not applied again.
     fn learn(&mut self, crds: BTreeMap<String, Crd>) -> DiscoveryChange {
         let same = self
-            .learnt
+            .applied_kinds
             .as_ref()
-            .is_some_and(|(discovery, defined)| *discovery == self.discovery && *defined == crds);
+            .is_some_and(|(discovery, applied)| *discovery == self.discovery && *applied == crds);
         if same {
-            return DiscoveryChange { changed: false, moved: false };
+            return DiscoveryChange { changed: false, scope_changed: false };
         }
         let mut world = self.context.world.write();
-        let learned = self.discovery.learn(&mut world, &crds, &self.custom);
+        let learned = self.discovery.learn(&mut world, &crds, &self.custom_kinds);
         drop(world);
-        self.learnt = Some((self.discovery.clone(), crds));
+        self.applied_kinds = Some((self.discovery.clone(), crds));
         learned
     }
 
     /// Publishes the stored policies and when they came into force.
-    fn tell(&self) {
+    fn publish_policies(&self) {
         let now = *self.context.signals.changed.borrow();
-        let before = self.written.borrow().clone();
+        let before = self.stored_policies.borrow().clone();
         let own_objects = self.own_objects.lock();
         let policies = own_objects.policies.all.iter().map(|(name, policy)| {
             let read = policy.as_ref().ok();
             let generation = read.and_then(|policy| policy.metadata.generation).unwrap_or_default();
             let known = before.policies.get(name).filter(|known| known.generation == generation);
-            let written = StoredPolicy {
+            let stored = StoredPolicy {
                 generation,
                 status: read.and_then(|policy| policy.status.clone()).unwrap_or_default(),
                 problems: self.effective.problems.get(name).cloned().unwrap_or_default(),
                 loaded_at: known.map_or(now, |known| known.loaded_at),
             };
-            (name.clone(), written)
+            (name.clone(), stored)
         });
-        let written = StoredPolicies { policies: policies.collect() };
+        let stored = StoredPolicies { policies: policies.collect() };
         drop(own_objects);
-        self.written.send_if_modified(|old| {
-            let changed = **old != written;
+        self.stored_policies.send_if_modified(|old| {
+            let changed = **old != stored;
             if changed {
-                *old = Arc::new(written);
+                *old = Arc::new(stored);
             }
             changed
         });
@@ -182,12 +182,12 @@ impl Feed {
         set.label_holds = Some(self.context.settings.labelled.clone());
         let before: HashSet<&str> = old.annotation_keys().collect();
         let reread = set.annotation_keys().any(|key| !before.contains(key));
-        let absent = absent_kinds(&relations, &self.context.settings.labelled, &graph.kinds);
-        self.unknown = set.unknown_kinds(&graph.kinds).len() + absent.len();
+        let unserved = unserved_kinds(&relations, &self.context.settings.labelled, &graph.kinds);
+        self.unserved_count = set.unknown_kinds(&graph.kinds).len() + unserved.len();
         let before = std::mem::replace(&mut world.catalogue, catalogue);
         world.policies = set;
-        // What reads other edges, or annotations that were not kept, has to be
-        // read again.
+        // Kinds whose relations changed, or whose annotations were not kept, must be read
+        // again.
         let World { catalogue, graph, policies, .. } = &*world;
         let is_stale = |kind: KindId| {
             let info = graph.kinds.info(kind);
@@ -195,7 +195,7 @@ impl Feed {
                 || (reread && policies.names_kind(&info.group, &info.resource))
         };
         self.watches.outdate(is_stale);
-        for (policy_names, resource) in absent.difference(&self.absent) {
+        for (policy_names, resource) in unserved.difference(&self.unserved) {
             tracing::warn!(
                 policy_names,
                 resource,
@@ -203,13 +203,13 @@ impl Feed {
                  the kind is"
             );
         }
-        self.absent = absent;
+        self.unserved = unserved;
     }
 }
 
-/// The kinds that the API server does not serve, by what names them: a Relation or the
-/// setting.
-fn absent_kinds(
+/// The kinds that the API server does not serve, each with the Relation or the setting that
+/// names it.
+fn unserved_kinds(
     relations: &[CustomRelation],
     labelled: &[(String, String)],
     kinds: &Kinds,
@@ -222,14 +222,14 @@ fn absent_kinds(
         ("--labelled-kinds".to_owned(), group.as_str(), resource.as_str())
     });
     let named = by_relations.chain(by_setting);
-    let absent =
+    let unserved =
         named.filter(|(_, group, resource)| kinds.find_resource(group, resource).is_none());
-    absent.map(|(by, group, resource)| (by, full_name(group, resource))).collect()
+    unserved.map(|(by, group, resource)| (by, full_name(group, resource))).collect()
 }
 
-/// The kind of belay's own that is not installed, or cannot be read.
+/// Why the first of belay's own kinds that was not read yet is missing.
 fn first_missing(own_objects: &OwnObjects) -> Option<String> {
-    let of = |name: &str, synced: bool, error: &Option<ApiError>| match error {
+    let problem = |name: &str, synced: bool, error: &Option<ApiError>| match error {
         Some(ApiError::NotFound) => Some(format!(
             "the kind {name}.{GROUP} is not installed; install it with belay admin crds | kubectl \
              apply -f -"
@@ -238,10 +238,12 @@ fn first_missing(own_objects: &OwnObjects) -> Option<String> {
         None if !synced => Some(format!("{name}.{GROUP} have not been read yet")),
         None => None,
     };
-    of("deletionpolicies", own_objects.policies.synced, &own_objects.policies.error)
-        .or_else(|| of("relations", own_objects.relations.synced, &own_objects.relations.error))
+    problem("deletionpolicies", own_objects.policies.synced, &own_objects.policies.error)
         .or_else(|| {
-            of("deletionapprovals", own_objects.approvals.synced, &own_objects.approvals.error)
+            problem("relations", own_objects.relations.synced, &own_objects.relations.error)
         })
-        .or_else(|| of("pauses", own_objects.pauses.synced, &own_objects.pauses.error))
+        .or_else(|| {
+            problem("deletionapprovals", own_objects.approvals.synced, &own_objects.approvals.error)
+        })
+        .or_else(|| problem("pauses", own_objects.pauses.synced, &own_objects.pauses.error))
 }

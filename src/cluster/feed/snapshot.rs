@@ -1,6 +1,6 @@
-//! The state of the cluster at one moment, read with the permissions of the caller.
-//! Commands decide from it. It uses the code of the feed, so that a command and the
-//! replicas come to the same verdict where they may read the same objects.
+//! The state of the cluster, read once with the permissions of the caller. Commands decide from
+//! it. It uses the code of the feed, so that a command and the replicas reach the same verdict
+//! if they may read the same objects.
 
 mod surroundings;
 
@@ -41,35 +41,35 @@ use crate::webhook::Decider as _;
 
 pub use self::surroundings::{SearchScope, Surroundings};
 
-/// The world, read once.
+/// A world that is read once.
 pub struct Snapshot {
-    /// What the parts of the cluster side share, and the world in it.
+    /// The context that parts of the cluster side need. It contains the world.
     pub context: Context,
     /// Reads live.
     pub reader: Reader,
     /// The groups whose server does not answer, so their kinds are incomplete.
     pub stale: HashSet<String>,
     /// For files: the kinds and namespaces that the files contain.
-    pub held: Option<KindsInFiles>,
+    pub kinds_in_files: Option<KindsInFiles>,
     own_objects: Arc<Mutex<OwnObjects>>,
     unread: Mutex<Vec<UnreadKind>>,
-    /// The namespaces near which objects were read.
-    near: Mutex<HashSet<String>>,
-    /// The kinds that were read in the whole cluster.
-    whole: Mutex<HashMap<KindId, WatchScope>>,
+    /// The namespaces for which [`Self::read_objects`] was called.
+    read_namespaces: Mutex<HashSet<String>>,
+    /// The kinds whose objects were read in the whole cluster.
+    complete_kinds: Mutex<HashMap<KindId, WatchScope>>,
     identities: Identities,
 }
 
-/// The kinds of which files have anything, by group and plural, and the
-/// namespaces in which they do.
+/// The kinds of which files contain objects, by group and plural, with the namespaces of these
+/// objects.
 pub type KindsInFiles = HashMap<(String, String), HashSet<String>>;
 
-/// A kind of which the objects could not be read.
+/// A kind whose objects could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnreadKind {
-    /// Its name, with its group.
+    /// The full name of the kind.
     pub resource: String,
-    /// Why.
+    /// Why its objects could not be read.
     pub why: ApiError,
 }
 
@@ -86,22 +86,22 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Reads the same again. Objects that were read stay.
+    /// Reads belay's own objects and the served kinds again. Other objects stay.
     pub async fn refresh(&mut self) -> Result<(), ApiError> {
         self.read_kinds().await?;
         self.unread.get_mut().clear();
         *self.own_objects.lock() = OwnObjects::default();
         tokio::join!(
-            self.read_own(own_kinds::POLICIES),
-            self.read_own(own_kinds::RELATIONS),
-            self.read_own(own_kinds::APPROVALS),
-            self.read_own(own_kinds::PAUSES),
+            self.read_own_kind(own_kinds::POLICIES),
+            self.read_own_kind(own_kinds::RELATIONS),
+            self.read_own_kind(own_kinds::APPROVALS),
+            self.read_own_kind(own_kinds::PAUSES),
         );
-        self.put_in_force()
+        self.apply_own_objects()
     }
 
-    /// As if these were all that people have written; what they have is not
-    /// read, and nothing of belay need be there.
+    /// Uses these policies and relations, and reads none from the cluster, so belay need not be
+    /// installed there.
     pub async fn with_rules(
         client: kube::Client,
         settings: Settings,
@@ -115,7 +115,6 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// With nothing in it.
     fn empty(client: kube::Client, settings: Settings, identities: Identities) -> Self {
         let context = Context {
             client,
@@ -127,44 +126,55 @@ impl Snapshot {
         };
         let reader = Reader::new(context.clone());
         let (own_objects, unread, stale) = (Arc::default(), Mutex::default(), HashSet::new());
-        let (near, whole) = (Mutex::default(), Mutex::default());
-        Self { context, reader, stale, held: None, own_objects, unread, near, whole, identities }
+        let (read_namespaces, complete_kinds) = (Mutex::default(), Mutex::default());
+        Self {
+            context,
+            reader,
+            stale,
+            kinds_in_files: None,
+            own_objects,
+            unread,
+            read_namespaces,
+            complete_kinds,
+            identities,
+        }
     }
 
-    /// Reads which kinds there are.
+    /// Reads the served kinds.
     async fn read_kinds(&mut self) -> Result<(), ApiError> {
         let discovery = Discovery::read(&self.context.client).await?;
         self.stale.clone_from(&discovery.stale);
         let crds = self.crds().await;
-        // Nothing that once was is remembered here, so no kind has vanished.
+        // A snapshot has seen no CRD before, so none was deleted.
         discovery.learn(&mut self.context.world.write(), &crds, &HashSet::new());
         Ok(())
     }
 
-    /// Reads every kind that the policies need, and the kinds of owners. Without
-    /// permission to list a kind in the whole cluster, it reads the namespace `near`:
-    /// objects found there exist, but others may exist elsewhere.
-    pub async fn objects(&self, near: &str) {
-        if !self.near.lock().insert(near.to_owned()) {
+    /// Reads every kind that the policies need, and the kinds of owners. Without permission to
+    /// list a kind in the whole cluster, it reads the namespace `near`, and the kind stays
+    /// incomplete.
+    pub async fn read_objects(&self, near: &str) {
+        if !self.read_namespaces.lock().insert(near.to_owned()) {
             return;
         }
-        let mut done: HashSet<KindId> = HashSet::new();
+        let mut requested: HashSet<KindId> = HashSet::new();
         loop {
             let wanted: Vec<(KindId, WatchScope)> =
                 plan(&self.context.world.read(), &self.context.settings)
                     .into_iter()
-                    .filter(|(kind, _)| done.insert(*kind))
-                    .filter(|(kind, want)| self.whole.lock().get(kind) != Some(want))
+                    .filter(|(kind, _)| requested.insert(*kind))
+                    .filter(|(kind, scope)| self.complete_kinds.lock().get(kind) != Some(scope))
                     .collect();
             if wanted.is_empty() {
                 return;
             }
-            // Only the objects contain the kinds of their owners.
-            join_all(wanted.into_iter().map(|(kind, want)| self.read_kind(kind, want, near))).await;
+            // The objects that were just read may have owners of other kinds.
+            join_all(wanted.into_iter().map(|(kind, scope)| self.read_kind(kind, scope, near)))
+                .await;
         }
     }
 
-    /// What could not be read, in a steady order.
+    /// The kinds that could not be read, sorted.
     pub fn unread(&self) -> Vec<UnreadKind> {
         let mut unread = self.unread.lock().clone();
         unread.sort();
@@ -172,56 +182,57 @@ impl Snapshot {
         unread
     }
 
-    /// Whether the API server serves belay's kinds, as far as known. Every user may read
-    /// discovery. For a missing kind without permission, the API server answers 403.
+    /// Whether the API server serves belay's kinds, or may do so. This comes from discovery, which
+    /// every user may read. A request for objects of a missing kind would be answered with 403.
     pub fn is_installed(&self) -> bool {
         let world = self.context.world.read();
         let mut served = world.served.keys().map(|kind| world.graph.kinds.info(*kind));
         self.stale.contains(GROUP) || served.any(|info| info.group == GROUP)
     }
 
-    /// Whether an object of a kind that is not in a namespace (empty: cluster-scoped)
+    /// Whether an object of this kind and namespace (empty: cluster-scoped) that was not found
     /// surely does not exist. A dump may leave out kinds and namespaces.
     pub fn knows_all(&self, info: &KindInfo, namespace: &str) -> bool {
-        let Some(held) = &self.held else { return true };
+        let Some(kinds) = &self.kinds_in_files else { return true };
         let kind = (info.group.clone(), info.resource.clone());
-        let Some(places) = held.get(&kind) else { return false };
-        let several = || {
-            let mut all = held.values().flatten().filter(|place| !place.is_empty());
+        let Some(namespaces) = kinds.get(&kind) else { return false };
+        let has_several_namespaces = || {
+            let mut all = kinds.values().flatten().filter(|namespace| !namespace.is_empty());
             let first = all.next();
-            all.any(|place| Some(place) != first)
+            all.any(|namespace| Some(namespace) != first)
         };
-        !info.namespaced || places.contains(namespace) || several()
+        !info.namespaced || namespaces.contains(namespace) || has_several_namespaces()
     }
 
-    /// That files have nothing of a kind; none: they have, or a cluster is read.
-    pub fn not_held(&self, group: &str, resource: &str) -> Option<UnreadKind> {
-        let held = self.held.as_ref()?.contains_key(&(group.to_owned(), resource.to_owned()));
+    /// The kind, if the files contain no objects of it; `None` if they do, or without files.
+    pub fn absent_from_files(&self, group: &str, resource: &str) -> Option<UnreadKind> {
+        let found =
+            self.kinds_in_files.as_ref()?.contains_key(&(group.to_owned(), resource.to_owned()));
         let why = ApiError::Other("the files have none".to_owned());
-        (!held).then(|| UnreadKind { resource: full_name(group, resource), why })
+        (!found).then(|| UnreadKind { resource: full_name(group, resource), why })
     }
 
-    /// Puts one object in, as the API server has it now.
-    pub fn put(&self, kind: KindId, object: &Value) -> Option<NodeId> {
+    /// Adds one object.
+    pub fn insert(&self, kind: KindId, object: &Value) -> Option<NodeId> {
         let mut world = self.context.world.write();
         let World { graph, catalogue, .. } = &mut *world;
-        world::take(graph, catalogue, kind, &object.to_string(), None).ok()?
+        world::store(graph, catalogue, kind, &object.to_string(), None).ok()?
     }
 
     /// Adds an object that is Terminating under the hold, as a watch would. Returns
     /// whether its release can begin.
-    pub fn put_waiting(&self, place: &ObjectKey, object: &Value) -> bool {
+    pub fn insert_waiting(&self, key: &ObjectKey, object: &Value) -> bool {
         let Context { world, signals, settings, .. } = &self.context;
         let grace = settings.timing.feed.grace;
-        let mut objects = ObjectSink::new(world.clone(), place.0, true, signals.clone(), grace);
+        let mut objects = ObjectSink::new(world.clone(), key.0, true, signals.clone(), grace);
         if objects.change(&object.to_string()).is_err() {
             return false;
         }
         let waiting = &mut world.write().waiting;
-        let Some(seen) = waiting.seen.get_mut(place) else { return false };
-        // A release that has begun before looks now.
-        seen.changes += 1;
-        waiting.changed.insert(place.clone());
+        let Some(object) = waiting.objects.get_mut(key) else { return false };
+        // A release that was already running must check again.
+        object.changes += 1;
+        waiting.changed.insert(key.clone());
         signals.waiting.notify_one();
         true
     }
@@ -243,13 +254,14 @@ impl Snapshot {
             graph.delete(kind, namespace, name, None);
             return Ok(false);
         };
-        let taken = world::take(graph, catalogue, kind, &json, None);
-        let odd = |_| ApiError::Unreadable("the object does not have the expected form".to_owned());
-        Ok(taken.map_err(odd)?.is_some())
+        let applied = world::store(graph, catalogue, kind, &json, None);
+        let malformed =
+            |_| ApiError::Unreadable("the object does not have the expected form".to_owned());
+        Ok(applied.map_err(malformed)?.is_some())
     }
 
     /// Adds an approval that was just created.
-    pub fn approve(&self, approval: DeletionApproval) {
+    pub fn add_approval(&self, approval: DeletionApproval) {
         let name = approval.metadata.name.clone().unwrap_or_default();
         let mut own_objects = self.own_objects.lock();
         own_objects
@@ -259,17 +271,18 @@ impl Snapshot {
         self.context.world.write().policies.approvals = effective::approvals(&own_objects);
     }
 
-    /// The verdict on a review, confirmed by live reads where it has to be.
+    /// Returns the verdict on a review, confirmed by live reads where necessary.
     pub async fn decide(&self, review: &Review<'_>, until: Instant) -> Verdict {
         let (journal, _entries) = Journal::new(self.context.metrics.clone());
         let reader = Arc::new(self.reader.clone());
         let decider = ClusterDecider::new(self.context.world.clone(), reader, journal);
-        // Everything here was read with the rights of the user.
+        // The user may read all of these objects, so the verdict may name those of other
+        // namespaces.
         decider.decide(review, until).await.with_other_namespaces()
     }
 
-    /// The kinds of CRDs. Without permission to read them, discovery is used, which is
-    /// some seconds older.
+    /// Reads the kinds that CRDs define. Without permission, discovery remains, which may be some
+    /// seconds old.
     async fn crds(&self) -> BTreeMap<String, Crd> {
         let info = {
             let world = self.context.world.read();
@@ -280,41 +293,40 @@ impl Snapshot {
         let Some(info) = info else { return BTreeMap::new() };
         let objects = self.read_list(&info, Detail::Whole, "", "").await.unwrap_or_default();
         let read = objects.iter().filter_map(|object| crds::read(object.get()).ok());
-        read.filter_map(|(name, definition)| Some((name, definition?))).collect()
+        read.filter_map(|(name, crd)| Some((name, crd?))).collect()
     }
 
-    async fn read_own<K, T>(&self, part: OwnKind<K, T>)
+    async fn read_own_kind<K, T>(&self, own_kind: OwnKind<K, T>)
     where
         K: kube::Resource + DeserializeOwned,
         T: Send,
     {
-        let (info, resource) = (part.info(), part.resource);
-        let mut sink = OwnSink::new(self.own_objects.clone(), part, Arc::new(Notify::new()));
+        let (info, resource) = (own_kind.info(), own_kind.resource);
+        let mut sink = OwnSink::new(self.own_objects.clone(), own_kind, Arc::new(Notify::new()));
         match self.read_list(&info, Detail::Whole, "", "").await {
             Ok(objects) => {
                 sink.begin();
                 for object in objects {
-                    // What has no name is no object, and the API server stores
-                    // none such.
+                    // Fails only for an object without a name, and the API server stores none.
                     let _ = sink.list(object.get());
                 }
                 sink.end();
             }
             Err(error) => {
-                sink.broken(&error, std::time::Duration::ZERO);
-                self.note(format!("{resource}.{GROUP}"), error);
+                sink.failed(&error, std::time::Duration::ZERO);
+                self.add_unread(format!("{resource}.{GROUP}"), error);
             }
         }
     }
 
-    fn put_in_force(&self) -> Result<(), ApiError> {
+    fn apply_own_objects(&self) -> Result<(), ApiError> {
         let own_objects = self.own_objects.lock();
         let mut effective = EffectiveRules::new(self.context.settings.timing.feed.thaw);
         effective.update(&own_objects, OwnCrds::Present, Instant::now());
         let unreadable_name = effective.first_unreadable(&own_objects);
         if let Some(unreadable_name) = &unreadable_name {
             let why = "another version of belay wrote it";
-            self.note(unreadable_name.clone(), ApiError::Unreadable(why.to_owned()));
+            self.add_unread(unreadable_name.clone(), ApiError::Unreadable(why.to_owned()));
         }
         let relations: Vec<_> = effective.relations.into_values().collect();
         let policies: Vec<_> = effective.policies.into_values().collect();
@@ -322,17 +334,17 @@ impl Snapshot {
             world.policies.approvals = effective::approvals(&own_objects);
             world.policies.pauses = effective::pauses(&own_objects);
             world.loaded = own_objects.policies.synced && own_objects.relations.synced;
-            world.known = world.loaded && unreadable_name.is_none();
+            world.policies_current = world.loaded && unreadable_name.is_none();
         })
     }
 
-    /// Puts these in force, together with `more`: a release that counts meanwhile sees
-    /// either all of it or nothing.
+    /// Applies policies and relations, and calls `update` under the same lock, so that a release
+    /// that counts meanwhile sees either all changes or none.
     fn compile(
         &self,
         policies: Vec<Policy>,
         relations: &[CustomRelation],
-        more: impl FnOnce(&mut World),
+        update: impl FnOnce(&mut World),
     ) -> Result<(), ApiError> {
         let mut world = self.context.world.write();
         let identities = self.identities.clone();
@@ -343,66 +355,67 @@ impl Snapshot {
         rules.prepare(&mut world.graph);
         (world.catalogue, world.policies) = (rules.catalogue, rules.policies);
         world.policies.label_holds = Some(self.context.settings.labelled.clone());
-        more(&mut world);
+        update(&mut world);
         Ok(())
     }
 
     /// The stored policies with their status.
-    pub fn written(&self) -> Vec<DeletionPolicy> {
+    pub fn stored_policies(&self) -> Vec<DeletionPolicy> {
         self.own_objects.lock().policies.all.values().flatten().cloned().collect()
     }
 
-    /// All objects of a kind, with their metadata alone.
-    pub async fn listed(&self, kind: KindId) -> Result<Vec<Box<RawValue>>, ApiError> {
+    /// Reads the metadata of all objects of a kind.
+    pub async fn read_metadata(&self, kind: KindId) -> Result<Vec<Box<RawValue>>, ApiError> {
         let info = self.context.world.read().graph.kinds.info(kind).clone();
         self.read_list(&info, Detail::Metadata, "", "").await
     }
 
-    /// The objects of one kind, into the graph.
-    async fn read_kind(&self, kind: KindId, want: WatchScope, near: &str) {
+    /// Reads the objects of one kind into the graph.
+    async fn read_kind(&self, kind: KindId, scope: WatchScope, near: &str) {
         let (info, detail, name) = {
             let world = self.context.world.read();
             (world.graph.kinds.info(kind).clone(), world.detail(kind), resource(&world, kind))
         };
-        let mut unreadable_name = None;
-        let objects = match self.read_list(&info, detail, "", want.labels()).await {
+        let mut incomplete = None;
+        let objects = match self.read_list(&info, detail, "", scope.labels()).await {
             Ok(objects) => objects,
             Err(error) => {
-                unreadable_name = Some(Incomplete::from(error.clone()));
+                incomplete = Some(Incomplete::from(error.clone()));
                 let in_namespace = info.namespaced && !near.is_empty();
                 let read_near = match matches!(error, ApiError::Forbidden(_)) && in_namespace {
-                    true => self.read_list(&info, detail, near, want.labels()).await,
+                    true => self.read_list(&info, detail, near, scope.labels()).await,
                     false => Err(error.clone()),
                 };
                 if read_near.is_err() {
-                    self.note(name.clone(), error);
-                } else if surroundings::reaches_out(&self.context.world.read(), kind, false) {
-                    self.note(name.clone(), ApiError::forbidden_outside(near));
+                    self.add_unread(name.clone(), error);
+                } else if surroundings::crosses_namespaces(&self.context.world.read(), kind, false)
+                {
+                    self.add_unread(name.clone(), ApiError::forbidden_outside(near));
                 }
                 read_near.unwrap_or_default()
             }
         };
         let mut world = self.context.world.write();
         let mut listing = Listing::new(kind);
-        let mut unreadable_one = None;
+        let mut first_unreadable = None;
         for object in objects {
             let World { graph, catalogue, .. } = &mut *world;
-            match world::take(graph, catalogue, kind, object.get(), Some(&mut listing)) {
+            match world::store(graph, catalogue, kind, object.get(), Some(&mut listing)) {
                 Ok(node) => drop(node.map(|node| world.learn_owners(node))),
                 Err(unreadable) => {
                     world.graph.add_unreadable_to_listing(&mut listing, &unreadable);
-                    unreadable_one.get_or_insert_with(|| unreadable.describe());
+                    first_unreadable.get_or_insert_with(|| unreadable.describe());
                 }
             }
         }
         world.graph.end_listing(listing);
-        if let Some(why) = unreadable_one {
-            self.note(name, ApiError::Unreadable(why));
+        if let Some(why) = first_unreadable {
+            self.add_unread(name, ApiError::Unreadable(why));
         }
-        if unreadable_name.is_none() {
-            self.whole.lock().insert(kind, want);
+        if incomplete.is_none() {
+            self.complete_kinds.lock().insert(kind, scope);
         }
-        match (want, unreadable_name) {
+        match (scope, incomplete) {
             (_, Some(why)) => world.graph.set_incomplete(kind, why),
             (WatchScope::All, None) => world.graph.set_complete(kind, true),
             (WatchScope::Labelled, None) => {
@@ -411,7 +424,6 @@ impl Snapshot {
         }
     }
 
-    /// All objects of a list.
     async fn read_list(
         &self,
         info: &KindInfo,
@@ -419,17 +431,17 @@ impl Snapshot {
         namespace: &str,
         labels: &str,
     ) -> Result<Vec<Box<RawValue>>, ApiError> {
-        let take = |all: &mut Vec<_>, json: &str| {
-            let no_json =
+        let add = |all: &mut Vec<_>, json: &str| {
+            let malformed =
                 |_| ApiError::Unreadable("one of them does not have the expected form".to_owned());
-            all.push(RawValue::from_string(json.to_owned()).map_err(no_json)?);
+            all.push(RawValue::from_string(json.to_owned()).map_err(malformed)?);
             Ok(())
         };
         let query = ListQuery { info, namespace, detail, labels };
-        list::read_list(&self.context.client, query, take).await
+        list::read_list(&self.context.client, query, add).await
     }
 
-    fn note(&self, resource: String, why: ApiError) {
+    fn add_unread(&self, resource: String, why: ApiError) {
         self.unread.lock().push(UnreadKind { resource, why });
     }
 }

@@ -1,4 +1,4 @@
-//! What is planned, and what survives what: with no API server.
+//! Tests of the plan of watches and of the rules in force, without an API server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::plan::{WatchScope, plan};
 use super::waiting;
 use super::watcher::WatchSink as _;
 use crate::cluster::context::Settings;
-use crate::cluster::world::{ServedVerbs, World, take};
+use crate::cluster::world::{ServedVerbs, World, store};
 use crate::objects::{ApiError, KindId};
 use crate::policy::api::{DeletionPolicy, DeletionPolicySpec, Relation};
 use crate::policy::{Policy, PolicySet};
@@ -72,9 +72,9 @@ fn a_policy_brings_its_targets_their_users_and_the_owners_that_were_seen() {
         assert!(before.contains(kind), "{kind} of {before:?}");
     }
     assert!(!before.contains("secrets") && !before.contains("nodes"), "{before:?}");
-    // A Node that owns Pods, as of static ones: it is seen, so it is watched.
+    // A Node owns static Pods. belay has seen such a reference, so it watches Nodes.
     let find = |name: &str| world.graph.kinds.find_resource("", name).unwrap();
-    world.owned.insert((find("pods"), find("nodes")), tokio::time::Instant::now());
+    world.owner_kinds.insert((find("pods"), find("nodes")), tokio::time::Instant::now());
     assert!(kinds(&planned(&world, &[])).contains("nodes"));
 }
 
@@ -166,7 +166,7 @@ fn the_annotation_for_backfills_counts_without_a_change_of_the_spec() {
     }
 }
 
-/// After a restart there is nothing that was in force before.
+/// After a restart, no earlier version is in force.
 #[test]
 fn what_cannot_be_read_is_not_taken_for_no_policy() {
     let mut written = own_objects(&[policy("a", CONFIG_MAPS)]);
@@ -201,10 +201,10 @@ fn a_kind_that_vanishes_takes_nothing_with_it() {
     effective.update(&none, OwnCrds::Absent, at(2));
     assert!(effective.is_frozen());
     assert_eq!(names(&effective), ["a", "b"]);
-    // It is back, and empty: that is no word of a person's.
+    // The CRD is back without instances, but no user deleted the policies.
     effective.update(&own_objects(&[]), OwnCrds::Present, at(1000));
     assert_eq!((names(&effective), effective.is_frozen()), (vec!["a", "b"], true));
-    // They are written again, one now and the other later.
+    // A user re-creates one policy now and the other one later.
     let again = |seconds, policies: &[DeletionPolicy], effective: &mut EffectiveRules| {
         effective.update(&own_objects(policies), OwnCrds::Present, at(seconds))
     };
@@ -243,16 +243,16 @@ fn a_relation_that_cannot_be_used_is_left_out_and_the_others_are_in_force() {
     assert_eq!(effective.relations.keys().collect::<Vec<_>>(), ["good"]);
 }
 
-/// Takes an object in as the feed does.
+/// Stores an object like the feed.
 fn feed(world: &mut World, resource: &str, object: &serde_json::Value) -> bool {
     let kind = world.graph.kinds.find_resource("", resource).unwrap();
     let json = object.to_string();
     let parsed = serde_json::from_str(&json).unwrap();
     let used = waiting::used_by(world, kind, &parsed);
     let World { graph, catalogue, .. } = &mut *world;
-    let node = take(graph, catalogue, kind, &json, None).unwrap();
+    let node = store(graph, catalogue, kind, &json, None).unwrap();
     let sighting = waiting::waiting_state(&parsed, &json);
-    waiting::taken(world, node, sighting) | waiting::freed(world, &used)
+    waiting::record_stored(world, node, sighting) | waiting::record_user_change(world, &used)
 }
 
 #[test]
@@ -275,23 +275,23 @@ fn what_waits_is_noticed_and_so_is_the_end_of_its_last_user() {
     assert!(!feed(&mut world, "pods", &pod("b", "Running")));
     assert!(feed(&mut world, "configmaps", &config(true)));
     let unused =
-        |world: &World| world.waiting.seen.values().map(|seen| seen.unused).collect::<Vec<_>>();
+        |world: &World| world.waiting.objects.values().map(|seen| seen.unused).collect::<Vec<_>>();
     assert_eq!(unused(&world), [false]);
     world.waiting.changed.clear();
-    // One has finished: that is news, and the other still needs it.
+    // One Pod has ended, so a release must check. The other Pod still needs the object.
     assert!(feed(&mut world, "pods", &pod("a", "Succeeded")));
     assert_eq!(unused(&world), [false]);
     world.waiting.changed.clear();
-    // A list without the other object: it was deleted while the watch was down.
+    // The other Pod was deleted while the watch was disconnected, so the list does not contain it.
     let pods = world.graph.kinds.find_resource("", "pods").unwrap();
     world.graph.end_listing(crate::graph::Listing::new(pods));
-    assert!(waiting::relisted(&mut world, pods));
+    assert!(waiting::record_list_end(&mut world, pods));
     assert_eq!(unused(&world), [true]);
-    // Its hold was removed: it no longer waits.
+    // Without its hold, the object no longer waits.
     let mut free = config(true);
     free["metadata"]["finalizers"] = json!(["other/one"]);
     feed(&mut world, "configmaps", &free);
-    assert!(world.waiting.seen.is_empty());
+    assert!(world.waiting.objects.is_empty());
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
     assert!(sink.change(&good("two")).is_ok());
     assert_eq!(unreadable(), None);
 
-    // What was known of it stays, and it ends with the object.
+    // The known state stays until the object is deleted.
     assert!(sink.change(&bad("one")).is_err());
     assert_eq!(unreadable().as_deref(), Some("Pod n/one can't be read"));
     assert!(world.read().graph.object(pods, "n", "one").is_some());
@@ -322,7 +322,7 @@ fn an_object_that_cannot_be_read_may_use_anything_until_it_can_be_read_or_is_gon
     assert_eq!(unreadable(), None);
     assert!(world.read().graph.object(pods, "n", "one").is_none());
 
-    // An object without a name stays noted until the next list.
+    // An object without a known name counts as unreadable until the next list.
     assert!(sink.change(r#"{"metadata": {"name": 1}}"#).is_err());
     assert_eq!(unreadable().as_deref(), Some("Pod of unknown name can't be read"));
     sink.disconnected();
@@ -407,7 +407,7 @@ async fn kinds_of_owners_are_forgotten_with_the_last_reference_and_some_are_neve
     assert!(is_planned("secrets"), "for a while, in which it may come again");
     passes(61).await;
     assert!(!is_planned("secrets") && is_planned("nodes"));
-    // A change ends it as a delete does.
+    // A change of the object ends the reference, like a deletion.
     sink.change(&object("real", &[("v1", "Secret")])).unwrap();
     assert!(is_planned("secrets"));
     passes(121).await;

@@ -1,5 +1,5 @@
-//! Tracks which objects wait for the release of their hold, and when one of their users
-//! was deleted. Updated with every watch event.
+//! Tracks the objects that wait for the release of their hold, and which of them lost a user.
+//! The feed updates this with every watch event.
 
 #[cfg(test)]
 mod tests;
@@ -13,39 +13,40 @@ use crate::hold::TargetState;
 use crate::objects::{HoldAge, KindId, Object, PackedList, PackedMap, Uid, read_shallow};
 
 /// The maximum number of steps for one event, because verdicts wait for the lock of the
-/// world meanwhile. A release that misses an event checks again after two minutes at the
-/// latest.
-const STEPS: usize = 100_000;
+/// world meanwhile. A release that misses an event checks again within two minutes.
+const MAX_STEPS: usize = 100_000;
 
-/// The state of an object before an event: which objects it keeps waiting, and why.
+/// The state of an object before an event.
 #[derive(Default)]
 pub struct StateBeforeEvent {
-    uses: Vec<NodeId>,
-    was: Option<(NodeId, UserState)>,
+    /// The waiting objects that the object uses.
+    waiting: Vec<NodeId>,
+    /// The object, if it uses waiting objects.
+    user: Option<(NodeId, UserState)>,
 }
 
-/// The fields that decide whether a user counts. Other changes, such as of the status or
-/// of the token of its own release, don't matter to the objects that it uses.
+/// The fields that decide whether a user counts. Changes of other fields, such as the status
+/// or the token of its own release, start no check of the objects that it uses.
 #[derive(PartialEq)]
 struct UserState {
     uid: Uid,
     terminating: bool,
-    progress: ObjectPhase,
+    phase: ObjectPhase,
     finalizers: PackedList,
     labels: PackedMap,
     owners: Vec<OwnerEdge>,
     has_too_many_owners: bool,
     uses: Vec<(NodeId, Strength, EdgeQualifier, Option<Uid>)>,
-    open: Vec<SelectorEdge>,
+    selector_edges: Vec<SelectorEdge>,
 }
 
 impl UserState {
-    fn of(node: Node<'_>) -> Self {
+    fn read(node: Node<'_>) -> Self {
         let uses = node.uses().iter();
         Self {
             uid: node.uid(),
             terminating: node.is_terminating(),
-            progress: node.phase(),
+            phase: node.phase(),
             finalizers: node.finalizers().clone(),
             labels: node.labels().clone(),
             owners: node.owners().to_vec(),
@@ -53,79 +54,81 @@ impl UserState {
             uses: uses
                 .map(|edge| (edge.to, edge.strength, edge.qualifier, edge.uid.as_deref().copied()))
                 .collect(),
-            open: node.selector_edges().to_vec(),
+            selector_edges: node.selector_edges().to_vec(),
         }
     }
 }
 
-/// The waiting objects that this one uses, before an event. Usually no object waits, and
-/// nothing is searched.
+/// Returns the waiting objects that this object uses before an event. Usually no object waits,
+/// and the function returns at once.
 pub fn used_by(world: &World, kind: KindId, object: &Object<'_>) -> StateBeforeEvent {
-    used_by_within(world, kind, object, StepLimit::new(&StepBudget::new(STEPS)))
+    used_by_limited(world, kind, object, StepLimit::new(&StepBudget::new(MAX_STEPS)))
 }
 
-fn used_by_within(
+fn used_by_limited(
     world: &World,
     kind: KindId,
     object: &Object<'_>,
-    work: StepLimit<'_>,
+    limit: StepLimit<'_>,
 ) -> StateBeforeEvent {
     let graph = &world.graph;
-    if world.waiting.seen.is_empty() {
+    if world.waiting.objects.is_empty() {
         return StateBeforeEvent::default();
     }
     let Some(node) = world::find(graph, kind, object).and_then(|node| graph.get(node)) else {
         return StateBeforeEvent::default();
     };
-    let named = node.uses().iter().take_while(|_| work.charge(1)).map(|edge| edge.to);
-    let mut uses: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
+    let named = node.uses().iter().take_while(|_| limit.charge(1)).map(|edge| edge.to);
+    let mut used: Vec<NodeId> = named.filter(|to| graph.get(*to).is_some_and(waits)).collect();
     for edge in node.selector_edges().iter().filter(|edge| edge.strength == Strength::Needs) {
-        let places = world.waiting.seen.keys().take_while(|_| work.charge(1));
-        let places = places.filter(|(kind, namespace, _)| {
+        let keys = world.waiting.objects.keys().take_while(|_| limit.charge(1));
+        let keys = keys.filter(|(kind, namespace, _)| {
             *kind == edge.kind && (edge.namespace.is_empty() || edge.namespace == *namespace)
         });
-        let found = places.filter_map(|(kind, namespace, name)| {
+        let selected = keys.filter_map(|(kind, namespace, name)| {
             let target = graph.object(*kind, namespace, name)?;
             let steps = edge.selector.size().saturating_mul(target.labels().size());
             let matches = || edge.selector.matches(name, |key| target.labels().get(key));
-            (work.charge(steps) && matches()).then_some(target.id())
+            (limit.charge(steps) && matches()).then_some(target.id())
         });
-        uses.extend(found);
+        used.extend(selected);
     }
-    uses.sort_unstable();
-    uses.dedup();
-    let was = (!uses.is_empty()).then(|| (node.id(), UserState::of(node)));
-    StateBeforeEvent { uses, was }
+    used.sort_unstable();
+    used.dedup();
+    let user = (!used.is_empty()).then(|| (node.id(), UserState::read(node)));
+    StateBeforeEvent { waiting: used, user }
 }
 
-/// Objects that were not in a complete list are deleted, including users.
-pub fn relisted(world: &mut World, kind: KindId) -> bool {
-    let World { graph, waiting, left, .. } = world;
-    if waiting.seen.is_empty() {
+/// Called after a complete list deleted objects that it did not contain. They may be waiting
+/// objects or users. Returns whether a release must check.
+pub fn record_list_end(world: &mut World, kind: KindId) -> bool {
+    let World { graph, waiting, left_watch, .. } = world;
+    if waiting.objects.is_empty() {
         return false;
     }
-    let is_there = |(of, namespace, name): &ObjectKey| {
-        *of != kind || graph.object(*of, namespace, name).is_some()
+    let exists = |(other, namespace, name): &ObjectKey| {
+        *other != kind || graph.object(*other, namespace, name).is_some()
     };
-    // What no watch shows is in no list, and in no graph either.
-    let watched = waiting.seen.iter().filter(|(_, seen)| !seen.unwatched).map(|(place, _)| place);
-    let (places, gone): (Vec<ObjectKey>, Vec<ObjectKey>) = watched.cloned().partition(is_there);
-    for place in gone {
-        waiting.seen.remove(&place);
+    // Objects that no watch covers are in no list and not in the graph.
+    let watched =
+        waiting.objects.iter().filter(|(_, object)| !object.unwatched).map(|(key, _)| key);
+    let (existing, deleted): (Vec<ObjectKey>, Vec<ObjectKey>) = watched.cloned().partition(exists);
+    for key in deleted {
+        waiting.objects.remove(&key);
         if !graph.is_complete(kind) {
-            // It may only have lost its label while no watch was connected.
-            left.insert(place.clone());
+            // The object may only have lost its label while the watch was disconnected.
+            left_watch.insert(key.clone());
         }
-        waiting.changed.insert(place);
+        waiting.changed.insert(key);
     }
-    let budget = StepBudget::new(10 * STEPS);
-    for place in places {
-        let node = graph.find(place.0, &place.1, &place.2);
+    let budget = StepBudget::new(10 * MAX_STEPS);
+    for key in existing {
+        let node = graph.find(key.0, &key.1, &key.2);
         let unused = node.is_some_and(|node| is_unused(graph, node, StepLimit::new(&budget)));
-        if let Some(seen) = waiting.seen.get_mut(&place).filter(|seen| seen.unused != unused) {
+        if let Some(seen) = waiting.objects.get_mut(&key).filter(|seen| seen.unused != unused) {
             seen.unused = unused;
             seen.changes += 1;
-            waiting.changed.insert(place);
+            waiting.changed.insert(key);
         }
     }
     !waiting.changed.is_empty()
@@ -135,8 +138,8 @@ pub fn relisted(world: &mut World, kind: KindId) -> bool {
 /// check.
 pub type WaitingState = (TargetState, Option<String>);
 
-/// The same of this JSON, if the object waits. There are few of these, so their
-/// JSON may be parsed twice.
+/// Reads the state of a waiting object from its JSON; `None` if the object does not wait. Few
+/// objects wait, so parsing their JSON a second time costs little.
 pub fn waiting_state(object: &Object<'_>, json: &str) -> Option<WaitingState> {
     let waits = object.is_terminating() && object.is_held();
     let value = waits.then(|| read_shallow(json).ok()).flatten()?;
@@ -146,53 +149,53 @@ pub fn waiting_state(object: &Object<'_>, json: &str) -> Option<WaitingState> {
 }
 
 /// Called after an object was stored. Returns whether a release must check.
-pub fn taken(world: &mut World, node: Option<NodeId>, state: Option<WaitingState>) -> bool {
+pub fn record_stored(world: &mut World, node: Option<NodeId>, state: Option<WaitingState>) -> bool {
     let Some(node) = node else { return false };
     let Some(object) = world.graph.get(node) else { return false };
-    let place = place(object);
+    let key = object_key(object);
     if !waits(object) {
-        return world.waiting.seen.remove(&place).is_some() && world.waiting.changed.insert(place);
+        return world.waiting.objects.remove(&key).is_some() && world.waiting.changed.insert(key);
     }
     let Some((observed, requested)) = state else { return false };
     let seen = WaitingObject {
         observed,
         requested,
-        unused: is_unused(&world.graph, node, StepLimit::new(&StepBudget::new(STEPS))),
-        changes: world.waiting.seen.get(&place).map_or(0, |seen| seen.changes),
+        unused: is_unused(&world.graph, node, StepLimit::new(&StepBudget::new(MAX_STEPS))),
+        changes: world.waiting.objects.get(&key).map_or(0, |seen| seen.changes),
         unwatched: false,
     };
-    if world.waiting.seen.get(&place) == Some(&seen) {
+    if world.waiting.objects.get(&key) == Some(&seen) {
         return false;
     }
-    world.waiting.seen.insert(place.clone(), seen);
-    world.waiting.changed.insert(place);
+    world.waiting.objects.insert(key.clone(), seen);
+    world.waiting.changed.insert(key);
     true
 }
 
 /// Called after an object was deleted. Returns whether a release must check.
-pub fn gone(world: &mut World, kind: KindId, namespace: &str, name: &str) -> bool {
-    let place = (kind, namespace.to_owned(), name.to_owned());
-    world.waiting.seen.remove(&place).is_some() && world.waiting.changed.insert(place)
+pub fn record_deleted(world: &mut World, kind: KindId, namespace: &str, name: &str) -> bool {
+    let key = (kind, namespace.to_owned(), name.to_owned());
+    world.waiting.objects.remove(&key).is_some() && world.waiting.changed.insert(key)
 }
 
 /// Called after a user of these objects was changed or deleted. Returns whether a release
 /// must check.
-pub fn freed(world: &mut World, before: &StateBeforeEvent) -> bool {
+pub fn record_user_change(world: &mut World, before: &StateBeforeEvent) -> bool {
     let World { graph, waiting, .. } = world;
-    let Some((user, was)) = &before.was else { return false };
-    if graph.get(*user).map(UserState::of).as_ref() == Some(was) {
+    let Some((user, state)) = &before.user else { return false };
+    if graph.get(*user).map(UserState::read).as_ref() == Some(state) {
         return false;
     }
     let mut changed = false;
-    let budget = StepBudget::new(STEPS);
-    for node in &before.uses {
+    let budget = StepBudget::new(MAX_STEPS);
+    for node in &before.waiting {
         let Some(object) = graph.get(*node) else { continue };
-        let place = place(object);
+        let key = object_key(object);
         let unused = is_unused(graph, *node, StepLimit::new(&budget));
-        let Some(seen) = waiting.seen.get_mut(&place) else { continue };
+        let Some(seen) = waiting.objects.get_mut(&key) else { continue };
         seen.unused = unused;
         seen.changes += 1;
-        changed |= waiting.changed.insert(place);
+        changed |= waiting.changed.insert(key);
     }
     changed
 }
@@ -201,12 +204,12 @@ fn waits(node: Node<'_>) -> bool {
     node.is_terminating() && node.hold() != HoldAge::NotHeld
 }
 
-/// Whether nothing needs an object, as far as the graph knows. Beyond the budget
-/// something may.
-fn is_unused(graph: &Graph, node: NodeId, work: StepLimit<'_>) -> bool {
-    !graph.users_limited(node, work).any(|user| user.needs()) && !work.is_used_up()
+/// Whether the graph contains no user that needs the object. Returns false when the step
+/// budget is used up.
+fn is_unused(graph: &Graph, node: NodeId, limit: StepLimit<'_>) -> bool {
+    !graph.users_limited(node, limit).any(|user| user.needs()) && !limit.is_used_up()
 }
 
-fn place(node: Node<'_>) -> ObjectKey {
+fn object_key(node: Node<'_>) -> ObjectKey {
     (node.kind(), node.namespace().to_owned(), node.name().to_owned())
 }

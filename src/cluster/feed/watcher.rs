@@ -1,14 +1,14 @@
-//! One watch: a list and everything that happens after it, for ever.
+//! One watch: it lists the objects of a kind, then follows their changes, and repeats this.
 //!
 //! ```text
 //!            ┌───────────────── expired (410) ─────────────────┐
 //!            ▼                                                 │
-//!  list: streamed by the watch itself ──► every change ──► broken off
+//!  list: streamed by the watch itself ──► every change ──► disconnect
 //!        (or page by page)                     ▲               │
 //!                                              └─ back-off ────┘
 //! ```
 //!
-//! A new list replaces the old state only at its end, so that nothing is forgotten
+//! A new list replaces the old state only at its end, so the old objects stay known
 //! meanwhile.
 
 use std::pin::pin;
@@ -27,14 +27,14 @@ use crate::cluster::pace::{Backoff, random};
 use crate::objects::{ApiError, KindInfo, Unreadable};
 use crate::timing::{self, Timing};
 
-/// What is watched, and how.
+/// Which objects a watch covers, and how much of each it reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchTarget {
-    /// The kind, with the version that is asked for first.
+    /// The kind. Its first version is requested.
     pub info: KindInfo,
-    /// How much of its objects.
+    /// How much of each object to read.
     pub detail: Detail,
-    /// Of which labels; empty: all.
+    /// The label selector; empty: all objects.
     pub labels: &'static str,
 }
 
@@ -47,41 +47,41 @@ pub trait WatchSink: Send {
     fn list(&mut self, json: &str) -> Result<(), Unreadable>;
     /// The list has ended: objects that it did not contain are deleted.
     fn end(&mut self);
-    /// An object was made, or has changed.
+    /// An object was created or changed.
     fn change(&mut self, json: &str) -> Result<(), Unreadable>;
     /// An object was deleted.
     fn remove(&mut self, json: &str) -> Result<(), Unreadable>;
-    /// Something came that can't be read at all: any object may have changed.
+    /// An event can't be parsed at all. It may be about any object.
     fn skip(&mut self);
     /// The state is up to date.
     fn current(&mut self);
     /// The watch is disconnected, so the state may be out of date.
     fn disconnected(&mut self);
-    /// It may not be, since this long.
-    fn broken(&mut self, error: &ApiError, since: Duration);
+    /// An attempt to list or watch failed. The state may be out of date since `outdated_for`.
+    fn failed(&mut self, error: &ApiError, outdated_for: Duration);
 }
 
 /// The API server, as watches see it. Cheap to clone.
 #[derive(Clone)]
 pub struct WatchServer {
     client: kube::Client,
-    /// Whether the API server supports streaming lists. Versions before 1.34 may not;
-    /// after a refusal belay does not request them again.
+    /// Whether the API server supports streaming lists. Versions before 1.34 may not. After the
+    /// API server rejected one, belay does not request them again.
     streams: Arc<AtomicBool>,
     timing: Timing,
 }
 
 impl WatchServer {
-    /// The one behind this client.
+    /// The API server that this client talks to.
     pub fn new(client: kube::Client, timing: Timing) -> Self {
         Self { client, streams: Arc::new(AtomicBool::new(true)), timing }
     }
 }
 
-/// The kept capacity of the line buffer.
+/// The capacity of the line buffer that stays allocated.
 const LINE_CAPACITY: usize = 64 << 10;
 
-/// How long the answer to a request may take to begin.
+/// The time limit for the first byte of an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Deserialize)]
@@ -117,7 +117,7 @@ struct BookmarkMetadata {
 }
 
 impl Bookmark {
-    /// Whether it ends the list that a watch begins with.
+    /// Whether this bookmark ends the list at the start of a watch.
     fn ends_list(json: &str) -> bool {
         let annotations = |bookmark: Self| bookmark.metadata.annotations;
         let annotations = serde_json::from_str(json).ok().and_then(annotations);
@@ -132,23 +132,23 @@ struct Status {
     message: String,
 }
 
-/// How long a watch has been without what it had.
+/// Since when, and why, the state of a watch may be out of date.
 struct WatchOutage {
     timing: timing::Feed,
     /// When the state was last up to date.
-    current: Option<Instant>,
-    /// Since when it may not be: from the end of the connection on, and not
-    /// from when the next one fails, which may take long.
-    since: Option<Instant>,
-    /// Whether the sink has received the report about the delay.
-    report_progress: bool,
-    /// What the last attempt came to.
-    why: Option<ApiError>,
+    last_current: Option<Instant>,
+    /// Since when the state may be out of date: the end of the last connection. The failure of
+    /// the next connection may come much later.
+    outdated_since: Option<Instant>,
+    /// Whether the sink knows that the outage is longer than the grace time.
+    is_reported: bool,
+    /// The error of the last attempt.
+    last_error: Option<ApiError>,
     /// Whether to list again with the next connection.
     list_again: bool,
     /// Whether the API server answered the last attempt.
     answered: bool,
-    /// The version at which the last connection was silent.
+    /// The resource version at which the last connection was silent.
     silent_at: Option<String>,
 }
 
@@ -156,10 +156,10 @@ impl WatchOutage {
     fn new(timing: timing::Feed) -> Self {
         Self {
             timing,
-            current: None,
-            since: None,
-            report_progress: false,
-            why: None,
+            last_current: None,
+            outdated_since: None,
+            is_reported: false,
+            last_error: None,
             list_again: false,
             answered: false,
             silent_at: None,
@@ -168,56 +168,56 @@ impl WatchOutage {
 
     fn mark_current(&mut self, sink: &mut impl WatchSink) {
         let (list_again, silent_at) = (self.list_again, self.silent_at.take());
-        let current = Some(Instant::now());
-        *self = Self { current, list_again, silent_at, ..Self::new(self.timing) };
+        let last_current = Some(Instant::now());
+        *self = Self { last_current, list_again, silent_at, ..Self::new(self.timing) };
         sink.current();
     }
 
-    /// Handles the result for one object. If it is unknown which object can't be parsed,
-    /// only another list helps.
+    /// Records the result for one object. If an event can't be parsed and does not name its
+    /// object, only a new list shows the state of that object.
     fn record_object(&mut self, result: Result<(), Unreadable>) {
         self.list_again |= result.is_err_and(|unreadable| unreadable.name.is_none());
     }
 
-    /// A connection was silent for too long. The API server sends no bookmark for a version
-    /// that the watch began with, so a kind without changes may be silent. The next connection
-    /// shows whether the API server answers. After a second silence at the same version, only
-    /// a list shows whether nothing was missed.
+    /// Records that a connection was silent for too long. The API server sends no bookmark for
+    /// the version at which a watch started, so a kind without changes may be silent. The next
+    /// connection shows whether the API server answers. After a second silence at the same
+    /// version, belay lists again, because it may have missed changes.
     fn record_silence(&mut self, version: Option<&str>) {
         let again = version.is_some() && self.silent_at.as_deref() == version;
         self.list_again |= again;
         self.silent_at = version.filter(|_| !again).map(str::to_owned);
     }
 
-    /// Whether the last list was good for a while.
-    fn was_good(&self) -> bool {
-        self.current.is_some_and(|current| current.elapsed() >= self.timing.good)
+    /// Whether the state became current long enough ago that listing again is no tight loop.
+    fn was_stable(&self) -> bool {
+        self.last_current.is_some_and(|current| current.elapsed() >= self.timing.good)
     }
 
     /// The connection has ended.
     fn handle_end(&mut self, sink: &mut impl WatchSink) {
-        // What was never known cannot be lost.
-        if self.current.is_some() && self.since.is_none() {
-            self.since = Some(Instant::now());
+        // Before the first list there is no state that could be out of date.
+        if self.last_current.is_some() && self.outdated_since.is_none() {
+            self.outdated_since = Some(Instant::now());
             sink.disconnected();
         }
     }
 
     /// An attempt has failed.
     fn handle_error(&mut self, error: ApiError, sink: &mut impl WatchSink) {
-        let lasts = self.since.get_or_insert_with(Instant::now).elapsed();
-        self.report_progress |= lasts >= self.timing.grace;
-        sink.broken(&error, lasts);
-        self.why = Some(error);
+        let outdated_for = self.outdated_since.get_or_insert_with(Instant::now).elapsed();
+        self.is_reported |= outdated_for >= self.timing.grace;
+        sink.failed(&error, outdated_for);
+        self.last_error = Some(error);
     }
 
-    /// Waits for a step of the reconnection. If that takes too long, it reports to the
-    /// sink meanwhile, because the step may hang.
+    /// Waits for a step of the reconnection. If the grace time ends meanwhile, it reports the
+    /// outage to the sink, because the step may hang.
     async fn wait_for<T>(&mut self, sink: &mut impl WatchSink, step: impl Future<Output = T>) -> T {
-        let due = self.since.filter(|_| self.current.is_some() && !self.report_progress);
+        let due = self.outdated_since.filter(|_| self.last_current.is_some() && !self.is_reported);
         let Some(due) = due.map(|since| since + self.timing.grace) else { return step.await };
         let mut step = pin!(step);
-        // Steps that each end at once add up, too.
+        // Earlier steps may already have used up the grace time.
         if Instant::now() < due
             && let Ok(done) = timeout_at(due, step.as_mut()).await
         {
@@ -225,27 +225,27 @@ impl WatchOutage {
         }
         let seconds = self.timing.grace.as_secs();
         let slow = || ApiError::Other(format!("it did not begin again within {seconds} s"));
-        let why = self.why.take().unwrap_or_else(slow);
-        self.handle_error(why, sink);
+        let error = self.last_error.take().unwrap_or_else(slow);
+        self.handle_error(error, sink);
         step.await
     }
 }
 
-/// Watches until it is dropped.
-pub async fn watch(server: WatchServer, source: WatchTarget, mut sink: impl WatchSink) {
+/// Watches until the future is dropped.
+pub async fn watch(server: WatchServer, target: WatchTarget, mut sink: impl WatchSink) {
     let mut version = None;
     let Timing { feed: timing, retry, .. } = server.timing;
     let mut backoff = Backoff::from(retry);
-    let mut lost = WatchOutage::new(timing);
+    let mut outage = WatchOutage::new(timing);
     // The version at which the last attempt failed.
     let mut failed_at: Option<String> = None;
     loop {
         let started = Instant::now();
-        lost.answered = false;
-        let result = follow(&server, &source, &mut sink, &mut version, &mut lost).await;
+        outage.answered = false;
+        let result = follow(&server, &target, &mut sink, &mut version, &mut outage).await;
         let lasted = started.elapsed();
-        lost.handle_end(&mut sink);
-        if std::mem::take(&mut lost.list_again) {
+        outage.handle_end(&mut sink);
+        if std::mem::take(&mut outage.list_again) {
             version = None;
         }
         match result {
@@ -255,9 +255,9 @@ pub async fn watch(server: WatchServer, source: WatchTarget, mut sink: impl Watc
                 continue;
             }
             Ok(()) => {}
-            // What expires as soon as it was listed would be listed without end.
+            // If the version of a new list expires at once, the back-off limits the lists.
             Err(ApiError::Expired) if version.take().is_some() => {
-                if lost.was_good() {
+                if outage.was_stable() {
                     backoff.succeeded();
                     continue;
                 }
@@ -266,49 +266,49 @@ pub async fn watch(server: WatchServer, source: WatchTarget, mut sink: impl Watc
                 if lasted >= timing.good {
                     backoff.succeeded();
                 }
-                // A version that fails twice would fail every time.
-                if lost.answered && version.is_some() {
+                // After two failures at the same version, belay lists again.
+                if outage.answered && version.is_some() {
                     if failed_at == version {
                         version = None;
                     }
                     failed_at.clone_from(&version);
                 }
-                lost.handle_error(error, &mut sink);
+                outage.handle_error(error, &mut sink);
             }
         }
-        lost.wait_for(&mut sink, tokio::time::sleep(backoff.next())).await;
+        outage.wait_for(&mut sink, tokio::time::sleep(backoff.next())).await;
     }
 }
 
-/// One connection: from a list, or from where the last one broke off.
+/// Runs one connection: it starts with a list, or continues at the last version.
 async fn follow(
     server: &WatchServer,
-    source: &WatchTarget,
+    target: &WatchTarget,
     sink: &mut impl WatchSink,
     version: &mut Option<String>,
-    lost: &mut WatchOutage,
+    outage: &mut WatchOutage,
 ) -> Result<(), ApiError> {
     let streamed = version.is_none() && server.streams.load(Ordering::Relaxed);
     if version.is_none() && !streamed {
-        *version = Some(pages(&server.client, source, sink, lost).await?);
-        lost.mark_current(sink);
+        *version = Some(pages(&server.client, target, sink, outage).await?);
+        outage.mark_current(sink);
     }
     let seconds = 240 + random(60);
-    let selection = (source.labels, seconds);
-    let request = api::watch_request(&source.info, source.detail, selection, version.as_deref())?;
-    let asking = timeout(ANSWER_LIMIT, api::send(&server.client, request));
-    let answer = lost.wait_for(sink, asking).await;
+    let selection = (target.labels, seconds);
+    let request = api::watch_request(&target.info, target.detail, selection, version.as_deref())?;
+    let sending = timeout(ANSWER_LIMIT, api::send(&server.client, request));
+    let answer = outage.wait_for(sink, sending).await;
     let answer = answer.map_err(|_| ApiError::TimedOut(ANSWER_LIMIT))?;
-    // An overloaded API server proves nothing about this version.
-    lost.answered = match &answer {
+    // The error of an overloaded API server is unrelated to this version.
+    outage.answered = match &answer {
         Ok(_) => true,
         Err(kube::Error::Api(status)) => !matches!(status.code, 429 | 503),
         Err(_) => false,
     };
     let lines = match answer.map_err(ApiError::from) {
         Ok(lines) => lines,
-        // A server without streamed lists calls the request invalid. Nothing else in it can
-        // be: the pages are asked for with the same selector.
+        // A server without streamed lists rejects the request as invalid. The rest of the
+        // request is valid, because the requests for pages have the same selector.
         Err(ApiError::Status { code: 422, .. }) if streamed => {
             server.streams.store(false, Ordering::Relaxed);
             tracing::info!("this API server does not stream lists; they are read page by page");
@@ -316,9 +316,9 @@ async fn follow(
         }
         Err(error) => return Err(error),
     };
-    let gap = lost.since.map_or(Duration::ZERO, |since| since.elapsed());
+    let gap = outage.outdated_since.map_or(Duration::ZERO, |since| since.elapsed());
     let caught_up = Instant::now() + gap.max(server.timing.feed.catch_up);
-    let reading = WatchReader { sink, version, lost, listing: streamed, caught_up };
+    let reading = WatchReader { sink, version, outage, listing: streamed, caught_up };
     if streamed {
         reading.sink.begin();
     }
@@ -328,20 +328,20 @@ async fn follow(
 /// Reads a list page by page. Returns its resource version.
 async fn pages(
     client: &kube::Client,
-    source: &WatchTarget,
+    target: &WatchTarget,
     sink: &mut impl WatchSink,
-    lost: &mut WatchOutage,
+    outage: &mut WatchOutage,
 ) -> Result<String, ApiError> {
-    let WatchTarget { info, detail, labels } = source;
+    let WatchTarget { info, detail, labels } = target;
     let query = ListQuery { info, namespace: "", detail: *detail, labels };
     let mut list = ListReader::new(client, query, Buffers::new(1));
     sink.begin();
     loop {
-        let asking = timeout(ANSWER_LIMIT, list.next());
+        let reading = timeout(ANSWER_LIMIT, list.next());
         let next =
-            lost.wait_for(sink, asking).await.map_err(|_| ApiError::TimedOut(ANSWER_LIMIT))?;
+            outage.wait_for(sink, reading).await.map_err(|_| ApiError::TimedOut(ANSWER_LIMIT))?;
         match next.map_err(ApiError::from)? {
-            Next::Object(json) => lost.record_object(sink.list(json)),
+            Next::Object(json) => outage.record_object(sink.list(json)),
             Next::Again => sink.begin(),
             Next::End => break,
         }
@@ -354,10 +354,10 @@ async fn pages(
 struct WatchReader<'r, S> {
     sink: &'r mut S,
     version: &'r mut Option<String>,
-    lost: &'r mut WatchOutage,
-    /// Whether what comes is the list still.
+    outage: &'r mut WatchOutage,
+    /// Whether the list at the start of the watch has not ended.
     listing: bool,
-    /// When a busy watch has caught up.
+    /// From this time on, a busy watch counts as current again.
     caught_up: Instant,
 }
 
@@ -366,13 +366,13 @@ impl<S: WatchSink> WatchReader<'_, S> {
         let mut lines = pin!(lines);
         let mut line = Vec::new();
         loop {
-            let catching_up = self.lost.since.is_some() && !self.listing;
-            let timing::Feed { quiet, silence, .. } = self.lost.timing;
-            let patience = if catching_up { quiet } else { silence };
-            let reading = timeout(patience, lines.read_until(b'\n', &mut line));
-            // A watch that receives old events is connected: a busy kind always has more.
+            let catching_up = self.outage.outdated_since.is_some() && !self.listing;
+            let timing::Feed { quiet, silence, .. } = self.outage.timing;
+            let limit = if catching_up { quiet } else { silence };
+            let reading = timeout(limit, lines.read_until(b'\n', &mut line));
+            // Outside of a list, received events show that the watch is connected.
             let read = match self.listing {
-                true => self.lost.wait_for(self.sink, reading).await,
+                true => self.outage.wait_for(self.sink, reading).await,
                 false => reading.await,
             };
             let read = match read {
@@ -382,7 +382,7 @@ impl<S: WatchSink> WatchReader<'_, S> {
                     continue;
                 }
                 Err(_) if !self.listing => {
-                    self.lost.record_silence(self.version.as_deref());
+                    self.outage.record_silence(self.version.as_deref());
                     return Ok(());
                 }
                 Err(_) => {
@@ -392,32 +392,32 @@ impl<S: WatchSink> WatchReader<'_, S> {
             };
             match read {
                 Ok(0) => return Ok(()),
-                // The last line of a connection that broke off is half of one.
+                // The connection broke off in the middle of a line.
                 Ok(_) if !line.ends_with(b"\n") => return Ok(()),
-                // A client can have the API server store bytes that are no text.
+                // The API server stores strings that are not valid UTF-8.
                 Ok(_) => self.event(&String::from_utf8_lossy(&line))?,
                 Err(error) => {
                     return Err(ApiError::Unreachable(format!("the watch broke off: {error}")));
                 }
             }
-            // One large object need not be paid for ever after.
+            // Frees the memory of a large object.
             line.clear();
             line.shrink_to(LINE_CAPACITY);
         }
     }
 
     fn mark_current(&mut self) {
-        self.lost.mark_current(self.sink);
+        self.outage.mark_current(self.sink);
     }
 
     fn event(&mut self, line: &str) -> Result<(), ApiError> {
         let Ok(event) = serde_json::from_str::<Event<'_>>(line) else {
             self.sink.skip();
-            self.lost.list_again = true;
+            self.outage.list_again = true;
             return Ok(());
         };
         let json = event.object.get();
-        let taken = match event.kind {
+        let result = match event.kind {
             "ADDED" if self.listing => self.sink.list(json),
             "ADDED" | "MODIFIED" => self.sink.change(json),
             "DELETED" => self.sink.remove(json),
@@ -427,8 +427,8 @@ impl<S: WatchSink> WatchReader<'_, S> {
                 return Err(ApiError::of_status(status.code, &status.message));
             }
         };
-        self.lost.record_object(taken);
-        // Half of a list is no place to go on from.
+        self.outage.record_object(result);
+        // A connection can't continue in the middle of a list, so the version is not stored.
         let bookmark = event.kind == "BOOKMARK";
         if self.listing && !(bookmark && Bookmark::ends_list(json)) {
             return Ok(());
@@ -437,10 +437,12 @@ impl<S: WatchSink> WatchReader<'_, S> {
             self.listing = false;
             self.sink.end();
             self.mark_current();
-        } else if self.lost.since.is_some() && (bookmark || Instant::now() >= self.caught_up) {
+        } else if self.outage.outdated_since.is_some()
+            && (bookmark || Instant::now() >= self.caught_up)
+        {
             self.mark_current();
         }
-        // Without one the watch continues from the version before.
+        // Without a version, the watch continues at the last one.
         if let Ok(Versioned { metadata }) = serde_json::from_str(json) {
             *self.version = Some(metadata.resource_version);
         }

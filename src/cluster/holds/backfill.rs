@@ -1,4 +1,4 @@
-//! How many holds a policy may add to existing objects.
+//! Limits how many holds a policy adds to existing objects.
 //!
 //! With a selector that is too wide, belay would write to every object of a cluster, and write
 //! again to remove the holds when the policy is corrected. So belay first counts the objects.
@@ -18,87 +18,85 @@ use crate::cluster::world::World;
 use crate::objects::KindId;
 use crate::policy::{BACKFILL, PolicySource};
 
-/// Of the objects in a namespace that are newer than the policy, this part of its
-/// number counts at the most.
-const PART_OF_NAMESPACE: usize = 10;
+/// At most the limit divided by this number of newer objects count for each namespace.
+const NAMESPACE_DIVISOR: usize = 10;
 
 /// The objects of a kind that lack the hold of a policy.
 #[derive(Default)]
 struct MissingHolds<'a> {
     all: usize,
-    /// Those that are older than the policy, or in no namespace.
+    /// Objects that are older than the policy, or cluster-scoped.
     older: usize,
-    /// Others, by namespace.
+    /// The number of other objects in each namespace.
     newer: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> MissingHolds<'a> {
-    fn add(&mut self, work: &'a HoldTask, policy_created: Option<i64>) {
+    fn add(&mut self, task: &'a HoldTask, policy_created: Option<i64>) {
         self.all += 1;
-        let newer = policy_created.is_some_and(|policy| work.created > policy);
-        if newer && !work.namespace.is_empty() {
-            *self.newer.entry(&work.namespace).or_default() += 1;
+        let newer = policy_created.is_some_and(|policy| task.created > policy);
+        if newer && !task.namespace.is_empty() {
+            *self.newer.entry(&task.namespace).or_default() += 1;
         } else {
             self.older += 1;
         }
     }
 
     fn exceeds(&self, limit: usize) -> bool {
-        let most = (limit / PART_OF_NAMESPACE).max(1);
-        let newer: usize = self.newer.values().map(|count| (*count).min(most)).sum();
+        let per_namespace = (limit / NAMESPACE_DIVISOR).max(1);
+        let newer: usize = self.newer.values().map(|count| (*count).min(per_namespace)).sum();
         self.older + newer > limit
     }
 }
 
-/// Where belay adds no hold to existing objects.
+/// The policies and kinds for which belay adds no holds to existing objects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Backfill {
-    /// By policy and kind: there would be too many.
+    /// By policy and kind: too many holds are missing.
     stopped: BTreeMap<(String, KindId), BackfillStop>,
     /// The number of missing holds is still unknown.
     unread: BTreeSet<(String, KindId)>,
 }
 
 impl Backfill {
-    /// What follows from the missing holds, where a policy may add `usual` of them unless its
-    /// annotation contains another number.
-    pub fn of(world: &World, survey: &Survey, usual: usize) -> Self {
+    /// Compares the missing holds with the limits. `default_limit` applies to policies without the
+    /// annotation.
+    pub fn new(world: &World, survey: &Survey, default_limit: usize) -> Self {
         let limits: BTreeMap<&str, (usize, Option<i64>)> = policies(world)
             .filter_map(|policy| {
                 let PolicySource::Policy(name) = &policy.source else { return None };
-                Some((name.as_str(), (policy.backfill.unwrap_or(usual), policy.created)))
+                Some((name.as_str(), (policy.backfill.unwrap_or(default_limit), policy.created)))
             })
             .collect();
-        let limit_of = |name: &str| limits.get(name).copied().unwrap_or((usual, None));
+        let limit_of = |name: &str| limits.get(name).copied().unwrap_or((default_limit, None));
         let mut missing: BTreeMap<(&str, KindId), MissingHolds<'_>> = BTreeMap::new();
-        for ((kind, sources), work) in &survey.missing {
+        for ((kind, sources), tasks) in &survey.missing {
             for source in sources {
                 let PolicySource::Policy(name) = source else { continue };
                 let missing = missing.entry((name.as_str(), *kind)).or_default();
                 let (_, created) = limit_of(name);
-                work.iter().for_each(|work| missing.add(work, created));
+                tasks.iter().for_each(|task| missing.add(task, created));
             }
         }
-        // Of a kind that is being read, and of Namespaces whose labels are, only
-        // a part would be counted.
+        // While the kind or the Namespaces are not read to their end, the count is incomplete.
         let graph = &world.graph;
-        let places = graph.kinds.find("", "Namespace");
-        let is_read = |kind: KindId| {
-            graph.is_complete(kind) && places.is_none_or(|places| graph.is_complete(places))
+        let namespaces = graph.kinds.find("", "Namespace");
+        let is_counted = |kind: KindId| {
+            graph.is_complete(kind) && namespaces.is_none_or(|kind| graph.is_complete(kind))
         };
         let mut backfill = Self::default();
         for ((name, kind), missing) in missing {
             let (limit, _) = limit_of(name);
-            let place = (name.to_owned(), kind);
+            let key = (name.to_owned(), kind);
             if limit == 0 {
                 continue;
             }
             if missing.exceeds(limit) {
                 let resource = graph.kinds.info(kind).full_name();
                 let missing = missing.all;
-                backfill.stopped.insert(place, BackfillStop { resource, missing, limit });
-            } else if !is_read(kind) {
-                backfill.unread.insert(place);
+                backfill.stopped.insert(key, BackfillStop { resource, missing, limit });
+            } else if !is_counted(kind) {
+                backfill.unread.insert(key);
             }
         }
         backfill
@@ -111,33 +109,33 @@ impl Backfill {
         sources.iter().any(|source| match source {
             PolicySource::Label(_) => true,
             PolicySource::Policy(name) => {
-                let place = (name.clone(), kind);
-                !self.stopped.contains_key(&place) && !self.unread.contains(&place)
+                let key = (name.clone(), kind);
+                !self.stopped.contains_key(&key) && !self.unread.contains(&key)
             }
         })
     }
 
-    /// Where the backfill of a policy is paused.
+    /// The kinds for which the backfill of a policy is stopped.
     pub fn stopped(&self, policy: &str) -> Vec<BackfillStop> {
-        let of = |((name, _), stopped): (&(String, KindId), &BackfillStop)| {
+        let of_policy = |((name, _), stopped): (&(String, KindId), &BackfillStop)| {
             (name == policy).then(|| stopped.clone())
         };
-        self.stopped.iter().filter_map(of).collect()
+        self.stopped.iter().filter_map(of_policy).collect()
     }
 
-    /// Whether everything that is missing could be counted.
+    /// Whether all missing holds could be counted.
     pub fn is_counted(&self) -> bool {
         self.unread.is_empty()
     }
 
-    /// The number of places where backfills are paused.
+    /// The number of stopped backfills.
     pub fn count(&self) -> usize {
         self.stopped.len()
     }
 
-    /// Logs the backfills that are paused and were not before.
+    /// Logs the backfills that were not stopped before.
     pub fn log_new(&self, before: &Self) {
-        let new = self.stopped.iter().filter(|(place, _)| !before.stopped.contains_key(*place));
+        let new = self.stopped.iter().filter(|(key, _)| !before.stopped.contains_key(*key));
         for ((policy, _), BackfillStop { resource, missing, limit }) in new {
             tracing::warn!(
                 policy,
@@ -158,7 +156,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::world::take;
+    use crate::cluster::world::store;
     use crate::decide::LiveReads;
     use crate::graph::NodeId;
     use crate::policy::api::DeletionPolicySpec;
@@ -176,7 +174,7 @@ mod tests {
 
     /// Three ConfigMaps and a Secret without the hold, all read.
     fn world(policies: Vec<Policy>) -> World {
-        let mut world = World { loaded: true, known: true, ..World::default() };
+        let mut world = World { loaded: true, policies_current: true, ..World::default() };
         world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
         let names =
             [("configmaps", "a"), ("configmaps", "b"), ("configmaps", "c"), ("secrets", "s")];
@@ -184,7 +182,7 @@ mod tests {
             let kind = kind(&world, resource);
             let object = json!({"metadata": {"name": name, "namespace": "n", "uid": name}});
             let World { graph, catalogue, .. } = &mut world;
-            take(graph, catalogue, kind, &object.to_string(), None).unwrap();
+            store(graph, catalogue, kind, &object.to_string(), None).unwrap();
         }
         for resource in ["configmaps", "secrets", "namespaces"] {
             let kind = kind(&world, resource);
@@ -198,13 +196,13 @@ mod tests {
         world.graph.kinds.find_resource("", resource).unwrap()
     }
 
-    fn backfill(world: &World, usual: usize) -> Backfill {
+    fn backfill(world: &World, default_limit: usize) -> Backfill {
         let kinds = ["configmaps", "secrets"].map(|resource| kind(world, resource));
         let nodes: Vec<NodeId> =
             kinds.into_iter().flat_map(|kind| world.graph.objects_of_kind(kind)).collect();
         let mut survey = Survey::default();
-        survey.look(world, &LiveReads::default(), &nodes, 0);
-        Backfill::of(world, &survey, usual)
+        survey.add(world, &LiveReads::default(), &nodes, 0);
+        Backfill::new(world, &survey, default_limit)
     }
 
     fn named(name: &str) -> PolicySource {
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_number_stop_before_the_first_and_other_kinds_go_on() {
+    fn above_the_limit_no_hold_is_added_and_other_kinds_continue() {
         let world = world(vec![policy("p", "configmaps, secrets")]);
         let (maps, secrets) = (kind(&world, "configmaps"), kind(&world, "secrets"));
         let found = backfill(&world, 2);
@@ -221,13 +219,13 @@ mod tests {
         let stopped = BackfillStop { resource: "configmaps".into(), missing: 3, limit: 2 };
         assert_eq!((found.count(), found.stopped("p")), (1, vec![stopped]));
         assert!(found.stopped("q").is_empty());
-        // Exactly so many are not too many, and 0 is no limit.
+        // The limit itself is allowed, and 0 means no limit.
         assert_eq!(backfill(&world, 3), Backfill::default());
         assert_eq!(backfill(&world, 0), Backfill::default());
     }
 
     #[test]
-    fn a_policy_says_another_number_for_itself_alone() {
+    fn the_annotation_of_a_policy_sets_only_its_own_limit() {
         let mut wide = policy("wide", "configmaps");
         wide.backfill = Some(3);
         let world = world(vec![policy("p", "configmaps"), wide]);
@@ -250,15 +248,15 @@ mod tests {
                 let object = json!({"metadata": {"name": name, "namespace": namespace,
                     "uid": format!("{namespace}-{name}"), "creationTimestamp": created}});
                 let World { graph, catalogue, .. } = &mut *world;
-                take(graph, catalogue, maps, &object.to_string(), None).unwrap();
+                store(graph, catalogue, maps, &object.to_string(), None).unwrap();
             }
         };
         let (newer, older) = ("1970-01-01T00:01:41Z", "1970-01-01T00:01:40Z");
-        // The three of unknown age count, and of those one for each namespace.
+        // The three objects of unknown age count, and one newer object of each namespace.
         add(&mut world, 50, "attacker", newer);
         assert_eq!(backfill(&world, 4), Backfill::default());
         assert_eq!(backfill(&world, 3).count(), 1);
-        // A policy that is too wide is: in many namespaces, or for what was there.
+        // A policy that is too wide stops: objects in many namespaces count, and all older ones.
         add(&mut world, 1, "other", newer);
         add(&mut world, 1, "another", newer);
         let stopped = BackfillStop { resource: "configmaps".into(), missing: 55, limit: 4 };
@@ -266,14 +264,14 @@ mod tests {
         add(&mut world, 50, "old", older);
         assert_eq!(backfill(&world, 50).count(), 1);
         assert_eq!(backfill(&world, 61), Backfill::default());
-        // Without a time nothing is newer.
+        // For a policy without a creation time, no object is newer.
         written.created = None;
         world.policies = PolicySet::new(vec![written], &world.catalogue);
         assert_eq!(backfill(&world, 61).count(), 1);
     }
 
     #[test]
-    fn nothing_is_begun_before_everything_is_counted() {
+    fn no_backfill_starts_before_all_objects_are_counted() {
         let mut world = world(vec![policy("p", "configmaps")]);
         for resource in ["configmaps", "namespaces"] {
             let (unread, maps) = (kind(&world, resource), kind(&world, "configmaps"));

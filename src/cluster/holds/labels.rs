@@ -16,41 +16,41 @@ use crate::cluster::world::{ObjectKey, WaitingObject, World};
 use crate::hold::TargetState;
 use crate::objects::{ApiError, KindId, KindInfo};
 
-/// So many objects of a namespace a sweep finds at the most. The next one finds the
+/// The maximum number of objects that a sweep records for each namespace. Later sweeps find the
 /// others.
 const MAX_SWEPT: usize = 1_000;
 
 impl Holds {
-    /// Looks at some of the objects that have lost their label, seen by a watch or,
-    /// now and then, not.
-    pub(super) async fn look_after_labels(&mut self, pace: &mut Interval) {
+    /// Updates the holds of some objects that lost their label. A watch reported these objects, or
+    /// a sweep found them.
+    pub(super) async fn handle_lost_labels(&mut self, pace: &mut Interval) {
         self.sweep_all().await;
-        let left: Vec<ObjectKey> = self.context.world.read().left.iter().cloned().collect();
-        let mut again = BTreeSet::new();
-        for place in take_turns(left, ROUND, |(_, namespace, _)| namespace) {
-            if !self.is_clear() {
+        let keys: Vec<ObjectKey> = self.context.world.read().left_watch.iter().cloned().collect();
+        let mut retry = BTreeSet::new();
+        for key in take_turns(keys, ROUND, |(_, namespace, _)| namespace) {
+            if !self.may_write() {
                 break;
             }
-            self.context.world.write().left.remove(&place);
+            self.context.world.write().left_watch.remove(&key);
             pace.tick().await;
-            // What fails for long, the next sweep finds.
-            if let HoldWriteResult::Failed(error) = self.look(&place).await
+            // After a lasting failure, the next sweep finds the object again.
+            if let HoldWriteResult::Failed(error) = self.update_hold(&key).await
                 && !error.is_lasting()
             {
-                again.insert(place);
+                retry.insert(key);
             }
         }
         let mut world = self.context.world.write();
-        self.unfinished |= !world.left.is_empty();
-        world.left.append(&mut again);
+        self.unfinished |= !world.left_watch.is_empty();
+        world.left_watch.append(&mut retry);
     }
 
     async fn sweep_all(&mut self) {
         let kinds: Vec<(KindId, KindInfo)> = {
             let world = self.context.world.read();
-            // Those that are watched as a whole are surveyed.
-            let (swept, every) = (&mut self.swept, self.timing.sweep);
-            swept.retain(|kind, swept| swept.elapsed() < every && !world.graph.is_complete(*kind));
+            // The survey covers kinds whose objects are all watched.
+            let (swept, interval) = (&mut self.swept, self.timing.sweep);
+            swept.retain(|kind, time| time.elapsed() < interval && !world.graph.is_complete(*kind));
             let kinds = labelled(&world, &self.context.settings)
                 .into_iter()
                 .filter(|kind| !world.graph.is_complete(*kind) && !swept.contains_key(kind));
@@ -68,10 +68,10 @@ impl Holds {
         }
     }
 
-    /// Reads all objects of a kind once, page by page, and keeps where those are
-    /// that have a hold and no watch shows.
+    /// Reads all objects of a kind once, page by page, and records the objects with a hold that no
+    /// watch covers.
     async fn sweep(&self, kind: KindId, info: &KindInfo) -> Result<(), ApiError> {
-        let mut found: HashMap<String, usize> = HashMap::new();
+        let mut counts: HashMap<String, usize> = HashMap::new();
         let mut pages = HeldPages::new(&self.context.client, info);
         loop {
             let page = match pages.next().await {
@@ -86,37 +86,37 @@ impl Holds {
                     }
                     return Ok(());
                 }
-                // belay could not remove the holds of a kind that it can't read. A list
-                // that expired is read the next time.
+                // belay could not remove the holds of a kind that it can't read. The next sweep
+                // reads an expired list again.
                 Err(ApiError::NotFound | ApiError::Forbidden(_) | ApiError::Expired) => {
                     return Ok(());
                 }
                 Err(error) => return Err(error),
             };
             let mut world = self.context.world.write();
-            let World { graph, left, .. } = &mut *world;
+            let World { graph, left_watch, .. } = &mut *world;
             for HeldObject { namespace, name, .. } in page {
-                let found = found.entry(namespace.clone()).or_default();
-                if *found < MAX_SWEPT && graph.object(kind, &namespace, &name).is_none() {
-                    *found += 1;
-                    left.insert((kind, namespace, name));
+                let count = counts.entry(namespace.clone()).or_default();
+                if *count < MAX_SWEPT && graph.object(kind, &namespace, &name).is_none() {
+                    *count += 1;
+                    left_watch.insert((kind, namespace, name));
                 }
             }
         }
     }
 
-    /// Hands an object that is Terminating under the hold to its release, if no watch
-    /// does: it lost its label while it was Terminating.
-    pub(super) fn hand_over(&self, place: &ObjectKey, observed: TargetState) {
+    /// Adds a Terminating object with the hold to the waiting objects, if no watch covers it
+    /// because it lost its label.
+    pub(super) fn add_waiting(&self, key: &ObjectKey, observed: TargetState) {
         let mut world = self.context.world.write();
         let World { graph, waiting, .. } = &mut *world;
-        if graph.object(place.0, &place.1, &place.2).is_some() {
+        if graph.object(key.0, &key.1, &key.2).is_some() {
             return;
         }
-        let seen =
+        let object =
             WaitingObject { observed, requested: None, unused: true, changes: 0, unwatched: true };
-        waiting.seen.insert(place.clone(), seen);
-        waiting.changed.insert(place.clone());
+        waiting.objects.insert(key.clone(), object);
+        waiting.changed.insert(key.clone());
         self.context.signals.waiting.notify_one();
     }
 }

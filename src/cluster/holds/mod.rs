@@ -1,8 +1,8 @@
 //! Backfill and withdrawal of holds, by the leader.
 //!
-//! The objects themselves show what is left to do, so a new leader continues where the last one
-//! stopped. Nothing relies on a backfilled hold before it is effective (docs/THEORY.md). So
-//! there is no hurry, and the load on the API server stays low.
+//! The objects themselves show which holds to add or remove, so a new leader continues where the
+//! last one stopped. No verdict relies on a backfilled hold before it is effective
+//! (docs/THEORY.md). So belay writes holds slowly, and the load on the API server stays low.
 
 mod backfill;
 mod labels;
@@ -44,33 +44,33 @@ use crate::policy::ObjectFacts;
 use crate::telemetry::LineLimit;
 use crate::timing;
 
-/// So many objects are looked at in each part of a round. Then another round
-/// begins, so that the thousands of objects of one tenant do not delay the others.
+/// The maximum number of objects to write in each part of a round. Then the next round starts, so
+/// that thousands of objects of one tenant do not delay the others.
 const ROUND: usize = 250;
 
-/// The pause after a round that did not do all. By then the watches have reported
-/// what it wrote.
-const NEXT: Duration = Duration::from_secs(1);
+/// The pause after a round that left work for the next one. Meanwhile the watches report the
+/// writes of the round.
+const ROUND_PAUSE: Duration = Duration::from_secs(1);
 
-/// Keeps holds as policies want them, while this replica is the leader.
+/// Adds and removes holds according to the policies while this replica is the leader.
 pub async fn run(context: Context) {
     let lead = async || {
-        // The first sweep finds them all.
-        context.world.write().left.clear();
-        Holds::new(context.clone()).keep().await;
+        // The first sweep finds all of these objects again.
+        context.world.write().left_watch.clear();
+        Holds::new(context.clone()).run_rounds().await;
     };
     let follow = async || {
-        forget(&context);
+        discard_state(&context);
         std::future::pending().await
     };
     context.signals.while_leading(lead, follow).await;
 }
 
-/// Drops the state of the leader. A new leader plans by its own reads.
-fn forget(context: &Context) {
+/// Discards the state of the leader. A new leader reads everything again.
+fn discard_state(context: &Context) {
     let mut world = context.world.write();
-    world.held.clear();
-    world.waiting.seen.retain(|_, seen| !seen.unwatched);
+    world.kinds_with_holds.clear();
+    world.waiting.objects.retain(|_, object| !object.unwatched);
     drop(world);
     context.metrics.holds(0);
     context.metrics.backfills_stopped(0);
@@ -82,24 +82,24 @@ struct Holds {
     context: Context,
     timing: timing::Holds,
     record: Record,
-    /// What was written down last.
+    /// The content of the record.
     recorded: Kinds,
-    /// What is to be written down beside: a policy that goes before it could be
-    /// written leaves its holds behind all the same.
+    /// The kinds to add to the record. They stay here if their policy is deleted before belay could
+    /// write the record, because new objects may already have the hold.
     pending: Kinds,
-    /// Objects that need nothing after all, until when, and under which
-    /// policies that was found out.
+    /// Objects that belay skips, each with the time until which it skips them and the generation
+    /// of the policies.
     settled: HashMap<Uid, (Instant, u64)>,
     refusals: Refusals,
-    /// Where the backfill is paused, as the beginning of the round found it.
+    /// Which backfills were paused at the start of the round.
     backfill: Backfill,
-    /// How long it is waited until all that is to be counted has been read.
-    counting: Backoff,
+    /// The pause between rounds while a kind is not read to its end.
+    counting_pause: Backoff,
     /// Whether the last round has left work for the next one.
     unfinished: bool,
-    /// When labelled kinds were read as a whole.
+    /// When all objects of a labelled kind were last read.
     swept: HashMap<KindId, Instant>,
-    nothing: LiveReads,
+    no_reads: LiveReads,
 }
 
 impl Holds {
@@ -114,31 +114,31 @@ impl Holds {
             settled: HashMap::new(),
             refusals: Refusals::default(),
             backfill: Backfill::default(),
-            counting: Backoff::new(timing.counting, timing.look),
+            counting_pause: Backoff::new(timing.counting, timing.look),
             unfinished: false,
             swept: HashMap::new(),
-            nothing: LiveReads::default(),
+            no_reads: LiveReads::default(),
         }
     }
 
-    async fn keep(&mut self) {
+    async fn run_rounds(&mut self) {
         let mut backoff = Backoff::from(self.context.settings.timing.retry);
         let mut changed = self.context.signals.changed.subscribe();
         changed.mark_changed();
         let mut started = false;
         loop {
-            let patience = self.patience();
+            let pause = self.round_pause();
             tokio::select! {
                 _ = changed.changed() => {}
-                () = tokio::time::sleep(patience) => {}
+                () = tokio::time::sleep(pause) => {}
             }
             let round = async {
-                self.want();
+                self.add_pending();
                 if !started {
                     self.recorded = self.record.read().await?;
                     started = true;
                 }
-                self.round().await
+                self.run_round().await
             };
             match round.await {
                 Ok(()) => drop(backoff.succeeded()),
@@ -156,44 +156,45 @@ impl Holds {
         }
     }
 
-    /// Looks at everything once, and does what is to be done.
-    async fn round(&mut self) -> Result<(), ApiError> {
+    /// Surveys all objects, and writes the holds of some of them.
+    async fn run_round(&mut self) -> Result<(), ApiError> {
         self.unfinished = false;
-        if !self.is_known() {
+        if !self.are_policies_current() {
             return Ok(());
         }
         let generation = *self.context.signals.changed.borrow();
         let kinds = kinds(&self.context.world.read());
-        let wanted = kinds.held.clone();
-        self.want();
-        self.note().await?;
-        if !self.is_clear() {
+        let wanted = kinds.with_hold.clone();
+        self.add_pending();
+        self.update_record().await?;
+        if !self.may_write() {
             return Ok(());
         }
         let mut survey = self.survey(&wanted);
-        self.context.metrics.holds(survey.held_objects);
-        self.count(&survey);
+        self.context.metrics.holds(survey.object_count);
+        self.update_backfill(&survey);
         self.refusals.retain(&survey);
         self.publish(&survey, kinds.clone());
         let now = Instant::now();
-        self.settled.retain(|_, (until, under)| *until > now && *under == generation);
-        let mut parts = survey.work(|kind, sources| self.backfill.allows(kind, sources));
+        self.settled
+            .retain(|_, (until, for_generation)| *until > now && *for_generation == generation);
+        let mut parts = survey.take_tasks(|kind, sources| self.backfill.allows(kind, sources));
         for part in &mut parts {
-            part.retain(|work| !self.settled.contains_key(&work.uid));
+            part.retain(|task| !self.settled.contains_key(&task.uid));
         }
-        let much: usize = parts.iter().map(Vec::len).sum();
-        let turns = |part| take_turns(part, ROUND, |work: &HoldTask| &work.namespace);
-        let work = parts.map(turns).concat();
-        self.unfinished = work.len() < much;
-        let held = survey.held;
-        if much > 0 {
-            tracing::info!(objects = much, "holds to add, remove or rename");
+        let total: usize = parts.iter().map(Vec::len).sum();
+        let turns = |part| take_turns(part, ROUND, |task: &HoldTask| &task.namespace);
+        let tasks = parts.map(turns).concat();
+        self.unfinished = tasks.len() < total;
+        let kinds_with_holds = survey.kinds_with_holds;
+        if total > 0 {
+            tracing::info!(objects = total, "holds to add, remove or rename");
         }
         let mut pace = pace(&self.timing);
         let mut published = Instant::now();
-        for work in work {
-            if *self.context.signals.changed.borrow() != generation || !self.is_clear() {
-                // What was found is the answer to another question by now.
+        for task in tasks {
+            if *self.context.signals.changed.borrow() != generation || !self.may_write() {
+                // The survey no longer fits the policies.
                 return Ok(());
             }
             if published.elapsed() >= self.timing.progress {
@@ -201,10 +202,10 @@ impl Holds {
                 self.publish(&self.survey(&wanted), kinds.clone());
             }
             pace.tick().await;
-            let place = (work.kind, work.namespace, work.name);
-            let settled = match self.look(&place).await {
+            let key = (task.kind, task.namespace, task.name);
+            let skip_for = match self.update_hold(&key).await {
                 HoldWriteResult::Written(_) => {
-                    self.refusals.remove(work.uid);
+                    self.refusals.remove(task.uid);
                     continue;
                 }
                 HoldWriteResult::Settled
@@ -212,42 +213,45 @@ impl Holds {
                 | HoldWriteResult::Stranded => self.timing.settled,
                 HoldWriteResult::Kept(never) => match never {},
                 HoldWriteResult::Failed(error) => {
-                    self.refusals.add(work.uid, error.to_string());
+                    self.refusals.add(task.uid, error.to_string());
                     self.timing.unread
                 }
             };
-            self.settled.insert(work.uid, (Instant::now() + settled, generation));
+            self.settled.insert(task.uid, (Instant::now() + skip_for, generation));
         }
-        self.look_after_labels(&mut pace).await;
-        self.forget(&wanted, &held).await
+        self.handle_lost_labels(&mut pace).await;
+        self.remove_unused(&wanted, &kinds_with_holds).await
     }
 
-    /// How long nothing is looked at when nothing gives cause to: ever longer
-    /// for a kind that is not read to its end.
-    fn patience(&mut self) -> Duration {
+    /// The pause before the next round if no change starts it earlier. It grows while a kind is not
+    /// read to its end.
+    fn round_pause(&mut self) -> Duration {
         if self.unfinished {
-            NEXT
+            ROUND_PAUSE
         } else if self.backfill.is_counted() {
-            self.counting.succeeded();
+            self.counting_pause.succeeded();
             self.timing.look
         } else {
-            self.counting.next()
+            self.counting_pause.next()
         }
     }
 
-    /// Finds out where too many holds are missing for putting them on.
-    fn count(&mut self, survey: &Survey) {
-        let usual = self.context.settings.backfill;
-        let found = Backfill::of(&self.context.world.read(), survey, usual);
-        found.log_new(&self.backfill);
-        self.context.metrics.backfills_stopped(found.count());
-        self.backfill = found;
+    /// Finds the policies and kinds with too many missing holds for a backfill.
+    fn update_backfill(&mut self, survey: &Survey) {
+        let default_limit = self.context.settings.backfill;
+        let backfill = Backfill::new(&self.context.world.read(), survey, default_limit);
+        backfill.log_new(&self.backfill);
+        self.context.metrics.backfills_stopped(backfill.count());
+        self.backfill = backfill;
     }
 
-    /// Whether it is known what people want, and they want it here and now.
-    fn is_clear(&self) -> bool {
+    /// Whether belay may add and remove holds now: the policies are up to date, and there is
+    /// neither an uninstallation nor a Pause.
+    fn may_write(&self) -> bool {
         let now = jiff::Timestamp::now().as_second();
-        self.is_known() && self.is_installed() && !self.context.world.read().policies.is_paused(now)
+        self.are_policies_current()
+            && self.is_installed()
+            && !self.context.world.read().policies.is_paused(now)
     }
 
     /// Whether belay is not being uninstalled. An uninstallation deletes both webhook
@@ -256,20 +260,19 @@ impl Holds {
         self.context.signals.registered.borrow().there
     }
 
-    /// Whether it is known what people want, when they do not pause it.
-    fn is_known(&self) -> bool {
+    fn are_policies_current(&self) -> bool {
         let world = self.context.world.read();
-        world.loaded && world.known
+        world.loaded && world.policies_current
     }
 
-    /// Keeps in mind which kinds are to be written down.
-    fn want(&mut self) {
-        if !self.is_known() || !self.is_installed() {
+    /// Adds the kinds that may get holds to the pending ones.
+    fn add_pending(&mut self) {
+        if !self.are_policies_current() || !self.is_installed() {
             return;
         }
         let world = self.context.world.read();
         let name = |kind: KindId| world.graph.kinds.info(kind).full_name();
-        for kind in kinds(&world).held {
+        for kind in kinds(&world).with_hold {
             self.pending.insert(name(kind), ALL.to_owned());
         }
         for kind in labelled(&world, &self.context.settings) {
@@ -277,9 +280,9 @@ impl Holds {
         }
     }
 
-    /// Writes down the kinds that may have holds, and has them watched.
-    async fn note(&mut self) -> Result<(), ApiError> {
-        let (names, held) = {
+    /// Writes the kinds that may have holds to the record, and makes the feed watch them.
+    async fn update_record(&mut self) -> Result<(), ApiError> {
+        let (names, watched) = {
             let world = self.context.world.read();
             let mut names = self.recorded.clone();
             for (name, why) in &self.pending {
@@ -287,18 +290,20 @@ impl Holds {
                     names.insert(name.clone(), why.clone());
                 }
             }
-            // Of a kind in the setting the labelled objects are watched
-            // already, and the others are swept.
+            // For a kind of the setting, the feed already watches the labelled objects, and the
+            // sweep reads the others.
             let labelled = labelled(&world, &self.context.settings);
-            let whole = |kind: &KindId, info: &KindInfo| match names.get(&info.full_name()) {
+            let needs_watch = |kind: &KindId, info: &KindInfo| match names.get(&info.full_name()) {
                 Some(why) => why != LABELLED || !labelled.contains(kind),
                 None => false,
             };
             let served =
                 world.graph.kinds.iter().filter(|(kind, _)| world.served.contains_key(kind));
-            let held: BTreeSet<KindId> =
-                served.filter(|(kind, info)| whole(kind, info)).map(|(kind, _)| kind).collect();
-            (names, held)
+            let watched: BTreeSet<KindId> = served
+                .filter(|(kind, info)| needs_watch(kind, info))
+                .map(|(kind, _)| kind)
+                .collect();
+            (names, watched)
         };
         if names != self.recorded {
             self.record.write(&names).await?;
@@ -306,42 +311,44 @@ impl Holds {
         }
         self.pending.clear();
         let mut world = self.context.world.write();
-        if world.held != held {
-            world.held = held;
+        if world.kinds_with_holds != watched {
+            world.kinds_with_holds = watched;
             drop(world);
             self.context.signals.plan.notify_one();
         }
         Ok(())
     }
 
-    /// Strikes out the kinds that no policy wants holds on and no object has.
-    async fn forget(
+    /// Removes from the record the kinds on which no policy wants holds and no object has one.
+    async fn remove_unused(
         &mut self,
         wanted: &BTreeSet<KindId>,
-        held: &BTreeSet<KindId>,
+        with_holds: &BTreeSet<KindId>,
     ) -> Result<(), ApiError> {
-        let left: Kinds = {
+        let remaining: Kinds = {
             let world = self.context.world.read();
-            let done = |kind: &KindId| {
-                world.graph.is_complete(*kind) && !held.contains(kind) && !wanted.contains(kind)
+            let is_unused = |kind: &KindId| {
+                world.graph.is_complete(*kind)
+                    && !with_holds.contains(kind)
+                    && !wanted.contains(kind)
             };
             let labelled = labelled(&world, &self.context.settings);
-            let mut left = self.recorded.clone();
-            for kind in world.held.iter().filter(|kind| done(kind)) {
+            let mut remaining = self.recorded.clone();
+            for kind in world.kinds_with_holds.iter().filter(|kind| is_unused(kind)) {
                 let name = world.graph.kinds.info(*kind).full_name();
                 if labelled.contains(kind) {
-                    left.insert(name, LABELLED.to_owned());
+                    remaining.insert(name, LABELLED.to_owned());
                 } else {
-                    left.remove(&name);
+                    remaining.remove(&name);
                 }
             }
-            left
+            remaining
         };
-        if left != self.recorded {
-            self.record.write(&left).await?;
-            self.recorded = left;
+        if remaining != self.recorded {
+            self.record.write(&remaining).await?;
+            self.recorded = remaining;
             // The next round stops their watches.
-            self.note().await?;
+            self.update_record().await?;
         }
         Ok(())
     }
@@ -351,52 +358,52 @@ impl Holds {
             let world = self.context.world.read();
             let labelled = labelled(&world, &self.context.settings);
             let kinds: BTreeSet<KindId> =
-                world.held.iter().chain(wanted).copied().chain(labelled).collect();
+                world.kinds_with_holds.iter().chain(wanted).copied().chain(labelled).collect();
             kinds.into_iter().flat_map(|kind| world.graph.objects_of_kind(kind)).collect()
         };
         let now = jiff::Timestamp::now().as_second();
         let mut survey = Survey::default();
         for slice in nodes.chunks(SLICE) {
-            survey.look(&self.context.world.read(), &self.nothing, slice, now);
+            survey.add(&self.context.world.read(), &self.no_reads, slice, now);
         }
         survey
     }
 
     fn publish(&self, survey: &Survey, HeldKinds { mut never, mut forbidden, .. }: HeldKinds) {
         let world = self.context.world.read();
-        let mut all = HashMap::new();
+        let mut progress = HashMap::new();
         for policy in policies(&world) {
             let crate::policy::PolicySource::Policy(name) = &policy.source else { continue };
             let (done, total) = survey.holding.get(name).copied().unwrap_or_default();
-            let of = |kinds: &mut BTreeMap<String, BTreeSet<String>>| {
+            let take = |kinds: &mut BTreeMap<String, BTreeSet<String>>| {
                 kinds.remove(name).unwrap_or_default().into_iter().collect()
             };
-            let (none_on, forbidden) = (of(&mut never), of(&mut forbidden));
+            let (none_on, forbidden) = (take(&mut never), take(&mut forbidden));
             let stopped = self.backfill.stopped(name);
-            let refused = self.refusals.of_policy(&world.graph, survey, name);
+            let refused = self.refusals.for_policy(&world.graph, survey, name);
             let binds_some = policy.would_place_hold_without_subjects();
-            all.insert(
+            progress.insert(
                 name.clone(),
                 HoldProgress { done, total, none_on, forbidden, binds_some, stopped, refused },
             );
         }
         drop(world);
         self.context.signals.holding.send_if_modified(|holding| {
-            let changed = **holding != all;
+            let changed = **holding != progress;
             if changed {
-                *holding = Arc::new(all);
+                *holding = Arc::new(progress);
             }
             changed
         });
     }
 
-    /// Looks at an object live and does what is to be done.
-    async fn look(&self, place: &ObjectKey) -> HoldWriteResult<Infallible> {
-        let outcome = write_hold(&self.context, place, self).await;
-        let (kind, namespace, name) = place;
+    /// Reads an object live and writes its hold if necessary.
+    async fn update_hold(&self, key: &ObjectKey) -> HoldWriteResult<Infallible> {
+        let outcome = write_hold(&self.context, key, self).await;
+        let (kind, namespace, name) = key;
         let resource = || self.context.world.read().graph.kinds.info(*kind).full_name();
         match &outcome {
-            HoldWriteResult::Terminating(state) => self.hand_over(place, state.clone()),
+            HoldWriteResult::Terminating(state) => self.add_waiting(key, state.clone()),
             HoldWriteResult::Written(change) => {
                 tracing::info!(resource = resource(), namespace, name, change, "hold");
             }
@@ -425,14 +432,14 @@ impl HoldPlanner for Holds {
     async fn plan(&self, target: &TargetClient, object: &Value) -> Result<HoldPlan, Infallible> {
         let Ok(object) = Object::deserialize(object) else { return Ok(HoldPlan::Nothing) };
         let world = self.context.world.read();
-        let World { graph, policies, known, .. } = &*world;
+        let World { graph, policies, policies_current, .. } = &*world;
         let now = jiff::Timestamp::now().as_second();
-        let situation = Situation::new(graph, policies, ObjectSource::Cluster(&self.nothing), now);
+        let situation = Situation::new(graph, policies, ObjectSource::Cluster(&self.no_reads), now);
         let resource = (target.info.group.as_str(), target.info.resource.as_str());
-        let planned = plan(&situation, *known, resource, &object);
+        let planned = plan(&situation, *policies_current, resource, &object);
         if matches!(planned, HoldPlan::Add(_)) {
-            let place = (target.namespace.as_str(), target.name.as_str());
-            let facts = ObjectFacts::of_object(resource, place, &object);
+            let name = (target.namespace.as_str(), target.name.as_str());
+            let facts = ObjectFacts::of_object(resource, name, &object);
             let kind = graph.kinds.find_resource(resource.0, resource.1);
             let sources = policies_wanting_hold(&situation.policies_of(facts));
             if !kind.is_some_and(|kind| self.backfill.allows(kind, &sources)) {
@@ -443,7 +450,7 @@ impl HoldPlanner for Holds {
     }
 }
 
-/// The pace of writes, so that the API server does not notice them.
+/// The pace of writes, which keeps the load on the API server low.
 pub(super) fn pace(timing: &timing::Holds) -> Interval {
     let mut pace = interval(timing.patch);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);

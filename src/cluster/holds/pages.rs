@@ -9,17 +9,15 @@ use crate::cluster::list::{Buffers, ListQuery, ListReader};
 use crate::cluster::pace::{Backoff, within};
 use crate::objects::{ApiError, KindInfo, Object, Unreadable};
 
-/// How often belay asks for a page.
-const TRIES: usize = 5;
+/// How often belay requests a page.
+const MAX_TRIES: usize = 5;
 
 /// An object with a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldObject {
-    /// Its namespace; empty: it is in none.
+    /// The namespace; empty if cluster-scoped.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Whether it is Terminating.
     pub is_terminating: bool,
 }
 
@@ -33,7 +31,6 @@ pub struct HeldPages<'a> {
 }
 
 impl<'a> HeldPages<'a> {
-    /// Nothing is asked for yet.
     pub fn new(client: &'a kube::Client, info: &KindInfo) -> Self {
         let query = ListQuery { info, namespace: "", detail: Detail::Metadata, labels: "" };
         Self {
@@ -44,7 +41,7 @@ impl<'a> HeldPages<'a> {
         }
     }
 
-    /// The objects of the next page that have a hold; `None`: all have been read.
+    /// Reads the next page, and returns its objects with a hold; `None` after the last page.
     pub async fn next(&mut self) -> Result<Option<Vec<HeldObject>>, ApiError> {
         loop {
             match within(self.list.next_page(|json| !matches!(read_held(json), Ok(None)))).await {
@@ -55,7 +52,7 @@ impl<'a> HeldPages<'a> {
                 }
                 Err(error) => {
                     self.failures += 1;
-                    if error.is_lasting() || self.failures == TRIES {
+                    if error.is_lasting() || self.failures == MAX_TRIES {
                         return Err(error);
                     }
                     sleep(self.backoff.next()).await;
@@ -75,14 +72,14 @@ impl<'a> HeldPages<'a> {
         objects
     }
 
-    /// An object that can't be read, so that it is unknown whether it has a hold.
+    /// The first object that can't be parsed, so that belay does not know whether it has a hold.
     pub fn first_unreadable(&self) -> Option<ApiError> {
         let unreadable = self.first_unreadable.as_ref()?;
         Some(ApiError::Unreadable(unreadable.describe()))
     }
 }
 
-/// The object of this JSON; `None` if it has no hold.
+/// Parses an object; `None` if it has no hold.
 fn read_held(json: &str) -> Result<Option<HeldObject>, Unreadable> {
     let object: Object<'_> =
         serde_json::from_str(json).map_err(|error| Unreadable::new(json, &error))?;
@@ -107,20 +104,20 @@ mod tests {
         let mut requests = 0;
         let client = local_client(move |_| {
             requests += 1;
-            if requests % TRIES != 0 {
+            if requests % MAX_TRIES != 0 {
                 return Some(failure(500, "oops", ("", "")));
             }
-            let next = if requests < 4 * TRIES { "more" } else { "" };
+            let next = if requests < 4 * MAX_TRIES { "more" } else { "" };
             let object = json!({"metadata": {"name": requests.to_string(), "namespace": "n",
                 "finalizers": [crate::objects::HOLD]}});
             Some((200, json!({"metadata": {"continue": next}, "items": [object]})))
         });
         let info = Kinds::custom("", "v1", "ConfigMap", "configmaps", true);
         let mut pages = HeldPages::new(&client, &info);
-        let mut found = Vec::new();
+        let mut names = Vec::new();
         while let Some(page) = pages.next().await.unwrap() {
-            found.extend(page.into_iter().map(|object| object.name));
+            names.extend(page.into_iter().map(|object| object.name));
         }
-        assert_eq!(found, ["5", "10", "15", "20"]);
+        assert_eq!(names, ["5", "10", "15", "20"]);
     }
 }

@@ -17,12 +17,12 @@ use kube::api::{Api, ObjectMeta};
 /// The kinds that may have holds, each with the reason why.
 pub type Kinds = BTreeMap<String, String>;
 
-/// Why a kind is in the record: a policy wants, or wanted, holds on its
-/// objects, whatever their labels.
+/// The reason for a kind in the record: a policy wants or wanted holds on its objects, with or
+/// without labels.
 pub const ALL: &str = "";
 
-/// Why a kind is in the record: its labelled objects alone have holds, as far
-/// as it is among the labelled kinds of the setting.
+/// The reason for a kind in the record: the setting lists it as a labelled kind, so only its
+/// labelled objects have holds.
 pub const LABELLED: &str = "labelled";
 
 /// The record: kinds as `resource.group`.
@@ -33,7 +33,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Of this installation.
+    /// The record of this installation.
     pub fn new(context: &Context) -> Self {
         let settings = &context.settings;
         Self {
@@ -43,14 +43,13 @@ impl Record {
         }
     }
 
-    /// Reads it.
     pub async fn read(&mut self) -> Result<Kinds, ApiError> {
         self.stored = within(self.api.get_opt(&self.name)).await?;
         let data = self.stored.as_ref().and_then(|stored| stored.data.as_ref());
         Ok(data.cloned().unwrap_or_default())
     }
 
-    /// Writes it, on the very version that was read.
+    /// Writes the record. Fails if another writer changed it since the last read.
     pub async fn write(&mut self, kinds: &Kinds) -> Result<(), ApiError> {
         let parameters = post_params(false);
         let metadata = match &self.stored {

@@ -1,4 +1,4 @@
-//! Objects on which belay could not put the hold, because the API server refused it.
+//! Objects to which belay could not add the hold, because the API server rejected the write.
 
 use std::collections::HashMap;
 
@@ -8,34 +8,32 @@ use crate::graph::Graph;
 use crate::objects::{Uid, one_line_name};
 use crate::policy::PolicySource;
 
-/// So many are remembered.
-const MOST: usize = 1_000;
+/// The maximum number of recorded refusals.
+const MAX_REFUSALS: usize = 1_000;
 
-/// Why each of them was refused.
+/// The reason for each rejected object.
 #[derive(Default)]
 pub struct Refusals(HashMap<Uid, String>);
 
 impl Refusals {
-    /// The API server has refused it.
     pub fn add(&mut self, object: Uid, why: String) {
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_REFUSALS {
             self.0.insert(object, why);
         }
     }
 
-    /// It was written.
     pub fn remove(&mut self, object: Uid) {
         self.0.remove(&object);
     }
 
-    /// Forgets all but the objects that lack the hold.
+    /// Removes the objects that no longer lack the hold.
     pub fn retain(&mut self, survey: &Survey) {
         let missing = survey.missing.values().flatten();
-        self.0 = missing.filter_map(|work| self.0.remove_entry(&work.uid)).collect();
+        self.0 = missing.filter_map(|task| self.0.remove_entry(&task.uid)).collect();
     }
 
-    /// What a policy says of those that it wants held.
-    pub fn of_policy(&self, graph: &Graph, survey: &Survey, policy: &str) -> Option<RefusedHolds> {
+    /// The rejected objects to which this policy wants to add the hold.
+    pub fn for_policy(&self, graph: &Graph, survey: &Survey, policy: &str) -> Option<RefusedHolds> {
         if self.0.is_empty() {
             return None;
         }
@@ -45,10 +43,10 @@ impl Refusals {
                 .any(|source| matches!(source, PolicySource::Policy(name) if name == policy))
         };
         let wanted = survey.missing.iter().filter(|((_, sources), _)| wants(sources));
-        let refused = |work: &&HoldTask| self.0.contains_key(&work.uid);
+        let is_refused = |task: &&HoldTask| self.0.contains_key(&task.uid);
         let mut refused: Vec<&HoldTask> =
-            wanted.flat_map(|(_, work)| work).filter(refused).collect();
-        refused.sort_by_key(|work| (&work.namespace, &work.name));
+            wanted.flat_map(|(_, tasks)| tasks).filter(is_refused).collect();
+        refused.sort_by_key(|task| (&task.namespace, &task.name));
         let first = refused.first()?;
         let resource = graph.kinds.info(first.kind).full_name();
         let name = match first.namespace.as_str() {

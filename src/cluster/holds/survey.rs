@@ -10,56 +10,54 @@ use crate::hold::{HoldWant, hold_want, policies_wanting_hold, wants_hold};
 use crate::objects::{HOLD, HoldAge, KindId, Uid, is_hold};
 use crate::policy::{ObjectFacts, PolicySource};
 
-/// So many objects are looked at before others get their turn: the world is
-/// locked meanwhile.
+/// The number of objects that are surveyed under one lock of the world.
 pub const SLICE: usize = 500;
 
-/// An object whose hold is not as it should be, as far as the graph says.
+/// An object whose hold must be added, removed or renamed, according to the graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldTask {
     pub kind: KindId,
     pub namespace: String,
     pub name: String,
     pub uid: Uid,
-    /// When it was created, in seconds since 1970.
+    /// The creation time in seconds since 1970.
     pub created: i64,
 }
 
-/// How far the holds of the policies are.
+/// The holds of all objects, compared with the policies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// Those that have the hold and nothing wants it there.
+    /// Objects with a hold that no policy wants.
     pub surplus: Vec<HoldTask>,
-    /// Those that have it under a former name.
+    /// Objects with the hold under its former name.
     pub former: Vec<HoldTask>,
-    /// Those that lack it, by their kind and by who wants it there.
+    /// Objects that lack the hold, by kind and by the policies that want it.
     pub missing: BTreeMap<(KindId, Vec<PolicySource>), Vec<HoldTask>>,
-    /// For each policy: of how many objects that are to have the hold how many
-    /// have it.
+    /// For each policy: how many objects have the hold, and how many need it.
     pub holding: HashMap<String, (usize, usize)>,
-    /// The kinds of which an object has the hold.
-    pub held: BTreeSet<KindId>,
-    /// How many objects have it.
-    pub held_objects: usize,
+    /// The kinds with at least one object that has the hold.
+    pub kinds_with_holds: BTreeSet<KindId>,
+    /// The number of objects that have the hold.
+    pub object_count: usize,
 }
 
 impl Survey {
-    /// Looks at some objects. `now` is in seconds since 1970.
-    pub fn look(&mut self, world: &World, nothing: &LiveReads, nodes: &[NodeId], now: i64) {
+    /// Adds objects to the survey. `now` is in seconds since 1970.
+    pub fn add(&mut self, world: &World, no_reads: &LiveReads, nodes: &[NodeId], now: i64) {
         let World { graph, policies, .. } = world;
-        let situation = Situation::new(graph, policies, ObjectSource::Cluster(nothing), now);
+        let situation = Situation::new(graph, policies, ObjectSource::Cluster(no_reads), now);
         for node in nodes.iter().filter_map(|id| graph.get(*id)) {
             let held = node.hold() != HoldAge::NotHeld;
             if held {
-                self.held.insert(node.kind());
-                self.held_objects += 1;
+                self.kinds_with_holds.insert(node.kind());
+                self.object_count += 1;
             }
             if node.is_terminating() {
                 continue;
             }
             let facts = ObjectFacts::of_node(node);
             let wanted = hold_want(&situation, facts);
-            let work = || HoldTask {
+            let task = || HoldTask {
                 kind: node.kind(),
                 namespace: node.namespace().to_owned(),
                 name: node.name().to_owned(),
@@ -68,18 +66,18 @@ impl Survey {
             };
             if wanted == HoldWant::No {
                 if held {
-                    self.surplus.push(work());
+                    self.surplus.push(task());
                 }
                 continue;
             }
             if node.finalizers().iter().any(|f| f != HOLD && is_hold(f)) {
-                self.former.push(work());
+                self.former.push(task());
             }
             let applied = situation.policies_of(facts);
             let may_patch = world.patch_rights.allow(&node.info().group, &node.info().resource);
             if !held && wanted == HoldWant::Yes && may_patch {
-                let place = (node.kind(), policies_wanting_hold(&applied));
-                self.missing.entry(place).or_default().push(work());
+                let key = (node.kind(), policies_wanting_hold(&applied));
+                self.missing.entry(key).or_default().push(task());
             }
             for applied in applied {
                 if let (true, PolicySource::Policy(name)) =
@@ -93,48 +91,51 @@ impl Survey {
         }
     }
 
-    /// What is to be looked at live: those that lack the hold, where those who want
-    /// the backfill may add it, and the others. Tenants add holds as they please, and
-    /// protection does not wait for their removal.
-    pub fn work(&mut self, may: impl Fn(KindId, &[PolicySource]) -> bool) -> [Vec<HoldTask>; 2] {
+    /// Takes the objects to read live: those that lack the hold, if `may_add` permits the backfill,
+    /// and those with a surplus or former hold. They are separate, because tenants can add many
+    /// holds, and protection must not wait for the removal of those.
+    pub fn take_tasks(
+        &mut self,
+        may_add: impl Fn(KindId, &[PolicySource]) -> bool,
+    ) -> [Vec<HoldTask>; 2] {
         let missing = std::mem::take(&mut self.missing).into_iter();
-        let missing = missing.filter(|((kind, sources), _)| may(*kind, sources));
+        let missing = missing.filter(|((kind, sources), _)| may_add(*kind, sources));
         let mut others = std::mem::take(&mut self.former);
         others.append(&mut self.surplus);
         [missing.flat_map(|(_, missing)| missing).collect(), others]
     }
 }
 
-/// The first of each namespace, then the second of each, and so on; at most so
-/// many.
-pub fn take_turns<T>(all: Vec<T>, most: usize, namespace: impl Fn(&T) -> &str) -> Vec<T> {
+/// Orders items so that namespaces take turns: the first item of each namespace, then the second
+/// of each, and so on. Returns at most `limit` items.
+pub fn take_turns<T>(all: Vec<T>, limit: usize, namespace: impl Fn(&T) -> &str) -> Vec<T> {
     let mut turns: HashMap<String, usize> = HashMap::new();
     let mut all: Vec<(usize, T)> = all
         .into_iter()
-        .map(|one| {
-            let turn = turns.entry(namespace(&one).to_owned()).or_default();
+        .map(|item| {
+            let turn = turns.entry(namespace(&item).to_owned()).or_default();
             *turn += 1;
-            (*turn, one)
+            (*turn, item)
         })
         .collect();
     all.sort_by_key(|(turn, _)| *turn);
-    all.into_iter().map(|(_, one)| one).take(most).collect()
+    all.into_iter().map(|(_, item)| item).take(limit).collect()
 }
 
 /// The kinds that policies want holds on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldKinds {
-    /// Those that get it.
-    pub held: BTreeSet<KindId>,
-    /// By name of the policy, the objects on which the hold would be unsafe.
+    /// The kinds whose objects get the hold.
+    pub with_hold: BTreeSet<KindId>,
+    /// By policy: the kinds on which a hold would be unsafe.
     pub never: BTreeMap<String, BTreeSet<String>>,
-    /// By name of the policy, those that belay's account may not patch.
+    /// By policy: the kinds that belay's account may not patch.
     pub forbidden: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// The kinds that policies want holds on.
+/// Finds the kinds that policies want holds on.
 pub fn kinds(world: &World) -> HeldKinds {
-    let HeldKinds { mut held, mut never, mut forbidden } = HeldKinds::default();
+    let HeldKinds { mut with_hold, mut never, mut forbidden } = HeldKinds::default();
     for policy in plan::policies(world).filter(|policy| policy.places_hold()) {
         for (group, resource) in policy.kinds() {
             for kind in named(world, group, resource) {
@@ -142,17 +143,17 @@ pub fn kinds(world: &World) -> HeldKinds {
                 let is_hold_unsafe =
                     crate::decide::is_hold_unsafe_on_kind(&info.group, &info.resource);
                 if !is_hold_unsafe && world.patch_rights.allow(&info.group, &info.resource) {
-                    held.insert(kind);
+                    with_hold.insert(kind);
                     continue;
                 }
                 let PolicySource::Policy(name) = &policy.source else { continue };
-                let (of, kind) = match is_hold_unsafe {
+                let (kinds, kind) = match is_hold_unsafe {
                     true => (&mut never, info.resource.clone()),
                     false => (&mut forbidden, info.full_name()),
                 };
-                of.entry(name.clone()).or_default().insert(kind);
+                kinds.entry(name.clone()).or_default().insert(kind);
             }
         }
     }
-    HeldKinds { held, never, forbidden }
+    HeldKinds { with_hold, never, forbidden }
 }

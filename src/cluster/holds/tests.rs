@@ -1,4 +1,4 @@
-//! What the leader does about holds, against an API server that is a script.
+//! The leader adds and removes holds on a scripted API server.
 
 use http::Method;
 use parking_lot::{Mutex, RwLock};
@@ -15,7 +15,7 @@ use crate::relations::Catalogue;
 
 const RECORD: &str = "/api/v1/namespaces/belay/configmaps";
 
-/// What is answered to a method and path; to all others, that it is not there.
+/// The answers by method and path. Any other request gets a 404.
 type Answers = Arc<Mutex<HashMap<String, (u16, Value)>>>;
 
 struct Stage {
@@ -39,7 +39,7 @@ impl Stage {
                 answer => answer.unwrap_or_else(|| failure(404, "none", ("", ""))),
             })
         });
-        let mut world = World { loaded: true, known: true, ..World::default() };
+        let mut world = World { loaded: true, policies_current: true, ..World::default() };
         world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
         let kinds: Vec<KindId> = world.graph.kinds.iter().map(|(kind, _)| kind).collect();
         let served = ServedVerbs { list: true, watch: true };
@@ -110,10 +110,10 @@ async fn a_sweep_hands_over_what_waits_without_its_label() {
     stage.answer(&format!("GET {}", path("c")), 200, items[0].clone());
     stage.answer(&format!("GET {}", path("d")), 200, items[1].clone());
     stage.answer("GET /api/v1/configmaps", 200, json!({"metadata": {}, "items": items}));
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     let world = stage.world().read();
-    assert!(world.waiting.seen[&stage.place("c")].unwatched);
-    assert_eq!(world.waiting.seen.len(), 1);
+    assert!(world.waiting.objects[&stage.place("c")].unwatched);
+    assert_eq!(world.waiting.objects.len(), 1);
     assert!(world.waiting.changed.contains(&stage.place("c")));
     drop(world);
     assert!(stage.was_asked(&format!("PATCH {}", path("d"))));
@@ -126,13 +126,13 @@ async fn without_webhook_configurations_no_hold_is_added_and_no_kind_is_recorded
     stage.holds.context.signals.registered.send_replace(Registered::default());
     stage.answer(&format!("GET {}", path("a")), 200, held("a", false));
     let left = stage.place("a");
-    stage.world().write().left.insert(left);
-    stage.holds.round().await.unwrap();
+    stage.world().write().left_watch.insert(left);
+    stage.holds.run_round().await.unwrap();
     assert!(stage.asked.lock().is_empty(), "{:?}", stage.asked.lock());
-    // Installed again, it goes on.
+    // After a new installation, belay continues.
     let there = Registered { there: true, ..Registered::default() };
     stage.holds.context.signals.registered.send_replace(there);
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     assert!(stage.was_asked(&format!("PATCH {}", path("a"))));
     assert!(stage.was_asked(&format!("POST {RECORD}")));
 }
@@ -150,16 +150,16 @@ async fn what_is_held_under_a_former_name_is_renamed() {
     {
         let mut world = stage.world().write();
         let World { graph, catalogue, .. } = &mut *world;
-        crate::cluster::world::take(graph, catalogue, secrets, &object.to_string(), None).unwrap();
+        crate::cluster::world::store(graph, catalogue, secrets, &object.to_string(), None).unwrap();
     }
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     let asked = stage.asked.lock().clone();
     let patch = asked.iter().find(|(asked, _)| *asked == format!("PATCH {place}"));
     let operations = patch.map(|(_, patch)| patch.as_array().unwrap().last().unwrap().clone());
     let path = "/metadata/finalizers/0";
     assert_eq!(operations, Some(json!({"op": "replace", "path": path, "value": HOLD})));
-    // It counts as held all the while.
-    assert!(stage.world().read().held.contains(&secrets));
+    // The kind counts as one with holds meanwhile.
+    assert!(stage.world().read().kinds_with_holds.contains(&secrets));
 }
 
 #[tokio::test]
@@ -178,37 +178,37 @@ async fn what_cannot_be_read_keeps_nothing_else_waiting() {
         let (kind, object) =
             (stage.holds.context.settings.labelled[0].1.as_str(), held(name, false));
         let kind = graph.kinds.find_resource("", kind).unwrap();
-        crate::cluster::world::take(graph, catalogue, kind, &object.to_string(), None).unwrap();
+        crate::cluster::world::store(graph, catalogue, kind, &object.to_string(), None).unwrap();
     }
     let left = [stage.place("y"), stage.place("z")];
-    stage.world().write().left.extend(left);
-    stage.holds.round().await.unwrap();
+    stage.world().write().left_watch.extend(left);
+    stage.holds.run_round().await.unwrap();
     for name in ["b", "z"] {
         assert!(stage.was_asked(&format!("PATCH {}", path(name))), "{name}");
     }
-    // One is looked at again soon, and the other in the next round.
+    // belay retries one object soon, and the other in the next round.
     assert!(stage.holds.settled.contains_key(&Uid::new("a")));
-    assert_eq!(stage.world().read().left, BTreeSet::from([stage.place("y")]));
+    assert_eq!(stage.world().read().left_watch, BTreeSet::from([stage.place("y")]));
 }
 
 #[tokio::test]
 async fn labelled_kinds_are_recorded_and_watched_whole_once_they_are_not_set_any_more() {
     let mut stage = Stage::new();
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     assert_eq!(stage.written(), json!({"configmaps": "labelled"}));
-    assert!(stage.world().read().held.is_empty());
+    assert!(stage.world().read().kinds_with_holds.is_empty());
     let mut settings = Settings::clone(&stage.holds.context.settings);
     settings.labelled.clear();
     stage.holds.context.settings = Arc::new(settings);
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     let kind = stage.kind("configmaps");
-    assert_eq!(stage.world().read().held, BTreeSet::from([kind]));
-    // All of them are read, and none has a hold.
+    assert_eq!(stage.world().read().kinds_with_holds, BTreeSet::from([kind]));
+    // All objects are read, and none has a hold.
     stage.answer(&format!("PUT {RECORD}/belay-held"), 200, Value::Null);
     stage.world().write().graph.set_complete(kind, true);
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     assert_eq!(stage.written(), json!({}));
-    assert!(stage.world().read().held.is_empty());
+    assert!(stage.world().read().kinds_with_holds.is_empty());
 }
 
 #[tokio::test]
@@ -217,10 +217,10 @@ async fn a_policy_that_goes_before_its_kind_could_be_written_down_is_not_forgott
     let error = json!({"kind": "Status", "status": "Failure", "code": 500, "message": "no"});
     stage.answer(&format!("POST {RECORD}"), 500, error);
     stage.policies(1);
-    stage.holds.round().await.unwrap_err();
+    stage.holds.run_round().await.unwrap_err();
     stage.policies(0);
     stage.answer(&format!("POST {RECORD}"), 200, Value::Null);
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     assert_eq!(stage.written(), json!({"configmaps": "labelled", "secrets": ""}));
 }
 
@@ -230,7 +230,7 @@ async fn kinds_are_written_down_while_belay_is_paused() {
     stage.policies(1);
     let pause = Pause { expires: i64::MAX, ..Pause::default() };
     stage.world().write().policies.pauses = vec![pause];
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     assert_eq!(stage.written(), json!({"configmaps": "labelled", "secrets": ""}));
     assert!(!stage.was_asked("GET /api/v1/configmaps"), "nothing else is done");
 }
@@ -265,7 +265,7 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
         stage.answer(&format!("GET {}", path(name)), 200, object.clone());
         let mut world = stage.world().write();
         let World { graph, catalogue, .. } = &mut *world;
-        crate::cluster::world::take(graph, catalogue, secrets, &object.to_string(), None).unwrap();
+        crate::cluster::world::store(graph, catalogue, secrets, &object.to_string(), None).unwrap();
     }
     let limited = |stage: &mut Stage, limit| {
         let mut settings = Settings::clone(&stage.holds.context.settings);
@@ -273,33 +273,33 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
         stage.holds.context.settings = Arc::new(settings);
     };
     let counting = stage.holds.timing.counting;
-    // Until all are read, their number is unknown.
+    // Until all objects are read, their number is unknown.
     limited(&mut stage, 3);
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     assert!(!stage.was_asked(&format!("GET {}", path("a"))));
-    assert!(stage.holds.patience() <= counting);
-    assert!(stage.holds.patience() > counting, "ever longer");
+    assert!(stage.holds.round_pause() <= counting);
+    assert!(stage.holds.round_pause() > counting, "ever longer");
     let places = stage.kind("namespaces");
     for kind in [secrets, places] {
         stage.world().write().graph.set_complete(kind, true);
     }
 
     limited(&mut stage, 2);
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     assert!(!stage.was_asked(&format!("GET {}", path("a"))));
     let holding = stage.holds.context.signals.holding.borrow().clone();
     assert_eq!((holding["p"].done, holding["p"].total, holding["p"].stopped.len()), (0, 3, 1));
     let metrics = || stage.holds.context.metrics.encode();
     assert!(metrics().lines().any(|line| line == "belay_backfills_stopped 1"));
-    // One that is looked at for another reason gets none either.
+    // An object that is read for another reason gets no hold either.
     let place = (secrets, "n".to_owned(), "b".to_owned());
-    stage.world().write().left.insert(place);
-    stage.holds.round().await.unwrap();
+    stage.world().write().left_watch.insert(place);
+    stage.holds.run_round().await.unwrap();
     assert!(stage.was_asked(&format!("GET {}", path("b"))));
     assert!(!stage.was_asked(&format!("PATCH {}", path("b"))));
 
     limited(&mut stage, 3);
-    stage.holds.round().await.unwrap();
+    stage.holds.run_round().await.unwrap();
     for name in ["a", "b", "c"] {
         assert!(stage.was_asked(&format!("PATCH {}", path(name))), "{name}");
     }
@@ -309,8 +309,7 @@ async fn adds_no_hold_where_too_many_are_missing_until_a_user_allows_it() {
     assert!(metrics.lines().any(|line| line == "belay_backfills_stopped 0"));
 }
 
-/// A tenant's thousand surplus holds, one of another namespace, and a hold that is
-/// missing elsewhere.
+/// A tenant has a thousand surplus holds. Another namespace has one, and a third lacks a hold.
 #[tokio::test(start_paused = true)]
 async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
     let mut stage = Stage::new();
@@ -322,7 +321,7 @@ async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
         let mut world = stage.world().write();
         let World { graph, catalogue, .. } = &mut *world;
         let object = json!({ "metadata": metadata }).to_string();
-        crate::cluster::world::take(graph, catalogue, kind, &object, None).unwrap();
+        crate::cluster::world::store(graph, catalogue, kind, &object, None).unwrap();
     };
     for n in 0..1_000 {
         take(maps, "dev", &n.to_string(), json!(["belay.dev/hold"]));
@@ -335,8 +334,8 @@ async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
     for kind in [secrets, places] {
         stage.world().write().graph.set_complete(kind, true);
     }
-    stage.holds.round().await.unwrap();
-    assert_eq!(stage.holds.patience(), NEXT);
+    stage.holds.run_round().await.unwrap();
+    assert_eq!(stage.holds.round_pause(), ROUND_PAUSE);
     let asked: Vec<String> = stage.asked.lock().iter().map(|(asked, _)| asked.clone()).collect();
     let asked: Vec<&String> = asked.iter().filter(|asked| asked.contains("/namespaces/")).collect();
     assert_eq!(asked.len(), 2 * ROUND + usize::from(asked[0].contains("/namespaces/belay/")));
@@ -345,7 +344,7 @@ async fn h45_missing_holds_come_first_and_namespaces_take_turns() {
     assert!((ROUND..ROUND + 4).contains(&at("/prod/configmaps/surplus")), "{asked:?}");
 }
 
-/// A tenant's objects lose their label without end.
+/// A tenant removes the label of its objects again and again.
 #[tokio::test(start_paused = true)]
 async fn h45_objects_that_lose_their_label_do_not_keep_a_round_from_its_end() {
     let mut stage = Stage::new();
@@ -353,11 +352,11 @@ async fn h45_objects_that_lose_their_label_do_not_keep_a_round_from_its_end() {
         (stage.kind("configmaps"), namespace.to_owned(), format!("a{n}"))
     };
     let left: Vec<_> = (0..3 * ROUND).map(|n| place("dev", n)).chain([place("prod", 0)]).collect();
-    stage.world().write().left.extend(left);
-    stage.holds.round().await.unwrap();
+    stage.world().write().left_watch.extend(left);
+    stage.holds.run_round().await.unwrap();
     assert!(stage.was_asked("GET /api/v1/namespaces/prod/configmaps/a0"));
-    assert_eq!(stage.world().read().left.len(), 2 * ROUND + 1);
-    assert_eq!(stage.holds.patience(), NEXT);
-    stage.holds.round().await.unwrap();
-    assert_eq!(stage.world().read().left.len(), ROUND + 1);
+    assert_eq!(stage.world().read().left_watch.len(), 2 * ROUND + 1);
+    assert_eq!(stage.holds.round_pause(), ROUND_PAUSE);
+    stage.holds.run_round().await.unwrap();
+    assert_eq!(stage.world().read().left_watch.len(), ROUND + 1);
 }

@@ -92,19 +92,23 @@ impl Activity {
         self.policies.retain(|name, _| exists(name));
     }
 
-    /// Shrinks the JSON to at most this many bytes. Recent verdicts are dropped first,
-    /// then the policies that were quiet for longest.
-    pub fn shrink_to(&mut self, most: usize) {
+    /// Shrinks the JSON to at most this many bytes. It drops recent verdicts first, then the
+    /// policies without verdicts for the longest time.
+    pub fn shrink_to(&mut self, limit: usize) {
         for newest in [5, 2, 0] {
-            if self.size() <= most {
+            if self.size() <= limit {
                 return;
             }
             self.policies.values_mut().for_each(|policy| policy.shorten_recent(newest));
         }
-        let newest = |policy: &PolicyActivity| policy.hours.last_key_value().map(|(hour, _)| *hour);
-        while self.size() > most {
-            let mut names: Vec<_> =
-                self.policies.iter().map(|(name, policy)| (newest(policy), name.clone())).collect();
+        let last_hour =
+            |policy: &PolicyActivity| policy.hours.last_key_value().map(|(hour, _)| *hour);
+        while self.size() > limit {
+            let mut names: Vec<_> = self
+                .policies
+                .iter()
+                .map(|(name, policy)| (last_hour(policy), name.clone()))
+                .collect();
             if names.is_empty() {
                 return;
             }
@@ -121,7 +125,7 @@ impl Activity {
 
     pub fn last_day(&self, policy: &str) -> LastDay {
         let hours = self.policies.get(policy).into_iter().flat_map(|policy| policy.hours.values());
-        hours.fold(LastDay::default(), |all, one| add(all, *one))
+        hours.fold(LastDay::default(), |sum, hour| add(sum, *hour))
     }
 
     pub fn recent(&self, policy: &str) -> &[Recent] {
@@ -134,20 +138,20 @@ impl PolicyActivity {
     /// verdicts.
     fn sort_and_deduplicate(&mut self) {
         self.recent.sort_by_key(|recent| std::cmp::Reverse(recent.time.0));
-        let mut kept: Vec<Recent> = Vec::new();
+        let mut distinct: Vec<Recent> = Vec::new();
         for recent in std::mem::take(&mut self.recent) {
-            if !kept.iter().any(|newer| is_repetition(&recent, newer)) {
-                kept.push(recent);
+            if !distinct.iter().any(|newer| is_repetition(&recent, newer)) {
+                distinct.push(recent);
             }
         }
-        self.recent = kept;
+        self.recent = distinct;
         self.shorten_recent(MAX_RECENT);
     }
 
     /// Namespaces take turns, so that the users of one namespace can't push out the verdicts of
     /// others.
-    fn shorten_recent(&mut self, most: usize) {
-        let kept = first_in_turns(&self.recent, most, namespace).into_iter().take(most);
+    fn shorten_recent(&mut self, limit: usize) {
+        let kept = first_in_turns(&self.recent, limit, namespace).into_iter().take(limit);
         self.recent = kept.cloned().collect();
     }
 }
@@ -259,7 +263,7 @@ mod tests {
         assert_eq!(listed.len(), MAX_RECENT);
         assert_eq!(listed[8..], [(2, "persistentvolumes v"), (1, "configmaps prod/s")]);
         assert_eq!(listed[7], (32, "configmaps eve/f22"));
-        // When others need room, the namespace keeps its three newest.
+        // When others need entries, the namespace keeps its three newest.
         for n in 0..5 {
             let (namespace, name) = (format!("team{n}"), format!("x{n}"));
             deny(&mut activity, 50 + n, "configmaps", &namespace, &name);
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn books_of_replicas_are_summed_in_either_order() {
+    fn activities_of_replicas_are_summed_in_either_order() {
         let (mut one, mut two) = (Activity::default(), Activity::default());
         for n in 0..8 {
             one.record(&entry(5000 + 2 * n, &format!("one{n}"), Decision::Deny));
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_and_read_and_has_bounds() {
+    fn serializes_and_shrinks_to_a_limit() {
         let mut activity = Activity::default();
         for policy in 0..200 {
             for n in 0..12 {

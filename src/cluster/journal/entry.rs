@@ -8,7 +8,7 @@ use crate::decide::{
 use crate::objects::{ObjectRef, one_line_name};
 use crate::policy::PolicySource;
 
-/// Events accept at most 1024 bytes.
+/// Events accept at limit 1024 bytes.
 const MAX_MESSAGE_BYTES: usize = 1000;
 
 /// One outcome of one request. A verdict has several outcomes when its policies act
@@ -25,7 +25,7 @@ pub struct Entry {
     pub reason: Reason,
     pub policies: Vec<PolicySource>,
     pub user: String,
-    /// In which words.
+    /// The message for Events and the status.
     pub message: String,
     /// Whether the object is known to exist.
     pub proved: bool,
@@ -40,20 +40,20 @@ impl Entry {
         }
         let outcomes = [Decision::Deny, Decision::Hold, Decision::Warn, Decision::Audit];
         let outcomes = outcomes.into_iter().filter(|outcome| {
-            // A refused object is not held.
+            // An object whose deletion is denied is not held.
             *outcome != Decision::Hold || verdict.decision == Decision::Hold
         });
-        outcomes.filter_map(|outcome| Self::one(review, verdict, outcome, now)).collect()
+        outcomes.filter_map(|outcome| Self::for_outcome(review, verdict, outcome, now)).collect()
     }
 
-    fn one(
+    fn for_outcome(
         review: &Review<'_>,
         verdict: &Verdict,
         outcome: Decision,
         now: Timestamp,
     ) -> Option<Self> {
-        let of_it = |blocker: &&Blocker| blocker.decision == outcome;
-        let blockers: Vec<Blocker> = verdict.blockers.iter().filter(of_it).cloned().collect();
+        let has_outcome = |blocker: &&Blocker| blocker.decision == outcome;
+        let blockers: Vec<Blocker> = verdict.blockers.iter().filter(has_outcome).cloned().collect();
         let mut policies: Vec<PolicySource> =
             blockers.iter().flat_map(|blocker| blocker.policies.iter().cloned()).collect();
         policies.sort_unstable();
@@ -74,15 +74,15 @@ impl Entry {
     }
 }
 
-/// The uid of the target, if the review is about that object. An eviction is about
-/// another one.
+/// The uid of the target, if the review contains the target itself. The review of an eviction
+/// contains an Eviction instead.
 fn uid(review: &Review<'_>, target: &ObjectRef) -> String {
     let resource = &review.resource;
-    let same = resource.group == target.group.as_str()
+    let is_target = resource.group == target.group.as_str()
         && resource.resource == target.resource.as_str()
         && resource.subresource != "eviction";
     let object = review.old_object.as_ref().or(review.object.as_ref());
-    object.filter(|_| same).map(|object| object.metadata.uid.to_string()).unwrap_or_default()
+    object.filter(|_| is_target).map(|object| object.metadata.uid.to_string()).unwrap_or_default()
 }
 
 /// The message that the user receives, or would receive if the policy were enforced.
@@ -97,10 +97,10 @@ fn message_text(verdict: &Verdict) -> String {
     text.unwrap_or_default()
 }
 
-/// Cuts a text to at most this many bytes.
-pub(super) fn shortened(mut text: String, most: usize) -> String {
-    if text.len() > most {
-        let mut end = most.saturating_sub('…'.len_utf8());
+/// Cuts a text to at limit this many bytes.
+pub(super) fn shortened(mut text: String, limit: usize) -> String {
+    if text.len() > limit {
+        let mut end = limit.saturating_sub('…'.len_utf8());
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -110,10 +110,10 @@ pub(super) fn shortened(mut text: String, most: usize) -> String {
     text
 }
 
-/// The same after a whole sentence, so that it cuts no command.
-pub(super) fn shortened_message(text: String, most: usize) -> String {
-    let short = shortened(text, most);
-    let sentences = short.strip_suffix('…').and_then(|cut| cut.rfind(". ").map(|at| &cut[..=at]));
+/// Cuts a text after a whole sentence, so that it cuts no command.
+pub(super) fn shortened_message(text: String, limit: usize) -> String {
+    let short = shortened(text, limit);
+    let sentences = short.strip_suffix('…').and_then(|cut| cut.rfind(". ").map(|end| &cut[..=end]));
     sentences.map(|sentences| format!("{sentences} …")).unwrap_or(short)
 }
 
@@ -165,7 +165,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_verdict_is_one_entry_for_each_thing_that_policies_do_about_it() {
+    fn a_verdict_has_one_entry_for_each_outcome() {
         let object: Object<'_> =
             serde_json::from_str(r#"{"metadata": {"name": "settings", "uid": "u-1"}}"#).unwrap();
         let review = review(object, false);
@@ -196,7 +196,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_passes_and_what_is_tried_dry_is_not_noted() {
+    fn allowed_requests_and_dry_runs_are_not_recorded() {
         let object = || serde_json::from_str::<Object<'_>>(r#"{"metadata": {}}"#).unwrap();
         let now = Timestamp::UNIX_EPOCH;
         let asked = review(object(), false);
@@ -208,7 +208,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_eviction_does_not_lend_its_own_uid() {
+    fn the_uid_of_an_eviction_is_not_used() {
         let object: Object<'_> = serde_json::from_str(r#"{"metadata": {"uid": "e-1"}}"#).unwrap();
         let mut review = review(object, false);
         review.resource.resource = "pods".into();

@@ -5,8 +5,8 @@
 //! another. Objects that may not exist share one turn, because a client can invent any
 //! namespace.
 //!
-//! Pure: the time is an argument. It is the time since the process started, so a clock
-//! that is set back has no effect.
+//! The functions are pure: the time since the start of the process is an argument, so a clock that
+//! is set back has no effect.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -19,7 +19,8 @@ use crate::decide::Decision;
 use crate::objects::ObjectRef;
 use crate::policy::PolicySource;
 
-/// When there are more, the Events that were quiet for longest are forgotten.
+/// The maximum number of Events in memory. Beyond it, the Event without verdicts for the longest
+/// time is removed.
 const MAX_EVENTS: usize = 2_000;
 
 const WRITES_PER_SECOND: usize = 20;
@@ -40,7 +41,7 @@ type Group = Option<String>;
 pub(super) struct QueuedEvent {
     pub(super) involved: InvolvedObject,
     group: Group,
-    /// Whether a request was refused. If not, the object is held.
+    /// Whether belay denied the request. If not, the object is held.
     pub(super) denied: bool,
     pub(super) message: String,
     pub(super) count: i32,
@@ -72,25 +73,32 @@ pub(super) enum Outcome {
     AlreadyExists,
     /// The API server deletes Events after about an hour.
     NotFound,
-    /// The write was refused. A Terminating namespace accepts no new objects.
+    /// The API server rejected the write. A Terminating namespace accepts no new objects.
     Refused,
 }
 
 #[derive(Debug)]
 pub(super) struct EventQueue {
     /// The minimum time between two writes of one Event.
-    every: Duration,
+    interval: Duration,
     all: HashMap<Key, QueuedEvent>,
     /// The times of the writes in the last second.
     writes: VecDeque<Duration>,
-    /// The number of the last write, and that of the last write of each group.
+    /// The number of the last write.
     turn: u64,
+    /// The number of the last write of each group.
     turns: HashMap<Group, u64>,
 }
 
 impl EventQueue {
-    pub(super) fn new(every: Duration) -> Self {
-        Self { every, all: HashMap::new(), writes: VecDeque::new(), turn: 0, turns: HashMap::new() }
+    pub(super) fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            all: HashMap::new(),
+            writes: VecDeque::new(),
+            turn: 0,
+            turns: HashMap::new(),
+        }
     }
 
     pub(super) fn record(&mut self, entry: &Entry, involved: InvolvedObject) {
@@ -106,10 +114,10 @@ impl EventQueue {
             hour: entry.time.as_second().div_euclid(3600),
         };
         if !self.all.contains_key(&key) {
-            self.make_room();
+            self.limit_events();
         }
         let group = entry.proved.then(|| involved.namespace.clone());
-        let notice = self.all.entry(key).or_insert_with(|| QueuedEvent {
+        let event = self.all.entry(key).or_insert_with(|| QueuedEvent {
             involved,
             group,
             denied,
@@ -121,37 +129,38 @@ impl EventQueue {
             count_pending: true,
             written: None,
         });
-        notice.message = message(&notice.involved, entry);
-        notice.count = notice.count.saturating_add(1);
-        notice.last = notice.last.max(entry.time);
-        notice.count_pending = true;
+        event.message = message(&event.involved, entry);
+        event.count = event.count.saturating_add(1);
+        event.last = event.last.max(entry.time);
+        event.count_pending = true;
     }
 
-    fn make_room(&mut self) {
+    fn limit_events(&mut self) {
         while self.all.len() >= MAX_EVENTS {
             let mut groups: HashMap<&Group, usize> = HashMap::new();
-            for notice in self.all.values() {
-                *groups.entry(&notice.group).or_default() += 1;
+            for event in self.all.values() {
+                *groups.entry(&event.group).or_default() += 1;
             }
-            // The largest group loses an Event.
+            // The Event to remove is in the largest group.
             let largest = groups.into_iter().max_by_key(|(group, count)| (*count, *group));
             let Some((group, _)) = largest else { return };
-            let its = self.all.iter().filter(|(_, notice)| notice.group == *group);
-            let quietest = its.min_by_key(|(_, notice)| (notice.count_pending, notice.last));
+            let in_group = self.all.iter().filter(|(_, event)| event.group == *group);
+            let quietest = in_group.min_by_key(|(_, event)| (event.count_pending, event.last));
             let Some(key) = quietest.map(|(key, _)| key.clone()) else { return };
             self.all.remove(&key);
         }
         if self.turns.len() > MAX_EVENTS {
-            self.turns.retain(|group, _| self.all.values().any(|notice| notice.group == *group));
+            self.turns.retain(|group, _| self.all.values().any(|event| event.group == *group));
         }
     }
 
     /// Returns the next action. A returned Event counts as written;
     /// [`EventQueue::record_outcome`] corrects that.
     pub(super) fn next(&mut self, now: Duration) -> Next {
-        let every = self.every;
-        let due = |notice: &QueuedEvent| notice.written.map_or(Duration::ZERO, |time| time + every);
-        let count_pending = self.all.values().filter(|notice| notice.count_pending);
+        let interval = self.interval;
+        let due =
+            |event: &QueuedEvent| event.written.map_or(Duration::ZERO, |time| time + interval);
+        let count_pending = self.all.values().filter(|event| event.count_pending);
         let Some(earliest) = count_pending.map(due).min() else { return Next::Nothing };
         if earliest > now {
             return Next::Wait(earliest);
@@ -164,29 +173,29 @@ impl EventQueue {
             return Next::Wait(*first + Duration::from_secs(1));
         }
         let ready =
-            self.all.iter_mut().filter(|(_, notice)| notice.count_pending && due(notice) <= now);
-        let next = ready
-            .min_by_key(|(_, notice)| (self.turns.get(&notice.group), due(notice), notice.first));
-        let Some((key, notice)) = next else { return Next::Nothing };
+            self.all.iter_mut().filter(|(_, event)| event.count_pending && due(event) <= now);
+        let next =
+            ready.min_by_key(|(_, event)| (self.turns.get(&event.group), due(event), event.first));
+        let Some((key, event)) = next else { return Next::Nothing };
         self.writes.push_back(now);
         self.turn += 1;
-        self.turns.insert(notice.group.clone(), self.turn);
-        notice.written = Some(now);
-        notice.count_pending = false;
-        Next::Write(key.clone(), Box::new(notice.clone()))
+        self.turns.insert(event.group.clone(), self.turn);
+        event.written = Some(now);
+        event.count_pending = false;
+        Next::Write(key.clone(), Box::new(event.clone()))
     }
 
-    /// A refused write is retried at the next verdict.
+    /// A rejected write is retried at the next verdict.
     pub(super) fn record_outcome(&mut self, key: &Key, outcome: Outcome) {
-        let Some(notice) = self.all.get_mut(key) else { return };
-        // A refused or unanswered write does not tell whether the Event exists. Creating
-        // an existing one fails each time.
+        let Some(event) = self.all.get_mut(key) else { return };
+        // A rejected or unanswered write does not show whether the Event exists. Creating an
+        // existing Event fails each time.
         match outcome {
-            Outcome::Stored | Outcome::AlreadyExists => notice.stored = true,
-            Outcome::NotFound => notice.stored = false,
+            Outcome::Stored | Outcome::AlreadyExists => event.stored = true,
+            Outcome::NotFound => event.stored = false,
             Outcome::Refused => {}
         }
-        notice.count_pending |= matches!(outcome, Outcome::NotFound | Outcome::AlreadyExists);
+        event.count_pending |= matches!(outcome, Outcome::NotFound | Outcome::AlreadyExists);
     }
 }
 
@@ -223,9 +232,9 @@ mod tests {
 
     fn write(event_queue: &mut EventQueue, now: Duration, outcome: Outcome) -> QueuedEvent {
         match event_queue.next(now) {
-            Next::Write(key, notice) => {
+            Next::Write(key, event) => {
                 event_queue.record_outcome(&key, outcome);
-                *notice
+                *event
             }
             other => panic!("{other:?}"),
         }
@@ -285,8 +294,8 @@ mod tests {
         }
     }
 
-    /// H67: a caller who knows the path makes up objects, or a tenant tries again and
-    /// again, and Events of other namespaces are never written.
+    /// H67: a caller who knows the path invents objects, or a tenant retries in a loop. Events of
+    /// other namespaces must not be delayed.
     #[test]
     fn h67_a_storm_delays_no_event_of_another_namespace() {
         for proved in [true, false] {
@@ -349,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn remembers_a_limited_number_and_forgets_the_quiet_ones_first() {
+    fn keeps_a_limited_number_and_removes_quiet_events_first() {
         let mut event_queue = EventQueue::new(EVERY);
         record(&mut event_queue, 7200, "said", Decision::Deny);
         write(&mut event_queue, ZERO, Outcome::Stored);

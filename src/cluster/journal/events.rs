@@ -19,8 +19,8 @@ use crate::cluster::pace::within;
 use crate::cluster::{Context, World};
 use crate::objects::{ApiError, EVENT_REPORTER};
 
-/// The object of an entry, as Events reference it. `None` if its kind or uid is unknown:
-/// `kubectl describe` would not find such an Event.
+/// The reference of an Event to the object of an entry. `None` if its kind or uid is unknown,
+/// because `kubectl describe` would not find such an Event.
 pub(super) fn involved(world: &World, entry: &Entry) -> Option<InvolvedObject> {
     let kinds = &world.graph.kinds;
     let target = &entry.target;
@@ -42,14 +42,14 @@ pub(super) fn involved(world: &World, entry: &Entry) -> Option<InvolvedObject> {
     })
 }
 
-/// Runs until the future is dropped.
+/// Writes Events until the future is dropped.
 pub(super) async fn write_events(context: &Context, pending: &PendingWrites, started: Instant) {
     loop {
         let changed = pending.queue_changed.notified();
         let next = pending.event_queue.lock().next(started.elapsed());
         match next {
-            Next::Write(key, notice) => {
-                let outcome = write(context, &key, &notice).await;
+            Next::Write(key, queued) => {
+                let outcome = write(context, &key, &queued).await;
                 pending.event_queue.lock().record_outcome(&key, outcome);
             }
             Next::Wait(until) => {
@@ -62,8 +62,8 @@ pub(super) async fn write_events(context: &Context, pending: &PendingWrites, sta
     }
 }
 
-async fn write(context: &Context, key: &Key, notice: &QueuedEvent) -> Outcome {
-    send(&context.client, event(&context.settings.instance, key, notice), notice.stored).await
+async fn write(context: &Context, key: &Key, queued: &QueuedEvent) -> Outcome {
+    send(&context.client, event(&context.settings.instance, key, queued), queued.stored).await
 }
 
 async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
@@ -97,26 +97,26 @@ async fn send(client: &kube::Client, event: Event, stored: bool) -> Outcome {
     }
 }
 
-/// The secret of the names of this process. If users could predict a name, they would create
-/// the Event first, and hide the denial.
-static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+/// The secret hash key for the names of Events. If users could predict a name, they could create
+/// the Event first and hide the denial.
+static NAME_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Each replica has its own Event: replicas could not share a count without a read before
 /// each write.
-fn event(instance: &str, key: &Key, notice: &QueuedEvent) -> Event {
-    let involved = &notice.involved;
-    let mark = NAMES.hash_one((instance, key, notice.first.as_second()));
+fn event(instance: &str, key: &Key, queued: &QueuedEvent) -> Event {
+    let involved = &queued.involved;
+    let suffix = NAME_HASHER.hash_one((instance, key, queued.first.as_second()));
     let report = EventReport {
-        name: format!("{}.{mark:016x}", name_prefix(&involved.name)),
+        name: format!("{}.{suffix:016x}", name_prefix(&involved.name)),
         involved,
-        is_warning: notice.denied,
+        is_warning: queued.denied,
         reason: key.reason,
-        message: notice.message.clone(),
-        time: notice.first,
+        message: queued.message.clone(),
+        time: queued.first,
     };
     Event {
-        count: Some(notice.count),
-        last_timestamp: Some(Time(notice.last)),
+        count: Some(queued.count),
+        last_timestamp: Some(Time(queued.last)),
         // `kubectl belay denials` selects Events by this field.
         reporting_component: Some(EVENT_REPORTER.to_owned()),
         reporting_instance: Some(instance.to_owned()),
@@ -126,14 +126,14 @@ fn event(instance: &str, key: &Key, notice: &QueuedEvent) -> Event {
 
 /// Returns the object's name if an Event may have it, or the name of the component.
 fn name_prefix(name: &str) -> &str {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let label = |label: &str| {
-        label.starts_with(plain)
-            && label.ends_with(plain)
-            && label.chars().all(|c| plain(c) || c == '-')
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.starts_with(is_alphanumeric)
+            && label.ends_with(is_alphanumeric)
+            && label.chars().all(|c| is_alphanumeric(c) || c == '-')
     };
     // 253 bytes, less the dot and the digest.
-    if name.len() <= 236 && name.split('.').all(label) { name } else { EVENT_REPORTER }
+    if name.len() <= 236 && name.split('.').all(is_label) { name } else { EVENT_REPORTER }
 }
 
 #[cfg(test)]
@@ -152,17 +152,17 @@ mod tests {
         assert_eq!((found.api_version.as_str(), found.kind.as_str()), ("v1", "ConfigMap"));
         let mut event_queue = EventQueue::new(std::time::Duration::from_secs(10));
         event_queue.record(&denied, found);
-        let Next::Write(key, notice) = event_queue.next(Default::default()) else { panic!() };
-        let event_ = event("belay-0", &key, &notice);
+        let Next::Write(key, queued) = event_queue.next(Default::default()) else { panic!() };
+        let event_ = event("belay-0", &key, &queued);
         assert_eq!(event_.metadata.namespace.as_deref(), Some("shop"));
         assert_eq!(event_.type_.as_deref(), Some("Warning"));
         assert_eq!(event_.reason.as_deref(), Some("Protected"));
         assert_eq!(event_.involved_object.uid.as_deref(), Some("uid-of-settings"));
         assert!(event_.metadata.name.as_deref().unwrap().starts_with("settings."));
-        assert_ne!(event("belay-1", &key, &notice).metadata.name, event_.metadata.name);
+        assert_ne!(event("belay-1", &key, &queued).metadata.name, event_.metadata.name);
         // h128: another process has other names for the same denial.
-        let hashed = RandomState::new().hash_one(("belay-0", &key, notice.first.as_second()));
-        assert_eq!(event("belay-0", &key, &notice).metadata.name, event_.metadata.name);
+        let hashed = RandomState::new().hash_one(("belay-0", &key, queued.first.as_second()));
+        assert_eq!(event("belay-0", &key, &queued).metadata.name, event_.metadata.name);
         assert_ne!(event_.metadata.name.unwrap(), format!("settings.{hashed:016x}"));
 
         let held = entry(7200, "settings", Decision::Hold);
@@ -179,8 +179,8 @@ mod tests {
         assert_eq!(found.namespace, "");
         let mut event_queue = EventQueue::new(std::time::Duration::from_secs(10));
         event_queue.record(&denied, found);
-        let Next::Write(key, notice) = event_queue.next(Default::default()) else { panic!() };
-        let event = event("belay-0", &key, &notice);
+        let Next::Write(key, queued) = event_queue.next(Default::default()) else { panic!() };
+        let event = event("belay-0", &key, &queued);
         assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
         assert_eq!(
             event.message.as_deref(),
@@ -202,14 +202,14 @@ mod tests {
             r#"{{"metadata": {{"name": "settings", "namespace": "shop", "uid": "{uid}"}}}}"#
         );
         let catalogue = world.catalogue.clone();
-        crate::cluster::world::take(&mut world.graph, &catalogue, kind, &json, None).unwrap();
+        crate::cluster::world::store(&mut world.graph, &catalogue, kind, &json, None).unwrap();
         assert_eq!(involved(&world, &denied).unwrap().uid, uid);
         denied.target.group = "example.com".into();
         assert_eq!(involved(&world, &denied), None);
     }
 
     #[tokio::test]
-    async fn what_is_there_already_was_made_by_a_write_whose_answer_was_lost() {
+    async fn an_existing_event_was_created_by_a_write_whose_answer_was_lost() {
         let answered = async |code: u16, stored| {
             let client = local_client(move |_| match code {
                 200 => Some((200, json!({"metadata": {}, "involvedObject": {}}))),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_an_event_may_not_have_are_left_out() {
+    fn names_that_an_event_may_not_have_are_replaced() {
         assert_eq!(name_prefix("web-0.shop"), "web-0.shop");
         assert_eq!(name_prefix("system:admin"), EVENT_REPORTER);
         assert_eq!(name_prefix("Upper"), EVENT_REPORTER);

@@ -65,9 +65,9 @@ impl Journal {
 struct PendingWrites {
     activity: Mutex<Activity>,
     event_queue: Mutex<EventQueue>,
-    /// Something is new in the book.
+    /// Notified after a change of `activity`.
     activity_changed: Notify,
-    /// Something is new in the notices.
+    /// Notified after a change of `event_queue`.
     queue_changed: Notify,
 }
 
@@ -92,7 +92,7 @@ impl PendingWrites {
     }
 }
 
-/// Keeps the book of this replica and writes Events, until belay ends.
+/// Writes the journal of this replica and Events until belay shuts down.
 pub async fn run(context: Context, mut receiver: mpsc::Receiver<Entry>) {
     let pending = PendingWrites::new(&context);
     let intake = async {
@@ -108,12 +108,12 @@ pub async fn run(context: Context, mut receiver: mpsc::Receiver<Entry>) {
         } => {}
     }
     // The last verdicts before the shutdown are written as well.
-    let mut left = false;
+    let mut has_more = false;
     while let Ok(entry) = receiver.try_recv() {
         pending.add(&context, &entry);
-        left = true;
+        has_more = true;
     }
-    if left || *pending.activity.lock() != Activity::default() {
+    if has_more || *pending.activity.lock() != Activity::default() {
         let _ = tokio::time::timeout(LAST_WRITE_LIMIT, replica::write(&context, &pending)).await;
     }
 }
@@ -125,7 +125,7 @@ mod tests {
     use crate::webhook::{Parsed, parse_review};
 
     #[test]
-    fn noting_never_waits_and_what_is_lost_is_counted() {
+    fn recording_never_waits_and_dropped_entries_are_counted() {
         let body = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
             "uid": "1", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
             "resource": {"group": "", "version": "v1", "resource": "configmaps"},

@@ -1,6 +1,5 @@
-//! The book of each replica in a ConfigMap of its own, so that no replica has
-//! to ask another one and none overwrites what another wrote. The leader sums
-//! them.
+//! Each replica writes its journal into its own ConfigMap, so that replicas do not overwrite each
+//! other's data. The leader sums the journals.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +37,7 @@ struct StoredJournal {
     activity: Activity,
 }
 
-/// Writes the book when something has been said, for ever.
+/// Writes the journal after each change until the future is dropped.
 pub(super) async fn write_journal(context: &Context, pending: &PendingWrites) {
     let timing = &context.settings.timing;
     let mut backoff = Backoff::from(timing.retry);
@@ -59,15 +58,15 @@ pub(super) async fn write_journal(context: &Context, pending: &PendingWrites) {
     }
 }
 
-/// Writes the book as it is now.
+/// Writes the current journal.
 pub(super) async fn write(context: &Context, pending: &PendingWrites) -> Result<(), ApiError> {
     let now = Timestamp::now();
-    let known = known_policies(context);
+    let names = known_policies(context);
     let activity = {
         let mut activity = pending.activity.lock();
         activity.drop_expired(now);
-        if let Some(known) = known {
-            activity.retain_policies(|name| known.contains(name));
+        if let Some(names) = names {
+            activity.retain_policies(|name| names.contains(name));
         }
         activity.shrink_to(MAX_BYTES);
         activity.clone()
@@ -98,7 +97,7 @@ fn known_policies(context: &Context) -> Option<std::collections::HashSet<String>
         PolicySource::Policy(name) => Some(name.clone()),
         PolicySource::Label(_) => None,
     });
-    (world.loaded && world.known).then(|| names.collect())
+    (world.loaded && world.policies_current).then(|| names.collect())
 }
 
 fn config_maps(context: &Context) -> Api<ConfigMap> {
@@ -121,29 +120,29 @@ pub(in crate::cluster) async fn read_all(
     now: Timestamp,
 ) -> Result<(Activity, Vec<String>), ApiError> {
     let label = format!("{LABEL}={}", context.settings.name);
-    let take = |(sum, old): &mut (Activity, Vec<String>),
-                map: Result<ConfigMap, UnreadableObject>| {
+    let add = |(sum, stale): &mut (Activity, Vec<String>),
+               map: Result<ConfigMap, UnreadableObject>| {
         let Ok(map) = map else { return };
         let text = map.data.as_ref().and_then(|data| data.get(KEY));
-        let written = text.and_then(|text| serde_json::from_str::<StoredJournal>(text).ok());
-        let made = map.metadata.creation_timestamp.map(|time| time.0);
-        let time = written.as_ref().map(|written| written.time).or(made);
-        match written {
+        let stored = text.and_then(|text| serde_json::from_str::<StoredJournal>(text).ok());
+        let created = map.metadata.creation_timestamp.map(|time| time.0);
+        let time = stored.as_ref().map(|stored| stored.time).or(created);
+        match stored {
             _ if time.is_none_or(|time| now.duration_since(time) > DAY) => {
-                old.extend(map.metadata.name);
+                stale.extend(map.metadata.name);
             }
-            Some(written) => sum.merge(written.activity),
+            Some(stored) => sum.merge(stored.activity),
             None => tracing::debug!(name = map.metadata.name, "cannot read a journal"),
         }
     };
-    let listing = fold_all(config_maps(context), ListParams::default().labels(&label), take);
-    let (mut sum, old) = within(listing).await?;
+    let listing = fold_all(config_maps(context), ListParams::default().labels(&label), add);
+    let (mut sum, stale) = within(listing).await?;
     sum.drop_expired(now);
-    Ok((sum, old))
+    Ok((sum, stale))
 }
 
-/// Deletes the journals of replicas that wrote nothing for a day. Such a replica creates
-/// its journal again when it needs it.
+/// Deletes the journals that were not written for a day. A replica re-creates its journal with
+/// the next entry.
 pub(in crate::cluster) async fn delete_stale(context: &Context, names: &[String]) {
     for name in names {
         match within(config_maps(context).delete(name, &DeleteParams::default())).await {

@@ -6,8 +6,7 @@
 //!   size, 410
 //! ```
 //!
-//! One object is in memory at a time, whatever the API server sends: objects
-//! are as large as their writers please.
+//! Only one object is in memory at a time, because users can create large objects.
 
 mod page;
 mod reader;
@@ -28,36 +27,36 @@ impl From<ListError> for ApiError {
     }
 }
 
-/// Reads a whole list, and adds each object to the result. When the API server
-/// no longer has the version of the pages, it begins again with an empty result.
+/// Reads a result list, and calls `add` with each object. If the version of the pages expires,
+/// it starts again with an empty result.
 pub async fn read_list<T: Default>(
     client: &kube::Client,
     query: ListQuery<'_>,
-    take: impl FnMut(&mut T, &str) -> Result<(), ApiError>,
+    add: impl FnMut(&mut T, &str) -> Result<(), ApiError>,
 ) -> Result<T, ApiError> {
-    read_whole(ListReader::new(client, query, Buffers::new(1)), take).await
+    read_to_end(ListReader::new(client, query, Buffers::new(1)), add).await
 }
 
-async fn read_whole<T: Default>(
+async fn read_to_end<T: Default>(
     mut list: ListReader<'_>,
-    mut take: impl FnMut(&mut T, &str) -> Result<(), ApiError>,
+    mut add: impl FnMut(&mut T, &str) -> Result<(), ApiError>,
 ) -> Result<T, ApiError> {
-    let mut whole = T::default();
+    let mut result = T::default();
     loop {
         match list.next().await? {
-            Next::Object(json) => take(&mut whole, json)?,
-            Next::Again => whole = T::default(),
-            Next::End => return Ok(whole),
+            Next::Object(json) => add(&mut result, json)?,
+            Next::Again => result = T::default(),
+            Next::End => return Ok(result),
         }
     }
 }
 
-/// The objects of a list. An object that its writer made unreadable affects no other one.
+/// The objects of a list. An object that can't be parsed does not affect the others.
 #[derive(Debug)]
 pub struct Listed<K> {
-    /// Those that can be read.
+    /// The objects that could be parsed.
     pub objects: Vec<K>,
-    /// The names of the others.
+    /// The names of the other objects.
     pub unreadable: Vec<String>,
 }
 
@@ -72,25 +71,24 @@ pub async fn list_all<K>(api: Api<K>, params: ListParams) -> Result<Listed<K>, A
 where
     K: kube::Resource + DeserializeOwned,
 {
-    let take = |listed: &mut Listed<K>, object| match object {
+    let add = |listed: &mut Listed<K>, object| match object {
         Ok(object) => listed.objects.push(object),
         Err(UnreadableObject { name }) => listed.unreadable.push(name),
     };
-    fold_all(api, params, take).await
+    fold_all(api, params, add).await
 }
 
-/// An object that can't be read as its Rust type.
+/// An object that can't be parsed as its Rust type.
 #[derive(Debug)]
 pub struct UnreadableObject {
-    /// Its name.
     pub name: String,
 }
 
-/// The same, and adds each object to the result.
+/// Reads all objects that have this Rust type, and calls `add` with each.
 pub async fn fold_all<K, T: Default>(
     api: Api<K>,
     params: ListParams,
-    mut take: impl FnMut(&mut T, Result<K, UnreadableObject>),
+    mut add: impl FnMut(&mut T, Result<K, UnreadableObject>),
 ) -> Result<T, ApiError>
 where
     K: kube::Resource + DeserializeOwned,
@@ -105,9 +103,9 @@ where
             UnreadableObject { name: name.unwrap_or_else(|_| "(no name)".to_owned()) }
         })
     };
-    let take = |whole: &mut T, json: &str| {
-        take(whole, read(json));
+    let add = |result: &mut T, json: &str| {
+        add(result, read(json));
         Ok(())
     };
-    read_whole(list, take).await
+    read_to_end(list, add).await
 }

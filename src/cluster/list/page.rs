@@ -1,4 +1,4 @@
-//! One answer, read object by object.
+//! Reads one answer object by object.
 
 use std::sync::Arc;
 
@@ -9,30 +9,29 @@ use super::scanner::{ListScanner, SMALL};
 use crate::cluster::api::{Body, PageMetadata};
 use crate::objects::ApiError;
 
-/// The memory for large objects that are being read: so many at a time. Cheap
-/// to clone.
+/// Limits how many large objects are in memory at a time. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Buffers(Arc<Semaphore>);
 
 impl Buffers {
-    /// For so many large objects.
+    /// Allows this many large objects.
     pub fn new(objects: usize) -> Self {
         Self(Arc::new(Semaphore::new(objects)))
     }
 
-    /// Waits for the memory of one.
-    async fn take(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits until one more large object is allowed.
+    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         self.0.clone().acquire_owned().await.ok()
     }
 }
 
-/// An answer that arrives.
+/// An answer that is being received.
 pub struct PageStream {
     body: Body,
     scanner: ListScanner,
     buffers: Buffers,
     large: Option<OwnedSemaphorePermit>,
-    /// The object, if its bytes are not valid UTF-8: with replacements.
+    /// The object with replaced bytes, if it is not valid UTF-8.
     replaced: Option<String>,
     bytes: usize,
 }
@@ -43,12 +42,12 @@ impl PageStream {
         Self { body, scanner: ListScanner::new(), buffers, large: None, replaced: None, bytes: 0 }
     }
 
-    /// How many bytes have been read.
+    /// The number of bytes read so far.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Goes on to the next object; whether there is one.
+    /// Reads the next object. Returns false at the end.
     pub async fn advance(&mut self) -> Result<bool, ApiError> {
         self.scanner.clear();
         (self.large, self.replaced) = (None, None);
@@ -59,7 +58,7 @@ impl PageStream {
                 return Ok(false);
             }
             if self.large.is_none() && self.scanner.kept() + arrived.len() > SMALL {
-                self.large = self.buffers.take().await;
+                self.large = self.buffers.acquire().await;
             }
             let (used, is_complete) = self.scanner.scan(arrived)?;
             self.body.consume_unpin(used);
@@ -76,37 +75,36 @@ impl PageStream {
         }
     }
 
-    /// The JSON of the object that it has come to. A client can have the API
-    /// server store bytes that are no text, in managedFields for example: they
-    /// are replaced.
+    /// The JSON of the current object. Invalid UTF-8 is replaced: the API server stores it, for
+    /// example in managedFields.
     pub fn object(&self) -> &str {
         let text = || std::str::from_utf8(self.scanner.element()).unwrap_or_default();
         self.replaced.as_deref().unwrap_or_else(text)
     }
 
-    /// What the page says of the list, when it has been read to its end.
+    /// Returns the metadata of the list after the end of the page.
     pub fn finish(&mut self) -> Result<PageMetadata, ApiError> {
         Ok(self.scanner.finish()?)
     }
 }
 
-/// Reads an answer that is one object, and makes something of its JSON.
+/// Reads an answer that is one object, and converts its JSON.
 pub async fn read_object<T>(
     body: Body,
     buffers: &Buffers,
-    make: impl FnOnce(&str) -> T,
+    convert: impl FnOnce(&str) -> T,
 ) -> Result<T, ApiError> {
-    let no_object =
+    let malformed =
         || ApiError::Unreadable("the answer of the API server is not an object".to_owned());
     let mut page = PageStream::new(body, buffers.clone());
     page.scanner = ListScanner::for_object();
     if !page.advance().await? {
-        return Err(no_object());
+        return Err(malformed());
     }
-    let made = make(page.object());
+    let converted = convert(page.object());
     match page.advance().await {
-        Ok(false) if page.finish().is_ok() => Ok(made),
-        _ => Err(no_object()),
+        Ok(false) if page.finish().is_ok() => Ok(converted),
+        _ => Err(malformed()),
     }
 }
 
@@ -121,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_are_no_text_are_replaced_in_their_own_object_alone() {
+    async fn invalid_utf_8_is_replaced_only_in_its_own_object() {
         let list = b"{\"items\": [{\"a\": \"\xff\"}, {\"b\": \"\xc3\xbc\"}]}";
         let mut page = PageStream::new(body(*list), Buffers::new(1));
         let mut found = Vec::new();
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_objects_are_read_one_after_the_other_and_small_ones_wait_for_none() {
+    async fn large_objects_are_read_one_after_the_other_and_small_ones_do_not_wait() {
         let buffers = Buffers::new(1);
         let large = format!("{{\"items\": [{{\"a\": \"{}\"}}, {{}}]}}", "x".repeat(2 * SMALL));
         let mut first = PageStream::new(body(large.clone()), buffers.clone());

@@ -1,4 +1,4 @@
-//! A list, page by page.
+//! Reads a list page by page.
 
 use http::Request;
 use kube::api::ListParams;
@@ -9,46 +9,46 @@ use crate::cluster::api::{self, Detail};
 use crate::cluster::api_error::ReadFailure;
 use crate::objects::{ApiError, KindInfo};
 
-/// Objects on a page at the most.
-const PAGE: usize = 500;
+/// The maximum number of objects on a page.
+const MAX_PAGE: usize = 500;
 
-/// How often a list is begun whose pages the API server no longer has.
-const BEGINNINGS: usize = 3;
+/// How often the reader starts a list whose version expires.
+const MAX_STARTS: usize = 3;
 
-/// Objects on the first page: how large they are is not known yet.
-const FIRST: usize = 20;
+/// The number of objects on the first page, when their size is unknown.
+const FIRST_PAGE: usize = 20;
 
-/// So many bytes a page should have at the most.
-const BYTES: usize = 4 << 20;
+/// The intended maximum size of a page, in bytes.
+const PAGE_BYTES: usize = 4 << 20;
 
-/// What to ask of a list.
+/// Which objects to list.
 #[derive(Debug, Clone, Copy)]
 pub struct ListQuery<'a> {
     /// The kind.
     pub info: &'a KindInfo,
-    /// In which namespace; empty: in all.
+    /// The namespace; empty: all.
     pub namespace: &'a str,
-    /// How much of each object.
+    /// How much of each object to read.
     pub detail: Detail,
-    /// Which labels; empty: any.
+    /// The label selector; empty: all objects.
     pub labels: &'a str,
 }
 
-/// What comes next in a list.
+/// The next part of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<'a> {
     /// The JSON of an object.
     Object(&'a str),
-    /// The API server no longer has what the pages are of, and the list begins
-    /// again: half of one and half of another is neither.
+    /// The version of the pages expired, and the list starts again. The caller must drop the
+    /// objects of the earlier version.
     Again,
-    /// The list has been read.
+    /// The end of the list.
     End,
 }
 
 /// One step in reading a list.
 enum Step {
-    /// To the object of the page.
+    /// An object of the page was read.
     Object,
     PageEnd,
     End,
@@ -63,20 +63,19 @@ pub struct ListReader<'a> {
     buffers: Buffers,
     /// How many objects the next page may have.
     limit: usize,
-    /// Whether the first object is enough.
-    is_first_enough: bool,
+    /// Whether to read only the first object.
+    only_first: bool,
     page: Option<PageStream>,
     objects: usize,
-    /// Where the page begins that is read now, or next.
-    from: String,
-    beginnings: usize,
+    /// The continue token of the current page, or of the next one.
+    continue_token: String,
+    starts: usize,
     is_over: bool,
     version: String,
     sent: Instant,
 }
 
 impl<'a> ListReader<'a> {
-    /// Nothing is asked for yet.
     pub fn new(client: &'a kube::Client, query: ListQuery<'_>, buffers: Buffers) -> Self {
         let ListQuery { info, namespace, detail, labels } = query;
         let mut params = ListParams::default();
@@ -87,7 +86,7 @@ impl<'a> ListReader<'a> {
         Self { detail, ..Self::with_requests(client, requests, params, buffers) }
     }
 
-    /// The same for whole objects that these requests list.
+    /// Lists whole objects with these requests.
     pub fn with_requests(
         client: &'a kube::Client,
         requests: kube::core::Request,
@@ -100,30 +99,30 @@ impl<'a> ListReader<'a> {
             params,
             detail: Detail::Whole,
             buffers,
-            limit: FIRST,
-            is_first_enough: false,
+            limit: FIRST_PAGE,
+            only_first: false,
             page: None,
             objects: 0,
-            from: String::new(),
-            beginnings: 0,
+            continue_token: String::new(),
+            starts: 0,
             is_over: false,
             version: String::new(),
             sent: Instant::now(),
         }
     }
 
-    /// The same, if the first object is enough.
+    /// Reads only the first object.
     pub fn first(self) -> Self {
-        Self { limit: 1, is_first_enough: true, ..self }
+        Self { limit: 1, only_first: true, ..self }
     }
 
-    /// What comes next. After an error the same page is asked for once more.
+    /// Reads the next part. After an error, the next call requests the same page again.
     pub async fn next(&mut self) -> Result<Next<'_>, ReadFailure> {
         let step = loop {
             match self.advance().await {
                 Ok(Step::PageEnd) => {}
                 Ok(step) => break step,
-                Err(failure) => return self.failed(failure).map(|()| Next::Again),
+                Err(failure) => return self.handle_failure(failure).map(|()| Next::Again),
             }
         };
         Ok(match (step, &self.page) {
@@ -132,9 +131,9 @@ impl<'a> ListReader<'a> {
         })
     }
 
-    /// The objects of the next page that are wanted; `None`: the list has been
-    /// read. For callers that work on each object for a long time, so that the
-    /// API server does not wait for them.
+    /// Reads the next page, and returns its wanted objects; `None` after the end of the list. It
+    /// is for callers that work on each object for a long time, so that the API server need not
+    /// wait for them.
     pub async fn next_page(
         &mut self,
         is_wanted: impl Fn(&str) -> bool,
@@ -153,38 +152,38 @@ impl<'a> ListReader<'a> {
                 Ok(Step::PageEnd) => return Ok(Some(objects)),
                 Ok(Step::End) => return Ok(None),
                 Err(failure) => {
-                    self.failed(failure)?;
+                    self.handle_failure(failure)?;
                     objects.clear();
                 }
             }
         }
     }
 
-    /// Whether the list begins again.
-    fn failed(&mut self, failure: ReadFailure) -> Result<(), ReadFailure> {
+    /// Handles a failure. Returns Ok if the list starts again.
+    fn handle_failure(&mut self, failure: ReadFailure) -> Result<(), ReadFailure> {
         self.page = None;
         if failure.error == ApiError::Expired {
-            self.from.clear();
-            self.beginnings += 1;
-            if self.beginnings < BEGINNINGS {
+            self.continue_token.clear();
+            self.starts += 1;
+            if self.starts < MAX_STARTS {
                 return Ok(());
             }
-            self.beginnings = 0;
+            self.starts = 0;
         }
         Err(failure)
     }
 
-    /// When the last page was asked for.
+    /// When the last page was requested.
     pub fn sent(&self) -> Instant {
         self.sent
     }
 
-    /// The version of the list, once it has been read.
+    /// The resource version of the list, after its end.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Goes on by one step.
+    /// Reads one object, or the end of a page.
     async fn advance(&mut self) -> Result<Step, ReadFailure> {
         if self.is_over {
             return Ok(Step::End);
@@ -203,23 +202,23 @@ impl<'a> ListReader<'a> {
             return Ok(Step::Object);
         }
         let metadata = page.finish()?;
-        if let Some(each) = page.bytes().checked_div(self.objects)
-            && !self.is_first_enough
+        if let Some(object_bytes) = page.bytes().checked_div(self.objects)
+            && !self.only_first
         {
-            self.limit = BYTES.checked_div(each).unwrap_or(PAGE).clamp(1, PAGE);
+            self.limit =
+                PAGE_BYTES.checked_div(object_bytes).unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
         }
         self.page = None;
         self.is_over = metadata.next.is_empty();
-        self.from = metadata.next;
+        self.continue_token = metadata.next;
         self.version = metadata.resource_version;
         Ok(Step::PageEnd)
     }
 
-    /// The request for the page.
     fn request(&self) -> Result<Request<Vec<u8>>, ApiError> {
         let params = ListParams {
             limit: u32::try_from(self.limit).ok(),
-            continue_token: Some(self.from.clone()).filter(|token| !token.is_empty()),
+            continue_token: Some(self.continue_token.clone()).filter(|token| !token.is_empty()),
             ..self.params.clone()
         };
         Ok(match self.detail {
@@ -243,18 +242,17 @@ mod tests {
     use crate::cluster::local_api::{failure, local_client};
     use crate::objects::Kinds;
 
-    /// An answer of the API server: the code of HTTP and a text.
+    /// An answer of the API server: HTTP status code and body.
     type Answer = (u16, String);
 
-    /// An API server that answers one request after the other, and what it was
-    /// asked.
+    /// An API server with these answers, and the queries of its requests.
     fn script(answers: Vec<Answer>) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (noted, mut answers) = (asked.clone(), answers.into_iter());
+        let (queries, mut answers) = (asked.clone(), answers.into_iter());
         let client = local_client(move |request| {
             assert_eq!(request.uri().path(), "/api/v1/namespaces/a/pods");
             let query = request.uri().query().unwrap_or_default();
-            noted.lock().push(query.trim_start_matches('&').to_owned());
+            queries.lock().push(query.trim_start_matches('&').to_owned());
             Some(answers.next().unwrap_or_else(|| failed(404)))
         });
         (client, asked)
@@ -280,7 +278,7 @@ mod tests {
         ListReader::new(client, query, Buffers::new(1))
     }
 
-    /// How many objects of the last beginning were read, and what was asked.
+    /// The number of objects since the last start of the list, and the queries of the requests.
     async fn read(answers: Vec<Answer>) -> (Result<usize, ApiError>, Vec<String>) {
         let (client, asked) = script(answers);
         let mut list = list(&client);
@@ -319,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn begins_again_when_the_pages_are_gone_and_not_for_ever() {
+    async fn starts_again_when_the_version_expires_but_not_forever() {
         let expired = || failed(410);
         let (objects, asked) =
             read(vec![page(20, 1, "2"), expired(), page(7, 1, "2"), page(1, 1, "")]).await;
@@ -333,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_are_read_as_a_whole_and_what_is_not_wanted_is_left_out() {
+    async fn reads_whole_pages_and_omits_unwanted_objects() {
         let (client, asked) = script(vec![page(3, 1, "2"), failed(404), page(1, 1, "")]);
         let mut list = list(&client);
         let is_wanted = |json: &str| !json.contains(r#""n":1"#);
@@ -371,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_page_that_is_given_up_in_its_middle_is_read_again_as_a_whole() {
+    async fn a_page_that_was_cancelled_in_its_middle_is_read_again_from_its_start() {
         let (client, _) = script(vec![page(2, 1, "2"), page(3, 1, "")]);
         let mut list = list(&client);
         assert_eq!(list.next_page(|_| true).await.unwrap().map(|page| page.len()), Some(2));

@@ -1,54 +1,54 @@
-//! Finds the objects of a list in its JSON while it arrives, in pieces of any
-//! length: nothing is kept but the object at hand.
+//! Finds the objects of a list in its JSON while it arrives in pieces of any length. It keeps
+//! only the current object.
 //!
 //! ```text
 //!  { "kind": …, "metadata": {…}, "items": [ {…}, {…}, … ] }
-//!    skipped    kept               each is an element
+//!    skipped    kept               kept one at a time
 //! ```
 //!
-//! It is no parser: it counts brackets outside of strings, without recursion, so
-//! depth costs nothing. The reader of an element finds out whether it is JSON.
+//! It does not parse values. It counts brackets outside of strings, without recursion, so depth
+//! costs nothing. The reader of an element checks whether it is valid JSON.
 
 use crate::cluster::api::PageMetadata;
 
-/// The largest object that is read, in bytes of JSON. An API server stores 1.5
-/// MiB by default, and JSON may take six times as much.
-pub const LARGEST: usize = 32 << 20;
+/// The size of the largest object that is read, in bytes of JSON. By default an API server stores
+/// at most 1.5 MiB per object, and escapes in JSON can make this six times as long.
+pub const MAX_OBJECT: usize = 32 << 20;
 
-/// An object up to this length needs no share of the memory for large ones.
+/// An object up to this length needs no buffer for large objects.
 pub const SMALL: usize = 128 << 10;
 
-/// The longest `metadata` of a list.
-const METADATA: usize = 1 << 20;
+/// The maximum length of the `metadata` of a list.
+const MAX_METADATA: usize = 1 << 20;
 
-/// The longest key that means anything.
-const KEY: usize = "metadata".len();
+/// The length of the longest key that the scanner compares.
+const MAX_KEY: usize = "metadata".len();
 
 /// Why an answer cannot be read as a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListError {
-    /// It is no list, as this many bytes show.
-    NoList(u64),
-    /// An object of it is larger than [`LARGEST`].
+    /// The answer is not a list. The error is at this byte.
+    NotAList(u64),
+    /// An object of the list is larger than [`MAX_OBJECT`].
     TooLarge,
 }
 
 impl std::fmt::Display for ListError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoList(at) => write!(f, "the answer is no list, at byte {at}"),
-            Self::TooLarge => write!(f, "one of them has more than {} MiB", LARGEST >> 20),
+            Self::NotAList(byte) => write!(f, "the answer is no list, at byte {byte}"),
+            Self::TooLarge => write!(f, "one of them has more than {} MiB", MAX_OBJECT >> 20),
         }
     }
 }
 
-/// A value of the list that is passed over, or kept.
+/// Which part of a list a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Other,
     Metadata,
-    /// `items` that is not an array: only `null` is allowed.
-    NoItems,
+    /// The value of `items` if it is not an array. Only `null` is allowed.
+    NullItems,
     Element,
 }
 
@@ -56,43 +56,43 @@ enum Part {
 enum State {
     /// Before the list.
     Start,
-    /// Before a key; `true`: or the end.
+    /// Before a key. `true`: the object may end here.
     Key(bool),
     InKey,
     Colon,
     Value,
     InValue(Part),
-    /// Before a comma, or the end.
+    /// Before a comma or the end of the list.
     AfterValue,
-    /// Before an element; `true`: or the end of the array.
+    /// Before an element. `true`: the array may end here.
     Element(bool),
     AfterElement,
     End,
 }
 
-/// How far a value has been read.
+/// The position inside a value.
 #[derive(Debug, Default)]
-struct Value {
+struct ValueState {
     depth: u64,
     in_string: bool,
     is_escaped: bool,
 }
 
-impl Value {
-    /// How many of these bytes belong to the value, and whether it ends there.
-    fn pass(&mut self, bytes: &[u8]) -> (usize, bool) {
-        let mut at = 0;
-        while let Some(byte) = bytes.get(at) {
+impl ValueState {
+    /// Returns how many of these bytes belong to the value, and whether the value ends there.
+    fn consume(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let mut index = 0;
+        while let Some(byte) = bytes.get(index) {
             if self.is_escaped {
                 self.is_escaped = false;
             } else if self.in_string {
-                let rest = bytes.get(at..).unwrap_or_default();
+                let rest = bytes.get(index..).unwrap_or_default();
                 let Some(found) = memchr::memchr2(b'"', b'\\', rest) else { break };
-                at += found;
-                if bytes.get(at) == Some(&b'"') {
+                index += found;
+                if bytes.get(index) == Some(&b'"') {
                     self.in_string = false;
                     if self.depth == 0 {
-                        return (at + 1, true);
+                        return (index + 1, true);
                     }
                 } else {
                     self.is_escaped = true;
@@ -101,50 +101,50 @@ impl Value {
                 match byte {
                     b'"' => self.in_string = true,
                     b'{' | b'[' => self.depth += 1,
-                    // What ends a number or a word does not belong to it.
+                    // The byte after a number or a literal does not belong to the value.
                     b'}' | b']' | b',' | b' ' | b'\t' | b'\r' | b'\n' if self.depth == 0 => {
-                        return (at, true);
+                        return (index, true);
                     }
                     b'}' | b']' => {
                         self.depth -= 1;
                         if self.depth == 0 {
-                            return (at + 1, true);
+                            return (index + 1, true);
                         }
                     }
                     _ => {}
                 }
             }
-            at += 1;
+            index += 1;
         }
         (bytes.len(), false)
     }
 }
 
-/// Reads a list piece by piece.
+/// Scans a list piece by piece.
 #[derive(Debug)]
 pub struct ListScanner {
     state: State,
-    value: Value,
+    value: ValueState,
     key: Vec<u8>,
     is_key_escaped: bool,
-    /// The value that is kept.
+    /// The bytes of the current value, if it is kept.
     kept: Vec<u8>,
     /// Whether `kept` is a whole element.
     is_complete: bool,
-    /// Whether it is a single object and no list.
+    /// Whether to scan a single object instead of a list.
     is_single: bool,
     metadata: PageMetadata,
-    /// Whether there was an `items`.
+    /// Whether the list has the key `items`.
     has_items: bool,
     scanned: u64,
 }
 
 impl ListScanner {
-    /// For a list.
+    /// Scans a list.
     pub fn new() -> Self {
         Self {
             state: State::Start,
-            value: Value::default(),
+            value: ValueState::default(),
             key: Vec::new(),
             is_key_escaped: false,
             kept: Vec::new(),
@@ -156,41 +156,41 @@ impl ListScanner {
         }
     }
 
-    /// For a single object in the place of a list.
+    /// Scans a single object.
     pub fn for_object() -> Self {
         Self { state: State::Element(false), is_single: true, has_items: true, ..Self::new() }
     }
 
-    /// Reads on: how many of these bytes were used, and whether an element is
-    /// complete, in [`ListScanner::element`] until the next call. The bytes
-    /// that were not used come again in the next call.
+    /// Scans more bytes. Returns how many were used, and whether [`ListScanner::element`] is
+    /// complete. The element is available until the next call. The next call must start with the
+    /// unused bytes.
     pub fn scan(&mut self, bytes: &[u8]) -> Result<(usize, bool), ListError> {
         if self.is_complete {
             self.clear();
         }
-        let mut at = 0;
-        while let Some(byte) = bytes.get(at) {
+        let mut index = 0;
+        while let Some(byte) = bytes.get(index) {
             if let State::InValue(part) = self.state {
-                let rest = bytes.get(at..).unwrap_or_default();
-                let (used, ends) = self.value.pass(rest);
+                let rest = bytes.get(index..).unwrap_or_default();
+                let (used, ends) = self.value.consume(rest);
                 self.keep(part, rest.get(..used).unwrap_or_default())?;
-                at += used;
+                index += used;
                 if ends {
-                    self.end_value(part, at)?;
+                    self.end_value(part, index)?;
                 }
                 if self.is_complete {
-                    self.scanned += at as u64;
-                    return Ok((at, true));
+                    self.scanned += index as u64;
+                    return Ok((index, true));
                 }
                 continue;
             }
-            // A value takes its first byte itself.
-            if self.step(*byte).ok_or(ListError::NoList(self.scanned + at as u64))? {
-                at += 1;
+            // The first byte of a value is not used here.
+            if self.step(*byte).ok_or(ListError::NotAList(self.scanned + index as u64))? {
+                index += 1;
             }
         }
-        self.scanned += at as u64;
-        Ok((at, false))
+        self.scanned += index as u64;
+        Ok((index, false))
     }
 
     /// The element that the last call completed.
@@ -198,12 +198,12 @@ impl ListScanner {
         &self.kept
     }
 
-    /// How many bytes are kept.
+    /// The number of kept bytes.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }
 
-    /// Gives the memory of a complete element back.
+    /// Frees the memory of a complete element.
     pub fn clear(&mut self) {
         if self.is_complete {
             self.kept.clear();
@@ -212,16 +212,16 @@ impl ListScanner {
         }
     }
 
-    /// The end of the list: the list's own metadata.
+    /// Returns the metadata of the list after its end.
     pub fn finish(&mut self) -> Result<PageMetadata, ListError> {
         match self.state {
             State::End if self.has_items => Ok(std::mem::take(&mut self.metadata)),
-            _ => Err(ListError::NoList(self.scanned)),
+            _ => Err(ListError::NotAList(self.scanned)),
         }
     }
 
-    /// One byte outside of values; whether it was used. `None`: it has no place
-    /// here.
+    /// Scans one byte outside of values. Returns whether the byte was used, or `None` if it is not
+    /// allowed here.
     fn step(&mut self, byte: u8) -> Option<bool> {
         let is_space = matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
         self.state = match (self.state, byte) {
@@ -234,8 +234,8 @@ impl ListScanner {
                 } else if byte == b'\\' {
                     self.is_key_escaped = true;
                 }
-                // One byte more than any key that means something.
-                if self.key.len() <= KEY {
+                // One byte more than the longest key, so that a longer key equals none.
+                if self.key.len() <= MAX_KEY {
                     self.key.push(byte);
                 }
                 State::InKey
@@ -254,7 +254,7 @@ impl ListScanner {
             }
             (State::Value, _) => {
                 let part = match self.key.as_slice() {
-                    b"items" => Part::NoItems,
+                    b"items" => Part::NullItems,
                     b"metadata" => Part::Metadata,
                     _ => Part::Other,
                 };
@@ -269,41 +269,41 @@ impl ListScanner {
         Some(true)
     }
 
-    /// A value begins with the byte at hand, which is not used yet.
+    /// Starts a value. Its first byte is not used yet.
     fn begin_value(&mut self, part: Part) -> bool {
-        self.value = Value::default();
+        self.value = ValueState::default();
         self.kept.clear();
         self.state = State::InValue(part);
         false
     }
 
     fn keep(&mut self, part: Part, bytes: &[u8]) -> Result<(), ListError> {
-        let most = match part {
+        let limit = match part {
             Part::Other => return Ok(()),
-            Part::Metadata => METADATA,
-            Part::NoItems => "null".len(),
-            Part::Element => LARGEST,
+            Part::Metadata => MAX_METADATA,
+            Part::NullItems => "null".len(),
+            Part::Element => MAX_OBJECT,
         };
-        if self.kept.len() + bytes.len() > most {
+        if self.kept.len() + bytes.len() > limit {
             return Err(match part {
                 Part::Element => ListError::TooLarge,
-                _ => ListError::NoList(self.scanned),
+                _ => ListError::NotAList(self.scanned),
             });
         }
         self.kept.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn end_value(&mut self, part: Part, at: usize) -> Result<(), ListError> {
-        let no_list = ListError::NoList(self.scanned + at as u64);
+    fn end_value(&mut self, part: Part, index: usize) -> Result<(), ListError> {
+        let no_list = ListError::NotAList(self.scanned + index as u64);
         self.state = State::AfterValue;
         match part {
             Part::Other => {}
             Part::Metadata => {
                 self.metadata = serde_json::from_slice(&self.kept).map_err(|_| no_list)?;
             }
-            Part::NoItems if self.kept == b"null" => self.has_items = true,
-            Part::NoItems => return Err(no_list),
+            Part::NullItems if self.kept == b"null" => self.has_items = true,
+            Part::NullItems => return Err(no_list),
             Part::Element => {
                 self.is_complete = true;
                 self.state = if self.is_single { State::End } else { State::AfterElement };
@@ -320,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// What a list has, when it arrives in pieces of these lengths.
+    /// Scans a text in pieces of these lengths.
     fn scan(
         mut scanner: ListScanner,
         text: &[u8],
@@ -418,7 +418,7 @@ mod tests {
         let piece = vec![b'<'; 1 << 20];
         let scanned: Result<Vec<_>, _> = (0..40).map(|_| scanner.scan(&piece)).collect();
         assert_eq!(scanned, Err(ListError::TooLarge));
-        assert!(scanner.kept() <= LARGEST);
+        assert!(scanner.kept() <= MAX_OBJECT);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One live read, as a conversation with the API server.
+//! Carries out one live read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,36 +18,36 @@ use crate::graph::Graph;
 use crate::objects::{ApiError, KindId, KindInfo, Kinds, ObjectRef, Unreadable};
 use crate::relations::Catalogue;
 
-/// What an object takes beside its JSON.
+/// The memory of an object besides its JSON, in bytes.
 const OVERHEAD: usize = 64;
 
-/// What a read found: what verdicts read of each object, as JSON. Cheap to
-/// clone, for those who share a read.
+/// The objects of a read as JSON, with only the fields that verdicts read. Cheap to clone,
+/// because several callers may share a read.
 #[derive(Debug, Clone, Default)]
 pub struct ReadObjects {
     objects: Arc<[Box<RawValue>]>,
     /// Objects of a list that can't be read.
     unreadable: Arc<[Unreadable]>,
-    /// The memory that the objects take, and the graph that is made of them.
-    held: Vec<Arc<Vec<ReservedMemory>>>,
-    /// What is there of the objects; `None`: all.
-    pruned: Option<Arc<ObjectPruner>>,
-    /// When the last of it was asked for.
+    /// The reserved memory for the objects, and for the graph that is built from them.
+    reserved: Vec<Arc<Vec<ReservedMemory>>>,
+    /// Which fields of the objects were kept; `None`: all.
+    pruner: Option<Arc<ObjectPruner>>,
+    /// When the last request was sent.
     sent: Option<Instant>,
 }
 
-/// What is there of objects that were read.
+/// Removes the fields of objects that verdicts do not read.
 #[derive(Debug)]
 struct ObjectPruner {
     kind: KindId,
-    /// What this reads.
+    /// It reads the fields to keep.
     catalogue: Arc<Catalogue>,
-    /// The annotations with these keys.
+    /// The keys of the annotations to keep.
     annotations: BTreeSet<String>,
 }
 
 impl ReadObjects {
-    /// These objects.
+    /// Wraps whole objects, without reserved memory.
     pub fn new(objects: Vec<Box<RawValue>>) -> Self {
         Self { objects: objects.into(), ..Self::default() }
     }
@@ -57,51 +57,49 @@ impl ReadObjects {
         self.objects.iter().map(|object| object.get())
     }
 
-    /// The objects of a list that can't be read: any may use anything.
+    /// The objects of a list that can't be parsed. Each may use any object.
     pub fn unreadable(&self) -> &[Unreadable] {
         &self.unreadable
     }
 
-    /// When the last of it was asked for; `None`: nothing had to be.
+    /// When the last request was sent; `None` if no request was necessary.
     pub fn sent(&self) -> Option<Instant> {
         self.sent
     }
 
-    /// Whether the objects have all that this catalogue reads and this graph
-    /// keeps.
-    pub fn has_all_of(&self, catalogue: &Catalogue, graph: &Graph) -> bool {
-        self.pruned.as_ref().is_none_or(|pruned| {
-            pruned.catalogue.reads_like(catalogue, pruned.kind)
-                && graph.kept_annotations().all(|key| pruned.annotations.contains(key))
+    /// Whether the objects contain all fields that this catalogue reads and all annotations that
+    /// this graph keeps.
+    pub fn has_fields_for(&self, catalogue: &Catalogue, graph: &Graph) -> bool {
+        self.pruner.as_ref().is_none_or(|pruner| {
+            pruner.catalogue.reads_like(catalogue, pruner.kind)
+                && graph.kept_annotations().all(|key| pruner.annotations.contains(key))
         })
     }
 
-    /// How much memory it takes.
     pub(super) fn bytes(&self) -> usize {
         self.objects().map(|object| object.len() + OVERHEAD).sum()
     }
 
-    /// Holds this for as long as there is a clone of it.
-    pub(super) fn holding(mut self, shares: Vec<ReservedMemory>) -> Self {
-        self.held.push(Arc::new(shares));
+    /// Keeps this memory reserved as long as a clone of the objects exists.
+    pub(super) fn with_reserved(mut self, memory: Vec<ReservedMemory>) -> Self {
+        self.reserved.push(Arc::new(memory));
         self
     }
 }
 
-/// What is known of the kind that is to be read.
+/// How to read a kind.
 #[derive(Debug, Clone)]
 pub struct KindToRead {
     info: KindInfo,
     detail: Detail,
-    /// What is kept of its objects.
-    pruned: Arc<ObjectPruner>,
-    /// Whether its objects can be listed. What cannot be has no objects that
-    /// last.
-    lists: bool,
+    /// Which fields of its objects to keep.
+    pruner: Arc<ObjectPruner>,
+    /// Whether its objects can be listed. The API server stores no objects of other kinds.
+    can_list: bool,
 }
 
 impl KindToRead {
-    /// What the world knows of it; `None`: that it is served is not known.
+    /// Finds the kind in the world; `None` if the world does not know that it is served.
     pub fn find(world: &World, read: &LiveRead) -> Option<Self> {
         let (group, resource) = coordinates(read);
         let kinds = &world.graph.kinds;
@@ -111,27 +109,27 @@ impl KindToRead {
         Some(Self {
             info: kinds.info(kind).clone(),
             detail: world.detail(kind),
-            pruned: Arc::new(ObjectPruner { kind, catalogue, annotations }),
-            lists: world.served.get(&kind).is_none_or(|served| served.list),
+            pruner: Arc::new(ObjectPruner { kind, catalogue, annotations }),
+            can_list: world.served.get(&kind).is_none_or(|served| served.list),
         })
     }
 
-    /// The place to ask in: what lives in no namespace is asked for in none.
-    fn place<'a>(&self, namespace: &'a str) -> &'a str {
+    /// The namespace for requests: none for a cluster-scoped kind.
+    fn own_namespace<'a>(&self, namespace: &'a str) -> &'a str {
         if self.info.namespaced { namespace } else { "" }
     }
 
-    /// What is found, with the memory that it takes.
-    fn found(&self, read: ObjectsRead, account: ReadAccount, sent: Instant) -> ReadObjects {
-        let pruned = Some(Arc::clone(&self.pruned));
-        let held = vec![Arc::new(account.into_shares())];
+    /// The result of a read, with its reserved memory.
+    fn result(&self, read: ObjectsRead, account: ReadAccount, sent: Instant) -> ReadObjects {
+        let pruner = Some(Arc::clone(&self.pruner));
+        let reserved = vec![Arc::new(account.into_reserved())];
         let (objects, unreadable) = (read.objects.into(), read.unreadable.into());
-        ReadObjects { objects, unreadable, held, pruned, sent: Some(sent) }
+        ReadObjects { objects, unreadable, reserved, pruner, sent: Some(sent) }
     }
 
-    /// What verdicts read of an object.
+    /// Removes the fields that verdicts do not read.
     fn prune(&self, json: &str) -> Result<Box<RawValue>, Unreadable> {
-        let ObjectPruner { kind, catalogue, annotations } = &*self.pruned;
+        let ObjectPruner { kind, catalogue, annotations } = &*self.pruner;
         catalogue.prune(*kind, json, |key| annotations.contains(key))
     }
 }
@@ -143,7 +141,7 @@ struct ObjectsRead {
     unreadable: Vec<Unreadable>,
 }
 
-/// Group and plural name of what is read.
+/// The group and the plural of the kind to read.
 pub fn coordinates(read: &LiveRead) -> (&str, &str) {
     match read {
         LiveRead::Object(ObjectRef { group, resource, .. })
@@ -151,40 +149,40 @@ pub fn coordinates(read: &LiveRead) -> (&str, &str) {
     }
 }
 
-/// How a read is carried out.
+/// Carries out reads of one group.
 pub struct ApiReads<'a> {
     pub client: &'a kube::Client,
     pub memory: &'a ReadMemory,
-    /// Who causes it.
+    /// The group that causes the read.
     pub group: &'a ReadGroup,
-    /// It waits no longer than this.
-    pub until: Instant,
+    /// The deadline of the read.
+    pub deadline: Instant,
 }
 
 impl ApiReads<'_> {
-    /// Carries a read out. The text of an error finishes the sentence "objects of
-    /// kind Pod may need it:".
+    /// Carries out a read. The text of an error completes the sentence "objects of kind Pod may
+    /// need it: …".
     pub async fn carry_out(
         &self,
-        known: Option<&KindToRead>,
+        kind: Option<&KindToRead>,
         read: &LiveRead,
     ) -> Result<ReadObjects, ApiError> {
-        let outcome = match (known, read) {
+        let outcome = match (kind, read) {
             (None, _) => Err(ApiError::NotFound.into()),
-            (Some(known), LiveRead::Object(ObjectRef { namespace, name, .. })) => {
-                self.object(known, namespace, name).await
+            (Some(kind), LiveRead::Object(ObjectRef { namespace, name, .. })) => {
+                self.object(kind, namespace, name).await
             }
-            (Some(known), LiveRead::List { .. }) if !known.lists => Ok(ReadObjects::default()),
-            (Some(known), LiveRead::List { namespace, first, .. }) => {
-                self.list(known, namespace, *first).await
+            (Some(kind), LiveRead::List { .. }) if !kind.can_list => Ok(ReadObjects::default()),
+            (Some(kind), LiveRead::List { namespace, first, .. }) => {
+                self.list(kind, namespace, *first).await
             }
         };
         match outcome {
             Ok(found) => Ok(found),
-            // It proves that there is nothing, or that this is not known.
+            // A 404 means that there are no objects only if no API server serves the kind.
             Err(ReadFailure { error: ApiError::NotFound, .. }) => {
                 let (group, resource) = coordinates(read);
-                self.is_served_nowhere(group, resource).await.map(|()| ReadObjects::default())
+                self.check_unserved(group, resource).await.map(|()| ReadObjects::default())
             }
             Err(failure) => Err(failure.error),
         }
@@ -192,59 +190,59 @@ impl ApiReads<'_> {
 
     async fn object(
         &self,
-        known: &KindToRead,
+        kind: &KindToRead,
         namespace: &str,
         name: &str,
     ) -> Result<ReadObjects, ReadFailure> {
-        let namespace = known.place(namespace);
-        if !is_name(name) || !(namespace.is_empty() || is_name(namespace)) {
+        let namespace = kind.own_namespace(namespace);
+        if !is_valid_name(name) || !(namespace.is_empty() || is_valid_name(namespace)) {
             return Ok(ReadObjects::default());
         }
-        let request = api::get_request(&known.info, (namespace, name), known.detail)?;
+        let request = api::get_request(&kind.info, (namespace, name), kind.detail)?;
         let sent = Instant::now();
         match api::send(self.client, request).await.map_err(ReadFailure::from) {
             Ok(body) => {
                 let unreadable = |error: Unreadable| ApiError::Unreadable(error.to_string());
-                let read = |json: &str| known.prune(json).map_err(unreadable);
+                let read = |json: &str| kind.prune(json).map_err(unreadable);
                 let object = read_object(body, &self.memory.buffers, read).await??;
-                let mut account = self.memory.account(self.group, self.until);
-                hold(&mut account, object.get().len()).await?;
+                let mut account = self.memory.account(self.group, self.deadline);
+                reserve(&mut account, object.get().len()).await?;
                 let read = ObjectsRead { objects: vec![object], ..ObjectsRead::default() };
-                Ok(known.found(read, account, sent))
+                Ok(kind.result(read, account, sent))
             }
-            Err(failure) if failure.is_absence(&known.info.resource, name) => {
+            Err(failure) if failure.is_absence(&kind.info.resource, name) => {
                 Ok(ReadObjects::default())
             }
             Err(failure) => Err(failure),
         }
     }
 
-    /// The objects of a list, or one of them.
+    /// Reads a list, or only its first object.
     async fn list(
         &self,
-        known: &KindToRead,
+        kind: &KindToRead,
         namespace: &str,
         first: bool,
     ) -> Result<ReadObjects, ReadFailure> {
-        let KindToRead { info, detail, .. } = known;
-        let namespace = known.place(namespace);
+        let KindToRead { info, detail, .. } = kind;
+        let namespace = kind.own_namespace(namespace);
         let query = ListQuery { info, namespace, detail: *detail, labels: "" };
         let mut list = ListReader::new(self.client, query, self.memory.buffers.clone());
         if first {
             list = list.first();
         }
-        let mut account = self.memory.account(self.group, self.until);
+        let mut account = self.memory.account(self.group, self.deadline);
         let mut read = ObjectsRead::default();
         loop {
             match list.next().await? {
                 Next::Object(json) => {
-                    match known.prune(json) {
+                    match kind.prune(json) {
                         Ok(object) => {
-                            hold(&mut account, object.get().len()).await?;
+                            reserve(&mut account, object.get().len()).await?;
                             read.objects.push(object);
                         }
                         Err(unreadable) => {
-                            hold(&mut account, unreadable.place_len()).await?;
+                            reserve(&mut account, unreadable.place_len()).await?;
                             read.unreadable.push(unreadable);
                         }
                     }
@@ -259,14 +257,14 @@ impl ApiReads<'_> {
                 Next::End => break,
             }
         }
-        Ok(known.found(read, account, list.sent()))
+        Ok(kind.result(read, account, list.sent()))
     }
 
-    /// Whether no API server serves this kind, so that it has no objects. A 404 of
-    /// a path is no proof: belay gets one, too, when it asks for a version that is
-    /// no longer served. The proof is that a live read finds no CRD, and that no
-    /// version of the group has the kind.
-    async fn is_served_nowhere(&self, group: &str, resource: &str) -> Result<(), ApiError> {
+    /// Returns Ok if no API server serves this kind, so that it has no objects. A 404 for a path
+    /// is no proof, because the API server also returns it for a version that is no longer
+    /// served. The proof is that a live read finds no CRD, and that no version of the group lists
+    /// the kind.
+    async fn check_unserved(&self, group: &str, resource: &str) -> Result<(), ApiError> {
         if resource.is_empty() {
             return Err(ApiError::Other("belay does not know this kind".to_owned()));
         }
@@ -298,21 +296,20 @@ impl ApiReads<'_> {
     }
 }
 
-/// The plural of CRDs.
 const CRDS: &str = "customresourcedefinitions";
 
 fn crds() -> KindInfo {
     Kinds::custom("apiextensions.k8s.io", "v1", "CustomResourceDefinition", CRDS, false)
 }
 
-/// Whether anything can have this name. References name what their writers
-/// please, and what the API server takes for no name is not one object's path.
-fn is_name(name: &str) -> bool {
+/// Whether an object can have this name. Users can write any text as a name into a reference.
+/// With such a name, the path of the request would not be that of one object.
+fn is_valid_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
 }
 
-/// Waits for the memory of an object of this length.
-async fn hold(account: &mut ReadAccount, length: usize) -> Result<(), ApiError> {
-    let held = account.hold(length + OVERHEAD).await;
-    held.map_err(|why| ApiError::Other(why.to_owned()))
+/// Waits until the memory of an object of this length is reserved.
+async fn reserve(account: &mut ReadAccount, length: usize) -> Result<(), ApiError> {
+    let reserved = account.reserve(length + OVERHEAD).await;
+    reserved.map_err(|why| ApiError::Other(why.to_owned()))
 }

@@ -1,10 +1,10 @@
-//! What live reads found, as verdicts read it.
+//! The results of live reads, in the form that verdicts read.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::world::{SharedWorld, World, take};
+use super::super::world::{SharedWorld, World, store};
 use super::api_reads::{ReadObjects, coordinates};
 use crate::decide::{LiveRead, LiveReads};
 use crate::graph::{Graph, NodeId};
@@ -12,22 +12,22 @@ use crate::hold::without_hold;
 use crate::objects::{ApiError, KindId, Uid};
 use crate::relations::Catalogue;
 
-/// A read, and what was found.
+/// A read and its result.
 pub type ReadAnswer = (LiveRead, Result<ReadObjects, ApiError>);
 
-/// Applies what was found to a graph of live reads, and notes each read. The
-/// graph has to number kinds as the graph does that the catalogue is of.
+/// Stores the objects of the answers in the graph of live reads, and the result of each read.
+/// The graph must number kinds like the catalogue.
 pub fn merge(catalogue: &Catalogue, into: &mut LiveReads, answers: &[ReadAnswer]) {
     for (read, answer) in answers {
-        let noted = match answer {
-            Ok(found) => apply(catalogue, &mut into.graph, read, found),
+        let result = match answer {
+            Ok(found) => store_objects(catalogue, &mut into.graph, read, found),
             Err(error) => Err(error.clone()),
         };
-        into.results.insert(read.clone(), noted);
+        into.results.insert(read.clone(), result);
     }
 }
 
-fn apply(
+fn store_objects(
     catalogue: &Catalogue,
     graph: &mut Graph,
     read: &LiveRead,
@@ -36,7 +36,7 @@ fn apply(
     if found.objects().len() == 0 && found.unreadable().is_empty() {
         return Ok(());
     }
-    if !found.has_all_of(catalogue, graph) {
+    if !found.has_fields_for(catalogue, graph) {
         let why = "a policy or a Relation changed while they were read";
         return Err(ApiError::Other(why.to_owned()));
     }
@@ -44,12 +44,12 @@ fn apply(
     let Some(kind) = graph.kinds.find_resource(group, resource) else {
         return Err(ApiError::Other("their kind has only just appeared".to_owned()));
     };
-    // An unreadable object affects itself alone: the absence of others is a fact.
+    // An unreadable object does not make the list incomplete.
     for unreadable in found.unreadable() {
         graph.set_unreadable(kind, unreadable);
     }
     for json in found.objects() {
-        let Err(unreadable) = take(graph, catalogue, kind, json, None) else { continue };
+        let Err(unreadable) = store(graph, catalogue, kind, json, None) else { continue };
         match read {
             LiveRead::List { .. } => drop(graph.set_unreadable(kind, &unreadable)),
             LiveRead::Object(_) => {
@@ -79,15 +79,14 @@ impl ReleasedObject {
         Some(Self { namespace, name, uid: Uid::new(text("uid")), json })
     }
 
-    /// How many bytes it takes.
+    /// The size of the JSON in bytes.
     pub fn bytes(&self) -> usize {
         self.json.len()
     }
 }
 
-/// All that has been read for one question. Kinds and relations are known by
-/// number, and while a question waits those of the world can change: then what
-/// was found is applied again.
+/// All live reads for one verdict or release. The graph identifies kinds and relations by number.
+/// If the numbers of the world change meanwhile, the answers are stored again.
 #[derive(Debug)]
 pub struct CollectedReads {
     reads: LiveReads,
@@ -96,7 +95,7 @@ pub struct CollectedReads {
 }
 
 impl CollectedReads {
-    /// Nothing so far, with the numbers of this world.
+    /// Creates an empty collection with the numbers of this world.
     pub fn new(world: &World) -> Self {
         let mut graph = Graph::new(world.graph.kinds.clone());
         graph.keep_annotations(world.policies.annotation_keys().map(str::to_owned));
@@ -104,28 +103,28 @@ impl CollectedReads {
         Self { reads, catalogue: Arc::clone(&world.catalogue), answers: Vec::new() }
     }
 
-    /// As verdicts read it.
+    /// The results, for a verdict.
     pub fn reads(&self) -> &LiveReads {
         &self.reads
     }
 
-    /// Whether the numbers are still those of the world.
+    /// Whether kinds and relations still have the same numbers in the world.
     pub fn fits(&self, world: &World) -> bool {
-        let (own, kinds) = (&self.reads.graph.kinds, &world.graph.kinds);
-        let mut numbered = own.iter();
+        let (own_kinds, kinds) = (&self.reads.graph.kinds, &world.graph.kinds);
+        let mut numbered = own_kinds.iter();
         Arc::ptr_eq(&self.catalogue, &world.catalogue)
-            && (own.is_same(kinds) || kinds.iter().all(|kind| numbered.next() == Some(kind)))
+            && (own_kinds.is_same(kinds) || kinds.iter().all(|kind| numbered.next() == Some(kind)))
     }
 
-    /// Takes in what was read.
+    /// Adds answers.
     pub fn add(&mut self, answers: Vec<ReadAnswer>) {
         merge(&self.catalogue, &mut self.reads, &answers);
         self.answers.extend(answers);
     }
 
-    /// Answers a question about an object as it will be without its hold. For other
-    /// questions the object stays as the reads have it. The node is missing if the object
-    /// can't be parsed, or if another object has its name now.
+    /// Calls `answer` with the object in the form that it has without its hold, and restores the
+    /// object afterwards. The node is `None` if the object can't be parsed, or if another object
+    /// has its name now.
     pub fn without_hold<R>(
         &mut self,
         kind: KindId,
@@ -155,8 +154,8 @@ impl CollectedReads {
         answer
     }
 
-    /// Gives all of it the numbers that the world has now. Its lock is held for a moment
-    /// only, so they may change again.
+    /// Stores all answers again with the current numbers of the world. The lock is not held
+    /// meanwhile, so the numbers may change again.
     pub fn renumber(&mut self, world: &SharedWorld) {
         let renumbered = {
             let world = world.read();
@@ -196,26 +195,26 @@ mod tests {
         let listed = object("listed", "u1");
         world.catalogue.feed(&mut collected.reads.graph, kind, &listed.to_string()).unwrap();
         let held = ["x/y", HOLD];
-        let place = |name: &str, graph: &Graph| graph.object(kind, "shop", name).map(|n| n.id());
+        let node_id = |name: &str, graph: &Graph| graph.object(kind, "shop", name).map(|n| n.id());
 
         let target = ReleasedObject::new(&listed).unwrap();
         collected.without_hold(kind, &target, |reads, node| {
-            assert_eq!(node, place("listed", &reads.graph));
+            assert_eq!(node, node_id("listed", &reads.graph));
             assert_eq!(finalizers(&reads.graph, kind, "listed"), ["x/y"]);
             let node = reads.graph.get(node.unwrap()).unwrap();
             assert_eq!(node.hold(), crate::objects::HoldAge::NotHeld);
         });
         assert_eq!(finalizers(&collected.reads.graph, kind, "listed"), held);
 
-        // An object that no list contains is there for its own question only.
+        // An object that no list contains exists only during the call.
         let target = ReleasedObject::new(&object("other", "u2")).unwrap();
         let objects = collected.reads.graph.objects();
         collected.without_hold(kind, &target, |reads, node| {
-            assert_eq!(node, place("other", &reads.graph));
+            assert_eq!(node, node_id("other", &reads.graph));
             assert_eq!(finalizers(&reads.graph, kind, "other"), ["x/y"]);
             assert_eq!(finalizers(&reads.graph, kind, "listed"), held);
         });
-        assert_eq!(place("other", &collected.reads.graph), None);
+        assert_eq!(node_id("other", &collected.reads.graph), None);
         assert_eq!(collected.reads.graph.objects(), objects);
 
         // Another object has its name now.

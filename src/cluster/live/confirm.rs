@@ -1,39 +1,39 @@
-//! The loop of all that live reads confirm: look at what is known, read what that
-//! lacks, and look again.
+//! The loop that verdicts and releases share: compute an answer, read the missing objects live,
+//! and compute it again.
 
 use crate::decide::LiveRead;
 
-/// A question whose answer live reads confirm.
+/// A question whose answer needs live reads.
 pub trait Confirm {
-    /// What comes of it.
+    /// The type of the answer.
     type Answer;
 
-    /// The answer as far as it is known, and the reads that it lacks. `None`: kinds or
+    /// Computes the answer from the reads so far, and lists the missing reads. `None`: kinds or
     /// relations changed meanwhile.
     async fn answer(&mut self) -> Option<(Self::Answer, Vec<LiveRead>)>;
 
-    /// Carries the reads out, and keeps what they found for the next look.
+    /// Carries out the reads, and stores their results for the next answer.
     async fn read(&mut self, reads: Vec<LiveRead>);
 }
 
 /// Why there is no answer.
 pub enum Unconfirmed<T> {
-    /// After the last round this one still lacked reads.
-    Lacking(T),
+    /// After the last round, this answer still needs reads.
+    ReadsMissing(T),
     /// Kinds or relations changed in the last round.
     Changing,
 }
 
-/// Asks until nothing is lacking, with so many rounds of reads at the most: what one
-/// finds can lead to more.
+/// Repeats rounds of reads until the answer needs no further reads, at most `rounds` times. The
+/// objects of one round can make another round necessary.
 pub async fn confirm<Q: Confirm>(
     question: &mut Q,
     rounds: usize,
 ) -> Result<Q::Answer, Unconfirmed<Q::Answer>> {
-    for left in (0..=rounds).rev() {
+    for remaining in (0..=rounds).rev() {
         match question.answer().await {
             Some((answer, reads)) if reads.is_empty() => return Ok(answer),
-            Some((answer, _)) if left == 0 => return Err(Unconfirmed::Lacking(answer)),
+            Some((answer, _)) if remaining == 0 => return Err(Unconfirmed::ReadsMissing(answer)),
             Some((_, reads)) => question.read(reads).await,
             None => {}
         }

@@ -1,5 +1,5 @@
-//! The memory of live reads: one budget for the objects that all of them find, of
-//! which each group may hold a part.
+//! The memory of live reads: one budget for the objects of all reads. Each group may reserve a
+//! part of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,82 +11,81 @@ use tokio::time::{Duration, Instant, timeout_at};
 use super::queue::ReadGroup;
 use crate::cluster::list::Buffers;
 
-/// How much memory is shared, in KiB.
+/// The limits of reserved memory, in KiB.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryLimits {
-    /// All of it.
-    pub all: usize,
-    /// How much of it those of one group may hold.
-    pub each: usize,
+    /// For all groups together.
+    pub total: usize,
+    /// For one group.
+    pub per_group: usize,
 }
 
-/// The limits of the objects that live reads found, and of the graphs that are made of
-/// those.
-pub const LIVE_READS: MemoryLimits = MemoryLimits { all: 96 << 10, each: 32 << 10 };
+/// The limits for the objects of live reads and the graphs that are built from them.
+pub const LIVE_READS: MemoryLimits = MemoryLimits { total: 96 << 10, per_group: 32 << 10 };
 
-/// How much is taken at a time, in KiB.
+/// The smallest amount that is reserved at a time, in KiB.
 const STEP: usize = 64;
 
-/// So many large objects are read at a time; each has its own memory.
-const LARGE: usize = 2;
+/// The number of large objects that are read at a time. Each has its own buffer.
+const LARGE_OBJECTS: usize = 2;
 
-/// So long before its deadline a read gives up waiting, so that its words
-/// arrive.
+/// A read stops waiting for memory this long before its deadline, so that its error arrives in
+/// time.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// Why a read may not hold more.
-const LARGER: &str = "they are larger than a live read may be (32 MiB)";
+/// The errors of a read that can't reserve memory.
+const TOO_LARGE: &str = "they are larger than a live read may be (32 MiB)";
 const FULL: &str = "live reads use all the memory that they may; belay reads it again later";
 
-/// All of it. Cheap to clone.
+/// The memory of all live reads. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ReadMemory {
     pool: Arc<Pool>,
-    /// For objects that are being read.
+    /// The buffers for large objects that are being read.
     pub buffers: Buffers,
 }
 
 #[derive(Debug)]
 struct Pool {
     limits: MemoryLimits,
-    held: Mutex<MemoryUse>,
+    reserved: Mutex<MemoryUse>,
     freed: Notify,
 }
 
-/// What is held, in KiB.
+/// The reserved memory, in KiB.
 #[derive(Debug, Default)]
 struct MemoryUse {
-    all: usize,
+    total: usize,
     groups: HashMap<ReadGroup, usize>,
 }
 
 impl MemoryUse {
-    /// A group may hold its part, and no more than is left for others. So a few
-    /// groups can't hold all of it, and what is given back goes to a group that
-    /// holds little.
-    fn take(&mut self, limits: MemoryLimits, group: &ReadGroup, amount: usize) -> bool {
-        let own = self.groups.get(group).copied().unwrap_or_default() + amount;
-        let all = self.all + amount;
-        let fits = own <= limits.each && own <= limits.all.saturating_sub(all);
+    /// Reserves an amount, if the group then has at most its part, and at most as much as remains
+    /// free. So a few groups can't reserve all memory, and a group with little reserved memory
+    /// gets freed memory first.
+    fn reserve(&mut self, limits: MemoryLimits, group: &ReadGroup, amount: usize) -> bool {
+        let in_group = self.groups.get(group).copied().unwrap_or_default() + amount;
+        let total = self.total + amount;
+        let fits = in_group <= limits.per_group && in_group <= limits.total.saturating_sub(total);
         if fits {
-            self.all = all;
-            self.groups.insert(group.clone(), own);
+            self.total = total;
+            self.groups.insert(group.clone(), in_group);
         }
         fits
     }
 
-    fn give_back(&mut self, group: &ReadGroup, amount: usize) {
-        self.all -= amount;
-        if let Some(own) = self.groups.get_mut(group) {
-            *own -= amount;
-            if *own == 0 {
+    fn free(&mut self, group: &ReadGroup, amount: usize) {
+        self.total -= amount;
+        if let Some(in_group) = self.groups.get_mut(group) {
+            *in_group -= amount;
+            if *in_group == 0 {
                 self.groups.remove(group);
             }
         }
     }
 }
 
-/// What is held; given back when it is dropped.
+/// Reserved memory. Dropping it frees the memory.
 #[derive(Debug)]
 pub struct ReservedMemory {
     pool: Arc<Pool>,
@@ -96,34 +95,33 @@ pub struct ReservedMemory {
 
 impl Drop for ReservedMemory {
     fn drop(&mut self) {
-        self.pool.held.lock().give_back(&self.group, self.amount);
+        self.pool.reserved.lock().free(&self.group, self.amount);
         self.pool.freed.notify_waiters();
     }
 }
 
-/// What one read holds.
+/// The reserved memory of one read.
 #[derive(Debug)]
 pub struct ReadAccount {
     pool: Arc<Pool>,
     group: ReadGroup,
-    until: Instant,
-    shares: Vec<ReservedMemory>,
-    /// What was taken and is not used, in bytes.
-    left: usize,
-    /// In KiB.
-    taken: usize,
+    deadline: Instant,
+    reserved: Vec<ReservedMemory>,
+    /// The reserved memory that is not used, in bytes.
+    unused: usize,
+    /// The sum of `reserved`, in KiB.
+    total: usize,
 }
 
 impl ReadMemory {
-    /// Nothing is held.
     pub fn new(limits: MemoryLimits) -> Self {
-        let pool = Pool { limits, held: Mutex::default(), freed: Notify::default() };
-        Self { pool: Arc::new(pool), buffers: Buffers::new(LARGE) }
+        let pool = Pool { limits, reserved: Mutex::default(), freed: Notify::default() };
+        Self { pool: Arc::new(pool), buffers: Buffers::new(LARGE_OBJECTS) }
     }
 
-    /// An account for one read of this group, which waits no longer than this.
-    /// Requests and releases of a namespace hold memory as one group.
-    pub fn account(&self, group: &ReadGroup, until: Instant) -> ReadAccount {
+    /// Creates an account for one read of this group. Requests and releases of a namespace reserve
+    /// memory as one group.
+    pub fn account(&self, group: &ReadGroup, deadline: Instant) -> ReadAccount {
         let group = match group {
             ReadGroup::Release(namespace) | ReadGroup::Unproved(namespace)
                 if !namespace.is_empty() =>
@@ -132,45 +130,46 @@ impl ReadMemory {
             }
             group => group.clone(),
         };
-        let until = until.checked_sub(MARGIN).unwrap_or(until);
-        ReadAccount { pool: self.pool.clone(), group, until, shares: Vec::new(), left: 0, taken: 0 }
+        let deadline = deadline.checked_sub(MARGIN).unwrap_or(deadline);
+        let (pool, reserved) = (self.pool.clone(), Vec::new());
+        ReadAccount { pool, group, deadline, reserved, unused: 0, total: 0 }
     }
 }
 
 impl ReadAccount {
-    /// Waits until so many bytes more may be held. An error is words.
-    pub async fn hold(&mut self, bytes: usize) -> Result<(), &'static str> {
-        if bytes > self.left {
-            let amount = (bytes - self.left).div_ceil(1 << 10).max(STEP);
-            self.taken += amount;
-            if self.taken > self.pool.limits.each {
-                return Err(LARGER);
+    /// Waits until this many more bytes are reserved.
+    pub async fn reserve(&mut self, bytes: usize) -> Result<(), &'static str> {
+        if bytes > self.unused {
+            let amount = (bytes - self.unused).div_ceil(1 << 10).max(STEP);
+            self.total += amount;
+            if self.total > self.pool.limits.per_group {
+                return Err(TOO_LARGE);
             }
             loop {
-                // Before the look, so that nothing is freed unseen in between.
+                // Created before the check, so that no memory is freed unnoticed in between.
                 let freed = self.pool.freed.notified();
-                if self.pool.held.lock().take(self.pool.limits, &self.group, amount) {
+                if self.pool.reserved.lock().reserve(self.pool.limits, &self.group, amount) {
                     break;
                 }
-                timeout_at(self.until, freed).await.map_err(|_| FULL)?;
+                timeout_at(self.deadline, freed).await.map_err(|_| FULL)?;
             }
             let (pool, group) = (self.pool.clone(), self.group.clone());
-            self.shares.push(ReservedMemory { pool, group, amount });
-            self.left += amount << 10;
+            self.reserved.push(ReservedMemory { pool, group, amount });
+            self.unused += amount << 10;
         }
-        self.left -= bytes;
+        self.unused -= bytes;
         Ok(())
     }
 
-    /// Gives all of it back.
+    /// Frees all memory of the account.
     pub fn clear(&mut self) {
-        self.shares.clear();
-        (self.left, self.taken) = (0, 0);
+        self.reserved.clear();
+        (self.unused, self.total) = (0, 0);
     }
 
-    /// The shares, for their new holder.
-    pub fn into_shares(self) -> Vec<ReservedMemory> {
-        self.shares
+    /// Returns the memory, which stays reserved until the caller drops it.
+    pub fn into_reserved(self) -> Vec<ReservedMemory> {
+        self.reserved
     }
 }
 
@@ -178,7 +177,7 @@ impl ReadAccount {
 mod tests {
     use super::*;
 
-    fn of(namespace: &str) -> ReadGroup {
+    fn group_of(namespace: &str) -> ReadGroup {
         ReadGroup::Namespace(namespace.to_owned())
     }
 
@@ -189,45 +188,44 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_group_holds_its_part_and_leaves_the_rest_to_others() {
         let memory = ReadMemory::new(LIVE_READS);
-        let mut first = memory.account(&of("a"), soon());
-        first.hold((LIVE_READS.each - STEP) << 10).await.unwrap();
-        first.hold(1).await.unwrap();
-        assert_eq!(first.hold(STEP << 10).await, Err(LARGER));
-        // Another read of the group waits for it, and one of another group does
-        // not.
-        let mut second = memory.account(&of("a"), soon());
+        let mut first = memory.account(&group_of("a"), soon());
+        first.reserve((LIVE_READS.per_group - STEP) << 10).await.unwrap();
+        first.reserve(1).await.unwrap();
+        assert_eq!(first.reserve(STEP << 10).await, Err(TOO_LARGE));
+        // Another read of the group waits for memory. A read of another group does not.
+        let mut second = memory.account(&group_of("a"), soon());
         let begun = Instant::now();
-        assert_eq!(second.hold(1).await, Err(FULL));
+        assert_eq!(second.reserve(1).await, Err(FULL));
         assert_eq!(begun.elapsed(), Duration::from_secs(10) - MARGIN);
         let begun = Instant::now();
-        memory.account(&of("b"), soon()).hold(LIVE_READS.each << 10).await.unwrap();
+        memory.account(&group_of("b"), soon()).reserve(LIVE_READS.per_group << 10).await.unwrap();
         assert_eq!(begun.elapsed(), Duration::ZERO);
-        let shares = first.into_shares();
-        let mut third = memory.account(&of("a"), soon());
-        let waiting = tokio::spawn(async move { third.hold(1).await });
+        let shares = first.into_reserved();
+        let mut third = memory.account(&group_of("a"), soon());
+        let waiting = tokio::spawn(async move { third.reserve(1).await });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         drop(shares);
         assert_eq!(waiting.await.unwrap(), Ok(()));
         // Groups that hold nothing are forgotten.
         drop(second);
-        drop(memory.account(&of("c"), soon()));
-        let held = memory.pool.held.lock();
-        assert_eq!((held.all, held.groups.len()), (0, 0));
+        drop(memory.account(&group_of("c"), soon()));
+        let held = memory.pool.reserved.lock();
+        assert_eq!((held.total, held.groups.len()), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn h12_requests_and_releases_of_a_namespace_hold_a_third_together() {
         let memory = ReadMemory::new(LIVE_READS);
-        let mut requests = memory.account(&of("a"), soon());
-        requests.hold((LIVE_READS.each - STEP) << 10).await.unwrap();
+        let mut requests = memory.account(&group_of("a"), soon());
+        requests.reserve((LIVE_READS.per_group - STEP) << 10).await.unwrap();
         let mut releases = memory.account(&ReadGroup::Release("a".to_owned()), soon());
-        releases.hold(1).await.unwrap();
+        releases.reserve(1).await.unwrap();
         let mut more = memory.account(&ReadGroup::Release("a".to_owned()), soon());
-        assert_eq!(more.hold(1).await, Err(FULL));
+        assert_eq!(more.reserve(1).await, Err(FULL));
         // Releases of cluster-scoped objects belong to no namespace.
         let mut other = memory.account(&ReadGroup::Release(String::new()), soon());
-        assert_eq!(other.hold(LIVE_READS.each << 10).await, Ok(()));
+        assert_eq!(other.reserve(LIVE_READS.per_group << 10).await, Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -235,32 +233,32 @@ mod tests {
         let memory = ReadMemory::new(LIVE_READS);
         let mut held = Vec::new();
         let hold_all = async |group: usize| {
-            let mut account = memory.account(&of(&group.to_string()), Instant::now());
-            while account.hold(STEP << 10).await.is_ok() {}
+            let mut account = memory.account(&group_of(&group.to_string()), Instant::now());
+            while account.reserve(STEP << 10).await.is_ok() {}
             account
         };
         for group in 0..10 {
             held.push(hold_all(group).await);
             let begun = Instant::now();
-            let mut quiet = memory.account(&of("quiet"), soon());
-            assert_eq!(quiet.hold(STEP << 10).await, Ok(()), "{group}");
+            let mut quiet = memory.account(&group_of("quiet"), soon());
+            assert_eq!(quiet.reserve(STEP << 10).await, Ok(()), "{group}");
             assert_eq!(begun.elapsed(), Duration::ZERO);
         }
         for group in 10..40 {
             held.push(hold_all(group).await);
         }
-        assert!(memory.pool.held.lock().all <= LIVE_READS.all);
-        // Of what is given back the others get nothing.
+        assert!(memory.pool.reserved.lock().total <= LIVE_READS.total);
+        // Only the group without reserved memory gets the freed memory.
         let mut waiting = Vec::new();
         for group in ["1", "2", "quiet"] {
-            let mut account = memory.account(&of(group), soon());
-            waiting.push(tokio::spawn(
-                async move { account.hold(STEP << 10).await.map(|()| account) },
-            ));
+            let mut account = memory.account(&group_of(group), soon());
+            waiting.push(tokio::spawn(async move {
+                account.reserve(STEP << 10).await.map(|()| account)
+            }));
         }
         tokio::task::yield_now().await;
         assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
-        drop(held[0].shares.drain(..4));
+        drop(held[0].reserved.drain(..4));
         tokio::task::yield_now().await;
         let finished: Vec<_> = waiting.iter().map(|waiting| waiting.is_finished()).collect();
         assert_eq!(finished, [false, false, true]);

@@ -1,18 +1,18 @@
-//! Live reads: what verdicts have to know for sure is asked of the API server.
+//! Live reads: belay reads from the API server the objects that a verdict must be sure about.
 //!
 //! ```text
 //!  threads that answer reviews          │ threads of the cluster side
 //!                                       │
-//!  verdict.confirm ─► Reader::read ─────┼─► queue: shares equal reads, bounds
+//!  verdict.reads ───► Reader::read ─────┼─► queue: shares equal reads, bounds
 //!        ▲                              │     │     how many run and wait, gives
 //!        │                              │     │     each namespace its turn
 //!        │                              │     ▼
-//!  CollectedReads::add ◄── answers ◄──────────┼── api_reads: GETs, pages, 404 rules
+//!  CollectedReads::add ◄── answers ◄────┼── api_reads: GETs, pages, 404 rules
 //!                                       │     └── memory: one budget for all
 //! ```
 //!
-//! An answer reflects everything that was stored before the question, and
-//! comes before the deadline, if only as words that say that nothing came.
+//! An answer reflects everything that was stored before the request. It comes before the
+//! deadline; after a failure it is an error.
 
 mod api_reads;
 mod collected;
@@ -51,7 +51,7 @@ use crate::policy::api::DeletionApproval;
 use crate::telemetry::Metrics;
 use crate::webhook::fair::GroupLimits;
 
-const BOUNDS: QueueLimits = QueueLimits {
+const LIMITS: QueueLimits = QueueLimits {
     running: GroupLimits { total: 32, per_group: 16 },
     waiting: GroupLimits { total: 1024, per_group: 512 },
 };
@@ -61,40 +61,39 @@ fn too_many() -> ApiError {
     ApiError::Other("too many reads of the API server wait already".to_owned())
 }
 
-/// What is said when the cluster side has ended.
-fn ended() -> ApiError {
+/// The error for a request that comes while belay shuts down.
+fn shutting_down() -> ApiError {
     ApiError::Other("belay is ending".to_owned())
 }
 
-/// What verdicts have the cluster side do.
+/// The requests to the API server that a verdict needs.
 pub trait LiveApi: Send + Sync {
-    /// Carries reads out by this time, each with an answer. Those of different
-    /// groups are carried out in turn.
+    /// Carries out the reads until the deadline, and returns one answer for each. Groups take
+    /// turns.
     fn read<'a>(
         &'a self,
         group: &'a ReadGroup,
         reads: Vec<LiveRead>,
-        until: Instant,
+        deadline: Instant,
     ) -> LocalBoxFuture<'a, Vec<ReadAnswer>>;
 
-    /// Writes an approval of belay's own down by this time, or says why it
-    /// could not.
+    /// Creates the record of an exemption until the deadline.
     fn record(
         &self,
         approval: DeletionApproval,
-        until: Instant,
+        deadline: Instant,
     ) -> LocalBoxFuture<'_, Result<(), ApiError>>;
 
-    /// Deletes such an approval by this time, or says why it could not.
+    /// Deletes the record of an exemption until the deadline.
     fn revoke(
         &self,
         record: RevokedRecord,
-        until: Instant,
+        deadline: Instant,
     ) -> LocalBoxFuture<'_, Result<(), ApiError>>;
 }
 
-/// The handle of the task that talks to the API server. Cheap to clone; other
-/// threads with runtimes of their own may wait for its answers.
+/// The handle of the task that sends live reads. Cheap to clone. Threads with runtimes of
+/// their own may wait for its answers.
 #[derive(Clone)]
 pub struct Reader {
     commands: mpsc::Sender<ReaderCommand>,
@@ -102,13 +101,12 @@ pub struct Reader {
     metrics: Metrics,
 }
 
-/// What the task is sent.
 enum ReaderCommand {
     Read(ReadGroup, LiveRead, ReadWaiter),
     Write(ExemptionWrite, Instant, oneshot::Sender<Result<(), ApiError>>),
 }
 
-/// A write about the record of an exemption.
+/// A write of the record of an exemption.
 #[derive(Debug)]
 enum ExemptionWrite {
     Record(Box<DeletionApproval>),
@@ -127,7 +125,7 @@ impl ExemptionWrite {
 /// A caller that waits for a read.
 #[derive(Debug)]
 struct ReadWaiter {
-    until: Instant,
+    deadline: Instant,
     answer: oneshot::Sender<Result<ReadObjects, ApiError>>,
 }
 
@@ -137,9 +135,9 @@ impl Reader {
     /// drains.
     pub fn new(context: Context) -> Self {
         let Context { client, world, metrics, .. } = context;
-        let (commands, asked) = mpsc::channel(BOUNDS.waiting.total);
+        let (commands, receiver) = mpsc::channel(LIMITS.waiting.total);
         let memory = ReadMemory::new(LIVE_READS);
-        tokio::spawn(serve(client, world, memory.clone(), asked));
+        tokio::spawn(serve(client, world, memory.clone(), receiver));
         Self { commands, memory, metrics }
     }
 
@@ -148,59 +146,59 @@ impl Reader {
         self.memory.buffers.clone()
     }
 
-    /// The same, for callers on the cluster side.
+    /// Carries out [`LiveApi::read`], for callers on the cluster side.
     pub async fn read_all(
         &self,
         group: &ReadGroup,
         reads: Vec<LiveRead>,
-        until: Instant,
+        deadline: Instant,
     ) -> Vec<ReadAnswer> {
-        let asked = time::Instant::now();
-        let limit = until.saturating_duration_since(asked.into_std());
-        // All are asked before any is waited for.
+        let start = time::Instant::now();
+        let limit = deadline.saturating_duration_since(start.into_std());
+        // All reads are sent before the first wait.
         let mut waiting = Vec::with_capacity(reads.len());
         for read in reads {
-            waiting.push((self.ask(group, &read, until).await, read));
+            waiting.push((self.ask(group, &read, deadline).await, read));
         }
         let mut answers = Vec::with_capacity(waiting.len());
         for (waited, read) in waiting {
             let (result, answer) = match waited {
                 Err(error) => ("refused", Err(error)),
-                Ok(answer) => match time::timeout_at(until.into(), answer).await {
+                Ok(answer) => match time::timeout_at(deadline.into(), answer).await {
                     Ok(Ok(Ok(found))) => ("ok", Ok(found)),
                     Ok(Ok(Err(error))) => ("failed", Err(error)),
-                    Ok(Err(_)) => ("refused", Err(ended())),
+                    Ok(Err(_)) => ("refused", Err(shutting_down())),
                     Err(_) => ("late", Err(ApiError::TimedOut(limit))),
                 },
             };
-            self.metrics.read_live(result, asked.elapsed());
+            self.metrics.read_live(result, start.elapsed());
             answers.push((read, answer));
         }
-        self.make_room(group, answers, until).await
+        self.reserve_graph_memory(group, answers, deadline).await
     }
 
-    /// Waits for the memory that the graph takes which is made of answers: each
-    /// of those who share an answer makes its own.
-    async fn make_room(
+    /// Reserves the memory for the graph that is built from the answers. Callers that share an
+    /// answer build a graph each.
+    async fn reserve_graph_memory(
         &self,
         group: &ReadGroup,
         mut answers: Vec<ReadAnswer>,
-        until: Instant,
+        deadline: Instant,
     ) -> Vec<ReadAnswer> {
         let found = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
         let bytes: usize = found.map(ReadObjects::bytes).sum();
         if bytes == 0 {
             return answers;
         }
-        let mut account = self.memory.account(group, until.into());
-        let held = account.hold(bytes).await;
-        let mut shares = account.into_shares();
+        let mut account = self.memory.account(group, deadline.into());
+        let reserved = account.reserve(bytes).await;
+        let mut memory = account.into_reserved();
         for (_, answer) in &mut answers {
             let Ok(found) = answer else { continue };
-            match held {
+            match reserved {
                 Ok(()) => {
                     let found = std::mem::take(found);
-                    *answer = Ok(found.holding(std::mem::take(&mut shares)));
+                    *answer = Ok(found.with_reserved(std::mem::take(&mut memory)));
                 }
                 Err(why) if found.objects().len() > 0 => {
                     *answer = Err(ApiError::Other(why.to_owned()));
@@ -215,32 +213,32 @@ impl Reader {
         &self,
         group: &ReadGroup,
         read: &LiveRead,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<oneshot::Receiver<Result<ReadObjects, ApiError>>, ApiError> {
         let (answer, waited) = oneshot::channel();
         let command =
-            ReaderCommand::Read(group.clone(), read.clone(), ReadWaiter { until, answer });
-        self.send(command, until).await?;
+            ReaderCommand::Read(group.clone(), read.clone(), ReadWaiter { deadline, answer });
+        self.send(command, deadline).await?;
         Ok(waited)
     }
 
-    /// Those who send get their turn, so that a caller with much to send does
-    /// not keep others out.
-    async fn send(&self, command: ReaderCommand, until: Instant) -> Result<(), ApiError> {
-        match time::timeout_at(until.into(), self.commands.send(command)).await {
+    /// Sends a command to the task. The channel is fair, so a caller with many commands does not
+    /// block others.
+    async fn send(&self, command: ReaderCommand, deadline: Instant) -> Result<(), ApiError> {
+        match time::timeout_at(deadline.into(), self.commands.send(command)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(ended()),
+            Ok(Err(_)) => Err(shutting_down()),
             Err(_) => Err(too_many()),
         }
     }
 
-    async fn write(&self, write: ExemptionWrite, until: Instant) -> Result<(), ApiError> {
-        let limit = until.saturating_duration_since(Instant::now());
+    async fn write(&self, write: ExemptionWrite, deadline: Instant) -> Result<(), ApiError> {
+        let limit = deadline.saturating_duration_since(Instant::now());
         let (answer, written) = oneshot::channel();
-        self.send(ReaderCommand::Write(write, until, answer), until).await?;
-        match time::timeout_at(until.into(), written).await {
+        self.send(ReaderCommand::Write(write, deadline, answer), deadline).await?;
+        match time::timeout_at(deadline.into(), written).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(ended()),
+            Ok(Err(_)) => Err(shutting_down()),
             Err(_) => Err(ApiError::TimedOut(limit)),
         }
     }
@@ -251,60 +249,60 @@ impl LiveApi for Reader {
         &'a self,
         group: &'a ReadGroup,
         reads: Vec<LiveRead>,
-        until: Instant,
+        deadline: Instant,
     ) -> LocalBoxFuture<'a, Vec<ReadAnswer>> {
-        Box::pin(self.read_all(group, reads, until))
+        Box::pin(self.read_all(group, reads, deadline))
     }
 
     fn record(
         &self,
         approval: DeletionApproval,
-        until: Instant,
+        deadline: Instant,
     ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
-        Box::pin(self.write(ExemptionWrite::Record(Box::new(approval)), until))
+        Box::pin(self.write(ExemptionWrite::Record(Box::new(approval)), deadline))
     }
 
     fn revoke(
         &self,
         record: RevokedRecord,
-        until: Instant,
+        deadline: Instant,
     ) -> LocalBoxFuture<'_, Result<(), ApiError>> {
-        Box::pin(self.write(ExemptionWrite::Revoke(record), until))
+        Box::pin(self.write(ExemptionWrite::Revoke(record), deadline))
     }
 }
 
-/// The task: commands in, requests to the API server out, in bounded number.
+/// The task: it receives commands and sends a bounded number of requests to the API server.
 async fn serve(
     client: kube::Client,
     world: SharedWorld,
     memory: ReadMemory,
     mut commands: mpsc::Receiver<ReaderCommand>,
 ) {
-    let mut queue: ReadQueue<ReadWaiter> = ReadQueue::new(BOUNDS);
+    let mut queue: ReadQueue<ReadWaiter> = ReadQueue::new(LIMITS);
     let mut running = JoinSet::new();
     let mut names = HashMap::new();
     let mut writes = JoinSet::new();
-    let mut arrived = Vec::new();
+    let mut received = Vec::new();
     loop {
         while let Some((read, group, waiters)) = queue.begin(|waiter| !waiter.answer.is_closed()) {
-            // As long as a request waits; by then each has reached its own time limit.
-            let until = waiters.iter().map(|waiter| waiter.until).max();
+            // The read may take until the latest deadline of its waiters.
+            let deadline = waiters.iter().map(|waiter| waiter.deadline).max();
             let (client, world, name) = (client.clone(), world.clone(), read.clone());
             let (memory, group) = (memory.clone(), group.clone());
             let task = running.spawn(async move {
-                let known = KindToRead::find(&world.read(), &read);
-                let until = until.map_or_else(time::Instant::now, time::Instant::from_std);
+                let kind = KindToRead::find(&world.read(), &read);
+                let deadline = deadline.map_or_else(time::Instant::now, time::Instant::from_std);
                 let (client, memory, group) = (&client, &memory, &group);
-                let api_reads = ApiReads { client, memory, group, until };
-                let reading = api_reads.carry_out(known.as_ref(), &read);
-                let limit = until.duration_since(time::Instant::now());
+                let api_reads = ApiReads { client, memory, group, deadline };
+                let reading = api_reads.carry_out(kind.as_ref(), &read);
+                let limit = deadline.duration_since(time::Instant::now());
                 within_limit(limit, reading).await
             });
             names.insert(task.id(), name);
         }
         tokio::select! {
-            // All that have come by now, before the next read begins.
-            number = commands.recv_many(&mut arrived, BOUNDS.waiting.total) => if number == 0 {
+            // All received commands are queued before the next read starts.
+            number = commands.recv_many(&mut received, LIMITS.waiting.total) => if number == 0 {
                 return;
             },
             Some(ended) = running.join_next_with_id() => {
@@ -320,21 +318,21 @@ async fn serve(
             }
             Some(_) = writes.join_next() => {}
         }
-        for command in arrived.drain(..) {
+        for command in received.drain(..) {
             match command {
                 ReaderCommand::Read(group, read, waiter) => {
                     if let Some(waiter) = queue.ask(&group, read, waiter) {
-                        // A caller that is gone needs no answer.
+                        // Sending fails if the caller no longer waits.
                         let _ = waiter.answer.send(Err(too_many()));
                     }
                 }
-                ReaderCommand::Write(_, _, answer) if writes.len() >= BOUNDS.running.total => {
+                ReaderCommand::Write(_, _, answer) if writes.len() >= LIMITS.running.total => {
                     let _ = answer.send(Err(too_many()));
                 }
-                ReaderCommand::Write(change, until, answer) => {
+                ReaderCommand::Write(change, deadline, answer) => {
                     let client = client.clone();
                     writes.spawn(async move {
-                        let writing = time::timeout_at(until.into(), change.carry_out(&client));
+                        let writing = time::timeout_at(deadline.into(), change.carry_out(&client));
                         if let Ok(result) = writing.await {
                             let _ = answer.send(result);
                         }

@@ -1,5 +1,5 @@
-//! Who waits for which read: what is shared, whose turn it is, and what is too
-//! much.
+//! The queue of live reads. Equal reads are shared, groups take turns, and the number of waiters
+//! is limited.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,24 @@ use crate::decide::{Existence, LiveRead, Review, Situation, target_existence};
 use crate::graph::Graph;
 use crate::webhook::fair::{FairQueue, GroupLimits};
 
-/// The cause of a read, or of a decision that takes much work. Those of different
-/// groups begin in turn.
+/// The cause of a read, or of a decision that takes much work. Groups take turns.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ReadGroup {
-    /// Requests about objects of a namespace, of all subjects together: a tenant
-    /// may have many accounts.
+    /// Requests of all subjects about objects of a namespace, because a tenant may have many
+    /// accounts.
     Namespace(String),
     /// Requests of one subject about cluster-scoped objects.
     Subject(String),
-    /// Requests about objects of a namespace that the graph does not have. With
-    /// them, a caller who makes objects up delays only such requests. Empty: all
-    /// those without a Namespace that the graph has, because a caller can make
-    /// namespaces and subjects up as well.
+    /// Requests about objects of a namespace that the graph does not contain. A caller that
+    /// invents objects delays only such requests. Empty: requests about objects in a missing
+    /// Namespace or without one, because a caller can also invent namespaces and subjects.
     Unproved(String),
     /// Releases of objects of a namespace, or of cluster-scoped objects (empty).
     Release(String),
 }
 
 impl ReadGroup {
-    /// The group of a request. A forged review can have any text.
+    /// The group of a request. Every field of a forged review can have any content.
     pub fn of(situation: &Situation<'_>, review: &Review<'_>) -> Self {
         let namespace = review.namespace.as_str();
         let exists = matches!(target_existence(situation, review), Existence::Exists);
@@ -38,55 +36,54 @@ impl ReadGroup {
         }
     }
 
-    /// How many of its waiters may wait, of so many for a group.
-    fn waiting_share(&self, each: usize) -> usize {
+    /// The limit of waiters of this group, where `per_group` is the limit of most groups.
+    fn max_waiting(&self, per_group: usize) -> usize {
         match self {
-            Self::Unproved(namespace) if namespace.is_empty() => each.div_ceil(8),
-            _ => each,
+            Self::Unproved(namespace) if namespace.is_empty() => per_group.div_ceil(8),
+            _ => per_group,
         }
     }
 }
 
-/// Whether there is no such Namespace, as far as the graph has all of them.
+/// Whether the graph contains all Namespaces, and not this one.
 fn is_missing(graph: &Graph, namespace: &str) -> bool {
     let kind = graph.kinds.find("", "Namespace").filter(|kind| graph.is_complete(*kind));
     kind.is_some_and(|kind| graph.object(kind, "", namespace).is_none())
 }
 
-/// How many reads are under way at once, and how many waiters wait for reads
-/// that have not begun.
+/// How many reads may run at once, and how many waiters may wait for reads that have not
+/// started.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLimits {
-    /// Each read asks one thing at a time, so that this is how many requests
-    /// the API server gets at once.
+    /// Each read sends one request at a time, so this is also the limit of concurrent requests to
+    /// the API server.
     pub running: GroupLimits,
-    /// Beyond these a waiter is turned away: the newest of the group that has
-    /// most of them.
+    /// Beyond this limit the queue rejects a waiter: the newest of the group with most waiters.
     pub waiting: GroupLimits,
 }
 
-/// Reads and those who wait for them.
+/// Reads and their waiters.
 ///
-/// An answer has to reflect everything that was stored before the question. So
-/// no waiter joins a read that is under way: later waiters wait for the next
-/// read, and share it until it begins.
+/// An answer must reflect everything that was stored before the request. So no waiter joins a
+/// running read. Later waiters share the next read until it starts.
 #[derive(Debug)]
 pub struct ReadQueue<W> {
-    bounds: QueueLimits,
+    limits: QueueLimits,
     entries: HashMap<LiveRead, QueuedRead<W>>,
     /// Reads that can begin: a group waits for them, and none of its reads is running. A read
     /// that several groups wait for has one entry for each.
     queue: FairQueue<ReadGroup, LiveRead>,
-    /// How many wait, of each group and in all.
+    /// The number of waiters of each group.
     waiting: HashMap<ReadGroup, usize>,
-    all_waiting: usize,
+    /// The number of waiters of all groups.
+    total_waiting: usize,
 }
 
 #[derive(Debug)]
 struct QueuedRead<W> {
-    /// Those whose read is under way, and whose turn it was.
+    /// The waiters of the running read, and the group whose turn it used.
     running: Option<(ReadGroup, Vec<W>)>,
-    /// Those who wait for the next one.
+    /// The waiters for the next read.
     pending: Vec<(ReadGroup, W)>,
 }
 
@@ -97,33 +94,32 @@ impl<W> QueuedRead<W> {
 }
 
 impl<W> ReadQueue<W> {
-    /// An empty queue.
-    pub fn new(bounds: QueueLimits) -> Self {
+    pub fn new(limits: QueueLimits) -> Self {
         Self {
-            bounds,
+            limits,
             entries: HashMap::new(),
-            queue: FairQueue::new(bounds.running),
+            queue: FairQueue::new(limits.running),
             waiting: HashMap::new(),
-            all_waiting: 0,
+            total_waiting: 0,
         }
     }
 
-    /// Takes a waiter in. What comes back is turned away, because too many wait
-    /// already: this waiter, or one of a group that has more of them.
+    /// Adds a waiter. If too many wait already, it returns the rejected waiter: this one, or one
+    /// of a group with more waiters.
     pub fn ask(&mut self, group: &ReadGroup, read: LiveRead, waiter: W) -> Option<W> {
-        let own = self.waiting.get(group).copied().unwrap_or_default();
-        if own >= group.waiting_share(self.bounds.waiting.per_group) {
+        let waiting = self.waiting.get(group).copied().unwrap_or_default();
+        if waiting >= group.max_waiting(self.limits.waiting.per_group) {
             return Some(waiter);
         }
-        let mut turned_away = None;
-        if self.all_waiting >= self.bounds.waiting.total {
-            match self.turn_away(own + 1) {
+        let mut rejected = None;
+        if self.total_waiting >= self.limits.waiting.total {
+            match self.reject_newest(waiting + 1) {
                 None => return Some(waiter),
-                other => turned_away = other,
+                other => rejected = other,
             }
         }
         *self.waiting.entry(group.clone()).or_default() += 1;
-        self.all_waiting += 1;
+        self.total_waiting += 1;
         let entry = self
             .entries
             .entry(read.clone())
@@ -132,12 +128,15 @@ impl<W> ReadQueue<W> {
             self.queue.push(group, read);
         }
         entry.pending.push((group.clone(), waiter));
-        turned_away
+        rejected
     }
 
-    /// The next read to begin, with its waiters. A read whose waiters have all
-    /// given up does not begin.
-    pub fn begin(&mut self, waits: impl Fn(&W) -> bool) -> Option<(LiveRead, &ReadGroup, &[W])> {
+    /// Starts the next read, and returns it with its waiters. It drops reads whose waiters have
+    /// all given up.
+    pub fn begin(
+        &mut self,
+        is_waiting: impl Fn(&W) -> bool,
+    ) -> Option<(LiveRead, &ReadGroup, &[W])> {
         loop {
             let (group, read) = self.queue.begin()?;
             let Some(entry) = self.entries.get_mut(&read) else {
@@ -146,11 +145,11 @@ impl<W> ReadQueue<W> {
             };
             let pending = std::mem::take(&mut entry.pending);
             for (other, _) in &pending {
-                count_down(&mut self.waiting, &mut self.all_waiting, other);
+                count_down(&mut self.waiting, &mut self.total_waiting, other);
                 self.queue.remove(other, |queued| *queued == read);
             }
             let waiters: Vec<W> =
-                pending.into_iter().map(|(_, waiter)| waiter).filter(&waits).collect();
+                pending.into_iter().map(|(_, waiter)| waiter).filter(&is_waiting).collect();
             if waiters.is_empty() {
                 self.entries.remove(&read);
                 self.queue.end(&group);
@@ -162,7 +161,7 @@ impl<W> ReadQueue<W> {
         }
     }
 
-    /// A read has ended: those who waited for it.
+    /// Ends a read, and returns its waiters.
     pub fn end(&mut self, read: &LiveRead) -> Vec<W> {
         let Some(entry) = self.entries.get_mut(read) else { return Vec::new() };
         let Some((group, waiters)) = entry.running.take() else { return Vec::new() };
@@ -181,16 +180,16 @@ impl<W> ReadQueue<W> {
         waiters
     }
 
-    /// Turns the newest waiter of the largest group away, if that has more than
-    /// so many.
-    fn turn_away(&mut self, more_than: usize) -> Option<W> {
+    /// Removes the newest waiter of the largest group, if that group has more than `more_than`
+    /// waiters.
+    fn reject_newest(&mut self, more_than: usize) -> Option<W> {
         let largest = self.waiting.iter().max_by_key(|(_, waiting)| **waiting);
         let (group, _) = largest.filter(|(_, waiting)| **waiting > more_than)?;
         let group = group.clone();
         let mut entries = self.entries.iter_mut();
         let (read, entry) = entries.find(|(_, entry)| entry.is_pending(&group))?;
-        let at = entry.pending.iter().rposition(|(other, _)| *other == group)?;
-        let (_, waiter) = entry.pending.remove(at);
+        let index = entry.pending.iter().rposition(|(other, _)| *other == group)?;
+        let (_, waiter) = entry.pending.remove(index);
         let read = read.clone();
         if !entry.is_pending(&group) {
             self.queue.remove(&group, |queued| *queued == read);
@@ -198,17 +197,17 @@ impl<W> ReadQueue<W> {
         if entry.pending.is_empty() && entry.running.is_none() {
             self.entries.remove(&read);
         }
-        count_down(&mut self.waiting, &mut self.all_waiting, &group);
+        count_down(&mut self.waiting, &mut self.total_waiting, &group);
         Some(waiter)
     }
 }
 
-/// One member of a group no longer waits.
-fn count_down(waiting: &mut HashMap<ReadGroup, usize>, all: &mut usize, group: &ReadGroup) {
-    *all = all.saturating_sub(1);
-    if let Some(own) = waiting.get_mut(group) {
-        *own = own.saturating_sub(1);
-        if *own == 0 {
+/// Counts one waiter of a group less.
+fn count_down(waiting: &mut HashMap<ReadGroup, usize>, total: &mut usize, group: &ReadGroup) {
+    *total = total.saturating_sub(1);
+    if let Some(count) = waiting.get_mut(group) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
             waiting.remove(group);
         }
     }
@@ -226,13 +225,13 @@ mod tests {
         LiveRead::Object(crate::objects::ObjectRef::new(("", "pods"), "a", name))
     }
 
-    fn of(namespace: &str) -> ReadGroup {
+    fn group_of(namespace: &str) -> ReadGroup {
         ReadGroup::Namespace(namespace.to_owned())
     }
 
     fn queue(running: (usize, usize), waiting: (usize, usize)) -> ReadQueue<usize> {
-        let places = |(total, per_group)| GroupLimits { total, per_group };
-        ReadQueue::new(QueueLimits { running: places(running), waiting: places(waiting) })
+        let limits = |(total, per_group)| GroupLimits { total, per_group };
+        ReadQueue::new(QueueLimits { running: limits(running), waiting: limits(waiting) })
     }
 
     fn begin(queue: &mut ReadQueue<usize>) -> Option<(LiveRead, Vec<usize>)> {
@@ -242,36 +241,36 @@ mod tests {
     #[test]
     fn a_read_is_shared_until_it_begins_and_not_after() {
         let mut queue = queue((8, 8), (8, 8));
-        assert_eq!(queue.ask(&of("a"), read("a"), 1), None);
-        assert_eq!(queue.ask(&of("b"), read("a"), 2), None);
+        assert_eq!(queue.ask(&group_of("a"), read("a"), 1), None);
+        assert_eq!(queue.ask(&group_of("b"), read("a"), 2), None);
         assert_eq!(begin(&mut queue), Some((read("a"), vec![1, 2])));
-        // Later ones share one more, which waits until the first has ended.
-        queue.ask(&of("b"), read("a"), 3);
-        queue.ask(&of("a"), read("a"), 4);
+        // Later waiters share the next read, which starts after the first has ended.
+        queue.ask(&group_of("b"), read("a"), 3);
+        queue.ask(&group_of("a"), read("a"), 4);
         assert_eq!(begin(&mut queue), None);
         assert_eq!(queue.end(&read("a")), [1, 2]);
         assert_eq!(begin(&mut queue), Some((read("a"), vec![3, 4])));
         assert_eq!(queue.end(&read("a")), [3, 4]);
         assert_eq!(begin(&mut queue), None);
-        assert!(queue.entries.is_empty() && queue.waiting.is_empty() && queue.all_waiting == 0);
+        assert!(queue.entries.is_empty() && queue.waiting.is_empty() && queue.total_waiting == 0);
     }
 
     #[test]
     fn a_namespace_with_many_reads_delays_another_one_by_one_read() {
         let mut queue = queue((4, 3), (100, 100));
         for n in 0..90 {
-            queue.ask(&of("busy"), read(&format!("busy-{n}")), n);
+            queue.ask(&group_of("busy"), read(&format!("busy-{n}")), n);
         }
-        queue.ask(&of("quiet"), read("quiet"), 100);
+        queue.ask(&group_of("quiet"), read("quiet"), 100);
         let mut begun = Vec::new();
         while let Some((read, _)) = begin(&mut queue) {
             begun.push(read);
         }
         assert_eq!(begun, [read("busy-0"), read("quiet"), read("busy-1"), read("busy-2")]);
-        // One place is left for others, and those come at once.
+        // One running read is reserved for other groups, so their reads start at once.
         queue.end(&read("quiet"));
         assert_eq!(begin(&mut queue), None);
-        queue.ask(&of("other"), read("other"), 101);
+        queue.ask(&group_of("other"), read("other"), 101);
         assert_eq!(begin(&mut queue), Some((read("other"), vec![101])));
         assert_eq!(queue.end(&read("busy-0")), [0]);
         assert_eq!(begin(&mut queue), Some((read("busy-3"), vec![3])));
@@ -281,12 +280,12 @@ mod tests {
     fn a_read_that_a_busy_namespace_waits_for_begins_when_another_one_has_its_turn() {
         let mut queue = queue((2, 1), (100, 100));
         for n in 0..9 {
-            queue.ask(&of("busy"), read(&format!("busy-{n}")), n);
+            queue.ask(&group_of("busy"), read(&format!("busy-{n}")), n);
         }
-        queue.ask(&of("quiet"), read("busy-8"), 100);
+        queue.ask(&group_of("quiet"), read("busy-8"), 100);
         assert_eq!(begin(&mut queue), Some((read("busy-0"), vec![0])));
         assert_eq!(begin(&mut queue), Some((read("busy-8"), vec![8, 100])));
-        assert_eq!(queue.waiting[&of("busy")], 7);
+        assert_eq!(queue.waiting[&group_of("busy")], 7);
     }
 
     #[test]
@@ -315,7 +314,7 @@ mod tests {
         let map = r#"{"metadata":{"name":"a","namespace":"shop","uid":"u"}}"#;
         catalogue.feed(&mut graph, maps, map).unwrap();
         graph.set_complete(namespaces, true);
-        assert_eq!(group(&graph, "shop", "jane", "u"), of("shop"));
+        assert_eq!(group(&graph, "shop", "jane", "u"), group_of("shop"));
         assert_eq!(group(&graph, "shop", "jane", "other"), unproved("shop"));
         for n in 0..3 {
             assert_eq!(group(&graph, &format!("made-up-{n}"), "jane", "u"), unproved(""));
@@ -327,27 +326,31 @@ mod tests {
             assert_eq!(queue.ask(&unproved(""), read(&n.to_string()), n), None);
         }
         assert_eq!(queue.ask(&unproved(""), read("more"), 2), Some(2), "its share is full");
-        assert_eq!(queue.ask(&of("shop"), read("real"), 3), None);
+        assert_eq!(queue.ask(&group_of("shop"), read("real"), 3), None);
         assert_eq!(begin(&mut queue), Some((read("0"), vec![0])));
         queue.end(&read("0"));
         assert_eq!(begin(&mut queue), Some((read("real"), vec![3])));
     }
 
     #[test]
-    fn a_namespace_fills_neither_the_queue_nor_its_own_part_for_others() {
+    fn a_namespace_can_fill_neither_the_queue_nor_the_part_of_others() {
         let mut queue = queue((1, 1), (4, 3));
         for n in 0..3 {
-            assert_eq!(queue.ask(&of("busy"), read(&n.to_string()), n), None);
+            assert_eq!(queue.ask(&group_of("busy"), read(&n.to_string()), n), None);
         }
-        assert_eq!(queue.ask(&of("busy"), read("more"), 9), Some(9), "its part is full");
-        assert_eq!(queue.ask(&of("b"), read("b"), 10), None);
-        // The queue is full: the group that has most makes room.
+        assert_eq!(queue.ask(&group_of("busy"), read("more"), 9), Some(9), "its part is full");
+        assert_eq!(queue.ask(&group_of("b"), read("b"), 10), None);
+        // The queue is full, so it rejects a waiter of the largest group.
         for (number, other) in [(11, "c"), (12, "d")] {
-            let gone = queue.ask(&of(other), read(other), number);
-            assert!(gone.is_some_and(|gone| gone < 3), "{gone:?}");
+            let rejected = queue.ask(&group_of(other), read(other), number);
+            assert!(rejected.is_some_and(|waiter| waiter < 3), "{rejected:?}");
         }
-        assert_eq!(queue.ask(&of("e"), read("e"), 13), Some(13), "no group has more than one");
-        assert_eq!(queue.all_waiting, 4);
+        assert_eq!(
+            queue.ask(&group_of("e"), read("e"), 13),
+            Some(13),
+            "no group has more than one"
+        );
+        assert_eq!(queue.total_waiting, 4);
         let mut served = Vec::new();
         while let Some((read, waiters)) = begin(&mut queue) {
             served.extend(waiters);
@@ -356,22 +359,22 @@ mod tests {
         served.sort_unstable();
         assert_eq!(served.len(), 4);
         assert!(served.ends_with(&[10, 11, 12]), "{served:?}");
-        assert!(queue.entries.is_empty() && queue.waiting.is_empty() && queue.all_waiting == 0);
+        assert!(queue.entries.is_empty() && queue.waiting.is_empty() && queue.total_waiting == 0);
     }
 
     #[test]
     fn a_read_whose_waiters_have_given_up_does_not_begin() {
         let mut queue = queue((8, 8), (2, 2));
-        queue.ask(&of("a"), read("a"), 1);
-        queue.ask(&of("a"), read("b"), 2);
+        queue.ask(&group_of("a"), read("a"), 1);
+        queue.ask(&group_of("a"), read("b"), 2);
         let begun = queue.begin(|waiter| *waiter != 1);
         assert_eq!(
             begun.map(|(read, _, waiters)| (read, waiters.to_vec())),
             Some((read("b"), vec![2]))
         );
-        // The one that left does not count as one that waits, either.
-        assert_eq!(queue.ask(&of("a"), read("a"), 3), None);
-        assert_eq!(queue.ask(&of("a"), read("a"), 4), None);
+        // A waiter that gave up does not count as waiting.
+        assert_eq!(queue.ask(&group_of("a"), read("a"), 3), None);
+        assert_eq!(queue.ask(&group_of("a"), read("a"), 4), None);
         assert_eq!(begin(&mut queue), Some((read("a"), vec![3, 4])));
     }
 }

@@ -1,4 +1,4 @@
-//! Live reads with an API server that is a script.
+//! Live reads with a scripted API server.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::decide::LiveReads;
 use crate::objects::{ApiError, Kinds};
 use crate::relations::Catalogue;
 
-/// The code of HTTP and the text of an answer.
+/// The HTTP status code and the body of an answer.
 type Response = (u16, String);
 
-/// What is answered to each path, in turn.
+/// The answers to each path, in order.
 type Answers = HashMap<String, VecDeque<Response>>;
 
 /// An API server that answers each path with the next answer of its script, or with an object
@@ -71,7 +71,7 @@ fn failed(code: u16) -> Response {
     absent_or(code, "", "")
 }
 
-/// What the API server says of one object that is not there.
+/// The answer of the API server for an object that does not exist.
 fn absent(resource: &str, name: &str) -> Response {
     absent_or(404, resource, name)
 }
@@ -116,9 +116,9 @@ async fn asked_of(
 ) -> Result<Vec<String>, ApiError> {
     let known = KindToRead::find(world, read);
     let (memory, group) = (ReadMemory::new(LIVE_READS), of("a"));
-    let until = time::Instant::now() + Duration::from_secs(30);
+    let deadline = time::Instant::now() + Duration::from_secs(30);
     let client = &script.client();
-    let api_reads = ApiReads { client, memory: &memory, group: &group, until };
+    let api_reads = ApiReads { client, memory: &memory, group: &group, deadline };
     let found = api_reads.carry_out(known.as_ref(), read).await?;
     let names = found.objects().map(|json| {
         let object: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -185,7 +185,7 @@ async fn an_object_is_absent_when_the_api_server_says_so_of_that_object() {
     let script = Script::of([(path, failed(403))]);
     let words = asked_of(&script, &world(), &read).await.unwrap_err().to_string();
     assert_eq!(words, "no");
-    // An invalid name selects no object, and no other path.
+    // An invalid name causes no request.
     let script = Script::of([]);
     for name in ["p/../../secrets/s", "..", ".", "", "p%2Fq"] {
         let found = asked_of(&script, &world(), &pod(name)).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_no_group_has_it() {
         assert_eq!(asked_of(&script, &world(), &read).await.unwrap(), Vec::<String>::new());
         assert_eq!(script.asked()[..2], [WIDGETS, CRD]);
     }
-    // The same of a kind that belay has never heard of; nothing is listed.
+    // For an unknown kind, belay sends no list request.
     let script = Script::of([(CRD, no_crd()), (GROUP, not_found())]);
     let known = asked_of(&script, &World::default(), &read).await;
     assert_eq!(known.unwrap(), Vec::<String>::new());
@@ -251,7 +251,7 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_no_group_has_it() {
              the expected form, at line 1 column 1",
             Script::of([(CRD, no_crd()), (GROUP, (200, "<html>".to_owned()))]),
         ),
-        // A path that is not served says nothing of CRDs.
+        // A 404 for the path of CRDs does not prove that the CRD is missing.
         (
             "whether there are such objects cannot be read: the API server does not serve them",
             Script::of([(CRD, not_found())]),
@@ -260,7 +260,7 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_no_group_has_it() {
         let failed = asked_of(&script, &World::default(), &read).await.unwrap_err();
         assert_eq!(failed.to_string(), words);
     }
-    // Kubernetes' own kinds have no CRD whose absence would say anything.
+    // Built-in kinds have no CRD, so a missing CRD proves nothing.
     let script = Script::of([(PODS, not_found())]);
     let words =
         asked_of(&script, &world(), &list("", "pods", false)).await.unwrap_err().to_string();
@@ -277,7 +277,7 @@ fn after(milliseconds: u64) -> Instant {
     (time::Instant::now() + Duration::from_millis(milliseconds)).into_std()
 }
 
-/// Lets every task go as far as it can.
+/// Lets every task run until it waits.
 async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -289,8 +289,8 @@ async fn a_read_that_has_begun_is_not_joined_and_later_ones_are_one() {
     let script = Script::new(0);
     let reader = reader(&script);
     let ask = || {
-        let (reader, until) = (reader.clone(), after(1000));
-        tokio::spawn(async move { reader.read_all(&of("a"), vec![pod("p")], until).await })
+        let (reader, deadline) = (reader.clone(), after(1000));
+        tokio::spawn(async move { reader.read_all(&of("a"), vec![pod("p")], deadline).await })
     };
     let early = [ask(), ask()];
     settle().await;
@@ -319,20 +319,20 @@ async fn every_read_ends_by_the_deadline_and_frees_its_place() {
     let script = Script::new(0);
     let reader = reader(&script);
     let start = time::Instant::now();
-    let reads = (0..BOUNDS.running.per_group + 8).map(|n| pod(&n.to_string())).collect();
+    let reads = (0..LIMITS.running.per_group + 8).map(|n| pod(&n.to_string())).collect();
     let answers = reader.read_all(&of("a"), reads, after(300)).await;
     assert_eq!(start.elapsed().as_millis(), 300);
     for (_, answer) in &answers {
         let limit = Duration::from_millis(300);
         assert_eq!(answer.as_ref().unwrap_err(), &ApiError::TimedOut(limit));
     }
-    // Those for which there was no room never began, and are not begun now.
+    // The reads that did not fit into the queue are never sent.
     settle().await;
-    assert_eq!(script.asked().len(), BOUNDS.running.per_group);
+    assert_eq!(script.asked().len(), LIMITS.running.per_group);
     script.permits.add_permits(1);
     let answers = reader.read_all(&of("a"), vec![pod("next")], after(300)).await;
     assert!(answers[0].1.is_ok());
-    assert_eq!(script.asked().len(), BOUNDS.running.per_group + 1);
+    assert_eq!(script.asked().len(), LIMITS.running.per_group + 1);
     let text = reader.metrics.encode();
     assert!(text.contains(r#"belay_live_reads_total{result="late"} 24"#), "{text}");
     assert!(text.contains(r#"belay_live_reads_total{result="ok"} 1"#), "{text}");
@@ -342,25 +342,25 @@ async fn every_read_ends_by_the_deadline_and_frees_its_place() {
 async fn h12_a_namespace_with_many_reads_keeps_no_other_one_waiting() {
     let script = Script::new(0);
     let reader = reader(&script);
-    for portion in (0..2 * BOUNDS.waiting.per_group).collect::<Vec<_>>().chunks(200) {
+    for portion in (0..2 * LIMITS.waiting.per_group).collect::<Vec<_>>().chunks(200) {
         let reads = portion.iter().map(|n| pod(&n.to_string())).collect();
-        let (reader, until) = (reader.clone(), after(1000));
-        tokio::spawn(async move { reader.read_all(&of("busy"), reads, until).await });
+        let (reader, deadline) = (reader.clone(), after(1000));
+        tokio::spawn(async move { reader.read_all(&of("busy"), reads, deadline).await });
         settle().await;
     }
-    assert_eq!(script.asked().len(), BOUNDS.running.per_group);
+    assert_eq!(script.asked().len(), LIMITS.running.per_group);
     let start = time::Instant::now();
     let answers = reader.read_all(&of("busy"), vec![pod("more")], after(1000)).await;
     assert_eq!(answers[0].1.as_ref().unwrap_err(), &too_many());
-    // Those of another namespace begin at once.
+    // The reads of another namespace start at once.
     let quiet = tokio::spawn({
-        let (reader, until) = (reader.clone(), after(1000));
-        async move { reader.read_all(&of("quiet"), vec![pod("quiet")], until).await }
+        let (reader, deadline) = (reader.clone(), after(1000));
+        async move { reader.read_all(&of("quiet"), vec![pod("quiet")], deadline).await }
     });
     settle().await;
     assert!(script.asked().last().unwrap().ends_with("/pods/quiet"));
     assert_eq!(start.elapsed(), Duration::ZERO);
-    script.permits.add_permits(BOUNDS.running.per_group + 1);
+    script.permits.add_permits(LIMITS.running.per_group + 1);
     assert!(quiet.await.unwrap()[0].1.is_ok());
 }
 
@@ -399,8 +399,8 @@ async fn threads_with_runtimes_of_their_own_get_answers() {
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let reads = (0..100).map(|n| pod(&n.to_string())).collect();
-        let until = Instant::now() + Duration::from_secs(30);
-        runtime.block_on(reader.read(&of("a"), reads, until))
+        let deadline = Instant::now() + Duration::from_secs(30);
+        runtime.block_on(reader.read(&of("a"), reads, deadline))
     });
     let answers = tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
     assert_eq!(answers.len(), 100);
@@ -417,10 +417,10 @@ async fn what_is_to_be_recorded_goes_the_same_way() {
     let path = "/apis/belay.dev/v1alpha1/deletionapprovals?fieldManager=belay";
     let created = (201, serde_json::to_string(&approval("good")).unwrap());
     let reader = reader(&Script::of([(path, created), (path, failed(507))]));
-    let until = Instant::now() + Duration::from_secs(30);
-    assert_eq!(reader.record(approval("good"), until).await, Ok(()));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    assert_eq!(reader.record(approval("good"), deadline).await, Ok(()));
     let full = ApiError::Status { code: 507, message: "no".to_owned() };
-    assert_eq!(reader.record(approval("bad"), until).await, Err(full));
+    assert_eq!(reader.record(approval("bad"), deadline).await, Err(full));
 }
 
 fn found(objects: &[serde_json::Value]) -> Result<ReadObjects, ApiError> {
@@ -470,7 +470,7 @@ fn kinds_that_come_meanwhile_are_numbered_again() {
     let mut collected = CollectedReads::new(&world);
     collected.add(vec![(list("example.com", "widgets", true), found(&[widget("one")]))]);
     assert!(collected.fits(&world), "what only the reads mention comes behind");
-    // The world gives the number to another kind than the reads did.
+    // The world and the reads give the same number to different kinds.
     let gadget = world.graph.kinds.learn(Kinds::custom("g.io", "v1", "Gadget", "gadgets", true));
     assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Maker");
     assert!(!collected.fits(&world));
@@ -481,7 +481,7 @@ fn kinds_that_come_meanwhile_are_numbered_again() {
     assert_eq!(collected.reads().graph.kinds.info(gadget).kind, "Gadget");
     assert_eq!(collected.reads().graph.objects(), 1);
     assert_eq!(collected.reads().results.len(), 1);
-    // Relations are known by number, too.
+    // Relations are also identified by number.
     world.catalogue = Arc::default();
     assert!(!collected.fits(&world));
 }

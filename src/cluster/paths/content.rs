@@ -20,8 +20,7 @@ struct StoredToken {
     made: String,
 }
 
-/// What a Secret contains; none: it does not exist. Tokens that can't be read
-/// are left out.
+/// Reads the tokens of a Secret; `None` if it does not exist. Invalid tokens are omitted.
 pub fn read(secret: Option<&Secret>) -> Content {
     let Some(secret) = secret else { return Content::default() };
     let bytes = secret.data.as_ref().and_then(|data| data.get(KEY));
@@ -37,8 +36,8 @@ pub fn read(secret: Option<&Secret>) -> Content {
     }
 }
 
-/// The Secret with these tokens in it, the newest one last. A request to rotate
-/// stays in it unless it is `answered`.
+/// The Secret with these tokens, the newest one last. A request to rotate stays unless it is
+/// `answered`.
 pub fn with_tokens(
     secret: Option<Secret>,
     (namespace, name): (&str, &str),

@@ -25,16 +25,16 @@ pub struct Driver {
     condition: Condition,
     secrets: Api<Secret>,
     name: String,
-    /// The Secret as the watch last reported it; none: it does not exist.
+    /// The Secret from the last watch event; `None` if it does not exist.
     secret: Option<Secret>,
-    /// Whether the watch has reported anything.
+    /// Whether the watch has reported a state.
     is_read: bool,
-    /// The last tokens that could be read, the newest last. They stay in use
-    /// while the Secret is missing or can't be read.
+    /// The last valid tokens, the newest last. They stay in use while the Secret is missing or
+    /// invalid.
     tokens: Vec<DatedToken>,
     /// Since when the newest token is known.
     newest_since: Instant,
-    /// The token in every webhook, and since when.
+    /// The token in all webhooks, and since when belay has seen it there.
     registered: (Option<PathToken>, Instant),
 }
 
@@ -84,8 +84,8 @@ impl Driver {
         (!is_newest).then(|| self.newest_since + self.rotation.settle)
     }
 
-    /// The tokens in use and a new one. Those in use stay even if the Secret
-    /// was deleted: the API servers use one of them.
+    /// The tokens in use and a new one. The tokens in use stay even if the Secret was deleted,
+    /// because the API servers use one of them.
     fn with_new_token(&self, now: i64) -> Result<Vec<DatedToken>, ApiError> {
         let token = PathToken::generate().map_err(|error| ApiError::Other(error.to_string()))?;
         let new = DatedToken { token, made: now };
@@ -154,7 +154,7 @@ impl Follower for Driver {
     }
 }
 
-/// The newest token alone.
+/// Only the newest token.
 fn last(content: Content) -> Vec<DatedToken> {
     content.tokens.into_iter().next_back().into_iter().collect()
 }

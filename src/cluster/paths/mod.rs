@@ -22,11 +22,10 @@ use std::sync::Arc;
 use super::context::Context;
 use crate::webhook::AcceptedTokens;
 
-/// Keeps `accepted` and `signals.paths`, and while this replica is the leader
-/// the Secret, until belay ends.
+/// Updates `accepted` and `signals.paths`, and the Secret while this replica is the leader, until
+/// belay shuts down.
 ///
-/// The condition "path" of readiness exists from this call on, before the
-/// future is polled.
+/// This call creates the readiness condition "path" before the future is polled.
 pub fn run(context: Context, accepted: Arc<AcceptedTokens>) -> impl Future<Output = ()> + Send {
     let condition = context.readiness.condition("path");
     async move {

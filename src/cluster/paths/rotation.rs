@@ -1,12 +1,12 @@
-//! Which token is registered, and when tokens are made and removed: functions
-//! of the content of the Secret and of what a replica has observed.
+//! Decides which token is registered, and when tokens are created and removed, from the content of
+//! the Secret and the observations of a replica.
 
 use std::time::Duration;
 
 use crate::timing::Paths;
 use crate::webhook::PathToken;
 
-/// A token, and when it was made, in seconds since 1970.
+/// A token and its creation time, in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatedToken {
     pub token: PathToken,
@@ -16,25 +16,25 @@ pub struct DatedToken {
 /// The content of the Secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
-    /// All are accepted. The newest is the last one.
+    /// The accepted tokens. The newest is the last one.
     pub tokens: Vec<DatedToken>,
-    /// Whether a person asks for a new token.
+    /// Whether a user requests a new token.
     pub requested: bool,
 }
 
-/// What the leader does next.
+/// The next step of the leader.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make a token and add it.
+    /// Create a token and add it.
     Add,
-    /// Remove all but the newest.
+    /// Remove all tokens but the newest.
     Drop,
-    /// Wait this long; `None`: until something changes.
+    /// Wait this long; `None`: until a change.
     Wait(Option<Duration>),
 }
 
-/// What to do next. `registered_for` is how long the newest token has been in
-/// every webhook; none: it is not there.
+/// Computes the next step. `registered_for` is how long the newest token has been in all webhooks;
+/// `None` if it is not in all of them.
 pub fn step(
     content: &Content,
     rotation: &Paths,
@@ -47,14 +47,14 @@ pub fn step(
         let left = rotation.overlap.saturating_sub(registered_for);
         return if left.is_zero() { Step::Drop } else { Step::Wait(Some(left)) };
     }
-    // A date in the future comes from a wrong clock.
+    // A creation time in the future comes from a wrong clock.
     let age = Duration::from_secs(now.abs_diff(newest.made));
     let left = rotation.every.saturating_sub(age);
     if content.requested || left.is_zero() { Step::Add } else { Step::Wait(Some(left)) }
 }
 
-/// The token to register. `seen_for` is how long this replica has known the
-/// newest one. The only one is registered at once.
+/// The token to register. `seen_for` is how long this replica has known the newest token. A single
+/// token is registered at once.
 pub fn token_to_register<'t>(
     tokens: &'t [DatedToken],
     rotation: &Paths,
@@ -64,7 +64,7 @@ pub fn token_to_register<'t>(
     let (newest, older) = tokens.split_last()?;
     let age = Duration::from_secs(u64::try_from(now - newest.made).unwrap_or_default());
     let chosen = match older.last() {
-        // Another leader may have waited long enough already.
+        // An earlier leader may already have waited long enough.
         Some(previous) if seen_for.max(age) < rotation.settle => previous,
         _ => newest,
     };

@@ -1,9 +1,9 @@
 //! Finds webhooks that differ from the installed manifests, apart from the fields that
 //! belay writes.
 //!
-//! belay reports these fields and does not write them: they belong to the
-//! manifests of the installation. The path is not among them, because the leader
-//! fills it in, and neither is the port, which only the installation knows.
+//! belay reports these fields and does not write them, because they belong to the manifests of the
+//! installation. It does not compare the path, which the leader writes, and the port, which only
+//! the installation knows.
 
 use std::collections::BTreeSet;
 
@@ -30,9 +30,8 @@ impl Changes {
         &self.found
     }
 
-    /// Compares the webhooks with what was installed. Returns whether the result is
-    /// not the one before. `account` is the user name of belay's own
-    /// ServiceAccount.
+    /// Compares the webhooks with the installed manifests. Returns whether the result has changed.
+    /// `account` is the user name of belay's ServiceAccount.
     pub(super) fn compare(
         &mut self,
         settings: &Settings,
@@ -40,7 +39,7 @@ impl Changes {
         now: &[StoredWebhook],
         rules: &Rules,
     ) -> bool {
-        if self.installed.as_ref().is_none_or(|(of, _)| of != account) {
+        if self.installed.as_ref().is_none_or(|(name, _)| name != account) {
             self.installed = Some((account.to_owned(), installed(settings, account, phase)));
         }
         let expected = self.installed.as_ref().map_or(&[][..], |(_, webhooks)| webhooks);
@@ -78,12 +77,12 @@ fn changed(now: &[StoredWebhook], installed: &[StoredWebhook], rules: &Rules) ->
 
 fn differing(now: &StoredWebhook, installed: &StoredWebhook) -> Vec<&'static str> {
     let same_target = |a: &StoredWebhook, b: &StoredWebhook| {
-        let of = |webhook: &StoredWebhook| {
+        let service = |webhook: &StoredWebhook| {
             let service = webhook.client_config.service.as_ref();
             service
                 .map(|ServiceReference { namespace, name, .. }| (namespace.clone(), name.clone()))
         };
-        (a.client_config.url == b.client_config.url, of(a) == of(b))
+        (a.client_config.url == b.client_config.url, service(a) == service(b))
     };
     let (same_url, same_service) = same_target(now, installed);
     [
@@ -110,16 +109,16 @@ fn differing(now: &StoredWebhook, installed: &StoredWebhook) -> Vec<&'static str
     .collect()
 }
 
-/// Ignores the order and white space, because manifests break lines.
+/// The conditions without order and white space, because manifests break lines.
 fn conditions(webhook: &StoredWebhook) -> BTreeSet<(String, String)> {
     let conditions = webhook.match_conditions.iter().flatten();
-    let plain = |MatchCondition { name, expression }: &MatchCondition| {
+    let normalized = |MatchCondition { name, expression }: &MatchCondition| {
         (name.clone(), expression.split_whitespace().collect::<String>())
     };
-    conditions.map(plain).collect()
+    conditions.map(normalized).collect()
 }
 
-/// Ignores the order. A missing selector equals an empty one.
+/// The requirements without order. A missing selector equals an empty one.
 fn selector(selector: Option<&LabelSelector>) -> BTreeSet<(String, String, BTreeSet<String>)> {
     let labels = selector.iter().flat_map(|selector| selector.match_labels.iter().flatten());
     let labels =
@@ -146,7 +145,7 @@ mod tests {
 
     const ACCOUNT: &str = "system:serviceaccount:ops:guard";
 
-    /// What differs when this field of `label-delete.belay.dev` has this value.
+    /// The reported differences when this field of `label-delete.belay.dev` has this value.
     fn with(pointer: &str, value: Value) -> Vec<String> {
         let address =
             Address::Service { namespace: "ops".into(), name: "guard".into(), port: 8443 };
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_decides_what_is_asked_is_compared() {
+    fn compares_every_field_that_selects_requests() {
         let selects = json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]});
         for (pointer, value, field) in [
             ("/failurePolicy", json!("Ignore"), "failurePolicy"),
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_the_same_is_no_change() {
+    fn equivalent_fields_do_not_differ() {
         let namespaces = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name",
             "operator": "NotIn", "values": ["ops", "kube-node-lease", "kube-system"]}],
             "matchLabels": {}});

@@ -1,13 +1,13 @@
 //! Match conditions in CEL: the API server evaluates them and does not call belay for
 //! requests that no policy concerns.
 //!
-//! With failurePolicy Fail, an error in a condition refuses the request. `*/*` matches
-//! objects without metadata, without an old object or without any fields (Scale, Binding,
-//! Eviction, TokenRequest), so every field is read with has() or `.?`. Lists are compared
-//! as a whole: that costs linear time, while a test for one removed element costs
-//! quadratic time, and an expression over the cost limit is an error as well. Any loop over
-//! a map costs quadratic time in the API server, which no limit bounds: an object of 60,000
-//! annotations took 10 s. So long maps are not looped over, and the API server asks belay.
+//! With failurePolicy Fail, an error in a condition makes the API server reject the request. `*/*`
+//! matches objects without metadata, without an old object or without any fields (Scale, Binding,
+//! Eviction, TokenRequest), so every field is read with has() or `.?`. Lists are compared as a
+//! whole: that costs linear time, while a test for one removed element costs quadratic time, and an
+//! expression over the cost limit is an error as well. Any loop over a map costs quadratic time in
+//! the API server, which no limit bounds: an object of 60,000 annotations took 10 s. So long maps
+//! are not looped over, and the API server asks belay.
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 

@@ -28,7 +28,7 @@ use crate::objects::ApiError;
 use crate::telemetry::Condition;
 use crate::webhook::PathToken;
 
-/// The interval of the same Event. After an hour the API server has deleted the last one.
+/// The interval between two equal Events. The API server deletes Events after an hour.
 const EVENT_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The number of writes, each after a read, before belay waits.
@@ -49,7 +49,7 @@ pub async fn run(context: Context) {
     );
     let driver = Driver { context, configurations, wanted: None, condition };
     tokio::select! {
-        // An error means that the sender is gone, which is a shutdown as well.
+        // An error means that the sender was dropped, which also is a shutdown.
         _ = ending.wait_for(|ending| *ending) => {}
         () = follow(&mutating.0, (mutating.1, &name), retry, |event| (0, event), sender.clone()) => {}
         () = follow(&validating.0, (validating.1, &name), retry, |event| (1, event), sender) => {}
@@ -70,7 +70,7 @@ struct WantedContent {
 struct Driver {
     context: Context,
     configurations: [ConfigurationState; 2],
-    /// `None` until policies were read: empty rules would remove those of an earlier
+    /// `None` until policies were read, because empty rules would remove the rules of an earlier
     /// leader.
     wanted: Option<WantedContent>,
     condition: Condition,
@@ -89,7 +89,7 @@ struct ConfigurationState {
     kind: &'static str,
     api: Api<DynamicObject>,
     observed: ObservedConfiguration,
-    /// The fields at the last time when the configuration was as wanted.
+    /// The fields when the configuration last had the wanted content.
     last_written: Option<FilledIn>,
     /// The missing webhooks at the last log line.
     reported_missing: Vec<&'static str>,
@@ -101,7 +101,7 @@ struct ConfigurationState {
     /// Set after a failure.
     retry_at: Option<Instant>,
     backoff: Backoff,
-    owned: OwnerReferenceWriter,
+    owner_writer: OwnerReferenceWriter,
 }
 
 impl ConfigurationState {
@@ -128,16 +128,16 @@ impl ConfigurationState {
             event_due: None,
             retry_at: None,
             backoff: Backoff::from(context.settings.timing.retry),
-            owned: OwnerReferenceWriter::default(),
+            owner_writer: OwnerReferenceWriter::default(),
         }
     }
 
-    /// Whether it is missing or differs from the manifests.
+    /// Whether the configuration is missing or differs from the manifests.
     fn is_wrong(&self) -> bool {
         self.observed == ObservedConfiguration::Missing || !self.changes.found().is_empty()
     }
 
-    /// Its name in metrics.
+    /// The name in metrics.
     fn label(&self) -> &'static str {
         match self.phase {
             AdmissionPhase::Mutate => "mutating",
@@ -158,8 +158,8 @@ impl Driver {
             self.compare_with_installed();
             let bundle_now = bundle.borrow_and_update().clone();
             let paths_now = paths.borrow_and_update().clone();
-            // Without a path nothing is written: requests would arrive before replicas
-            // accept them, and be refused.
+            // belay writes nothing before it has a path. Otherwise requests would arrive before
+            // replicas accept them.
             let filled =
                 self.wanted.as_ref().zip(paths_now.as_ref()).map(|(wanted, paths)| FilledIn {
                     rules: wanted.rules.clone(),
@@ -191,13 +191,13 @@ impl Driver {
         }
     }
 
-    /// While the CRD of policies is missing, the last wanted content stays.
+    /// Computes the wanted content. While the CRD of policies is missing, the last content stays.
     fn compute_wanted(&mut self, generation: u64) {
         if self.wanted.as_ref().is_some_and(|wanted| wanted.generation == generation) {
             return;
         }
         let world = self.context.world.read();
-        if !world.loaded || !world.known {
+        if !world.loaded || !world.policies_current {
             return;
         }
         let rules = rules(&world, &self.context.settings.labelled);
@@ -242,8 +242,8 @@ impl Driver {
 
     fn apply(&mut self, index: usize, event: ConfigurationEvent) {
         let configuration = &mut self.configurations[index];
-        // The API server has validated it, so an unreadable one has an unknown version.
-        // It is ignored until the next event.
+        // The API server has validated the configuration. One that belay can't parse is of an
+        // unknown version, and is ignored until the next event.
         if let Err(error) = configuration.observed.apply(event) {
             let kind = configuration.kind;
             tracing::warn!(kind, %error, "cannot parse the webhook configuration");
@@ -299,8 +299,7 @@ impl Driver {
                     configuration.last_written = None;
                     Ok(ConfigurationEvent::Found(Box::new(object)))
                 }
-                // A webhook has moved, so the configuration is read again. After other
-                // refusals it reads the same.
+                // A webhook may have moved, so belay reads the configuration again.
                 Err(refused) => {
                     let read = match &refused {
                         ApiError::NotFound => Ok(ConfigurationEvent::Missing),
@@ -338,10 +337,12 @@ impl Driver {
         configuration.retry_at = Some(Instant::now() + wait);
     }
 
-    /// A separate write: if this is refused, the rules are still written.
+    /// Writes the owner in a separate request, so that the rules are written even if the API server
+    /// rejects the owner.
     async fn repair_owner(&mut self, index: usize) {
-        let ConfigurationState { kind, api, observed, owned, .. } = &mut self.configurations[index];
-        owned.repair(&self.context.settings, (*kind, &*api), observed).await;
+        let ConfigurationState { kind, api, observed, owner_writer, .. } =
+            &mut self.configurations[index];
+        owner_writer.repair(&self.context.settings, (*kind, &*api), observed).await;
     }
 
     /// Writes an Event once an hour while a configuration is missing or changed.
@@ -408,18 +409,18 @@ impl Driver {
             }
             self.context.metrics.registration_missing(label, false);
             bundles.push(bundle(webhooks, configuration.phase));
-            // Requests to a path that no replica accepts are refused.
+            // Replicas reject requests with a path that they do not accept.
             let token = token(webhooks, configuration.phase);
             asks &= token.as_ref().zip(paths).is_some_and(|(t, p)| p.accepted.contains(t));
             tokens.push(token);
             let different = configuration.changes.found().iter();
             changed.extend(different.map(|webhook| format!("{kind}/{name} webhook {webhook}")));
             let Some(wanted) = &self.wanted else { continue };
-            let rules_alone =
+            let only_rules =
                 patch::WantedFields { rules: &wanted.rules, bundle: None, token: None };
-            let compared = compare(webhooks, configuration.phase, rules_alone);
-            let Difference { asks: its, missing: absent, .. } = compared;
-            asks &= its;
+            let compared = compare(webhooks, configuration.phase, only_rules);
+            let Difference { asks: configuration_asks, missing: absent, .. } = compared;
+            asks &= configuration_asks;
             missing.extend(absent.iter().map(|webhook| format!("{kind}/{name} webhook {webhook}")));
             if configuration.reported_missing != absent {
                 if !absent.is_empty() {
@@ -457,13 +458,13 @@ impl Driver {
     }
 
     /// When to retry without an event.
-    fn retry_at(&self, leads: bool) -> Option<Instant> {
-        let of = |configuration: &ConfigurationState| {
+    fn retry_at(&self, is_leader: bool) -> Option<Instant> {
+        let time = |configuration: &ConfigurationState| {
             let missing = configuration.observed == ObservedConfiguration::Missing;
             let event = configuration.event_due.filter(|_| configuration.is_wrong());
-            let owner = configuration.owned.retry_at.filter(|_| !missing);
+            let owner = configuration.owner_writer.retry_at.filter(|_| !missing);
             [configuration.retry_at, event, owner].into_iter().flatten().min()
         };
-        self.configurations.iter().filter_map(of).min().filter(|_| leads)
+        self.configurations.iter().filter_map(time).min().filter(|_| is_leader)
     }
 }

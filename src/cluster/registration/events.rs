@@ -25,9 +25,8 @@ pub(super) fn changed(settings: &Settings, kind: &str, now: Timestamp, what: &[S
     event(settings, kind, now, ("Changed", message))
 }
 
-/// The Event is in belay's namespace. The API server requires an Event to be in the
-/// namespace of its object, and the configuration has none, so the reference names
-/// belay's namespace.
+/// Creates an Event in belay's namespace. The API server requires that an Event is in the namespace
+/// of its object. A configuration has none, so the reference names belay's namespace.
 fn event(
     settings: &Settings,
     kind: &str,

@@ -1,7 +1,7 @@
 //! Watches one object by its name.
 //!
-//! kube's own watcher logs each failed attempt and retries every second. This one logs
-//! once and waits longer each time.
+//! kube's own watcher logs each failed attempt and retries every second. This watcher logs once
+//! and waits longer each time.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::cluster::pace::{Backoff, LIMIT, within};
 use crate::objects::ApiError;
 use crate::timing::Retry;
 
-/// The duration of one watch. belay also ends it on its own side, because nothing arrives
-/// through a dead connection.
+/// The duration of one watch. belay also ends the watch itself, because the end that the API server
+/// sends does not arrive on a dead connection.
 const WATCH_SECONDS: u32 = 240;
 
 /// Sends all events of the object of this name. Runs until the future is dropped.
@@ -87,9 +87,9 @@ async fn forward(
     sender: &Sender<(usize, ConfigurationEvent)>,
 ) -> Result<(), ApiError> {
     let mut events = std::pin::pin!(events);
-    let most = Duration::from_secs(u64::from(WATCH_SECONDS)) + LIMIT;
-    let until = tokio::time::Instant::now() + most;
-    while let Ok(event) = tokio::time::timeout_at(until, events.try_next()).await {
+    let limit = Duration::from_secs(u64::from(WATCH_SECONDS)) + LIMIT;
+    let deadline = tokio::time::Instant::now() + limit;
+    while let Ok(event) = tokio::time::timeout_at(deadline, events.try_next()).await {
         let object = match event? {
             None => break,
             Some(WatchEvent::Bookmark(bookmark)) => {

@@ -1,8 +1,5 @@
 //! The two webhook configurations of the installation, without the fields that the leader
-//! writes. The command line prints them, and the chart contains the same ones.
-//!
-//! Everything is in them but what the leader fills in. Whatever prints them
-//! prints these: the command line and the chart.
+//! writes. The command line prints them, and the chart contains the same configurations.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -30,9 +27,9 @@ pub(crate) struct WebhookTemplate {
     /// Denial messages contain this name.
     pub name: &'static str,
     pub phase: AdmissionPhase,
-    /// Whether the API server refuses the request when belay does not answer.
+    /// Whether the API server rejects the request if belay does not answer (failurePolicy Fail).
     fails: bool,
-    /// Whether it matches only objects with the label.
+    /// Whether the webhook matches only objects with the label.
     labelled: bool,
     conditions: &'static [Condition],
 }
@@ -60,8 +57,8 @@ impl WebhookTemplate {
 
 /// All webhooks, in the order of the manifests.
 ///
-/// Without an answer, the request passes where the hold or a later request still protects the
-/// object. It is refused where belay is the only protection.
+/// If belay does not answer, a request passes if the hold or a later request still protects the
+/// object. Otherwise the API server rejects it.
 pub(crate) const WEBHOOKS: &[WebhookTemplate] = &[
     webhook("hold.belay.dev", AdmissionPhase::Mutate, false)
         .with_conditions(&[HoldRemoved, NotOurs]),

@@ -20,9 +20,8 @@ use crate::cluster::api::patch_params;
 use crate::cluster::pace::{Backoff, within};
 use crate::objects::ApiError;
 
-/// The first and the longest wait after a refusal. It may last: some clusters allow owner
-/// references only to users who may delete the object
-/// (OwnerReferencesPermissionEnforcement).
+/// The first and the longest wait after a failure. A failure may last: some clusters allow owner
+/// references only to users who may delete the object (OwnerReferencesPermissionEnforcement).
 const RETRY: (std::time::Duration, std::time::Duration) =
     (std::time::Duration::from_secs(1), std::time::Duration::from_secs(600));
 
@@ -50,10 +49,10 @@ impl OwnerReferenceWriter {
         (kind, api): (&str, &Api<DynamicObject>),
         observed: &mut ObservedConfiguration,
     ) {
-        let stands = observed.owner(&settings.namespace);
-        if stands.is_some() && stands == self.uid.as_deref() {
-            // Also after a failure: a write without an answer may have succeeded, and another
-            // writer may have reverted it.
+        let owner = observed.owner(&settings.namespace);
+        if owner.is_some() && owner == self.uid.as_deref() {
+            // This clears the retry also after a failure: the write may have succeeded without an
+            // answer.
             self.retry_at = None;
             return;
         }
@@ -98,15 +97,15 @@ impl OwnerReferenceWriter {
     }
 }
 
-/// Makes the Namespace an owner, upon the observed version. Returns its uid and whether a
-/// write was necessary.
+/// Makes the Namespace an owner of the observed version. Returns the uid of the Namespace and
+/// whether a write was necessary.
 async fn write(
     settings: &Settings,
     api: &Api<DynamicObject>,
     observed: &mut ObservedConfiguration,
 ) -> Result<(String, bool), ApiError> {
-    // Read each time: with the uid of a deleted Namespace, the garbage collector would
-    // delete the configuration at once.
+    // belay reads the Namespace each time. With the uid of a deleted Namespace, the garbage
+    // collector would delete the configuration at once.
     let namespaces: Api<Namespace> = Api::all(api.clone().into_client());
     let namespace = within(namespaces.get_metadata(&settings.namespace)).await.map_err(absent)?;
     let uid = namespace.metadata.uid.unwrap_or_default();
@@ -136,8 +135,8 @@ fn absent(error: ApiError) -> ApiError {
     }
 }
 
-/// The patch that adds the Namespace to the owners; `None` if it is one already or the
-/// configuration is unknown. Other owners stay.
+/// The patch that adds the Namespace to the owners. `None` if the Namespace already is an owner, or
+/// if the configuration is unknown. Other owners stay.
 fn patch(observed: &ObservedConfiguration, name: &str, uid: &str) -> Option<Patch> {
     let ObservedConfiguration::Exists { uid: own, version: Some(version), owners, .. } = observed
     else {
@@ -150,7 +149,7 @@ fn patch(observed: &ObservedConfiguration, name: &str, uid: &str) -> Option<Patc
     let value = json!({"apiVersion": "v1", "kind": "Namespace", "name": name, "uid": uid});
     let list = |last: &[&str]| path(["metadata", "ownerReferences"].iter().chain(last));
     let change = match (ours.first(), owners.is_empty()) {
-        // A Namespace of that name that is gone.
+        // The owner is a deleted Namespace of the same name.
         (Some(index), _) => {
             let path = list(&[&index.to_string()]);
             PatchOperation::Replace(ReplaceOperation { path, value })
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_gone_is_replaced_by_the_one_of_its_name() {
+    fn a_deleted_namespace_is_replaced_by_the_namespace_of_the_same_name() {
         let (old, ours) =
             (reference("Namespace", "belay", "x"), reference("Namespace", "belay", "n"));
         let other = || reference("Deployment", "operator", "d");
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_lands_on_what_was_looked_at_alone() {
+    fn a_patch_applies_only_to_the_observed_version() {
         let patch = patch(&observed(&configuration(&[])), "belay", "n").unwrap();
         for (field, other) in [("uid", "d"), ("resourceVersion", "8")] {
             let mut changed = configuration(&[]);
@@ -240,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Otherwise the leader would read it again at once, without end.
+    /// Otherwise the leader would read the Namespace again in a tight loop.
     #[tokio::test]
     async fn does_not_wait_for_an_existing_owner() {
         let client = local_client::<String>(|_| panic!("no request is expected"));

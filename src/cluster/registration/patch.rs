@@ -1,8 +1,8 @@
 //! Computes the patch that updates a stored configuration.
 //!
-//! Each entry is found by its name and tested to be still there, at its index:
-//! a chart may have dropped, moved or added one since. What belay does not fill
-//! in, and entries that it does not know, are left as they are.
+//! belay finds each webhook by its name. The patch tests that the webhook still has its index,
+//! because an upgrade of the chart may add, move or remove webhooks. belay does not change other
+//! fields or unknown webhooks.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ impl ClientConfig {
     fn split_url(&self) -> Option<(&str, &str)> {
         let url = self.url.as_deref()?;
         let host = url.find("://")? + "://".len();
-        let path = url[host..].find('/').map_or(url.len(), |at| host + at);
+        let path = url[host..].find('/').map_or(url.len(), |slash| host + slash);
         Some(url.split_at(path))
     }
 
@@ -96,9 +96,9 @@ pub fn parse_webhooks(webhooks: Option<&Value>) -> Result<Vec<StoredWebhook>, se
 /// How a configuration differs from what belay wants.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Difference {
-    /// The patch that corrects it; `None` if nothing differs.
+    /// The patch that corrects the configuration; `None` if nothing differs.
     pub patch: Option<Patch>,
-    /// Whether all rules and paths are in place.
+    /// Whether all rules and paths are correct, so that the API server calls belay.
     pub asks: bool,
     /// Webhooks that have rules and do not exist. Only a new installation restores them.
     pub missing: Vec<&'static str>,

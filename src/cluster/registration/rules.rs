@@ -1,7 +1,7 @@
 //! The rules of the webhooks, from the protected kinds.
 //!
-//! The rules contain the kinds that policies name, whether the API server serves them or
-//! not. So a rule is in place when a kind is added.
+//! The rules also contain kinds that policies name and the API server does not serve yet. So the
+//! rule exists before such a kind is added.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,41 +34,43 @@ impl Rules {
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 const NAMESPACES: (&str, &str) = ("", "namespaces");
-const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
-/// Computes the rules. `labelled` are the kinds whose labelled objects are watched
-/// although no policy names them. Their ancestors are included as well.
+/// Computes the rules. `labelled` are the kinds whose labelled objects belay watches although no
+/// policy names the kinds. The rules include their ancestors.
 pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     let policies = || plan::policies(world);
-    let of = |chosen: &dyn Fn(&Policy) -> bool| {
+    let kinds_of = |chosen: &dyn Fn(&Policy) -> bool| {
         Pairs::from_names(policies().filter(|policy| chosen(policy)).flat_map(Policy::kinds))
     };
     let mut rules = Rules::default();
 
-    let mut held = of(&|policy| policy.places_hold() && policy.strictest_action() == Action::Deny);
+    let mut held =
+        kinds_of(&|policy| policy.places_hold() && policy.strictest_action() == Action::Deny);
     held.0.retain(|(group, resource)| !is_hold_unsafe_on_kind(group, resource));
     rules.add("hold.belay.dev", "CREATE", &held, "");
     rules.add("hold.belay.dev", "UPDATE", &held, "/*");
 
-    let protected = of(&|_| true);
+    let protected = kinds_of(&|_| true);
     rules.add("delete.belay.dev", "DELETE", &protected, "");
     let mut ancestors = ancestor_kinds(world, &protected, labelled);
     rules.add("cascade.belay.dev", "DELETE", &ancestors, "");
     // A request that gives an ancestor new owners can put it between a protected object
     // and an approved one.
     ancestors.0.retain(|(group, resource)| {
-        ![NAMESPACES, DEFINITIONS].contains(&(group.as_str(), resource.as_str()))
+        ![NAMESPACES, CRDS].contains(&(group.as_str(), resource.as_str()))
     });
     rules.add("cascade.belay.dev", "UPDATE", &ancestors, "/*");
 
-    let moved = |policy: &Policy| policy.namespace_label_keys().any(|key| key != NAME_LABEL);
+    let selects_namespaces =
+        |policy: &Policy| policy.namespace_label_keys().any(|key| key != NAME_LABEL);
     let mut updated = protected.clone();
-    if policies().any(moved) {
+    if policies().any(selects_namespaces) {
         updated.add(NAMESPACES);
     }
     rules.add("update.belay.dev", "UPDATE", &updated, "/*");
     let reads = |policy: &Policy| policy.annotation_keys().any(|k| !k.starts_with("belay.dev/"));
-    rules.add("annotate.belay.dev", "UPDATE", &of(&reads), "/*");
+    rules.add("annotate.belay.dev", "UPDATE", &kinds_of(&reads), "/*");
     if protected_kinds(&protected, labelled)
         .iter()
         .any(|pair| is_namespaced(&world.graph.kinds, pair))
@@ -97,7 +99,7 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
 /// CRDs.
 fn ancestor_kinds(world: &World, protected: &Pairs, labelled: &[(String, String)]) -> Pairs {
     let kinds = &world.graph.kinds;
-    let owners = world.owners.iter().map(|kind| kinds.info(*kind));
+    let owners = world.protected_owners.iter().map(|kind| kinds.info(*kind));
     // A kind that is only mentioned has no known plural name.
     let owners = owners.filter(|info| !info.resource.is_empty());
     let mut ancestors = Pairs::from_names(owners.map(|info| (&*info.group, &*info.resource)));
@@ -106,7 +108,7 @@ fn ancestor_kinds(world: &World, protected: &Pairs, labelled: &[(String, String)
         ancestors.add(NAMESPACES);
     }
     if protected_kinds.iter().any(|(group, resource)| !Kinds::is_built_in(group, resource)) {
-        ancestors.add(DEFINITIONS);
+        ancestors.add(CRDS);
     }
     ancestors.0.retain(|(group, resource)| !protected.contains(group, resource));
     ancestors
@@ -144,22 +146,22 @@ impl Pairs {
         named(group, resource) || named("*", resource) || named(group, "*") || named("*", "*")
     }
 
-    /// Merges groups with the same resources into one rule. The API server accepts `*`
-    /// only alone, so covered kinds are left out.
+    /// Merges groups with equal resources into one rule. The API server accepts `*` only alone, so
+    /// kinds that `*` covers are omitted.
     fn rules(&self, operation: &str, suffix: &str) -> Vec<RuleWithOperations> {
         let named = |g: &str, r: &str| self.0.contains(&(g.to_owned(), r.to_owned()));
-        let mut of_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (group, resource) in &self.0 {
             let covered = ((group != "*" || resource != "*") && named("*", "*"))
                 || (group != "*" && named("*", resource))
                 || (resource != "*" && named(group, "*"));
             if !covered {
-                of_group.entry(group).or_default().push(format!("{resource}{suffix}"));
+                by_group.entry(group).or_default().push(format!("{resource}{suffix}"));
             }
         }
-        let mut of_resources: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
-        for (group, resources) in of_group {
-            of_resources.entry(resources).or_default().push(group.to_owned());
+        let mut by_resources: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
+        for (group, resources) in by_group {
+            by_resources.entry(resources).or_default().push(group.to_owned());
         }
         let rule = |(resources, groups)| RuleWithOperations {
             api_groups: Some(groups),
@@ -168,12 +170,11 @@ impl Pairs {
             resources: Some(resources),
             scope: Some("*".to_owned()),
         };
-        of_resources.into_iter().map(rule).collect()
+        by_resources.into_iter().map(rule).collect()
     }
 }
 
-/// The rule that matches every kind: `*` all objects, `*/*` their subresources
-/// as well.
+/// The rule that matches every kind. `*` matches all objects, and `*/*` also their subresources.
 pub(super) fn match_all(operation: &str, resources: &str) -> RuleWithOperations {
     let just = |text: &str| Some(vec![text.to_owned()]);
     RuleWithOperations {

@@ -1,5 +1,5 @@
-//! A release by hand: the same count and the same pass, for one target, with
-//! the rights of the person who asks.
+//! A release by a command: it counts users and runs passes like the leader, for one target and
+//! with the rights of the user.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::driver::{Driver, DriverContext, DriverReport, PendingUpdate, counted};
+use super::driver::{Driver, DriverContext, DriverReport, PendingUpdate, check_collected};
 use super::requests::TargetClient;
 use super::settle;
 use crate::cluster::api::Detail;
@@ -26,16 +26,16 @@ use crate::hold::{
 use crate::objects::{ApiError, KindInfo};
 use crate::webhook::fair::GroupLimits;
 
-/// How long one round of reads may take.
-const LIMIT: Duration = Duration::from_secs(15);
+/// The time limit of one round of reads.
+const READ_LIMIT: Duration = Duration::from_secs(15);
 
-/// Finds who still counts, by live reads and without writes. A user who may read a kind in one
-/// namespace learns only of the users of the object there. To learn that there are none, the
-/// user has to have read access to everything.
+/// Checks with live reads, without writes, which users of an object still count. With rights in
+/// one namespace only, it finds the users in that namespace. It can prove that no user counts only
+/// with the right to read all kinds in all namespaces.
 pub async fn check_by_hand(
     context: &Context,
     reader: &Reader,
-    place: &ObjectKey,
+    key: &ObjectKey,
     object: &Value,
 ) -> UseCheck {
     let Some(released) = ReleasedObject::new(object) else {
@@ -44,11 +44,11 @@ pub async fn check_by_hand(
     let mut count = CountByHand {
         context,
         reader,
-        place,
-        group: ReadGroup::Release(place.1.clone()),
+        key,
+        group: ReadGroup::Release(key.1.clone()),
         released,
         budget: StepBudget::new(PASS_STEPS),
-        gathered: CollectedReads::new(&context.world.read()),
+        collected: CollectedReads::new(&context.world.read()),
         missing_list: None,
     };
     confirm(&mut count, MAX_READ_ROUNDS.into())
@@ -56,15 +56,15 @@ pub async fn check_by_hand(
         .unwrap_or(UseCheck::Unknown(UnknownUse::TooManyRounds))
 }
 
-/// A count of who needs an object, with the rights of a person.
+/// Counts the users of an object with the rights of the person who runs the command.
 struct CountByHand<'a> {
     context: &'a Context,
     reader: &'a Reader,
-    place: &'a ObjectKey,
+    key: &'a ObjectKey,
     group: ReadGroup,
     released: ReleasedObject,
     budget: StepBudget,
-    gathered: CollectedReads,
+    collected: CollectedReads,
     /// The first list that could not be read.
     missing_list: Option<UnknownUse>,
 }
@@ -73,8 +73,8 @@ impl Confirm for CountByHand<'_> {
     type Answer = UseCheck;
 
     async fn answer(&mut self) -> Option<(UseCheck, Vec<LiveRead>)> {
-        let target = (self.place.0, &self.released);
-        let count = counted(&self.context.world, &mut self.gathered, target, &self.budget);
+        let target = (self.key.0, &self.released);
+        let count = check_collected(&self.context.world, &mut self.collected, target, &self.budget);
         Some(match (count, &self.missing_list) {
             (UseCheck::NeedsReads(reads), _) => (UseCheck::NeedsReads(Vec::new()), reads),
             (UseCheck::Releasable(ReleaseReason::Unused), Some(missing_list)) => {
@@ -86,55 +86,55 @@ impl Confirm for CountByHand<'_> {
 
     async fn read(&mut self, reads: Vec<LiveRead>) {
         let Self { reader, group, .. } = &*self;
-        let mut answers = reader.read_all(group, reads, Instant::now() + LIMIT).await;
+        let mut answers = reader.read_all(group, reads, Instant::now() + READ_LIMIT).await;
         for (read, answer) in &mut answers {
             let (Err(why), LiveRead::List { .. }) = (&*answer, &*read) else { continue };
             let (resource, why) = (read.kind_name().to_string(), why.clone());
             self.missing_list.get_or_insert(UnknownUse::ListForbidden { resource, why });
-            // With an incomplete list, no object is ever released as unused.
+            // `missing_list` makes the result Unknown, so an empty list is safe here.
             *answer = Ok(read_in_namespace(self.reader, &self.group, read).await);
         }
-        self.gathered.add(answers);
+        self.collected.add(answers);
     }
 }
 
-/// What a list has in this namespace, if that may be read.
+/// Reads the part of a list in the namespace of the group. Returns no objects if that fails.
 async fn read_in_namespace(reader: &Reader, group: &ReadGroup, list: &LiveRead) -> ReadObjects {
     let ReadGroup::Release(namespace) = group else { return ReadObjects::default() };
-    let mut near = list.clone();
-    match &mut near {
-        LiveRead::List { namespace: all, .. } if all.is_empty() && !namespace.is_empty() => {
-            namespace.clone_into(all);
+    let mut in_namespace = list.clone();
+    match &mut in_namespace {
+        LiveRead::List { namespace: scope, .. } if scope.is_empty() && !namespace.is_empty() => {
+            namespace.clone_into(scope);
         }
         _ => return ReadObjects::default(),
     }
-    let answers = reader.read_all(group, vec![near], Instant::now() + LIMIT).await;
+    let answers = reader.read_all(group, vec![in_namespace], Instant::now() + READ_LIMIT).await;
     let found = answers.into_iter().next().and_then(|(_, answer)| answer.ok());
     found.unwrap_or_default()
 }
 
-/// How a release by hand came out.
+/// The result of a release by a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReleaseOutcome {
-    /// The hold is off, or the object gone.
+    /// The hold was removed, or the object deleted.
     Ended(ReleaseEnd),
-    /// It waits for this; none: nothing was found out in time.
+    /// The hold stays, for this reason. `None`: the time limit ended before the first report.
     Waits(Option<WaitReason>),
 }
 
-/// Drives the release of one target until it has ended or the time is up.
+/// Runs the release of one target until it ends or the time limit is reached.
 pub async fn drive(
     context: &Context,
     reader: &Reader,
-    place: &ObjectKey,
+    key: &ObjectKey,
     observed: TargetState,
     limit: Duration,
 ) -> ReleaseOutcome {
-    let settle = settle(&context.world.read(), place);
+    let settle = settle(&context.world.read(), key);
     if settle >= limit {
-        let enough = sufficient_timeout(context, place).as_secs();
+        let timeout = sufficient_timeout(context, key).as_secs();
         let why = format!(
-            "settleSeconds of its policies ({}), which each release waits for; --timeout={enough} \
+            "settleSeconds of its policies ({}), which each release waits for; --timeout={timeout} \
              is enough",
             settle.as_secs()
         );
@@ -142,16 +142,16 @@ pub async fn drive(
     }
     let shared =
         DriverContext::new(context.clone(), reader.clone(), GroupLimits { total: 1, per_group: 1 });
-    let target = TargetClient::at(&context.world.read(), place);
-    let mut driver = Driver::new(shared, place.clone(), target, observed.uid.clone(), settle);
+    let target = TargetClient::at(&context.world.read(), key);
+    let mut driver = Driver::new(shared, key.clone(), target, observed.uid.clone(), settle);
     let pending = PendingUpdate::default();
     pending.add(|update| {
-        (update.seen, update.look_by) = (Some(observed), Some(tokio::time::Instant::now()));
+        (update.observed, update.pass_by) = (Some(observed), Some(tokio::time::Instant::now()));
     });
-    let word = parking_lot::Mutex::new(None);
-    let running = driver.run(&pending, |_, said| *word.lock() = Some(said));
-    let _late = tokio::time::timeout(limit, running).await;
-    match word.into_inner() {
+    let last_report = parking_lot::Mutex::new(None);
+    let running = driver.run(&pending, |_, report| *last_report.lock() = Some(report));
+    let _elapsed = tokio::time::timeout(limit, running).await;
+    match last_report.into_inner() {
         Some(DriverReport::Ended(end)) => ReleaseOutcome::Ended(end),
         Some(DriverReport::Waits(waiting)) => ReleaseOutcome::Waits(Some(waiting)),
         None => ReleaseOutcome::Waits(None),
@@ -178,39 +178,38 @@ pub async fn ask(
     target.patch(client, &patch).await.object.map(drop)
 }
 
-/// Removes the hold without a count; the caller has the approvals. It is the same removal as in
-/// a release, so it changes only this very object, and only its hold. The error says what
-/// happened.
+/// Removes the hold without a count. The caller has checked the approvals. The patch is the same
+/// as in a release: it tests the uid, and changes only the hold.
 pub async fn force(
     context: &Context,
-    place: &ObjectKey,
+    key: &ObjectKey,
     observed: TargetState,
 ) -> Result<(), String> {
-    describe_result(remove_hold(context, place, observed).await)
+    describe_result(remove_hold(context, key, observed).await)
 }
 
-/// The same; what comes back is the answer to the last write.
+/// Writes a token and removes the hold. Returns the answer to the last write.
 pub async fn remove_hold(
     context: &Context,
-    place: &ObjectKey,
+    key: &ObjectKey,
     observed: TargetState,
 ) -> RequestResult {
-    let target = TargetClient::at(&context.world.read(), place);
+    let target = TargetClient::at(&context.world.read(), key);
     let client = &context.client;
     let token = Arc::from(context.settings.instance.as_str());
     match target.patch(client, &TokenWrite::new(observed, token).patch()).await.answer {
-        RequestResult::Object(marked) => match HoldRemoval::of_target(&marked) {
+        RequestResult::Object(with_token) => match HoldRemoval::of_target(&with_token) {
             Some(removal) => target.patch(client, &removal.patch()).await.answer,
-            // It is off: the version that was marked is the one that was seen.
-            None => RequestResult::Object(marked),
+            // The object no longer had the hold when the token was written.
+            None => RequestResult::Object(with_token),
         },
         other => other,
     }
 }
 
 /// The longest time that [`drive`] needs to release an object without users.
-pub fn sufficient_timeout(context: &Context, place: &ObjectKey) -> Duration {
-    settle(&context.world.read(), place) + Duration::from_secs(20)
+pub fn sufficient_timeout(context: &Context, key: &ObjectKey) -> Duration {
+    settle(&context.world.read(), key) + Duration::from_secs(20)
 }
 
 fn describe_result(answer: RequestResult) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! One target: its state machine, driven.
+//! Runs the state machine of one target.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,16 +25,16 @@ use crate::hold::{
 use crate::objects::KindId;
 use crate::webhook::fair::{FairPermit, FairSemaphore, GroupLimits};
 
-/// What a driver has to know: the newest of each fact.
+/// The newest facts for a driver.
 #[derive(Debug, Default)]
 pub struct DriverUpdate {
-    /// The watch shows it like this.
-    pub seen: Option<TargetState>,
-    /// The watch says that it is gone.
-    pub gone: bool,
-    /// It is to look at this time at the latest.
-    pub look_by: Option<Instant>,
-    /// This is how long it has to have been Terminating.
+    /// The state of the target in the last watch event.
+    pub observed: Option<TargetState>,
+    /// Whether the watch reported that the target is deleted.
+    pub deleted: bool,
+    /// The latest time for the next pass.
+    pub pass_by: Option<Instant>,
+    /// How long the target must have been Terminating.
     pub settle: Option<Duration>,
 }
 
@@ -43,17 +43,16 @@ pub struct DriverUpdate {
 #[derive(Debug, Default)]
 pub struct PendingUpdate {
     update: Mutex<DriverUpdate>,
-    arrived: Notify,
+    added: Notify,
 }
 
 impl PendingUpdate {
-    /// Adds to the update.
     pub fn add(&self, change: impl FnOnce(&mut DriverUpdate)) {
         change(&mut self.update.lock());
-        self.arrived.notify_one();
+        self.added.notify_one();
     }
 
-    /// What was added since the last call.
+    /// Returns the update since the last call.
     pub fn take(&self) -> DriverUpdate {
         std::mem::take(&mut *self.update.lock())
     }
@@ -62,22 +61,21 @@ impl PendingUpdate {
 /// What a driver reports.
 #[derive(Debug, Clone)]
 pub enum DriverReport {
-    /// What the target waits for.
+    /// Why the hold stays for now.
     Waits(WaitReason),
     /// The release has ended.
     Ended(ReleaseEnd),
 }
 
-/// How much longer the turn of a pass lasts for each step of its counts. A step
-/// takes about 50 ns, so all passes that are under way at once count for a
-/// quarter of the time of one CPU at the most, however many objects wait.
-const REST: Duration = Duration::from_micros(36);
+/// How much longer the turn of a pass lasts for each step of its counts. A step takes about
+/// 50 ns, so the counts of all concurrent passes use at most a quarter of one CPU.
+const REST_PER_STEP: Duration = Duration::from_micros(36);
 
 /// The memory for the bodies of targets, in KiB. A body takes at least 64 KiB of it, so
 /// there is always enough for the passes of small targets.
-const BODIES: MemoryLimits = MemoryLimits { all: 24 << 10, each: 8 << 10 };
+const BODIES: MemoryLimits = MemoryLimits { total: 24 << 10, per_group: 8 << 10 };
 
-/// What all targets share.
+/// The data that all drivers share.
 #[derive(Clone)]
 pub struct DriverContext {
     pub context: Context,
@@ -86,14 +84,14 @@ pub struct DriverContext {
     pub sweeps: Sweeps,
     /// The memory for the bodies of targets while their passes run.
     pub bodies: ReadMemory,
-    /// The passes that are under way at once; namespaces get them in turn.
+    /// Limits the number of concurrent passes. Namespaces take turns.
     pub passes: FairSemaphore,
-    /// From when on times are counted.
+    /// The zero of the times that state machines use.
     pub start: Instant,
 }
 
 impl DriverContext {
-    /// Shared by the targets that `reader` reads for, with so many passes at once.
+    /// `passes` limits the number of concurrent passes.
     pub fn new(context: Context, reader: Reader, passes: GroupLimits) -> Self {
         let buffers = reader.buffers();
         let sweeps = Sweeps::new(reader, context.world.clone());
@@ -111,38 +109,39 @@ impl DriverContext {
         let body = ReleasedObject::new(&object?)?;
         let group = ReadGroup::Release(namespace.to_owned());
         let mut account = self.bodies.account(&group, Instant::now());
-        account.hold(body.bytes()).await.ok()?;
-        Some((body, account.into_shares()))
+        account.reserve(body.bytes()).await.ok()?;
+        Some((body, account.into_reserved()))
     }
 }
 
-/// A target with its machine.
+/// A target with its state machine.
 pub struct Driver {
     shared: DriverContext,
-    pub place: ObjectKey,
+    pub key: ObjectKey,
     pub target: TargetClient,
     release: Release,
-    /// The target, as the answer to the token had it, with the memory that it takes.
-    marked: Option<(ReleasedObject, Vec<ReservedMemory>)>,
+    /// The target from the answer to the write of the token, with its reserved memory.
+    with_token: Option<(ReleasedObject, Vec<ReservedMemory>)>,
     /// The sweep with the reads of this pass.
     sweep: Option<Arc<Sweep>>,
-    /// What made it free, as the last count had it.
-    free: Option<ReleaseReason>,
-    /// A removal was sent and, according to its answer, carried out. The watch may be faster
-    /// than the answer, or the answer may be lost. Then the target is deleted for the state
-    /// machine, but it was released all the same.
+    /// Why the last count permits the release.
+    release_reason: Option<ReleaseReason>,
+    /// Whether the removal of the hold succeeded, or may have succeeded. If the watch is faster
+    /// than the answer, or the answer is lost, the state machine reports a deletion, although
+    /// belay released the target.
     released: bool,
     /// The steps of the counts of this pass.
     budget: StepBudget,
-    look_at: Option<Instant>,
-    /// A user wants a look by this time, whatever the state machine plans.
-    look_by: Option<Instant>,
+    /// The time of the next pass that the state machine planned.
+    pass_at: Option<Instant>,
+    /// The latest time of the next pass after an update. It may be before `pass_at`.
+    pass_by: Option<Instant>,
 }
 
 impl Driver {
     pub fn new(
         shared: DriverContext,
-        place: ObjectKey,
+        key: ObjectKey,
         target: TargetClient,
         uid: Arc<str>,
         settle: Duration,
@@ -152,35 +151,35 @@ impl Driver {
         let release = Release::new(uid, instance, limits);
         Self {
             shared,
-            place,
+            key,
             target,
             release,
-            marked: None,
+            with_token: None,
             sweep: None,
-            free: None,
+            release_reason: None,
             released: false,
             budget: StepBudget::new(PASS_STEPS),
-            look_at: None,
-            look_by: None,
+            pass_at: None,
+            pass_by: None,
         }
     }
 
-    /// Drives it until it has ended.
+    /// Runs until the release has ended.
     pub async fn run(
         &mut self,
         pending: &PendingUpdate,
         report: impl Fn(&TargetClient, DriverReport),
     ) {
         while self.release.ended().is_none() {
-            let due = self.look_at.into_iter().chain(self.look_by).min();
+            let due = self.pass_at.into_iter().chain(self.pass_by).min();
             let due = due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
-            // What a pass needs is allocated for the pass: many targets only wait.
+            // The future of a pass is boxed, so that a target that only waits takes little memory.
             tokio::select! {
-                () = pending.arrived.notified() => Box::pin(self.pass(false, pending, &report)).await,
+                () = pending.added.notified() => Box::pin(self.pass(false, pending, &report)).await,
                 () = sleep_until(due) => {
-                    // A pass reads a lot. DriverUpdate is heard without a turn.
+                    // A pass sends reads, so it waits for its turn. An update needs no turn.
                     let passes = self.shared.passes.clone();
-                    let turn = passes.acquire(&self.place.1).await;
+                    let turn = passes.acquire(&self.key.1).await;
                     Box::pin(self.pass(true, pending, &report)).await;
                     self.end_turn(turn);
                 }
@@ -188,67 +187,67 @@ impl Driver {
         }
     }
 
-    /// Ends the turn of a pass, after a rest for the steps of its counts. The driver
-    /// doesn't wait for the rest, so it handles updates meanwhile.
+    /// Ends the turn of a pass after a rest, which depends on the steps of its counts. The driver
+    /// does not wait for the rest, so it handles updates meanwhile.
     fn end_turn(&mut self, turn: Option<FairPermit>) {
         let budget = std::mem::replace(&mut self.budget, StepBudget::new(PASS_STEPS));
         let steps = u32::try_from(budget.steps()).unwrap_or(u32::MAX);
         if let Some(turn) = turn.filter(|_| steps > 0) {
             tokio::spawn(async move {
-                sleep(REST.saturating_mul(steps)).await;
+                sleep(REST_PER_STEP.saturating_mul(steps)).await;
                 drop(turn);
             });
         }
     }
 
-    /// Receives an update.
-    async fn hear(
+    /// Applies an update.
+    async fn apply_update(
         &mut self,
         update: DriverUpdate,
         inputs: &mut Vec<Input>,
         report: &impl Fn(&TargetClient, DriverReport),
     ) {
-        let DriverUpdate { seen, gone, look_by, settle } = update;
+        let DriverUpdate { observed, deleted, pass_by, settle } = update;
         self.release.limits.settle = settle.unwrap_or(self.release.limits.settle);
-        self.look_by = look_by.into_iter().chain(self.look_by).min();
-        if gone {
+        self.pass_by = pass_by.into_iter().chain(self.pass_by).min();
+        if deleted {
             self.step(Input::Deleted, inputs, report).await;
-        } else if let Some(observed) = seen {
+        } else if let Some(observed) = observed {
             self.step(Input::Observed(observed), inputs, report).await;
         }
-        // A pass begins in `run`, where it waits for its turn. A pass that is already running
-        // gets the update.
-        if self.release.is_busy() && self.look_by.is_some_and(|by| by <= Instant::now()) {
-            self.look_by = None;
+        // A new pass starts in `run`, where it waits for its turn. A running pass gets the input
+        // here.
+        if self.release.is_busy() && self.pass_by.is_some_and(|time| time <= Instant::now()) {
+            self.pass_by = None;
             self.step(Input::StartPass, inputs, report).await;
         }
     }
 
-    /// Receives updates, starts a pass if it is time, and continues until nothing is running. It also
-    /// receives the updates that arrive meanwhile.
+    /// Applies updates, starts a pass if `start` is set, and continues until the state machine has
+    /// no further input. It also applies the updates that arrive meanwhile.
     async fn pass(
         &mut self,
-        look: bool,
+        start: bool,
         pending: &PendingUpdate,
         report: &impl Fn(&TargetClient, DriverReport),
     ) {
         let mut inputs = Vec::new();
-        self.hear(pending.take(), &mut inputs, report).await;
-        if look {
-            // It covers all earlier updates.
-            (self.look_at, self.look_by) = (None, None);
+        self.apply_update(pending.take(), &mut inputs, report).await;
+        if start {
+            // The pass covers all earlier updates.
+            (self.pass_at, self.pass_by) = (None, None);
             inputs.push(Input::StartPass);
         }
         while let Some(input) = inputs.pop() {
             self.step(input, &mut inputs, report).await;
-            self.hear(pending.take(), &mut inputs, report).await;
+            self.apply_update(pending.take(), &mut inputs, report).await;
         }
-        // Many targets may wait, each as large as its writer pleases.
-        (self.marked, self.sweep) = (None, None);
+        // Many targets may wait, and users can make each of them large.
+        (self.with_token, self.sweep) = (None, None);
     }
 
-    /// Tells the machine of one input, and carries out what follows; what comes
-    /// of that are inputs again.
+    /// Passes one input to the state machine and carries out its outputs. Their results are new
+    /// inputs.
     async fn step(
         &mut self,
         input: Input,
@@ -269,7 +268,7 @@ impl Driver {
         let client = &self.shared.context.client;
         match output {
             Output::SchedulePass(time) => {
-                self.look_at = Some(self.shared.start + time);
+                self.pass_at = Some(self.shared.start + time);
                 None
             }
             Output::Get => {
@@ -277,24 +276,24 @@ impl Driver {
                 self.released &= !is_held(&answer);
                 Some(Input::Got(answer))
             }
-            Output::WriteToken(mark) => {
-                let Response { answer, object } = self.target.patch(client, &mark.patch()).await;
-                self.marked = self.shared.keep_body(&self.place.1, object.ok()).await;
+            Output::WriteToken(write) => {
+                let Response { answer, object } = self.target.patch(client, &write.patch()).await;
+                self.with_token = self.shared.keep_body(&self.key.1, object.ok()).await;
                 self.released &= !is_held(&answer);
                 Some(Input::TokenWritten(answer))
             }
             Output::Read(read) => Some(match self.sweep().await.read(read).await {
-                Ok(asked) => {
+                Ok(sent) => {
                     let start = self.shared.start;
-                    let asked = asked.map(|at| at.saturating_duration_since(start));
-                    Input::Read { requested_at: asked }
+                    let requested_at = sent.map(|time| time.saturating_duration_since(start));
+                    Input::Read { requested_at }
                 }
                 Err(why) => Input::ReadFailed(why),
             }),
             Output::CheckUse => {
                 let count = self.count().await;
-                self.free = match &count {
-                    UseCheck::Releasable(free) => Some(*free),
+                self.release_reason = match &count {
+                    UseCheck::Releasable(reason) => Some(*reason),
                     _ => None,
                 };
                 Some(Input::UseChecked(count))
@@ -332,9 +331,9 @@ impl Driver {
             }
             Output::Ended(end) => {
                 self.sweep = None;
-                let released = self.free.filter(|_| self.released);
-                let end = match (end, released) {
-                    (ReleaseEnd::NoLongerHeld, Some(free)) => ReleaseEnd::Released(free),
+                let reason = self.release_reason.filter(|_| self.released);
+                let end = match (end, reason) {
+                    (ReleaseEnd::NoLongerHeld, Some(reason)) => ReleaseEnd::Released(reason),
                     _ => end,
                 };
                 report(&self.target, DriverReport::Ended(end));
@@ -343,56 +342,56 @@ impl Driver {
         }
     }
 
-    /// The sweep of this pass, which begins after the token was written.
+    /// The sweep of this pass. It starts after the token was written.
     async fn sweep(&mut self) -> Arc<Sweep> {
         if let Some(sweep) = &self.sweep {
             return sweep.clone();
         }
-        let (kind, namespace, _) = &self.place;
+        let (kind, namespace, _) = &self.key;
         let sweep = self.shared.sweeps.join(*kind, namespace).await;
         self.sweep.insert(sweep).clone()
     }
 
-    /// Who still counts.
+    /// Checks whether a user still counts.
     async fn count(&mut self) -> UseCheck {
         let sweep = self.sweep().await;
-        let Some((released, _)) = &self.marked else {
+        let Some((released, _)) = &self.with_token else {
             return UseCheck::Unknown(UnknownUse::TargetUnread);
         };
         let mut collected = sweep.collected().await;
         let world = &self.shared.context.world;
-        counted(world, &mut collected, (self.place.0, released), &self.budget)
+        check_collected(world, &mut collected, (self.key.0, released), &self.budget)
     }
 }
 
-/// Whether the target is there, by this answer, with the hold on it.
+/// Whether this answer contains the target with its hold.
 fn is_held(answer: &RequestResult) -> bool {
     matches!(answer, RequestResult::Object(observed) if observed.hold.is_some())
 }
 
-/// Who still counts, by what was gathered in this pass. The lock of the world is held for
-/// the steps that `budget` leaves and for nothing else: what was gathered is parsed before.
-pub fn counted(
+/// Checks with the collected reads of a pass whether a user still counts. It holds the lock of the
+/// world only for the steps that remain in `budget`, because the reads are already parsed.
+pub fn check_collected(
     world: &SharedWorld,
-    gathered: &mut CollectedReads,
+    collected: &mut CollectedReads,
     (kind, released): (KindId, &ReleasedObject),
     budget: &StepBudget,
 ) -> UseCheck {
-    gathered.renumber(world);
+    collected.renumber(world);
     let world = world.read();
-    if !gathered.fits(&world) {
+    if !collected.fits(&world) {
         return UseCheck::Unknown(UnknownUse::KindsChanged);
     }
-    let World { graph, policies, known, clock, .. } = &*world;
+    let World { graph, policies, policies_current, clock, .. } = &*world;
     let now = clock.now().as_second();
-    let work = StepLimit::new(budget);
-    gathered.without_hold(kind, released, |reads: &LiveReads, node| {
+    let limit = StepLimit::new(budget);
+    collected.without_hold(kind, released, |reads: &LiveReads, node| {
         let situation = Situation {
-            work,
+            work: limit,
             ..Situation::new(graph, policies, ObjectSource::Cluster(reads), now)
         };
         match node {
-            Some(node) => check_use(&situation, *known, reads, node),
+            Some(node) => check_use(&situation, *policies_current, reads, node),
             None => UseCheck::Unknown(UnknownUse::TargetUnreadable),
         }
     })
@@ -409,7 +408,7 @@ mod tests {
     use crate::objects::{HOLD, Kinds};
     use crate::policy::{Policy, PolicySet};
 
-    /// A driver whose API server answers each path with a code and a text.
+    /// A driver whose API server answers each path with a status code and a body.
     fn driver(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Driver {
         let client = local_client(move |request| Some(answer(request.uri().path())));
         let mut world = World::default();
@@ -425,8 +424,8 @@ mod tests {
         let context = Context::of_test(client, world, &[]);
         let reader = Reader::new(context.clone());
         let shared = DriverContext::new(context, reader, GroupLimits { total: 1, per_group: 1 });
-        let place = (kind, "shop".to_owned(), "settings".to_owned());
-        Driver::new(shared, place, target, "u".into(), Duration::ZERO)
+        let key = (kind, "shop".to_owned(), "settings".to_owned());
+        Driver::new(shared, key, target, "u".into(), Duration::ZERO)
     }
 
     #[tokio::test]
@@ -452,7 +451,7 @@ mod tests {
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
         let pending = PendingUpdate::default();
         pending.add(|update| {
-            (update.seen, update.look_by) = (TargetState::read(&object), Some(Instant::now()));
+            (update.observed, update.pass_by) = (TargetState::read(&object), Some(Instant::now()));
         });
         let asked = || asked.load(std::sync::atomic::Ordering::Relaxed);
         let running = tokio::spawn(async move { driver.run(&pending, |_, _| {}).await });
@@ -474,16 +473,17 @@ mod tests {
             "annotations": {"belay.dev/release-token": "r/1"}}, "data": {"large": "x"}});
         let observed = TargetState::read(&object).unwrap();
         let mut driver = driver(move |_| (200, object.clone()));
-        let words = parking_lot::Mutex::new(String::new());
-        let report =
-            |_: &TargetClient, word: DriverReport| words.lock().push_str(&format!("{word:?}"));
+        let reports = parking_lot::Mutex::new(String::new());
+        let report = |_: &TargetClient, report: DriverReport| {
+            reports.lock().push_str(&format!("{report:?}"))
+        };
         let pending = PendingUpdate::default();
-        pending.add(|update| update.seen = Some(observed));
+        pending.add(|update| update.observed = Some(observed));
         driver.pass(false, &pending, &report).await;
         driver.pass(true, &pending, &report).await;
-        let words = words.into_inner();
-        assert!(words.contains("the policies have not been read"), "{words}");
-        assert!(driver.marked.is_none() && driver.sweep.is_none());
+        let reports = reports.into_inner();
+        assert!(reports.contains("the policies have not been read"), "{reports}");
+        assert!(driver.with_token.is_none() && driver.sweep.is_none());
     }
 
     #[tokio::test]
@@ -527,12 +527,12 @@ mod tests {
                 "protect": {"whileUsed": {}}});
             let policy = Policy::compile("p", &serde_json::from_value(policy).unwrap()).unwrap();
             world.policies = PolicySet::new(vec![policy], &world.catalogue);
-            world.known = true;
+            world.policies_current = true;
         }
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "settings", "namespace": "shop", "uid": "u",
                 "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [HOLD]}});
-        driver.marked = driver.shared.keep_body("shop", Some(object)).await;
+        driver.with_token = driver.shared.keep_body("shop", Some(object)).await;
         assert_eq!(driver.count().await, UseCheck::Releasable(ReleaseReason::Unused));
         // The counts of one pass have one budget.
         assert!(driver.budget.steps() > 0);
@@ -554,30 +554,31 @@ mod tests {
             ((200, object(json!([]))), released),
             // The result is unknown, and the target is deleted.
             (failure(500, "no", ("", "")), released),
-            // It was not carried out, or another writer had added a second finalizer.
+            // The removal failed, or another writer has added the hold again.
             (failure(422, "no", ("", "")), ReleaseEnd::NoLongerHeld),
             (failure(403, "no", ("", "")), ReleaseEnd::NoLongerHeld),
             (failure(404, "no", ("configmaps", "settings")), ReleaseEnd::NoLongerHeld),
             ((200, object(json!([HOLD]))), ReleaseEnd::NoLongerHeld),
         ] {
-            let words = parking_lot::Mutex::new(Vec::new());
+            let reports = parking_lot::Mutex::new(Vec::new());
             let report =
-                |_: &TargetClient, word: DriverReport| words.lock().push(format!("{word:?}"));
+                |_: &TargetClient, report: DriverReport| reports.lock().push(format!("{report:?}"));
             let mut driver = driver(move |_| answer.clone());
-            driver.free = Some(ReleaseReason::Unused);
+            driver.release_reason = Some(ReleaseReason::Unused);
             let removal = HoldRemoval::of_target(&observed).unwrap();
             driver.carry_out(Output::Remove(removal), &report).await;
             driver.carry_out(Output::Ended(ReleaseEnd::NoLongerHeld), &report).await;
-            assert_eq!(words.into_inner(), [format!("{:?}", DriverReport::Ended(wanted))]);
+            assert_eq!(reports.into_inner(), [format!("{:?}", DriverReport::Ended(wanted))]);
         }
-        // Without a removal of this driver's it is gone, and that is all.
-        let words = parking_lot::Mutex::new(Vec::new());
+        // Without a removal by this driver, the target was only deleted.
+        let reports = parking_lot::Mutex::new(Vec::new());
         let mut driver = driver(|_| failure(404, "no", ("", "")));
-        driver.free = Some(ReleaseReason::Unused);
-        let report = |_: &TargetClient, word: DriverReport| words.lock().push(format!("{word:?}"));
+        driver.release_reason = Some(ReleaseReason::Unused);
+        let report =
+            |_: &TargetClient, report: DriverReport| reports.lock().push(format!("{report:?}"));
         driver.carry_out(Output::Ended(ReleaseEnd::NoLongerHeld), &report).await;
         assert_eq!(
-            words.lock()[..],
+            reports.lock()[..],
             [format!("{:?}", DriverReport::Ended(ReleaseEnd::NoLongerHeld))]
         );
     }

@@ -1,9 +1,9 @@
-//! Release: belay releases an object that waits under the hold when it has no users, proved
-//! by a live pass (docs/THEORY.md, Release).
+//! Release: belay removes the hold of a Terminating object after a live pass has proved that no
+//! user counts (docs/THEORY.md, Release).
 //!
 //! ```text
-//!  feed ─► World::waiting ─► this module ─► one driver a target ─► src/hold
-//!          (seen, freed)      the leader          reads, writes     the machine
+//!  feed ─► World::waiting ─► this module ─► one driver per target ─► src/hold
+//!          (waiting objects)  the leader       reads and writes       state machine
 //! ```
 //!
 //! The Lease only saves work: two leaders would do the same work twice, but would remove no
@@ -44,14 +44,14 @@ use crate::webhook::fair::GroupLimits;
 /// targets of one kind in one namespace share their reads.
 const PASSES: GroupLimits = GroupLimits { total: 192, per_group: 96 };
 
-/// Releases objects that are free, while this replica is the leader.
+/// Releases objects without users while this replica is the leader.
 pub async fn run(context: Context, reader: Reader) {
     let lead = async || match Releases::new(context.clone(), reader.clone()).run_loop().await {};
-    context.signals.while_leading(lead, || ignore(&context)).await;
+    context.signals.while_leading(lead, || discard_changes(&context)).await;
 }
 
-/// Releases what is free, and reports on each target. For an uninstall, which may have
-/// no Lease.
+/// Releases objects without users, and reports about each target. For an uninstall, which may
+/// have no Lease.
 pub async fn run_reporting(
     context: Context,
     reader: Reader,
@@ -62,9 +62,9 @@ pub async fn run_reporting(
     releases.run_loop().await
 }
 
-/// Drops the changes while this replica is not the leader, and releases nothing. A new leader
-/// looks at every waiting object, and names of earlier ones would only add up.
-async fn ignore(context: &Context) {
+/// Discards the changes while this replica is not the leader, so that they do not fill the
+/// memory. A new leader checks every waiting object.
+async fn discard_changes(context: &Context) {
     context.metrics.releasing(0, 0);
     loop {
         context.world.write().waiting.changed.clear();
@@ -77,41 +77,40 @@ struct Releases {
     targets: KeyedMap<ObjectKey, RunningRelease>,
     /// The drivers, each with its target and its pending update.
     tasks: JoinSet<(ObjectKey, Arc<PendingUpdate>)>,
-    /// What is reported of each target, besides the log and the metrics.
+    /// Receives the reports about each target, besides the log and the metrics.
     reports: Option<UnboundedSender<(ObjectKey, DriverReport)>>,
 }
 
-/// A target that is driven.
+/// A target that has a driver.
 struct RunningRelease {
     uid: Arc<str>,
     pending: Arc<PendingUpdate>,
-    /// What it said last that it waits for.
-    waits: Arc<Mutex<Option<WaitReason>>>,
+    /// The last reported reason for which the target waits.
+    wait_reason: Arc<Mutex<Option<WaitReason>>>,
     requested: Option<String>,
-    /// The change of its users up to which the driver was last asked to look, and the time of
-    /// that.
+    /// The number of changes of its users that the driver knows.
     changes: u64,
     unused: bool,
-    /// When the driver was asked to look, or is to look.
-    looks: Instant,
-    /// The driver knows that the target is deleted, and ends.
-    gone: bool,
+    /// The time of the last or next requested pass.
+    pass_at: Instant,
+    /// Whether the driver knows that the target is deleted, and ends.
+    deleted: bool,
 }
 
 impl RunningRelease {
     /// The time of the next pass.
-    fn next_look(&mut self, now: Instant, again: Duration) -> Instant {
-        // A pass that begins later covers what happens before it.
-        if self.looks <= now {
-            self.looks = now.max(self.looks + again);
+    fn next_pass(&mut self, now: Instant, min_interval: Duration) -> Instant {
+        // A pass covers all changes before its start, so a planned pass is enough.
+        if self.pass_at <= now {
+            self.pass_at = now.max(self.pass_at + min_interval);
         }
-        self.looks
+        self.pass_at
     }
 
-    /// Tells it that its target is gone.
+    /// Tells the driver that its target is deleted.
     fn report_deleted(&mut self) {
-        self.gone = true;
-        self.pending.add(|update| update.gone = true);
+        self.deleted = true;
+        self.pending.add(|update| update.deleted = true);
     }
 }
 
@@ -124,153 +123,151 @@ impl Releases {
     async fn run_loop(&mut self) -> Infallible {
         let waiting = self.shared.context.signals.waiting.clone();
         // Targets that were waiting before this replica became the leader.
-        self.take_in(true);
+        self.apply_changes(true);
         let mut count = interval(self.shared.context.settings.timing.release.count);
         loop {
             tokio::select! {
-                () = waiting.notified() => self.take_in(false),
+                () = waiting.notified() => self.apply_changes(false),
                 Some(ended) = self.tasks.join_next() => match ended {
-                    Ok((place, pending)) => self.forget(&place, &pending),
-                    // A target whose driver is gone would wait for ever: the
-                    // whole part ends, and says so.
+                    Ok((key, pending)) => self.remove_ended(&key, &pending),
+                    // Without its driver, a target would wait forever. So the panic continues here.
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => {}
                 },
-                _ = count.tick() => self.count(),
+                _ = count.tick() => self.count_targets(),
             }
         }
     }
 
-    /// Takes in what the feed has seen since the last time.
-    fn take_in(&mut self, first: bool) {
+    /// Sends the drivers the changes since the last call.
+    fn apply_changes(&mut self, first: bool) {
         let (changed, all) = {
             let mut world = self.shared.context.world.write();
-            let all = std::mem::take(&mut world.waiting.all) || first;
+            let all = std::mem::take(&mut world.waiting.check_all) || first;
             let changed = std::mem::take(&mut world.waiting.changed);
-            let places =
-                if all { world.waiting.seen.keys().cloned().collect() } else { Vec::new() };
-            let places: KeyedSet<ObjectKey> = changed.into_iter().chain(places).collect();
-            let seen: Vec<(ObjectKey, Option<WaitingObject>)> = places
+            let waiting =
+                if all { world.waiting.objects.keys().cloned().collect() } else { Vec::new() };
+            let keys: KeyedSet<ObjectKey> = changed.into_iter().chain(waiting).collect();
+            let states: Vec<(ObjectKey, Option<WaitingObject>)> = keys
                 .into_iter()
-                .map(|place| {
-                    let seen = world.waiting.seen.get(&place).cloned();
-                    (place, seen)
+                .map(|key| {
+                    let state = world.waiting.objects.get(&key).cloned();
+                    (key, state)
                 })
                 .collect();
-            (seen, all)
+            (states, all)
         };
-        for (place, seen) in changed {
-            match seen {
-                Some(seen) => self.seen(place, seen, all),
-                None => self
-                    .targets
-                    .get_mut(&place)
-                    .into_iter()
-                    .for_each(RunningRelease::report_deleted),
+        for (key, state) in changed {
+            match state {
+                Some(state) => self.update_driver(key, state, all),
+                None => {
+                    self.targets.get_mut(&key).into_iter().for_each(RunningRelease::report_deleted)
+                }
             }
         }
     }
 
-    fn seen(&mut self, place: ObjectKey, seen: WaitingObject, all: bool) {
-        let settle = settle(&self.shared.context.world.read(), &place);
-        let again = self.shared.context.settings.timing.release.again;
-        let known = self.targets.get(&place).is_some_and(|driven| driven.uid == seen.observed.uid);
+    fn update_driver(&mut self, key: ObjectKey, state: WaitingObject, all: bool) {
+        let settle = settle(&self.shared.context.world.read(), &key);
+        let min_interval = self.shared.context.settings.timing.release.again;
+        let known = self.targets.get(&key).is_some_and(|running| running.uid == state.observed.uid);
         if !known {
-            self.begin(&place, &seen, settle);
+            self.start_driver(&key, &state, settle);
         }
-        let Some(driven) = self.targets.get_mut(&place) else { return };
-        let asked = seen.requested.is_some() && seen.requested != driven.requested;
-        // What is seen of the target itself, its own token above all, is no
-        // reason to look.
-        let changed = seen.changes != driven.changes || (seen.unused && !driven.unused);
-        let look = known && (asked || all || changed);
-        let look_by = look.then(|| driven.next_look(Instant::now(), again));
-        driven.pending.add(|update| {
-            (update.seen, update.settle) = (Some(seen.observed), Some(settle));
-            update.look_by = look_by.into_iter().chain(update.look_by).min();
+        let Some(running) = self.targets.get_mut(&key) else { return };
+        let requested = state.requested.is_some() && state.requested != running.requested;
+        // A change of the target itself, such as a new token, starts no pass.
+        let changed = state.changes != running.changes || (state.unused && !running.unused);
+        let needs_pass = known && (requested || all || changed);
+        let pass_by = needs_pass.then(|| running.next_pass(Instant::now(), min_interval));
+        running.pending.add(|update| {
+            (update.observed, update.settle) = (Some(state.observed), Some(settle));
+            update.pass_by = pass_by.into_iter().chain(update.pass_by).min();
         });
-        driven.requested = seen.requested;
-        (driven.changes, driven.unused) = (seen.changes, seen.unused);
+        running.requested = state.requested;
+        (running.changes, running.unused) = (state.changes, state.unused);
     }
 
-    fn begin(&mut self, place: &ObjectKey, seen: &WaitingObject, settle: Duration) {
+    fn start_driver(&mut self, key: &ObjectKey, state: &WaitingObject, settle: Duration) {
         let pending = Arc::new(PendingUpdate::default());
-        let waits = Arc::new(Mutex::new(None));
-        let uid = seen.observed.uid.clone();
-        let target = TargetClient::at(&self.shared.context.world.read(), place)
+        let wait_reason = Arc::new(Mutex::new(None));
+        let uid = state.observed.uid.clone();
+        let target = TargetClient::at(&self.shared.context.world.read(), key)
             .with_buffers(self.shared.buffers.clone());
-        let mut driver =
-            Driver::new(self.shared.clone(), place.clone(), target, uid.clone(), settle);
+        let mut driver = Driver::new(self.shared.clone(), key.clone(), target, uid.clone(), settle);
         let metrics = self.shared.context.metrics.clone();
-        let driven = RunningRelease {
+        let running = RunningRelease {
             uid,
             pending: pending.clone(),
-            waits: waits.clone(),
+            wait_reason: wait_reason.clone(),
             requested: None,
-            changes: seen.changes,
-            unused: seen.unused,
-            looks: Instant::now(),
-            gone: false,
+            changes: state.changes,
+            unused: state.unused,
+            pass_at: Instant::now(),
+            deleted: false,
         };
         let reports = self.reports.clone();
         self.tasks.spawn(async move {
-            let at = driver.place.clone();
+            let key = driver.key.clone();
             let report = |target: &TargetClient, report: DriverReport| {
                 if let Some(reports) = &reports {
-                    // The uninstall may have ended.
-                    let _ = reports.send((at.clone(), report.clone()));
+                    // Sending fails if the uninstall has ended.
+                    let _ = reports.send((key.clone(), report.clone()));
                 }
-                record_report(target, report, &mut waits.lock(), &metrics);
+                record_report(target, report, &mut wait_reason.lock(), &metrics);
             };
             driver.run(&pending, report).await;
-            (driver.place, pending)
+            (driver.key, pending)
         });
-        if let Some(mut former) = self.targets.insert(place.clone(), driven) {
+        if let Some(mut former) = self.targets.insert(key.clone(), running) {
             former.report_deleted();
         }
     }
 
-    /// A driver has ended. If the object is there still, or again, the feed
-    /// says so, and it is begun anew.
-    fn forget(&mut self, place: &ObjectKey, pending: &Arc<PendingUpdate>) {
-        let is_it = |driven: &&RunningRelease| Arc::ptr_eq(&driven.pending, pending);
-        let ended = self.targets.get(place).filter(is_it);
-        let Some(gone) = ended.map(|driven| driven.gone) else { return };
-        self.targets.remove(place);
+    /// Removes an ended driver. If the object still exists, or was re-created, the feed reports
+    /// it, and a new driver starts.
+    fn remove_ended(&mut self, key: &ObjectKey, pending: &Arc<PendingUpdate>) {
+        let is_same = |running: &&RunningRelease| Arc::ptr_eq(&running.pending, pending);
+        let ended = self.targets.get(key).filter(is_same);
+        let Some(deleted) = ended.map(|running| running.deleted) else { return };
+        self.targets.remove(key);
         let mut world = self.shared.context.world.write();
         let World { graph, waiting, .. } = &mut *world;
-        if gone && waiting.seen.contains_key(place) {
-            // It left its watch, and was seen again before its driver had ended. That driver
-            // no longer reads updates.
-            waiting.changed.insert(place.clone());
+        if deleted && waiting.objects.contains_key(key) {
+            // The object left its watch, and came back before this driver had ended. The driver no
+            // longer reads updates, so a new one must start.
+            waiting.changed.insert(key.clone());
             self.shared.context.signals.waiting.notify_one();
             return;
         }
-        // What was seen by no watch, because it had left it, is forgotten here.
-        if graph.object(place.0, &place.1, &place.2).is_none() {
-            waiting.seen.remove(place);
+        // No watch covers an object that left its watch, so its state is removed here.
+        if graph.object(key.0, &key.1, &key.2).is_none() {
+            waiting.objects.remove(key);
         }
     }
 
-    fn count(&self) {
-        let is_stuck = |driven: &&RunningRelease| {
-            matches!(*driven.waits.lock(), Some(WaitReason::Unknown(_) | WaitReason::Stranded))
+    fn count_targets(&self) {
+        let is_stuck = |running: &&RunningRelease| {
+            matches!(
+                *running.wait_reason.lock(),
+                Some(WaitReason::Unknown(_) | WaitReason::Stranded)
+            )
         };
         let stuck = self.targets.values().filter(is_stuck).count();
         self.shared.context.metrics.releasing(self.targets.len(), stuck);
     }
 }
 
-/// Keeps what a driver reports, and logs and counts it.
+/// Stores, logs and counts the report of a driver.
 fn record_report(
     target: &TargetClient,
-    word: DriverReport,
-    waits: &mut Option<WaitReason>,
+    report: DriverReport,
+    wait_reason: &mut Option<WaitReason>,
     metrics: &Metrics,
 ) {
     let TargetClient { info, namespace, name, .. } = target;
-    match word {
-        DriverReport::Waits(waiting) if waits.as_ref() != Some(&waiting) => {
+    match report {
+        DriverReport::Waits(waiting) if wait_reason.as_ref() != Some(&waiting) => {
             if let WaitReason::Unknown(why) = &waiting
                 && let Some(left_out) = target.admit_line()
             {
@@ -283,11 +280,11 @@ fn record_report(
                     "it is unknown whether a hold can be released; belay checks again"
                 );
             }
-            *waits = Some(waiting);
+            *wait_reason = Some(waiting);
         }
         DriverReport::Waits(_) | DriverReport::Ended(ReleaseEnd::NoLongerHeld) => {}
-        DriverReport::Ended(ReleaseEnd::Released(free)) => {
-            let why = match free {
+        DriverReport::Ended(ReleaseEnd::Released(reason)) => {
+            let why = match reason {
                 ReleaseReason::Approved => "approved",
                 ReleaseReason::Unprotected => "unprotected",
                 ReleaseReason::Unused => "unused",
@@ -306,15 +303,15 @@ fn record_report(
     }
 }
 
-/// How long an object has to have been Terminating before it may go: the most
-/// that a policy of its asks for.
+/// How long an object must have been Terminating before its release: the largest settle time of
+/// its policies.
 pub fn settle(world: &World, (kind, namespace, name): &ObjectKey) -> Duration {
     let Some(node) = world.graph.object(*kind, namespace, name) else { return Duration::ZERO };
     let World { graph, policies, .. } = world;
-    // What keeps it is the same whatever time it is, and whatever is read.
+    // The policies that delay a release depend on neither time nor live reads.
     let situation = Situation::new(graph, policies, ObjectSource::Files, 0);
-    let keeping = release_policies(&situation, ObjectFacts::of_node(node));
+    let delaying = release_policies(&situation, ObjectFacts::of_node(node));
     let seconds =
-        keeping.iter().map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();
+        delaying.iter().map(|applied| applied.policy.settle_seconds).max().unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }

@@ -1,10 +1,10 @@
 //! A sweep: the reads that passes over several targets share.
 //!
-//! The reads of a pass only have to begin after its token was written. A target joins the
-//! sweep that has not begun when its token is written. When the sweep begins, no target can
-//! join it, and the targets that come later form the next one. So each read of a sweep
-//! begins after all tokens of its targets. All targets of a sweep are of one kind and in
-//! one namespace, so they need the same lists in the same order.
+//! The reads of a pass must start after its token was written. After the write, a target joins
+//! a sweep that has not started. No target can join a started sweep; later targets form the next
+//! one. So each read of a sweep starts after the tokens of all its targets were written. All
+//! targets of a sweep are of one kind and in one namespace, so they need the same lists in the
+//! same order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::webhook::fair::{FairPermit, FairSemaphore, GroupLimits};
 
 /// Two sweeps of one kind in one namespace run at a time, so that one slow read does not
 /// stop all of them. The number of passes limits the total.
-const SWEEPS: GroupLimits = GroupLimits { total: usize::MAX, per_group: 2 };
+const CONCURRENT_SWEEPS: GroupLimits = GroupLimits { total: usize::MAX, per_group: 2 };
 
-/// How long a read may take, with its wait for its turn.
-const READ: Duration = Duration::from_secs(30);
+/// The time limit of a read, including the wait for its turn.
+const READ_LIMIT: Duration = Duration::from_secs(30);
 
-/// What the targets of a sweep have in common: their kind and their namespace.
+/// The kind and the namespace of all targets of a sweep.
 type Scope = (KindId, String);
 
 /// The sweeps of one process.
@@ -42,17 +42,16 @@ pub struct Sweeps {
     forming: Arc<Mutex<KeyedMap<Scope, PendingSweep>>>,
 }
 
-/// A sweep that has not begun.
+/// A sweep that has not started.
 type PendingSweep = Shared<BoxFuture<'static, Arc<Sweep>>>;
 
 impl Sweeps {
-    /// No sweeps.
     pub fn new(reader: Reader, world: SharedWorld) -> Self {
-        let running = FairSemaphore::new(SWEEPS);
+        let running = FairSemaphore::new(CONCURRENT_SWEEPS);
         Self { reader, world, running, forming: Arc::default() }
     }
 
-    /// Joins the next sweep of this scope, and waits until it begins.
+    /// Joins the next sweep of this scope, and waits until it starts.
     pub async fn join(&self, kind: KindId, namespace: &str) -> Arc<Sweep> {
         let scope = (kind, namespace.to_owned());
         let forming = {
@@ -66,7 +65,7 @@ impl Sweeps {
     /// Forms a sweep until it gets its turn.
     async fn form(self, scope: Scope) -> Arc<Sweep> {
         let turn = self.running.acquire(scope.clone()).await;
-        // From now on, targets form the next sweep.
+        // From now on, targets join the next sweep.
         self.forming.lock().remove(&scope);
         let Self { reader, world, .. } = self;
         let group = ReadGroup::Release(scope.1);
@@ -90,15 +89,15 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Makes a read, or waits for a target that makes it.
+    /// Sends a read, or waits for the answer if another target has sent it.
     pub async fn read(&self, read: LiveRead) -> ReadResult {
         let result = self.reads.lock().entry(read.clone()).or_default().clone();
         result.get_or_init(|| self.send(read)).await.clone()
     }
 
     async fn send(&self, read: LiveRead) -> ReadResult {
-        let until = (Instant::now() + READ).into_std();
-        let answers = self.reader.read_all(&self.group, vec![read], until).await;
+        let deadline = (Instant::now() + READ_LIMIT).into_std();
+        let answers = self.reader.read_all(&self.group, vec![read], deadline).await;
         let sent = match answers.first() {
             Some((_, Ok(found))) => found.sent(),
             Some((_, Err(why))) => return Err(why.to_string().into()),
@@ -108,7 +107,6 @@ impl Sweep {
         Ok(sent)
     }
 
-    /// All that was read.
     pub async fn collected(&self) -> MutexGuard<'_, CollectedReads> {
         self.collected.lock().await
     }
@@ -124,7 +122,7 @@ mod tests {
     use crate::cluster::world::World;
     use serde_json::json;
 
-    const RUNNING: usize = SWEEPS.per_group;
+    const RUNNING: usize = CONCURRENT_SWEEPS.per_group;
 
     /// Sweeps, and the number of requests that the API server got.
     fn sweeps() -> (Sweeps, KindId, Arc<AtomicUsize>) {
@@ -161,12 +159,12 @@ mod tests {
             (0..20).map(|_| tokio::spawn(join(sweeps.clone(), kind, "shop"))).collect();
         tokio::task::yield_now().await;
         running.clear();
-        let mut asked = Vec::new();
+        let mut sent = Vec::new();
         for sweep in next {
-            asked.push(sweep.await.unwrap().read(pods()).await.unwrap());
+            sent.push(sweep.await.unwrap().read(pods()).await.unwrap());
         }
         assert_eq!(requests.load(Ordering::Relaxed), 1);
-        assert!(asked.iter().all(|at| at.is_some() && *at == asked[0]));
+        assert!(sent.iter().all(|time| time.is_some() && *time == sent[0]));
     }
 
     /// A target whose token was written after the reads of a sweep began must not use them.

@@ -14,25 +14,25 @@ use crate::cluster::context::{Registered, Signals};
 use crate::cluster::pace::Backoff;
 use crate::objects::ApiError;
 
-/// How long to wait where only time passes; every change wakes the follower.
+/// How long to wait without a change. Every change wakes the follower.
 pub const IDLE: Duration = Duration::from_secs(3600);
 
-/// What follows a Secret.
+/// A follower of a Secret.
 pub trait Follower {
-    /// What to say if the Secret can't be watched.
+    /// The log message if the Secret can't be watched.
     const NOT_WATCHED: &'static str;
-    /// What to say if it can't be changed.
+    /// The log message if the Secret can't be changed.
     const NOT_CHANGED: &'static str;
 
-    /// The Secret is now this; none: there is none.
+    /// Called with the new Secret; `None` if it does not exist.
     fn apply(&mut self, secret: Option<Secret>);
 
-    /// This is registered now. Followers on all replicas hear of it, because any of them may
-    /// lead next. The result is when a step is due in any case.
+    /// Called with the state of the webhook configurations on all replicas, because each may become
+    /// the leader. Returns when a step is due without another change.
     fn apply_registered(&mut self, registered: &Registered) -> Option<Instant>;
 
-    /// Takes the next step, if this replica is the leader. The result is how long to wait
-    /// before the one after it.
+    /// Carries out the next step, if this replica is the leader. Returns how long to wait before
+    /// the following step.
     async fn step(&mut self, leads: bool) -> Result<Duration, ApiError>;
 }
 

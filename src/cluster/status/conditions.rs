@@ -17,7 +17,7 @@ use crate::policy::api::NotHeld;
 use crate::policy::{BACKFILL, BINDS_SOME, Pause};
 
 /// The number of kinds that a message names.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// A condition without its transition time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,12 +52,12 @@ pub(super) fn ready(
     let finding =
         |status, reason, message| PolicyCondition { type_: "Ready", status, reason, message };
     if !policy.problems.is_empty() {
-        let told = policy.problems.iter().map(|p| format!("{}: {}", p.field, p.message));
-        return finding("False", "Invalid", told.collect::<Vec<_>>().join("; "));
+        let texts = policy.problems.iter().map(|p| format!("{}: {}", p.field, p.message));
+        return finding("False", "Invalid", texts.collect::<Vec<_>>().join("; "));
     }
     if !registered.missing.is_empty() {
         let mutating = |missing: &String| missing.starts_with("Mutating");
-        let so = match registered.missing.iter().all(mutating) {
+        let effect = match registered.missing.iter().all(mutating) {
             true => "new objects get no hold, and a removed hold is not restored",
             false => "the API server sends no requests to belay",
         };
@@ -66,7 +66,7 @@ pub(super) fn ready(
             "False",
             "ConfigurationMissing",
             format!(
-                "{missing} does not exist, so {so}; install belay again, because belay never creates it"
+                "{missing} does not exist, so {effect}; install belay again, because belay never creates it"
             ),
         );
     }
@@ -131,8 +131,8 @@ impl IncompleteReason {
     }
 }
 
-/// Whether all data that verdicts of the policy need is available. `needs` are the kinds
-/// to read, `unknown` the kinds that the API server does not serve.
+/// Whether belay knows all objects that verdicts of the policy need. `needs` are the kinds to read,
+/// `unknown` the kinds that the API server does not serve.
 pub(super) fn watching(
     graph: &Graph,
     needs: &BTreeSet<KindId>,
@@ -171,15 +171,15 @@ pub(super) fn watching(
         let message = format!("all objects of {} kinds are known", needs.len());
         return finding("True", "Synced", message);
     };
-    let told = missing.iter().take(NAMED).map(|(_, name, why)| format!("{name}: {why}"));
-    let mut message = told.collect::<Vec<_>>().join("; ");
-    if missing.len() > NAMED {
-        message.push_str(&format!("; and {} more kinds", missing.len() - NAMED));
+    let texts = missing.iter().take(MAX_NAMED).map(|(_, name, why)| format!("{name}: {why}"));
+    let mut message = texts.collect::<Vec<_>>().join("; ");
+    if missing.len() > MAX_NAMED {
+        message.push_str(&format!("; and {} more kinds", missing.len() - MAX_NAMED));
     }
     finding("False", first.reason(), message)
 }
 
-/// For a policy that does not count, since nothing of it is in force.
+/// The condition Watching of an invalid policy, which is not in force.
 pub(super) fn not_watching() -> PolicyCondition {
     PolicyCondition {
         type_: "Watching",
@@ -189,7 +189,7 @@ pub(super) fn not_watching() -> PolicyCondition {
     }
 }
 
-/// Why a kind gets no hold that belay may not patch, and what gives the right.
+/// Why a kind without the right to patch gets no hold, and how to grant the right.
 const NO_RIGHT: &str = "belay's ServiceAccount may not patch them; add them to rbac.watchAlso of \
      the chart";
 
@@ -203,8 +203,8 @@ pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
     }
     let mut message = format!("{done} of {total} objects have the hold");
     if !none_on.is_empty() {
-        let kinds = none_on.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-        let more = none_on.len().saturating_sub(NAMED);
+        let kinds = none_on.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
+        let more = none_on.len().saturating_sub(MAX_NAMED);
         let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
         message.push_str(&format!(
             "; hold Auto adds none to {kinds}{more}, where it is unsafe: admission denials \
@@ -212,14 +212,14 @@ pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
         ));
     }
     if !forbidden.is_empty() {
-        let kinds = forbidden.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-        let more = forbidden.len().saturating_sub(NAMED);
+        let kinds = forbidden.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
+        let more = forbidden.len().saturating_sub(MAX_NAMED);
         let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
         message.push_str(&format!("; none on {kinds}{more}: {NO_RIGHT}"));
     }
-    let most = stopped.iter().map(|stopped| stopped.missing).max();
-    if let Some(most) = most {
-        message.push_str(&too_many(policy, stopped, most));
+    let largest = stopped.iter().map(|stopped| stopped.missing).max();
+    if let Some(largest) = largest {
+        message.push_str(&too_many(policy, stopped, largest));
     }
     if let Some(RefusedHolds { objects, first, why }) = refused {
         message.push_str(&format!(
@@ -227,7 +227,7 @@ pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
              {first}: {why}"
         ));
     }
-    let (status, reason) = match most {
+    let (status, reason) = match largest {
         Some(_) => ("False", "TooManyObjects"),
         None if !forbidden.is_empty() => ("False", "Forbidden"),
         None if refused.is_some() => ("False", "Refused"),
@@ -237,10 +237,10 @@ pub(super) fn holding(policy: &str, holding: &HoldProgress) -> PolicyCondition {
     PolicyCondition { type_: "Holding", status, reason, message }
 }
 
-/// What of it has no hold and gets none, as programs read it.
+/// The objects of a policy that get no hold, for programs.
 pub(super) fn not_held(holding: &HoldProgress) -> Vec<NotHeld> {
     let HoldProgress { none_on, stopped, binds_some, forbidden, .. } = holding;
-    let of_any = binds_some.then(|| NotHeld {
+    let all_kinds = binds_some.then(|| NotHeld {
         resource: "*".to_owned(),
         why: BINDS_SOME.to_owned(),
         objects: None,
@@ -260,24 +260,24 @@ pub(super) fn not_held(holding: &HoldProgress) -> Vec<NotHeld> {
         why: format!("more existing objects lack it than the limit of {limit}"),
         objects: i64::try_from(*missing).ok(),
     });
-    of_any.into_iter().chain(none_on).chain(forbidden).chain(stopped).collect()
+    all_kinds.into_iter().chain(none_on).chain(forbidden).chain(stopped).collect()
 }
 
 /// A stopped backfill, and how to continue it.
-fn too_many(policy: &str, stopped: &[BackfillStop], most: usize) -> String {
-    let told = stopped.iter().take(NAMED).map(|BackfillStop { resource, missing, limit }| {
+fn too_many(policy: &str, stopped: &[BackfillStop], largest: usize) -> String {
+    let texts = stopped.iter().take(MAX_NAMED).map(|BackfillStop { resource, missing, limit }| {
         format!("{missing} {resource} lack it, more than the limit of {limit}")
     });
-    let told = told.collect::<Vec<_>>().join(", ");
-    let more = stopped.len().saturating_sub(NAMED);
+    let texts = texts.collect::<Vec<_>>().join(", ");
+    let more = stopped.len().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!(", and {more} more kinds") } else { String::new() };
     format!(
-        "; {told}{more}, so only new objects get the hold. To continue, narrow the policy, or run: \
-         kubectl annotate --overwrite deletionpolicy {policy} {BACKFILL}={most}"
+        "; {texts}{more}, so only new objects get the hold. To continue, narrow the policy, or run: \
+         kubectl annotate --overwrite deletionpolicy {policy} {BACKFILL}={largest}"
     )
 }
 
-/// The conditions to write: a status that stays has been so since then.
+/// The conditions to write. A condition keeps its transition time while its status is the same.
 pub(super) fn conditions(
     before: &[Condition],
     findings: Vec<PolicyCondition>,
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_is_what_the_api_server_asks_about() {
+    fn ready_depends_on_the_requests_that_the_api_server_sends() {
         let good = policy(Vec::new());
         for (registered, status, reason) in [
             (registered(None, &[]), "False", "NotRegistered"),
@@ -356,8 +356,8 @@ mod tests {
         };
         let paused = ready(&good, &registered(Some(9), &[]), Some(&pause));
         assert_eq!((paused.status, paused.reason), ("True", "Paused"));
-        let said = "pause p by carol: policies are not enforced until 2027-01-15T08:00:00Z";
-        assert_eq!(paused.message, said);
+        let message = "pause p by carol: policies are not enforced until 2027-01-15T08:00:00Z";
+        assert_eq!(paused.message, message);
         let problem = |field: &str| Problem { field: field.to_owned(), message: "is empty" };
         let bad = policy(vec![problem("spec.targets"), problem("spec.protect")]);
         let finding = ready(&bad, &registered(Some(9), &[]), None);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn watching_names_what_is_not_known_and_why_what_lasts_first() {
+    fn watching_names_incomplete_kinds_with_reasons_and_lasting_ones_first() {
         let mut graph = Graph::default();
         let kind = |graph: &Graph, kind| graph.kinds.find("", kind).unwrap();
         let (pods, claims) = (kind(&graph, "Pod"), kind(&graph, "PersistentVolumeClaim"));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn holding_says_how_far_it_is_and_where_there_is_none() {
+    fn holding_reports_progress_and_kinds_without_holds() {
         let mut progress = HoldProgress { done: 120, total: 500, ..HoldProgress::default() };
         let finding = holding("p", &progress);
         assert_eq!((finding.status, finding.reason), ("False", "Progressing"));
@@ -462,10 +462,10 @@ mod tests {
             stopped,
             ..HoldProgress::default()
         };
-        let told = not_held(&still).into_iter().map(|one| (one.resource, one.objects, one.why));
+        let texts = not_held(&still).into_iter().map(|one| (one.resource, one.objects, one.why));
         let late = "more existing objects lack it than the limit of 5000".to_owned();
         assert_eq!(
-            told.collect::<Vec<_>>(),
+            texts.collect::<Vec<_>>(),
             [
                 (
                     "pods".to_owned(),

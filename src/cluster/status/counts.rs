@@ -1,4 +1,4 @@
-//! How many objects each policy protects, and how many of them are held.
+//! Counts the objects that each policy protects, and those of them that have the hold.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use crate::objects::{HoldAge, KindId};
 use crate::policy::api::OnDelete;
 use crate::policy::{ObjectFacts, PolicySource};
 
-/// How long the lock is held.
+/// The maximum time for which a count holds the lock.
 const SLICE: Duration = Duration::from_millis(3);
 
-/// Objects between two checks of the clock.
+/// The number of objects between two checks of the clock.
 const STEP: usize = 64;
 
 /// The counts of one policy.
@@ -21,19 +21,19 @@ const STEP: usize = 64;
 pub(super) struct PolicyCount {
     pub(super) protected: i64,
     pub(super) held: i64,
-    /// When all holds on which the policy relies for its answers are effective, if later than
-    /// now, in seconds since 1970.
+    /// The time at which all holds of the policy are effective, in seconds since 1970. `None` if
+    /// they are effective now.
     pub(super) effective_at: Option<i64>,
 }
 
 /// The counts of each policy, by its name.
 pub(super) type PolicyCounts = HashMap<String, PolicyCount>;
 
-/// Adds these objects to the counts: those that are of this kind now.
-fn counts(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: &mut PolicyCounts) {
+/// Adds the objects of this kind to the counts.
+fn add_objects(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: &mut PolicyCounts) {
     let World { graph, policies, .. } = world;
     let situation = Situation::new(graph, policies, ObjectSource::Files, now);
-    // A number that was free for a moment may be another object's by now.
+    // While the lock was free, the number of a deleted object may have gone to another object.
     let nodes = objects.iter().filter_map(|id| graph.get(*id)).filter(|n| n.kind() == kind);
     for node in nodes {
         for applied in situation.protecting_policies(ObjectFacts::of_node(node)) {
@@ -54,7 +54,7 @@ fn counts(world: &World, kind: KindId, objects: &[NodeId], now: i64, into: &mut 
     }
 }
 
-/// Counts everything, in slices between which others may write.
+/// Counts the objects of all policies in slices, so that other tasks can write in between.
 pub(super) async fn count(context: &Context) -> PolicyCounts {
     let kinds: Vec<KindId> = {
         let world = context.world.read();
@@ -66,15 +66,15 @@ pub(super) async fn count(context: &Context) -> PolicyCounts {
     let mut all = PolicyCounts::new();
     for kind in kinds {
         let objects: Vec<NodeId> = context.world.read().graph.objects_of_kind(kind).collect();
-        let mut left = objects.as_slice();
-        while !left.is_empty() {
+        let mut remaining = objects.as_slice();
+        while !remaining.is_empty() {
             {
                 let world = context.world.read();
-                let began = Instant::now();
-                while !left.is_empty() && began.elapsed() < SLICE {
-                    let (step, rest) = left.split_at(left.len().min(STEP));
-                    counts(&world, kind, step, world.clock.now().as_second(), &mut all);
-                    left = rest;
+                let start = Instant::now();
+                while !remaining.is_empty() && start.elapsed() < SLICE {
+                    let (step, rest) = remaining.split_at(remaining.len().min(STEP));
+                    add_objects(&world, kind, step, world.clock.now().as_second(), &mut all);
+                    remaining = rest;
                 }
             }
             tokio::task::yield_now().await;
@@ -86,7 +86,7 @@ pub(super) async fn count(context: &Context) -> PolicyCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::world::take;
+    use crate::cluster::world::store;
     use crate::policy::api::{DeletionPolicySpec, Protect, Target, WhileUsed};
     use crate::policy::{Policy, PolicySet};
     use crate::relations::Catalogue;
@@ -139,11 +139,11 @@ mod tests {
                 r#"{{"metadata": {{"name": "{name}", "namespace": "shop", "uid": "{name}",
                     "finalizers": {finalizers}{more}}}}}"#
             );
-            take(&mut world.graph, &catalogue, kind, &json, None).unwrap();
+            store(&mut world.graph, &catalogue, kind, &json, None).unwrap();
         }
         let objects: Vec<_> = world.graph.objects_of_kind(kind).collect();
         let mut all = PolicyCounts::new();
-        counts(&world, kind, &objects, NOW, &mut all);
+        add_objects(&world, kind, &objects, NOW, &mut all);
         let expected = [
             ("all".to_owned(), PolicyCount { protected: 3, held: 2, effective_at: None }),
             ("one".to_owned(), PolicyCount { protected: 1, held: 1, effective_at: None }),
@@ -154,7 +154,7 @@ mod tests {
         ];
         assert_eq!(all, expected.into());
         // Numbers of objects that are another kind's by now do not count.
-        counts(&world, secrets, &objects, NOW, &mut all);
+        add_objects(&world, secrets, &objects, NOW, &mut all);
         assert_eq!(all["all"].protected, 3);
     }
 }

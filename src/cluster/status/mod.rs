@@ -1,10 +1,10 @@
 //! The status of policies, written by the leader.
 //!
 //! ```text
-//!  policies as read (Written) ─┐
+//!  stored policies ────────────┐
 //!  registration, holds, graph ─┼─► conditions ─┐
-//!  journals of all replicas ───┼─► last24h     ├─► one merge patch a policy,
-//!  objects, in slices ─────────┴─► counts     ─┘    when something changed
+//!  journals of all replicas ───┼─► last24h     ├─► one merge patch per policy,
+//!  objects, in slices ─────────┴─► counts     ─┘    after a change
 //! ```
 
 mod conditions;
@@ -37,42 +37,38 @@ use crate::policy::api::{DeletionPolicy, DeletionPolicyStatus};
 use crate::timing::Timing;
 
 /// The number of writes between two reads of all policies.
-const AT_ONCE: usize = 20;
+const BATCH: usize = 20;
 
 /// The longest time between two reads of the journals, because their entries expire.
 const EXPIRY: Duration = Duration::from_secs(60);
 
-/// What the numbers of all statuses are made of.
+/// The data for the numbers of all statuses.
 #[derive(Default)]
 struct StatusNumbers {
     activity: Mutex<Option<Activity>>,
     counted: Mutex<Option<CountedPolicies>>,
-    /// One of them is new.
+    /// Notified after an update of `activity` or `counted`.
     changed: Notify,
 }
 
-/// The counts, and the policies and objects that they include.
+/// The counts, and the state that they are based on.
 struct CountedPolicies {
     counts: PolicyCounts,
     /// The value of `Signals::changed` before the count.
     changed: u64,
-    /// The kinds of which all objects were known.
+    /// The kinds whose objects were all known.
     complete: BTreeSet<KindId>,
 }
 
 /// Writes the status of all policies while this replica is the leader, until belay shuts
 /// down.
-pub async fn run(
-    context: Context,
-    written: watch::Receiver<Arc<StoredPolicies>>,
-    needs: KindsRead,
-) {
+pub async fn run(context: Context, stored: watch::Receiver<Arc<StoredPolicies>>, needs: KindsRead) {
     let lead = async || {
         let numbers = StatusNumbers::default();
         tokio::join!(
             read_journals(&context, &numbers),
             count_objects(&context, &numbers),
-            write_statuses(&context, written.clone(), needs, &numbers),
+            write_statuses(&context, stored.clone(), needs, &numbers),
         );
     };
     tokio::select! {
@@ -89,9 +85,10 @@ async fn read_journals(context: &Context, numbers: &StatusNumbers) {
         let mut wait = timing.status.journals;
         let read = async {
             let versions = replica::versions(context).await?;
-            let is_known =
-                |(known, at): &(Vec<String>, Instant)| *known == versions && at.elapsed() < EXPIRY;
-            if last.as_ref().is_some_and(is_known) {
+            let is_unchanged = |(last_versions, read_at): &(Vec<String>, Instant)| {
+                *last_versions == versions && read_at.elapsed() < EXPIRY
+            };
+            if last.as_ref().is_some_and(is_unchanged) {
                 return Ok::<_, ApiError>(None);
             }
             let read = replica::read_all(context, Timestamp::now()).await?;
@@ -104,10 +101,10 @@ async fn read_journals(context: &Context, numbers: &StatusNumbers) {
                     tracing::info!("the journals of all replicas are read again");
                 }
             }
-            Ok(Some((activity, old))) => {
+            Ok(Some((activity, stale))) => {
                 *numbers.activity.lock() = Some(activity);
                 numbers.changed.notify_one();
-                replica::delete_stale(context, &old).await;
+                replica::delete_stale(context, &stale).await;
                 if backoff.succeeded() {
                     tracing::info!("the journals of all replicas are read again");
                 }
@@ -133,20 +130,20 @@ async fn count_objects(context: &Context, numbers: &StatusNumbers) {
             let graph = &context.world.read().graph;
             (graph.revision(), graph.complete_kinds())
         };
-        // New policies and kinds are counted at once, because Ready waits for it.
-        let is_due = last.as_ref().is_none_or(|(rules, before, at): &(_, u64, Instant)| {
-            *rules != (changed, complete.clone())
-                || (*before != revision && at.elapsed() >= timing.counts)
-        });
+        // New policies and kinds are counted at once, because Ready waits for the count.
+        let is_due =
+            last.as_ref().is_none_or(|(counted, last_revision, start): &(_, u64, Instant)| {
+                *counted != (changed, complete.clone())
+                    || (*last_revision != revision && start.elapsed() >= timing.counts)
+            });
         if is_due {
-            let began = Instant::now();
+            let start = Instant::now();
             let counts = counts::count(context).await;
-            last = Some(((changed, complete.clone()), revision, began));
+            last = Some(((changed, complete.clone()), revision, start));
             *numbers.counted.lock() = Some(CountedPolicies { counts, changed, complete });
             numbers.changed.notify_one();
-            // Where counting takes long it is done less often: it is never more
-            // than a twentieth of what one thread does.
-            tokio::time::sleep(began.elapsed() * 19).await;
+            // Counting takes at most a twentieth of the time of one thread.
+            tokio::time::sleep(start.elapsed() * 19).await;
         }
         tokio::select! {
             _ = signal.changed() => {}
@@ -157,7 +154,7 @@ async fn count_objects(context: &Context, numbers: &StatusNumbers) {
 
 async fn write_statuses(
     context: &Context,
-    mut written: watch::Receiver<Arc<StoredPolicies>>,
+    mut stored: watch::Receiver<Arc<StoredPolicies>>,
     needs: KindsRead,
     numbers: &StatusNumbers,
 ) {
@@ -167,31 +164,31 @@ async fn write_statuses(
     let mut holding = signals.holding.subscribe();
     let api: Api<DeletionPolicy> = Api::all(context.client.clone());
     let Timing { status: timing, retry, .. } = &context.settings.timing;
-    let (mut sheets, mut backoff) = (StatusWriter::new(timing.write), Backoff::from(*retry));
+    let (mut writer, mut backoff) = (StatusWriter::new(timing.write), Backoff::from(*retry));
     let started = Instant::now();
     let mut watched = Watched::default();
     loop {
-        let policies = written.borrow_and_update().clone();
+        let policies = stored.borrow_and_update().clone();
         watched.refresh(context, needs).await;
-        let wanted = wanted(context, &policies, &watched, numbers, &mut sheets);
-        let mut due: Vec<(Urgency, &String, DeletionPolicyStatus)> = wanted
+        let statuses = statuses(context, &policies, &watched, numbers, &mut writer);
+        let mut due: Vec<(Urgency, &String, DeletionPolicyStatus)> = statuses
             .into_iter()
             .filter_map(|(name, status)| {
-                let urgency = sheets.urgency(name, &status, started.elapsed())?;
+                let urgency = writer.urgency(name, &status, started.elapsed())?;
                 Some((urgency, name, status))
             })
             .collect();
         due.sort_by_key(|(urgency, ..)| *urgency);
-        let more = due.len() > AT_ONCE;
-        for (_, name, status) in due.into_iter().take(AT_ONCE) {
+        let more = due.len() > BATCH;
+        for (_, name, status) in due.into_iter().take(BATCH) {
             match write(&api, name, &status).await {
                 Ok(()) => {
-                    sheets.record_write(name, status, started.elapsed());
+                    writer.record_write(name, status, started.elapsed());
                     if backoff.succeeded() {
                         tracing::info!("the status of policies is written again");
                     }
                 }
-                Err(ApiError::NotFound) => sheets.forget(name),
+                Err(ApiError::NotFound) => writer.remove(name),
                 Err(error) => {
                     if backoff.is_first() {
                         tracing::warn!(policy = name, %error, "cannot write the status of a policy");
@@ -205,9 +202,9 @@ async fn write_statuses(
         if more {
             continue;
         }
-        // The senders live as long as the context, but for the first.
+        // Only the sender of the policies may be dropped before the context.
         let feed = async {
-            if written.changed().await.is_err() {
+            if stored.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
@@ -223,55 +220,60 @@ async fn write_statuses(
     }
 }
 
-/// What the status of each policy is to be.
-fn wanted<'w>(
+/// Computes the status of each policy.
+fn statuses<'w>(
     context: &Context,
-    written: &'w StoredPolicies,
+    stored: &'w StoredPolicies,
     watched: &Watched,
     numbers: &StatusNumbers,
-    sheets: &mut StatusWriter,
+    writer: &mut StatusWriter,
 ) -> Vec<(&'w String, DeletionPolicyStatus)> {
-    sheets.read(&written.policies);
+    writer.read(&stored.policies);
     let now = Timestamp::now();
     let registered = context.signals.registered.borrow().clone();
     let holding = context.signals.holding.borrow().clone();
     let pause = context.world.read().policies.pause(now.as_second()).cloned();
-    let mut watching = watched.findings(context);
+    let mut watching = watched.by_policy(context);
     let (activity, counted) = (numbers.activity.lock(), numbers.counted.lock());
-    let mut all = Vec::new();
-    for (name, policy) in &written.policies {
-        let Some(known) = sheets.known(name) else { continue };
+    let mut statuses = Vec::new();
+    for (name, policy) in &stored.policies {
+        let Some(last) = writer.known(name) else { continue };
         let valid = policy.problems.is_empty();
-        let found = watching.remove(name.as_str()).filter(|_| valid);
-        let is_counted = match (&found, &*counted) {
-            (Some(found), Some(counted)) => {
-                counted.changed >= policy.loaded_at && found.is_read(&counted.complete)
+        let kinds = watching.remove(name.as_str()).filter(|_| valid);
+        let is_counted = match (&kinds, &*counted) {
+            (Some(kinds), Some(counted)) => {
+                counted.changed >= policy.loaded_at && kinds.is_read(&counted.complete)
             }
             (Some(_), None) => false,
             (None, _) => true,
         };
-        let (finding, unknown_kinds) = match found {
-            Some(found) => (found.finding, found.unknown.to_vec()),
+        let (watching_condition, unknown_kinds) = match kinds {
+            Some(kinds) => (kinds.condition, kinds.unserved.to_vec()),
             None if valid => continue,
             None => (conditions::not_watching(), Vec::new()),
         };
         let mut ready = conditions::ready(policy, &registered, pause.as_ref());
         let is_ready = |before: &Condition| before.type_ == "Ready" && before.status == "True";
-        if !is_counted && !known.conditions.iter().any(is_ready) {
+        if !is_counted && !last.conditions.iter().any(is_ready) {
             ready = ready.while_counting();
         }
-        let mut findings = vec![ready, finding];
+        let mut conditions = vec![ready, watching_condition];
         let holding = holding.get(name).filter(|_| valid);
-        findings.extend(holding.map(|holding| conditions::holding(name, holding)));
+        conditions.extend(holding.map(|holding| conditions::holding(name, holding)));
         let not_held = holding.map(conditions::not_held).unwrap_or_default();
         let mut status = DeletionPolicyStatus {
-            conditions: conditions::conditions(&known.conditions, findings, policy.generation, now),
+            conditions: conditions::conditions(
+                &last.conditions,
+                conditions,
+                policy.generation,
+                now,
+            ),
             observed_generation: Some(policy.generation),
             not_held,
             unknown_kinds,
-            ..known.clone()
+            ..last.clone()
         };
-        // Fields that are not read or counted yet keep the values of the last leader.
+        // Numbers that are not read or counted yet keep the values of the last leader.
         if let Some(activity) = &*activity {
             status.last_24h = activity.last_day(name);
             status.recent = activity.recent(name).to_vec();
@@ -279,13 +281,13 @@ fn wanted<'w>(
         if let Some(CountedPolicies { counts, .. }) = &*counted {
             let count = counts.get(name).copied().unwrap_or_default();
             (status.protected_objects, status.held_objects) = (count.protected, count.held);
-            let effective = count.effective_at.filter(|at| *at > now.as_second());
-            let effective = effective.and_then(|at| Timestamp::from_second(at).ok());
+            let effective = count.effective_at.filter(|second| *second > now.as_second());
+            let effective = effective.and_then(|second| Timestamp::from_second(second).ok());
             status.holds_effective_time = effective.map(Time);
         }
-        all.push((name, status));
+        statuses.push((name, status));
     }
-    all
+    statuses
 }
 
 async fn write(
@@ -293,7 +295,7 @@ async fn write(
     name: &str,
     status: &DeletionPolicyStatus,
 ) -> Result<(), ApiError> {
-    let patch = writer::patch(status)
+    let patch = self::writer::patch(status)
         .map_err(|error| ApiError::Other(format!("the status is no JSON: {error}")))?;
     let params = patch_params();
     within(api.patch_status(name, &params, &Patch::Merge(patch))).await.map(drop)

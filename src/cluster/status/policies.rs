@@ -7,23 +7,23 @@ use crate::objects::KindId;
 use crate::policy::Policy;
 use crate::policy::api::{DeletionPolicyStatus, Problem};
 
-/// The policies as they were read last.
+/// The stored policies.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoredPolicies {
-    /// By name.
+    /// The policies by name.
     pub policies: BTreeMap<String, StoredPolicy>,
 }
 
-/// A policy as it was read last.
+/// A stored policy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoredPolicy {
-    /// Its `metadata.generation`.
+    /// The `metadata.generation`.
     pub generation: i64,
-    /// Its status.
+    /// The stored status.
     pub status: DeletionPolicyStatus,
-    /// The problem of the policy; empty if it is in force.
+    /// The problems of the policy; empty if it is in force.
     pub problems: Vec<Problem>,
-    /// The value of `Signals::changed` since which this generation is known.
+    /// The value of `Signals::changed` when this generation was loaded.
     pub loaded_at: u64,
 }
 

@@ -1,5 +1,5 @@
 //! The kinds that each policy needs, and those that the API server does not serve.
-//! Recomputed after changes, in slices, so that other tasks can write between them.
+//! belay computes them again after changes, in slices, so that other tasks can write in between.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,32 +10,32 @@ use crate::graph::Incomplete;
 use crate::objects::KindId;
 use crate::policy::PolicySource;
 
-/// Policies per slice.
-const STEP: usize = 64;
+/// The number of policies in a slice.
+const SLICE: usize = 64;
 
 /// The needed kinds of each policy in force, by name.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    /// The value of `Signals::changed` that this follows from.
+    /// The value of `Signals::changed` before the computation.
     changed: Option<u64>,
-    policies: BTreeMap<String, ObjectName>,
+    policies: BTreeMap<String, PolicyKinds>,
 }
 
 #[derive(Debug)]
-struct ObjectName {
+struct PolicyKinds {
     needs: BTreeSet<KindId>,
-    unknown: Vec<String>,
+    unserved: Vec<String>,
 }
 
 /// The kinds of one policy.
 pub(super) struct WatchedPolicy<'w> {
     /// The condition Watching.
-    pub(super) finding: PolicyCondition,
+    pub(super) condition: PolicyCondition,
     /// The kinds that the API server does not serve.
-    pub(super) unknown: &'w [String],
-    /// Those of which all objects are known now.
+    pub(super) unserved: &'w [String],
+    /// The kinds whose objects are all known now.
     complete: BTreeSet<KindId>,
-    /// Whether the first list of one is still being read.
+    /// Whether the first list of a kind is not complete.
     unread: bool,
 }
 
@@ -47,29 +47,29 @@ impl WatchedPolicy<'_> {
 }
 
 impl Watched {
-    /// Works it out, if anything has changed.
+    /// Computes the kinds again after a change.
     pub(super) async fn refresh(&mut self, context: &Context, needs: KindsRead) {
-        // Read first, so that a change meanwhile causes another update.
+        // This is read first, so that a change meanwhile causes another update.
         let changed = Some(*context.signals.changed.borrow());
         if self.changed == changed {
             return;
         }
-        let mut unknown = unknown(context);
+        let mut unserved = unserved_kinds(context);
         let mut policies = BTreeMap::new();
-        for start in (0..).step_by(STEP) {
-            let looked_at = {
+        for start in (0..).step_by(SLICE) {
+            let count = {
                 let world = context.world.read();
-                let step = world.policies.iter().skip(start).take(STEP);
+                let step = world.policies.iter().skip(start).take(SLICE);
                 step.map(|policy| {
                     if let PolicySource::Policy(name) = &policy.source {
-                        let unknown = unknown.remove(name).unwrap_or_default();
-                        let named = ObjectName { needs: needs(&world, policy), unknown };
-                        policies.insert(name.clone(), named);
+                        let unserved = unserved.remove(name).unwrap_or_default();
+                        let kinds = PolicyKinds { needs: needs(&world, policy), unserved };
+                        policies.insert(name.clone(), kinds);
                     }
                 })
                 .count()
             };
-            if looked_at < STEP {
+            if count < SLICE {
                 break;
             }
             tokio::task::yield_now().await;
@@ -77,13 +77,13 @@ impl Watched {
         *self = Self { changed, policies };
     }
 
-    /// The state of each policy, by its name.
-    pub(super) fn findings(&self, context: &Context) -> HashMap<&str, WatchedPolicy<'_>> {
+    /// The kinds of each policy, by its name.
+    pub(super) fn by_policy(&self, context: &Context) -> HashMap<&str, WatchedPolicy<'_>> {
         let world = context.world.read();
         let policies = self.policies.iter();
         policies
-            .map(|(name, ObjectName { needs, unknown })| {
-                let finding = watching(&world.graph, needs, unknown);
+            .map(|(name, PolicyKinds { needs, unserved })| {
+                let condition = watching(&world.graph, needs, unserved);
                 let is_unread = |kind: &&KindId| {
                     !world.graph.is_complete(**kind)
                         && world.graph.kinds.is_served(**kind)
@@ -92,20 +92,20 @@ impl Watched {
                 let unread = needs.iter().any(|kind| is_unread(&kind));
                 let complete = needs.iter().copied().filter(|kind| world.graph.is_complete(*kind));
                 let complete = complete.collect();
-                (name.as_str(), WatchedPolicy { finding, unknown, complete, unread })
+                (name.as_str(), WatchedPolicy { condition, unserved, complete, unread })
             })
             .collect()
     }
 }
 
 /// The kinds that the API server does not serve, by policy.
-fn unknown(context: &Context) -> HashMap<String, Vec<String>> {
+fn unserved_kinds(context: &Context) -> HashMap<String, Vec<String>> {
     let world = context.world.read();
-    let mut unknown: HashMap<String, Vec<String>> = HashMap::new();
+    let mut unserved: HashMap<String, Vec<String>> = HashMap::new();
     for (source, kind) in world.policies.unknown_kinds(&world.graph.kinds) {
         if let PolicySource::Policy(name) = source {
-            unknown.entry(name.clone()).or_default().push(kind);
+            unserved.entry(name.clone()).or_default().push(kind);
         }
     }
-    unknown
+    unserved
 }

@@ -11,13 +11,13 @@ use crate::policy::api::DeletionPolicyStatus;
 /// The policies and their last known status.
 #[derive(Debug)]
 pub(super) struct StatusWriter {
-    all: BTreeMap<String, StatusSheet>,
-    /// How often sums and counts of one policy are written.
-    every: Duration,
+    statuses: BTreeMap<String, PolicyStatus>,
+    /// The minimum time between two writes of changed numbers of one policy.
+    interval: Duration,
 }
 
 #[derive(Debug)]
-struct StatusSheet {
+struct PolicyStatus {
     /// What the policy had when it was read last.
     seen: DeletionPolicyStatus,
     /// What it has, as far as is known: our own writes count before they are
@@ -28,25 +28,24 @@ struct StatusSheet {
 }
 
 impl StatusWriter {
-    /// None yet.
-    pub(super) fn new(every: Duration) -> Self {
-        Self { all: BTreeMap::new(), every }
+    pub(super) fn new(interval: Duration) -> Self {
+        Self { statuses: BTreeMap::new(), interval }
     }
 
-    /// Stores the policies that were read and forgets deleted ones.
+    /// Stores the policies that were read, and removes deleted ones.
     pub(super) fn read(&mut self, policies: &BTreeMap<String, StoredPolicy>) {
-        self.all.retain(|name, _| policies.contains_key(name));
+        self.statuses.retain(|name, _| policies.contains_key(name));
         for (name, policy) in policies {
             let seen = &policy.status;
-            match self.all.get_mut(name) {
+            match self.statuses.get_mut(name) {
                 None => {
-                    let sheet =
-                        StatusSheet { seen: seen.clone(), known: seen.clone(), written: None };
-                    self.all.insert(name.clone(), sheet);
+                    let status =
+                        PolicyStatus { seen: seen.clone(), known: seen.clone(), written: None };
+                    self.statuses.insert(name.clone(), status);
                 }
-                Some(sheet) if sheet.seen != *seen => {
-                    sheet.seen = seen.clone();
-                    sheet.known = seen.clone();
+                Some(status) if status.seen != *seen => {
+                    status.seen = seen.clone();
+                    status.known = seen.clone();
                 }
                 Some(_) => {}
             }
@@ -55,18 +54,18 @@ impl StatusWriter {
 
     /// The last known status of a policy.
     pub(super) fn known(&self, name: &str) -> Option<&DeletionPolicyStatus> {
-        self.all.get(name).map(|sheet| &sheet.known)
+        self.statuses.get(name).map(|status| &status.known)
     }
 
-    /// Whether a status is to be written now, and how soon: conditions at once,
-    /// before what can wait.
+    /// Whether to write a status now, and in which order. Changed conditions are written at once
+    /// and first.
     pub(super) fn urgency(
         &self,
         name: &str,
         wanted: &DeletionPolicyStatus,
         now: Duration,
     ) -> Option<Urgency> {
-        let StatusSheet { known, written, .. } = self.all.get(name)?;
+        let PolicyStatus { known, written, .. } = self.statuses.get(name)?;
         if known == wanted {
             return None;
         }
@@ -78,38 +77,38 @@ impl StatusWriter {
             return Some(Urgency::AtOnce);
         }
         match written {
-            Some(time) if *time + self.every > now => None,
+            Some(time) if *time + self.interval > now => None,
             time => Some(Urgency::Since(*time)),
         }
     }
 
     /// Called after a write.
     pub(super) fn record_write(&mut self, name: &str, status: DeletionPolicyStatus, now: Duration) {
-        if let Some(sheet) = self.all.get_mut(name) {
-            sheet.known = status;
-            sheet.written = Some(now);
+        if let Some(policy) = self.statuses.get_mut(name) {
+            policy.known = status;
+            policy.written = Some(now);
         }
     }
 
-    /// It was not there to be written.
-    pub(super) fn forget(&mut self, name: &str) {
-        self.all.remove(name);
+    /// Called if the policy no longer exists.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.statuses.remove(name);
     }
 }
 
-/// How soon a status is written, the soonest first.
+/// How urgent a write is. The most urgent one comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Urgency {
     /// A condition has changed.
     AtOnce,
-    /// Numbers have; what was written longest ago comes first.
+    /// Only numbers have changed. The status with the oldest last write comes first.
     Since(Option<Duration>),
 }
 
-/// The merge patch of a status. A field that is left out where it is empty is
-/// named all the same, or what stood in it would stay.
+/// The merge patch of a status. Serialization omits some empty fields. The patch contains them
+/// with null, so that their old values are removed.
 pub(super) fn patch(status: &DeletionPolicyStatus) -> Result<Value, serde_json::Error> {
-    let empty = [
+    let omitted_if_empty = [
         "conditions",
         "observedGeneration",
         "holdsEffectiveTime",
@@ -118,9 +117,9 @@ pub(super) fn patch(status: &DeletionPolicyStatus) -> Result<Value, serde_json::
         "recent",
     ];
     let mut fields: Map<String, Value> =
-        empty.into_iter().map(|field| (field.to_owned(), Value::Null)).collect();
-    if let Value::Object(given) = serde_json::to_value(status)? {
-        fields.extend(given);
+        omitted_if_empty.into_iter().map(|field| (field.to_owned(), Value::Null)).collect();
+    if let Value::Object(present) = serde_json::to_value(status)? {
+        fields.extend(present);
     }
     Ok(json!({"status": fields}))
 }
@@ -138,46 +137,46 @@ mod tests {
     #[test]
     fn numbers_wait_and_conditions_do_not() {
         let (second, empty) = (Duration::from_secs(1), DeletionPolicyStatus::default());
-        let mut sheets = StatusWriter::new(Duration::from_secs(5));
-        assert_eq!(sheets.urgency("a", &empty, second), None);
-        sheets.read(&policies(&empty));
-        assert_eq!(sheets.urgency("a", &empty, second), None);
+        let mut writer = StatusWriter::new(Duration::from_secs(5));
+        assert_eq!(writer.urgency("a", &empty, second), None);
+        writer.read(&policies(&empty));
+        assert_eq!(writer.urgency("a", &empty, second), None);
         let denied = |denied| DeletionPolicyStatus {
             last_24h: LastDay { denied, ..LastDay::default() },
             ..DeletionPolicyStatus::default()
         };
-        assert_eq!(sheets.urgency("a", &denied(1), second), Some(Urgency::Since(None)));
-        sheets.record_write("a", denied(1), second);
-        assert_eq!(sheets.urgency("a", &denied(1), second), None);
-        assert_eq!(sheets.urgency("a", &denied(2), second * 5), None);
-        let later = sheets.urgency("a", &denied(2), second * 6);
+        assert_eq!(writer.urgency("a", &denied(1), second), Some(Urgency::Since(None)));
+        writer.record_write("a", denied(1), second);
+        assert_eq!(writer.urgency("a", &denied(1), second), None);
+        assert_eq!(writer.urgency("a", &denied(2), second * 5), None);
+        let later = writer.urgency("a", &denied(2), second * 6);
         assert_eq!(later, Some(Urgency::Since(Some(second))));
         let mut changed = denied(2);
         changed.observed_generation = Some(2);
-        let at_once = sheets.urgency("a", &changed, second);
+        let at_once = writer.urgency("a", &changed, second);
         assert!(at_once == Some(Urgency::AtOnce) && at_once < later);
     }
 
     #[test]
     fn corrects_foreign_writes_and_ignores_old_reads() {
         let now = Duration::from_secs(100);
-        let of = |held_objects| DeletionPolicyStatus { held_objects, ..Default::default() };
-        let mut sheets = StatusWriter::new(Duration::from_secs(5));
-        sheets.read(&policies(&of(0)));
-        sheets.record_write("a", of(1), now);
+        let status = |held_objects| DeletionPolicyStatus { held_objects, ..Default::default() };
+        let mut writer = StatusWriter::new(Duration::from_secs(5));
+        writer.read(&policies(&status(0)));
+        writer.record_write("a", status(1), now);
         // The write has not been read back yet.
-        sheets.read(&policies(&of(0)));
-        assert_eq!(sheets.known("a"), Some(&of(1)));
-        sheets.read(&policies(&of(1)));
-        assert_eq!(sheets.urgency("a", &of(1), now * 2), None);
-        sheets.read(&policies(&of(9)));
-        assert!(sheets.urgency("a", &of(1), now * 2).is_some());
-        sheets.read(&BTreeMap::new());
-        assert_eq!(sheets.known("a"), None);
+        writer.read(&policies(&status(0)));
+        assert_eq!(writer.known("a"), Some(&status(1)));
+        writer.read(&policies(&status(1)));
+        assert_eq!(writer.urgency("a", &status(1), now * 2), None);
+        writer.read(&policies(&status(9)));
+        assert!(writer.urgency("a", &status(1), now * 2).is_some());
+        writer.read(&BTreeMap::new());
+        assert_eq!(writer.known("a"), None);
     }
 
     #[test]
-    fn what_is_empty_is_taken_out_by_name() {
+    fn empty_fields_are_removed_with_null() {
         let status = patch(&DeletionPolicyStatus::default()).unwrap()["status"].clone();
         for field in ["conditions", "holdsEffectiveTime", "notHeld", "unknownKinds", "recent"] {
             assert!(status.get(field).is_some_and(Value::is_null), "{field}");

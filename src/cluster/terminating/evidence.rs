@@ -14,17 +14,17 @@ use serde_json::Value;
 use super::list_reader::{ListReader, name};
 use super::services::DeadConversion;
 use super::webhooks::{LabelsByNamespace, Webhook};
-use super::{AT_ONCE, Dependent, Survey, TerminatingObject, deleted_at};
+use super::{CONCURRENT_READS, Dependent, Survey, TerminatingObject, deleted_at};
 use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{Listed, list_all};
 use crate::objects::{ApiError, ObjectRef};
 
-/// What there is of evidence why objects do not go.
+/// The facts that explain why objects are not deleted.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     /// The API groups that are served.
     pub groups: BTreeSet<String>,
-    /// Whether there may be more kinds: a dump without CRDs is incomplete.
+    /// Whether there may be more groups, because CRDs could not be read.
     pub more_groups: bool,
     /// Whether there may be more webhooks than are known.
     pub more_webhooks: bool,
@@ -34,13 +34,13 @@ pub struct Evidence {
     pub stale: BTreeSet<String>,
     /// The APIServices that are not available.
     pub broken: Vec<BrokenApi>,
-    /// What runs in the cluster.
+    /// The workloads of the cluster.
     pub workloads: Vec<Workload>,
-    /// Whether more may: not all of it could be read.
+    /// Whether there may be more workloads, because a read failed.
     pub more_workloads: bool,
-    /// The nodes, and whether each is ready; none: they could not be read.
+    /// The nodes, and whether each is ready; `None`: not read.
     pub nodes: Option<BTreeMap<String, bool>>,
-    /// The webhooks that the API server asks about writes.
+    /// The webhooks that the API server calls before it stores changes.
     pub webhooks: Vec<Webhook>,
     /// The labels of Namespaces, if a webhook selects by them.
     pub places: LabelsByNamespace,
@@ -48,7 +48,7 @@ pub struct Evidence {
     pub conversions: Vec<DeadConversion>,
     /// Events by uid of their object, newest first.
     pub events: HashMap<String, Vec<ObjectEvent>>,
-    /// The Pods that use a claim, by its namespace and name.
+    /// The Pods that use a PersistentVolumeClaim, by its namespace and name.
     pub users: HashMap<(String, String), Vec<String>>,
     /// The finalizers that the user can't remove without an approval, by uid.
     pub guarded: HashMap<String, Vec<String>>,
@@ -70,15 +70,15 @@ pub struct BrokenApi {
 /// A Deployment, StatefulSet or DaemonSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
-    /// Its kind, as kubectl takes it.
+    /// The short name of the kind, for kubectl.
     pub kind: &'static str,
-    /// Where it is.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The names of its images, without registry and version.
     pub images: Vec<String>,
-    /// How many of its Pods are ready.
+    /// The number of ready Pods.
     pub ready: i64,
 }
 
@@ -91,13 +91,13 @@ pub struct ObjectEvent {
     pub message: String,
 }
 
-/// Reads what bears on these objects. Of the first `asked` of them the Events
-/// are read, which takes a request each.
+/// Reads the facts about these objects. It reads Events only for the first `max_events` of them,
+/// because each takes a request.
 pub async fn evidence(
     snapshot: &Snapshot,
     found: &[&TerminatingObject],
     survey: &Survey,
-    asked: usize,
+    max_events: usize,
 ) -> Evidence {
     let (groups, stale) = {
         let world = snapshot.context.world.read();
@@ -111,7 +111,7 @@ pub async fn evidence(
     let reader = ListReader { snapshot, unread: Mutex::default() };
     evidence.more_groups =
         reader.info("apiextensions.k8s.io", "customresourcedefinitions", "").is_none();
-    evidence.of_files = snapshot.held.is_some();
+    evidence.of_files = snapshot.kinds_in_files.is_some();
     let pods = found.iter().any(|found| found.object_ref.is_of(("", "pods")));
     let (broken, workloads, nodes, webhooks, conversions, events, users) = tokio::join!(
         reader.broken(),
@@ -119,7 +119,7 @@ pub async fn evidence(
         async { if pods { reader.nodes().await } else { None } },
         reader.webhooks(found),
         reader.conversions(),
-        reader.events(found.get(..asked).unwrap_or(found), survey),
+        reader.events(found.get(..max_events).unwrap_or(found), survey),
         reader.users(found),
     );
     (evidence.workloads, evidence.more_workloads) = workloads;
@@ -147,7 +147,7 @@ impl ListReader<'_> {
         all.unwrap_or_default().iter().filter_map(broken).collect()
     }
 
-    /// What runs, and whether more may.
+    /// Reads the workloads. Returns also whether there may be more.
     async fn workloads(&self) -> (Vec<Workload>, bool) {
         let (deployments, sets, daemons) = tokio::join!(
             self.all("apps", "deployments", ""),
@@ -156,10 +156,10 @@ impl ListReader<'_> {
         );
         let kinds = [("deploy", deployments), ("sts", sets), ("ds", daemons)];
         let more = kinds.iter().any(|(_, all)| all.is_none());
-        let of = |(kind, all): (&'static str, Option<Vec<Value>>)| {
+        let read = |(kind, all): (&'static str, Option<Vec<Value>>)| {
             all.into_iter().flatten().filter_map(move |object| workload(kind, &object))
         };
-        (kinds.into_iter().flat_map(of).collect(), more)
+        (kinds.into_iter().flat_map(read).collect(), more)
     }
 
     async fn nodes(&self) -> Option<BTreeMap<String, bool>> {
@@ -175,24 +175,24 @@ impl ListReader<'_> {
         found: &[&TerminatingObject],
         survey: &Survey,
     ) -> HashMap<String, Vec<ObjectEvent>> {
-        let mut asked: Vec<(String, String, Timestamp)> = Vec::new();
+        let mut requests: Vec<(String, String, Timestamp)> = Vec::new();
         for found in found {
             let since = deleted_at(&found.object).unwrap_or(found.since);
-            asked.push((found.object_ref.namespace.clone(), found.uid.clone(), since));
+            requests.push((found.object_ref.namespace.clone(), found.uid.clone(), since));
             let dependents = survey.dependents.get(&found.uid).into_iter().flatten();
-            let place = |d: &Dependent| (d.object_ref.namespace.clone(), d.uid.clone(), since);
-            asked.extend(dependents.take(3).map(place));
+            let request = |d: &Dependent| (d.object_ref.namespace.clone(), d.uid.clone(), since);
+            requests.extend(dependents.take(3).map(request));
         }
-        let reads = asked.into_iter().map(|(namespace, uid, since)| async move {
+        let reads = requests.into_iter().map(|(namespace, uid, since)| async move {
             let events = self.events_of(&namespace, &uid, since).await;
             (uid, events)
         });
-        let reads = futures_util::stream::iter(reads).buffer_unordered(AT_ONCE);
+        let reads = futures_util::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
         reads.filter(|(_, events)| std::future::ready(!events.is_empty())).collect().await
     }
 
     async fn events_of(&self, namespace: &str, uid: &str, since: Timestamp) -> Vec<ObjectEvent> {
-        // Events of what has no namespace are in this one.
+        // Events about cluster-scoped objects are in the namespace default.
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         if self.info("", "events", namespace).is_none() {
             return Vec::new();
@@ -210,19 +210,19 @@ impl ListReader<'_> {
             let why = ApiError::Unreadable("the Event has an unexpected form".to_owned());
             self.unread.lock().push(UnreadKind { resource, why });
         }
-        // Times of Events are whole seconds, as the time of a DELETE is.
+        // The times of Events and of a DELETE are whole seconds.
         events.retain(|event| last_time(event).is_none_or(|time| time >= since));
         events.sort_by_key(|event| std::cmp::Reverse(last_time(event)));
-        let said = events.into_iter().take(20).map(|event| {
+        let reported = events.into_iter().take(20).map(|event| {
             let source = event.source.and_then(|source| source.component);
-            let reported = event.reporting_component.filter(|by| !by.is_empty());
+            let component = event.reporting_component.filter(|name| !name.is_empty());
             ObjectEvent {
-                by: reported.or(source).unwrap_or_default(),
+                by: component.or(source).unwrap_or_default(),
                 reason: event.reason.unwrap_or_default(),
                 message: event.message.unwrap_or_default(),
             }
         });
-        said.collect()
+        reported.collect()
     }
 
     async fn users(&self, found: &[&TerminatingObject]) -> HashMap<(String, String), Vec<String>> {
@@ -234,8 +234,8 @@ impl ListReader<'_> {
         for namespace in namespaces {
             for pod in self.all("", "pods", namespace).await.unwrap_or_default() {
                 for claim in claims_of(&pod) {
-                    let place = (namespace.to_owned(), claim);
-                    users.entry(place).or_default().extend(name(&pod).map(str::to_owned));
+                    let key = (namespace.to_owned(), claim);
+                    users.entry(key).or_default().extend(name(&pod).map(str::to_owned));
                 }
             }
         }
@@ -273,17 +273,20 @@ fn workload(kind: &'static str, object: &Value) -> Option<Workload> {
         let last = image.rsplit('/').next().unwrap_or_default();
         last.split([':', '@']).next().map(str::to_owned)
     };
-    let ready = ["/status/readyReplicas", "/status/numberReady"];
+    let ready_counts = ["/status/readyReplicas", "/status/numberReady"];
     Some(Workload {
         kind,
         namespace: text("/metadata/namespace")?.to_owned(),
         name: text("/metadata/name")?.to_owned(),
         images: containers.into_iter().flatten().filter_map(image).collect(),
-        ready: ready.iter().find_map(|at| object.pointer(at)?.as_i64()).unwrap_or_default(),
+        ready: ready_counts
+            .iter()
+            .find_map(|pointer| object.pointer(pointer)?.as_i64())
+            .unwrap_or_default(),
     })
 }
 
-/// The claims that a Pod uses, while it has not ended.
+/// The PersistentVolumeClaims that a Pod uses, unless the Pod has ended.
 fn claims_of(pod: &Value) -> Vec<String> {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str);
     if matches!(phase, Some("Succeeded" | "Failed")) {

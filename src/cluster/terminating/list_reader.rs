@@ -8,8 +8,7 @@ use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{ListQuery, read_list};
 use crate::objects::{ApiError, KindInfo};
 
-/// Why nothing is concluded from a kind of which a dump has nothing, or nothing
-/// but that of other namespaces.
+/// The error for a kind of which a dump contains no objects, or only objects of other namespaces.
 const INCOMPLETE_FILES: &str = "the files do not have all of them";
 
 /// Lists objects and records failed reads.
@@ -19,8 +18,8 @@ pub(super) struct ListReader<'s> {
 }
 
 impl ListReader<'_> {
-    /// A kind, if what there is of it in a namespace (empty: anywhere) can be
-    /// known; if not, that is noted.
+    /// Returns a kind whose objects in a namespace (empty: in all) can be read. Otherwise it
+    /// records the failed read.
     pub(super) fn info(&self, group: &str, resource: &str, namespace: &str) -> Option<KindInfo> {
         let kinds = &self.snapshot.context.world.read().graph.kinds;
         let kind = kinds.find_resource(group, resource)?;
@@ -36,7 +35,7 @@ impl ListReader<'_> {
         (!info.versions.is_empty()).then(|| info.clone())
     }
 
-    /// All objects of a kind; none: they could not be read, which is noted.
+    /// Reads all objects of a kind. Returns `None` and records the failed read if that fails.
     pub(super) async fn all(
         &self,
         group: &str,
@@ -54,12 +53,12 @@ impl ListReader<'_> {
         labels: &str,
     ) -> Option<Vec<Value>> {
         let client = &self.snapshot.context.client;
-        let take = |all: &mut Vec<Value>, json: &str| {
+        let add = |all: &mut Vec<Value>, json: &str| {
             all.extend(serde_json::from_str::<Value>(json).ok());
             Ok(())
         };
         let query = ListQuery { info, namespace, detail: Detail::Whole, labels };
-        match read_list(client, query, take).await {
+        match read_list(client, query, add).await {
             Ok(all) => Some(all),
             Err(error) => {
                 let unread = UnreadKind { resource: info.full_name(), why: error };

@@ -27,22 +27,22 @@ use super::list::{ListQuery, read_list};
 use crate::objects::{ApiError, KindInfo, Object, ObjectRef, full_name, read_shallow};
 
 /// The number of kinds that are read at the same time.
-const AT_ONCE: usize = 8;
+const CONCURRENT_READS: usize = 8;
 
 /// An object that is Terminating.
 #[derive(Debug, Clone)]
 pub struct TerminatingObject {
-    /// Its kind.
+    /// The kind.
     pub info: KindInfo,
     /// Which object it is.
     pub object_ref: ObjectRef,
-    /// Its uid.
+    /// The uid.
     pub uid: String,
     /// Since when it should be deleted. For a Pod, that is after its grace period.
     pub since: Timestamp,
-    /// It: at least its metadata.
+    /// The metadata of the object, or all of it after [`read_whole`].
     pub object: Value,
-    /// Why it is no more than that, though more was asked for.
+    /// Why [`read_whole`] could not read the object.
     pub unread: Option<ApiError>,
 }
 
@@ -51,7 +51,7 @@ pub struct TerminatingObject {
 pub struct Dependent {
     /// Which object it is.
     pub object_ref: ObjectRef,
-    /// Its uid.
+    /// The uid.
     pub uid: String,
     /// Whether it is Terminating itself.
     pub terminating: bool,
@@ -61,9 +61,9 @@ pub struct Dependent {
 /// period.
 pub fn deleted_at(object: &Value) -> Option<Timestamp> {
     let metadata = object.get("metadata")?;
-    let until: Timestamp = metadata.get("deletionTimestamp")?.as_str()?.parse().ok()?;
+    let grace_end: Timestamp = metadata.get("deletionTimestamp")?.as_str()?.parse().ok()?;
     let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
-    until.checked_sub(SignedDuration::from_secs(grace.unwrap_or(0))).ok()
+    grace_end.checked_sub(SignedDuration::from_secs(grace.unwrap_or(0))).ok()
 }
 
 /// The Terminating objects and their blocking dependents.
@@ -71,17 +71,17 @@ pub fn deleted_at(object: &Value) -> Option<Timestamp> {
 pub struct Survey {
     /// Terminating objects, oldest first.
     pub objects: Vec<TerminatingObject>,
-    /// What blocks the end of its owner, by the uid of that.
+    /// The dependents that block the deletion of their owner, by the uid of the owner.
     pub dependents: HashMap<String, Vec<Dependent>>,
-    /// The kinds of which not all could be read.
+    /// The kinds that could not be read completely.
     pub unread: Vec<UnreadKind>,
 }
 
 /// Receives the numbers of read kinds, all kinds and objects.
 pub type Progress<'t> = &'t dyn Fn(usize, usize, usize);
 
-/// Reads every object of every kind, in one namespace or in all. Of a kind that the user may
-/// not list in the whole cluster, it reads the objects in the namespace `near`.
+/// Reads every object of every kind, in one namespace or in all. If the user may not list a kind in
+/// the whole cluster, it reads the objects of that kind in the namespace `near`.
 pub async fn survey(
     snapshot: &Snapshot,
     (namespace, near): (&str, &str),
@@ -98,11 +98,11 @@ pub async fn survey(
     let reads = kinds.into_iter().map(|info| {
         let (count, done) = (&count, &done);
         async move {
-            let mut read = kind(client, &info, namespace, count).await;
+            let mut read = read_kind(client, &info, namespace, count).await;
             let mut failed = read.as_ref().err().cloned();
             let has_near = namespace.is_empty() && !near.is_empty();
             if info.namespaced && has_near && is_forbidden(&failed) {
-                read = kind(client, &info, near, count).await;
+                read = read_kind(client, &info, near, count).await;
                 if read.is_ok() {
                     failed = Some(ApiError::forbidden_outside(near));
                 }
@@ -112,7 +112,7 @@ pub async fn survey(
             (info, read, failed)
         }
     });
-    let mut reads = futures_util::stream::iter(reads).buffer_unordered(AT_ONCE);
+    let mut reads = futures_util::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
     let mut survey = Survey::default();
     let mut reads_near = false;
     while let Some((info, read, failed)) = reads.next().await {
@@ -128,9 +128,9 @@ pub async fn survey(
         let why = ApiError::Unreachable(why);
         survey.unread.push(UnreadKind { resource: format!("*.{group}"), why });
     }
-    let itself = if namespace.is_empty() && reads_near { near } else { namespace };
-    if !itself.is_empty() {
-        survey.namespace(snapshot, itself).await;
+    let namespace = if namespace.is_empty() && reads_near { near } else { namespace };
+    if !namespace.is_empty() {
+        survey.read_namespace(snapshot, namespace).await;
     }
     survey.unread.sort();
     survey.unread.dedup();
@@ -141,7 +141,7 @@ pub async fn survey(
         };
         order(a).cmp(&order(b))
     });
-    // The same object may be served by several groups.
+    // Several groups may serve the same object.
     let mut seen = std::collections::HashSet::new();
     survey.objects.retain(|found| seen.insert(found.uid.clone()));
     survey
@@ -151,8 +151,8 @@ fn is_forbidden(failed: &Option<ApiError>) -> bool {
     matches!(failed, Some(ApiError::Forbidden(_)))
 }
 
-/// The kinds to read. Events are left out: they expire, and there are more of them than
-/// of any other kind.
+/// The kinds to read. Events are omitted, because they expire, and because there are more of them
+/// than of any other kind.
 fn kinds(snapshot: &Snapshot, namespace: &str) -> Vec<KindInfo> {
     let world = snapshot.context.world.read();
     let listed = world.served.iter().filter(|(_, served)| served.list);
@@ -167,7 +167,7 @@ fn kinds(snapshot: &Snapshot, namespace: &str) -> Vec<KindInfo> {
     kinds
 }
 
-/// What one kind adds.
+/// The Terminating objects and dependents of one kind.
 #[derive(Debug, Default)]
 struct Part {
     objects: Vec<TerminatingObject>,
@@ -183,7 +183,7 @@ impl Survey {
     }
 
     /// Adds the Namespace itself.
-    async fn namespace(&mut self, snapshot: &Snapshot, name: &str) {
+    async fn read_namespace(&mut self, snapshot: &Snapshot, name: &str) {
         let info = {
             let kinds = &snapshot.context.world.read().graph.kinds;
             kinds.find("", "Namespace").map(|kind| kinds.info(kind).clone())
@@ -192,7 +192,7 @@ impl Survey {
         match api::object(&snapshot.context.client, &info, "", name, Detail::Metadata).await {
             Ok(Some(json)) => {
                 let mut part = Part::default();
-                match part.take(&info, &json) {
+                match part.add(&info, &json) {
                     Ok(()) => self.add(part),
                     Err(_) => self.unread.push(UnreadKind {
                         resource: format!("namespaces/{name}"),
@@ -209,27 +209,26 @@ impl Survey {
 }
 
 impl Part {
-    /// Takes one object in, as the API server wrote it.
-    fn take(&mut self, info: &KindInfo, json: &str) -> Result<(), serde_json::Error> {
+    /// Adds an object from its JSON.
+    fn add(&mut self, info: &KindInfo, json: &str) -> Result<(), serde_json::Error> {
         let object: Object<'_> = serde_json::from_str(json)?;
         let metadata = &object.metadata;
-        let text = |text: &str| text.to_owned();
         let object_ref = ObjectRef::of_kind(info, &metadata.namespace, &metadata.name);
         for reference in &metadata.owner_references {
             if reference.block_owner_deletion == Some(true) {
                 let dependent = Dependent {
                     object_ref: object_ref.clone(),
-                    uid: text(&metadata.uid),
+                    uid: metadata.uid.to_string(),
                     terminating: object.is_terminating(),
                 };
-                self.dependents.push((text(&reference.uid), dependent));
+                self.dependents.push((reference.uid.to_string(), dependent));
             }
         }
         if let Some(deleted) = object.deleted() {
             self.objects.push(TerminatingObject {
                 info: info.clone(),
                 object_ref,
-                uid: text(&metadata.uid),
+                uid: metadata.uid.to_string(),
                 since: Timestamp::from_second(deleted).unwrap_or(Timestamp::MIN),
                 object: serde_json::from_str(json)?,
                 unread: None,
@@ -239,21 +238,21 @@ impl Part {
     }
 }
 
-/// All objects of one kind.
-async fn kind(
+/// Reads all objects of one kind.
+async fn read_kind(
     client: &kube::Client,
     info: &KindInfo,
     namespace: &str,
     count: &dyn Fn(usize),
 ) -> Result<Part, ApiError> {
-    let take = |part: &mut Part, json: &str| {
+    let add = |part: &mut Part, json: &str| {
         count(1);
-        let odd =
+        let malformed =
             |_| ApiError::Unreadable("one of them does not have the expected form".to_owned());
-        part.take(info, json).map_err(odd)
+        part.add(info, json).map_err(malformed)
     };
     let query = ListQuery { info, namespace, detail: Detail::Metadata, labels: "" };
-    read_list(client, query, take).await
+    read_list(client, query, add).await
 }
 
 /// Reads the whole object instead of its metadata. A deleted or forbidden object stays as
@@ -292,10 +291,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_terminating_is_found_and_what_its_owner_waits_for() {
+    fn finds_terminating_objects_and_blocking_dependents() {
         let info = Kinds::custom("", "v1", "ConfigMap", "configmaps", true);
         let mut part = Part::default();
-        part.take(
+        part.add(
             &info,
             r#"{"metadata": {"name": "a", "namespace": "shop", "uid": "u-a",
                 "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x.dev/y"]}}"#,
@@ -308,10 +307,10 @@ mod tests {
                 "uid": "u-a"{blocks}}}]}}}}"#
             )
         };
-        part.take(&info, &reference(r#", "blockOwnerDeletion": true"#)).unwrap();
-        // The collector does not wait for these.
-        part.take(&info, &reference(r#", "blockOwnerDeletion": false"#)).unwrap();
-        part.take(&info, &reference("")).unwrap();
+        part.add(&info, &reference(r#", "blockOwnerDeletion": true"#)).unwrap();
+        // The garbage collector does not wait for these.
+        part.add(&info, &reference(r#", "blockOwnerDeletion": false"#)).unwrap();
+        part.add(&info, &reference("")).unwrap();
         let mut survey = Survey::default();
         survey.add(part);
         let [found] = &survey.objects[..] else { panic!("{survey:?}") };

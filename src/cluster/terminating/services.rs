@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::list_reader::{ListReader, name};
 use super::webhooks::{LabelsByNamespace, Service, ServiceProblem, Webhook, WebhookAddress};
-use super::{AT_ONCE, TerminatingObject};
+use super::{CONCURRENT_READS, TerminatingObject};
 use crate::cluster::api;
 use crate::cluster::api::Detail;
 use crate::cluster::feed::UnreadKind;
@@ -16,7 +16,7 @@ use crate::objects::read_shallow;
 /// A CRD whose conversion webhook does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadConversion {
-    /// Its name: the plural with its group.
+    /// The name of the CRD.
     pub definition: String,
     /// The problem of the Service.
     pub silence: ServiceProblem,
@@ -46,24 +46,24 @@ impl ListReader<'_> {
             hooks.map(move |hook| Webhook::read(kind, configuration, hook))
         });
         let mut hooks: Vec<Webhook> = hooks.collect();
-        let mut silent = self.silent(hooks.iter().filter_map(|hook| hook.at.service())).await;
+        let mut silent = self.problems(hooks.iter().filter_map(|hook| hook.at.service())).await;
         for hook in &mut hooks {
             let silence = hook.at.service().and_then(|service| silent.get_mut(service));
             hook.silence = silence.map(|silence| silence.clone());
         }
         let anywhere = LabelsByNamespace::new();
-        let chooses = |hook: &Webhook| {
+        let selects_namespaces = |hook: &Webhook| {
             !hook.namespaces.is_empty() && found.iter().any(|found| hook.is_asked(found, &anywhere))
         };
-        let places = match hooks.iter().any(chooses) {
+        let namespaces = match hooks.iter().any(selects_namespaces) {
             true => self.all("", "namespaces", "").await.unwrap_or_default(),
             false => Vec::new(),
         };
-        let labels = |place: &Value| {
-            let labels = place.pointer("/metadata/labels").cloned().unwrap_or_default();
-            Some((name(place)?.to_owned(), labels))
+        let labels = |namespace: &Value| {
+            let labels = namespace.pointer("/metadata/labels").cloned().unwrap_or_default();
+            Some((name(namespace)?.to_owned(), labels))
         };
-        Some((hooks, places.iter().filter_map(labels).collect()))
+        Some((hooks, namespaces.iter().filter_map(labels).collect()))
     }
 
     pub(super) async fn conversions(&self) -> Vec<DeadConversion> {
@@ -75,7 +75,7 @@ impl ListReader<'_> {
             Some((at.service()?.clone(), name(definition)?))
         });
         let converted: Vec<(Service, &str)> = converted.collect();
-        let silent = self.silent(converted.iter().map(|(service, _)| service)).await;
+        let silent = self.problems(converted.iter().map(|(service, _)| service)).await;
         let dead = converted.into_iter().filter_map(|(service, name)| {
             let silence = silent.get(&service)?.clone();
             Some(DeadConversion { definition: name.to_owned(), silence })
@@ -83,22 +83,22 @@ impl ListReader<'_> {
         dead.collect()
     }
 
-    /// Those of the Services that are known not to answer, each with why.
-    async fn silent(
+    /// The Services with a known problem.
+    async fn problems(
         &self,
         services: impl Iterator<Item = &Service>,
     ) -> HashMap<Service, ServiceProblem> {
         let services: BTreeSet<Service> = services.cloned().collect();
-        let asked = services.into_iter().map(|service| async move {
-            let silence = self.silence(&service).await?;
+        let reads = services.into_iter().map(|service| async move {
+            let silence = self.problem(&service).await?;
             Some((service, silence))
         });
-        let asked = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
-        asked.filter_map(std::future::ready).collect().await
+        let reads = futures_util::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
+        reads.filter_map(std::future::ready).collect().await
     }
 
     /// The problem of a Service; `None` if none is known.
-    async fn silence(&self, (namespace, name): &Service) -> Option<ServiceProblem> {
+    async fn problem(&self, (namespace, name): &Service) -> Option<ServiceProblem> {
         let info = self.info("", "services", namespace)?;
         let client = &self.snapshot.context.client;
         let json = match api::object(client, &info, namespace, name, Detail::Whole).await {
@@ -114,7 +114,8 @@ impl ListReader<'_> {
             }
         };
         let service = read_shallow(&json).ok()?;
-        // The endpoints of a Service without a selector are written by hand.
+        // belay knows nothing about a Service without a selector: another client writes its
+        // endpoints.
         service.pointer("/spec/selector").filter(|selector| selector.is_object())?;
         let slices = self.info("discovery.k8s.io", "endpointslices", namespace)?;
         let label = format!("kubernetes.io/service-name={name}");

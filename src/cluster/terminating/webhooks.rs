@@ -143,8 +143,8 @@ impl Webhook {
         self.fails && self.silence.is_some() && self.is_asked(found, places)
     }
 
-    /// Whether it is called for the removal of a finalizer of this object. A Namespace
-    /// with unknown labels may match.
+    /// Whether the API server calls the webhook when a client removes a finalizer from this object.
+    /// A Namespace with unknown labels may match.
     pub fn is_asked(&self, found: &TerminatingObject, places: &LabelsByNamespace) -> bool {
         let own = found.object.pointer("/metadata/labels");
         let place = match (found.object_ref.namespace.as_str(), found.object_ref.is_namespace()) {
@@ -152,7 +152,7 @@ impl Webhook {
             ("", false) => None,
             (name, _) => places.get(name).map(Some),
         };
-        writes(found)
+        finalizer_subresources(found)
             .any(|subresource| self.rules.iter().any(|rule| rule.updates(&found.info, subresource)))
             && self.objects.matches(|key| own?.get(key)?.as_str())
             && place.is_none_or(|labels| self.namespaces.matches(|key| labels?.get(key)?.as_str()))
@@ -160,14 +160,13 @@ impl Webhook {
 }
 
 impl Rule {
-    /// Whether it speaks of updates of a resource, or of its subresource, as the
-    /// API server reads it: `pods/*` has the Pods themselves, `*` has no
-    /// subresource.
+    /// Whether the rule matches updates of this resource and subresource. As in the API server,
+    /// `pods/*` includes the Pods themselves, and `*` includes no subresource.
     fn updates(&self, info: &KindInfo, subresource: &str) -> bool {
-        let has = |list: &[String], name: &str| list.iter().any(|one| one == "*" || one == name);
+        let has = |list: &[String], name: &str| list.iter().any(|item| item == "*" || item == name);
         let covers = |entry: &String| {
-            let (of, sub) = entry.split_once('/').unwrap_or((entry, ""));
-            (of == "*" || of == info.resource) && (sub == "*" || sub == subresource)
+            let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
+            (resource == "*" || resource == info.resource) && (sub == "*" || sub == subresource)
         };
         self.namespaced.is_none_or(|namespaced| namespaced == info.namespaced)
             && has(&self.groups, &info.group)
@@ -176,16 +175,16 @@ impl Rule {
     }
 }
 
-/// The subresources for the removal of finalizers: the object itself, and `finalize` for
-/// the spec of a Namespace.
-fn writes(found: &TerminatingObject) -> impl Iterator<Item = &'static str> {
+/// The subresources through which clients remove the finalizers of this object: none for its
+/// metadata, and `finalize` for the spec of a Namespace.
+fn finalizer_subresources(found: &TerminatingObject) -> impl Iterator<Item = &'static str> {
     let has = |pointer: &str| {
         let list = found.object.pointer(pointer).and_then(Value::as_array);
         list.is_some_and(|list| !list.is_empty())
     };
-    let content = found.object_ref.is_namespace() && has("/spec/finalizers");
-    let itself = has("/metadata/finalizers").then_some("");
-    itself.into_iter().chain(content.then_some("finalize"))
+    let spec = found.object_ref.is_namespace() && has("/spec/finalizers");
+    let metadata = has("/metadata/finalizers").then_some("");
+    metadata.into_iter().chain(spec.then_some("finalize"))
 }
 
 #[cfg(test)]
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_is_read_with_what_it_is_asked_about() {
+    fn parses_a_webhook_with_its_rules() {
         let found = hook(json!({}));
         assert_eq!(found.configuration, "validatingwebhookconfiguration/guard");
         assert_eq!((&found.name[..], found.fails), ("guard.test", true));
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_a_webhook_is_only_its_host() {
+    fn the_address_of_a_webhook_is_only_its_host() {
         let at = |config: Value| hook(json!({"clientConfig": config})).at;
         let service = json!({"service": {"namespace": "a", "name": "b", "path": "/x"}});
         assert_eq!(at(service), WebhookAddress::Service(("a".to_owned(), "b".to_owned())));
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_that_must_answer_and_cannot_keeps_an_object() {
+    fn only_a_required_webhook_that_does_not_answer_keeps_an_object() {
         let mut hook = hook(json!({}));
         assert!(!hook.keeps(&settings(), &LabelsByNamespace::new()));
         hook.silence = Some(ServiceProblem { gone: true, why: "gone".to_owned() });
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_say_whom_a_webhook_does_not_keep() {
+    fn selectors_limit_the_objects_of_a_webhook() {
         let places = |labels: Value| LabelsByNamespace::from([("shop".to_owned(), labels)]);
         let selects =
             |field: &str, label: &str| hook(json!({field: {"matchLabels": {label: "web"}}}));

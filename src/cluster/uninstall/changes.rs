@@ -1,11 +1,11 @@
-//! Reports why objects keep their holds, and only when that changes.
+//! Reports the reasons why objects keep their holds, each only once.
 
 use std::collections::BTreeMap;
 
 use super::report::{Event, HeldObject, Reason, count_by_kind};
 use crate::objects::{ApiError, ObjectRef};
 
-/// What was reported last.
+/// Reports changes since the last report.
 pub struct ChangeReporter<'a> {
     report: &'a dyn Fn(Event),
     /// The reason of each object that waits.
@@ -17,12 +17,11 @@ pub struct ChangeReporter<'a> {
 }
 
 impl<'a> ChangeReporter<'a> {
-    /// Nothing was reported yet.
     pub fn new(report: &'a dyn Fn(Event)) -> Self {
         Self { report, waits: BTreeMap::new(), failures: Vec::new(), refresh: None }
     }
 
-    /// An object waits for this reason.
+    /// Reports an object that waits, if its reason is new.
     pub fn waits(&mut self, held: HeldObject) {
         let before = self.waits.insert(held.target.clone(), held.reason.clone());
         if before.as_ref() != Some(&held.reason) {
@@ -30,8 +29,8 @@ impl<'a> ChangeReporter<'a> {
         }
     }
 
-    /// The kinds that a sweep could not read, and the objects whose hold it could not
-    /// remove: a line for each kind.
+    /// Reports the kinds that a sweep could not read, and the objects whose hold it could not
+    /// remove, with one line for each kind.
     pub fn failures(
         &mut self,
         unread: &[(String, String)],

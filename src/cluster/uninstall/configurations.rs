@@ -1,5 +1,5 @@
-//! The webhook configurations: an uninstall deletes those of its installation, and
-//! does nothing while there are those of another one.
+//! Deletes the webhook configurations of the installation. The uninstall fails if configurations
+//! of another installation exist.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -16,7 +16,7 @@ use crate::cluster::pace::within;
 use crate::cluster::registration::manifests::WEBHOOKS;
 use crate::objects::ApiError;
 
-/// First the kind by which new objects get holds.
+/// The kinds of the configurations. The first adds holds to new objects, so it is deleted first.
 fn kinds() -> [ApiResource; 2] {
     [
         ApiResource::erase::<MutatingWebhookConfiguration>(&()),
@@ -33,13 +33,13 @@ fn namespace(webhook: &Value) -> Option<&str> {
     webhook.pointer("/clientConfig/service/namespace")?.as_str()
 }
 
-/// Whether it is one of belay's, whatever its name.
+/// Whether a configuration has a webhook of belay, under any name.
 fn is_of_belay(configuration: &DynamicObject) -> bool {
     webhooks(configuration)
         .any(|webhook| WEBHOOKS.iter().any(|known| webhook["name"] == known.name))
 }
 
-/// The namespace of that belay, if it is known.
+/// The namespace of the installation, if known.
 fn installed_in(configuration: &DynamicObject) -> Option<String> {
     webhooks(configuration).find_map(namespace).map(str::to_owned)
 }
@@ -64,13 +64,13 @@ pub async fn installed(client: &kube::Client) -> Result<Option<String>, ApiError
     Ok(None)
 }
 
-/// The webhook configurations of an installation, as they were read.
+/// The webhook configurations of an installation.
 #[derive(Debug)]
 pub struct Configurations(Vec<(ApiResource, Option<DynamicObject>)>);
 
 impl Configurations {
-    /// Reads them. It is an error if there are those of another installation: it may
-    /// live, and would lose its holds.
+    /// Reads the configurations. Returns an error if configurations of another installation exist,
+    /// because it may be running, and would lose its holds.
     pub async fn read(client: &kube::Client, settings: &Settings) -> Result<Self, UninstallError> {
         let name = &settings.name;
         let (mut own, mut others) = (Vec::new(), Vec::new());
@@ -82,8 +82,7 @@ impl Configurations {
             };
             let found = within(api.get_opt(name)).await.map_err(unread(&format!(" {name}")))?;
             others.extend(match list(client, &kind).await {
-                // The API server named the configuration to an account that may read only this
-                // one.
+                // This account may read only the configuration of its own installation.
                 Err(ApiError::Forbidden(_)) => Vec::new(),
                 all => all.map_err(unread("s"))?,
             });
@@ -105,12 +104,12 @@ impl Configurations {
         }
     }
 
-    /// Whether at least one was found.
+    /// Whether at least one configuration exists.
     pub fn exist(&self) -> bool {
         self.0.iter().any(|(_, found)| found.is_some())
     }
 
-    /// The uid of each that was found, for tests.
+    /// The uids of the configurations.
     #[cfg(test)]
     pub fn uids(&self) -> String {
         let uid = |(kind, found): &(ApiResource, Option<DynamicObject>)| {
@@ -119,14 +118,14 @@ impl Configurations {
         self.0.iter().map(uid).collect::<Vec<_>>().join(", ")
     }
 
-    /// Reports which would be deleted.
+    /// Reports which configurations would be deleted.
     pub fn plan(&self, name: &str, report: &dyn Fn(Event)) {
         for (kind, _) in self.0.iter().filter(|(_, found)| found.is_some()) {
             report(Event::Step(format!("would delete: {} {name}", kind.kind)));
         }
     }
 
-    /// Deletes them, but none that has been created in their place.
+    /// Deletes the configurations that were read, but no re-created ones.
     pub async fn delete(
         &self,
         client: &kube::Client,

@@ -1,4 +1,4 @@
-//! Which kinds an uninstall lists for holds.
+//! Decides which kinds an uninstall lists.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,16 +13,15 @@ use crate::objects::{KindId, KindInfo};
 pub struct ListedKind {
     /// The kind.
     pub kind: KindId,
-    /// What is known of it.
+    /// The description of the kind.
     pub info: KindInfo,
-    /// Whether belay may have put holds on its objects. Those of other kinds can have
-    /// a hold as well, because a person copied it.
+    /// Whether belay may have added holds to its objects. Objects of other kinds can have a hold
+    /// that a client copied.
     pub may_be_held: bool,
 }
 
-/// Every kind that can be listed, those that may be held first. Events are left out:
-/// they are many, and nothing keeps them. `record` has the names of the kinds that
-/// belay has written down.
+/// All kinds that can be listed. Kinds that may have holds come first. Events are omitted, because
+/// there are many and no policy protects them. `record` contains the kinds of belay's record.
 pub fn listed_kinds(
     world: &World,
     settings: &Settings,
@@ -51,8 +50,8 @@ pub fn listed_kinds(
     listed
 }
 
-/// The kinds of the record that are not served now; and those of which that is
-/// unknown, because the server of their group does not answer.
+/// The kinds of the record that the API server does not serve, and the kinds for which this is
+/// unknown because the server of their group does not answer.
 pub fn unserved(
     world: &World,
     stale: &HashSet<String>,
@@ -83,7 +82,7 @@ mod tests {
     use crate::relations::Catalogue;
 
     fn world(spec: &str) -> World {
-        let mut world = World { loaded: true, known: true, ..World::default() };
+        let mut world = World { loaded: true, policies_current: true, ..World::default() };
         world.catalogue = Arc::new(Catalogue::new(&world.graph.kinds, &[]).unwrap());
         let spec: DeletionPolicySpec = serde_saphyr::from_str(spec).unwrap();
         let policy = Policy::compile("p", &spec).unwrap();
@@ -121,10 +120,10 @@ mod tests {
         let widgets = || vec!["widgets.example.com".to_owned()];
         let stale = HashSet::from(["other.example.com".to_owned()]);
         assert_eq!(unserved(&world, &stale, &record), (widgets(), Vec::new()));
-        // Whose server is down may have objects, and holds on them.
+        // A kind whose server is down may have objects with holds.
         let stale = HashSet::from(["example.com".to_owned()]);
         assert_eq!(unserved(&world, &stale, &record), (Vec::new(), widgets()));
-        // What cannot be listed has no objects to look at.
+        // A kind that can't be listed has no stored objects.
         let pods = world.graph.kinds.find("", "Pod").unwrap();
         world.served.insert(pods, ServedVerbs { list: false, watch: false });
         assert!(!names(&listed_kinds(&world, &settings, &record), false).contains(&"pods".into()));

@@ -3,16 +3,15 @@
 //!
 //! ```text
 //!  the Lease ─► both webhook configurations ─► every hold ─► belay's own objects ─► the Lease
-//!  no replica    nothing new gets a hold        withdrawal     own_objects
+//!  no replica    new objects get no hold        withdrawal     own_objects
 //!  writes holds
 //! ```
 //!
-//! It does what the leader does when no policy wants holds: the same election, the same
-//! write of a hold, and the same release of Terminating objects. Unlike a leader, it needs no
-//! webhook, no watch and no Namespace of belay.
+//! It uses the leader's code for the election, for writes of holds, and for the release of
+//! Terminating objects. Unlike a leader, it needs no webhook, no watch and no Namespace of belay.
 //!
-//! Each step first reads what is left to do. So it can be repeated after it was killed
-//! at any point, and a second time changes nothing.
+//! Each step first reads the current state. So a user can repeat the uninstall after it was
+//! killed at any point, and a repetition changes nothing.
 
 mod changes;
 mod configurations;
@@ -50,29 +49,29 @@ use super::world::World;
 use crate::objects::ApiError;
 use crate::policy::Identities;
 
-/// What a person asks of an uninstall.
+/// The options of an uninstall.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UninstallOptions {
-    /// Objects that are Terminating and in use are released as well.
+    /// Whether to release also Terminating objects that are in use.
     pub abandon: bool,
-    /// Nothing is written.
+    /// Whether to write nothing.
     pub dry_run: bool,
-    /// How long it may remove holds and wait; none: until nothing is in use.
+    /// The time limit for removing holds and waiting; `None`: until no object is in use.
     pub limit: Option<Duration>,
 }
 
-/// Why it did not begin, or broke off.
+/// Why an uninstall did not start or did not finish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UninstallError {
-    /// The kinds that are served can't be read.
+    /// The served kinds can't be read.
     Kinds(ApiError),
     /// This webhook configuration, or these, can't be read.
     ReadConfiguration(String, ApiError),
-    /// There are webhook configurations of another installation, which may be in use.
+    /// Webhook configurations of another installation exist, which may be in use.
     OtherInstallation {
-        /// Its namespace, if it is known.
+        /// The namespace of the other installation, if known.
         namespace: Option<String>,
-        /// Its name.
+        /// The name of the other installation.
         name: String,
     },
     /// The Lease can't be taken.
@@ -85,22 +84,22 @@ pub enum UninstallError {
 
 /// The uninstall of one installation.
 pub struct Uninstall<'a> {
-    /// The API server.
+    /// The client of the API server.
     pub client: kube::Client,
-    /// Which installation. The replica is this process.
+    /// The settings of the installation. The replica is this process.
     pub settings: Settings,
-    /// Whom belay knows by name.
+    /// The user names that belay knows.
     pub identities: Identities,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// What is asked.
+    /// The options.
     pub options: UninstallOptions,
-    /// Hears what happens.
+    /// Receives the events of the uninstall.
     pub report: &'a dyn Fn(Event),
 }
 
 impl Uninstall<'_> {
-    /// Does all of it.
+    /// Runs all steps.
     pub async fn run(&self) -> Result<UninstallReport, UninstallError> {
         let snapshot = self.snapshot().await?;
         let configurations = Configurations::read(&self.client, &self.settings).await?;
@@ -135,8 +134,8 @@ impl Uninstall<'_> {
                 OwnObjects { client, settings, own_user, may_be_registered, election, report };
             own.delete_all(self.clock.now()).await;
         } else if let Err(error) = election.step_down().await {
-            // Otherwise replicas that run release the rest once it is free. They put no
-            // hold back: without webhook configurations no leader does.
+            // With the Lease, running replicas release the remaining objects when they are unused.
+            // They add no holds, because no leader does so without webhook configurations.
             (self.report)(Event::Warning(format!(
                 "cannot release the Lease {name}: {error}; replicas take it after it expires"
             )));
@@ -145,7 +144,7 @@ impl Uninstall<'_> {
     }
 
     async fn snapshot(&self) -> Result<Snapshot, UninstallError> {
-        // The name tells it from replicas, and no other process has it.
+        // This name differs from the names of replicas, and no other process has it.
         let replica = self.settings.replica.rsplit('/').next().unwrap_or_default();
         let settings =
             Settings { replica: format!("uninstall-{replica}"), ..self.settings.clone() };
@@ -154,14 +153,14 @@ impl Uninstall<'_> {
         let snapshot = snapshot.map_err(UninstallError::Kinds)?;
         let mut world = snapshot.context.world.write();
         world.clock = self.clock;
-        // An approval does not cover objects that were attached to its object later.
+        // An approval does not cover dependents that were added later.
         world.graph.track_owner_versions();
         drop(world);
         Ok(snapshot)
     }
 
-    /// Deletes the webhook configurations, and removes holds until none is left, or the
-    /// rest has to stay.
+    /// Deletes the webhook configurations, and removes holds until none remains, or until the
+    /// remaining holds must stay.
     async fn withdraw(
         &self,
         snapshot: Snapshot,
@@ -178,18 +177,18 @@ impl Uninstall<'_> {
                     "waiting {} s for the previous leader to stop",
                     leader_acts_for.as_secs()
                 )));
-                // By then every request that belay answered is stored as well.
+                // Meanwhile the API server stores all requests that belay answered.
                 sleep(leader_acts_for).await;
             }
         }
         let (listed, unknown) = {
             let world = context.world.read();
-            let (gone, unknown) = kinds::unserved(&world, &snapshot.stale, &record);
-            if !gone.is_empty() {
+            let (unserved, unknown) = kinds::unserved(&world, &snapshot.stale, &record);
+            if !unserved.is_empty() {
                 (self.report)(Event::Warning(format!(
                     "the API server no longer serves {}, whose objects had holds; if only an \
                      aggregated API server is down, run this again when it is up",
-                    gone.join(", ")
+                    unserved.join(", ")
                 )));
             }
             (kinds::listed_kinds(&world, &self.settings, &record), unknown)
@@ -197,8 +196,8 @@ impl Uninstall<'_> {
         Ok(self.remove_holds(snapshot, &listed, &unknown).await)
     }
 
-    /// Removes the holds of objects of these kinds, while releases run. Of the `unknown`
-    /// kinds it is not known whether they are served.
+    /// Removes the holds of objects of these kinds, while releases run. belay does not know whether
+    /// the API server serves the `unknown` kinds.
     async fn remove_holds(
         &self,
         snapshot: Snapshot,
@@ -215,7 +214,7 @@ impl Uninstall<'_> {
     }
 }
 
-/// What ends with the protection: the policies and the label.
+/// The text about the policies and the label that no longer apply.
 fn ended_protection(world: &World) -> String {
     let sources = world.policies.iter().map(|policy| policy.source.to_string());
     format!("would no longer apply: {}", sources.collect::<Vec<_>>().join(", "))

@@ -1,5 +1,4 @@
-//! The objects that belay keeps in the cluster for itself. An uninstall deletes them
-//! once no object has a hold.
+//! Deletes belay's own objects. An uninstall does this when no object has a hold any longer.
 
 use std::fmt::Debug;
 
@@ -44,7 +43,7 @@ pub struct OwnObjects<'a> {
     pub settings: &'a Settings,
     /// The user name of belay's own account, which records exemptions.
     pub own_user: &'a str,
-    /// Whether the webhook configurations may exist, because a tool has created them again.
+    /// Whether the webhook configurations may exist, because a tool has re-created them.
     pub may_be_registered: bool,
     /// The part of this process in the election. It holds the Lease.
     pub election: &'a Election<'a>,
@@ -59,16 +58,16 @@ impl OwnObjects<'_> {
         Api::namespaced(self.client.clone(), &self.settings.namespace)
     }
 
-    /// Deletes them all, the Lease last. While replicas run, the Lease stays and is not
-    /// theirs, or they would create the rest again. Their Deployment or account owns it
-    /// then, so that the garbage collector deletes it with that.
+    /// Deletes all objects, the Lease last. While replicas run, this process keeps the Lease,
+    /// because a leader would re-create the other objects. Then the Deployment or account of the
+    /// replicas becomes the owner of the Lease, so that the garbage collector deletes both.
     pub async fn delete_all(&self, now: Timestamp) {
         self.delete_records().await;
         let (name, leases) = (&self.settings.name, self.api::<Lease>());
         let running = match self.delete_replicas(&leases, now).await {
             Ok(running) => running,
-            // A replica that runs would take a Lease that does not exist, and create
-            // the rest again.
+            // Without a Lease, a running replica would become the leader and re-create the other
+            // objects.
             Err(error) => {
                 let why = format!("it is unknown whether replicas still run: {error}");
                 return self.left_behind(&format!("Lease {name}"), why);
@@ -82,14 +81,15 @@ impl OwnObjects<'_> {
         }
     }
 
-    /// Has the garbage collector delete the Leases together with this owner.
+    /// Makes this object the owner of the Leases, so that the garbage collector deletes them with
+    /// it.
     async fn hand_over_leases(
         &self,
         leases: &Api<Lease>,
         running: &[String],
         owner: &OwnerReference,
     ) {
-        // A renewal that fails leaves a Lease that is valid for a while.
+        // After a failed renewal, the Lease is still valid for a while.
         let _ = self.election.take_over().await;
         let mut left = json!({"metadata": {"ownerReferences": [owner]}});
         let owned = Patch::Merge(left.clone());

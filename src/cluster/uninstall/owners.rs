@@ -1,5 +1,5 @@
-//! Whether an object that is not Terminating is about to be deleted: with its owner,
-//! or with its Namespace. Without its hold it would be lost, whatever uses it.
+//! Finds out whether an object that is not Terminating is about to be deleted with its owner or its
+//! Namespace. Without its hold it would be deleted even if it is in use.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::cluster::world::{ObjectKey, World};
 use crate::graph::{Node, OwnerEdge};
 use crate::objects::{ApiError, KindId, Uid, is_namespace};
 
-/// Live reads of owners and Namespaces: no watch and no list has every kind of owner.
+/// Live reads of owners and Namespaces, because no list contains every kind of owner.
 pub struct OwnerReads {
-    /// How long an answer is used: many objects have the same owner.
+    /// How long an answer is reused, because many objects have the same owner.
     fresh: Duration,
     answers: Mutex<HashMap<ObjectKey, OwnerAnswer>>,
 }
 
-/// When an owner was read, and its uid if it is Terminating.
+/// The time at which an owner was read, and its uid if it is Terminating.
 type OwnerAnswer = (Instant, Result<Option<Uid>, ApiError>);
 
 /// An owner or the Namespace of an object.
@@ -45,7 +45,7 @@ impl OwnerReads {
         kind: KindId,
         object: &Value,
     ) -> Option<String> {
-        let id = snapshot.put(kind, object);
+        let id = snapshot.insert(kind, object);
         let parents = {
             let mut world = snapshot.context.world.write();
             let node = id.and_then(|id| world.graph.get(id));
@@ -98,18 +98,18 @@ impl OwnerReads {
     }
 }
 
-/// Removes an object that was read only for one check: later it would be old, and counts
-/// of other objects would use it. Namespaces stay because policies select by their labels,
-/// and so do objects whose release runs.
+/// Removes an object that was read only for one check. Otherwise counts of other objects would use
+/// its outdated state. Namespaces stay, because policies select by their labels. Objects whose
+/// release runs stay too.
 pub fn remove_node(World { graph, waiting, .. }: &mut World, place: &ObjectKey) {
     let (kind, namespace, name) = place;
     let info = graph.kinds.info(*kind);
-    if !is_namespace(&info.group, &info.resource) && !waiting.seen.contains_key(place) {
+    if !is_namespace(&info.group, &info.resource) && !waiting.objects.contains_key(place) {
         graph.delete(*kind, namespace, name, None);
     }
 }
 
-/// The Namespace and the owners of an object. An error says why one is unknown.
+/// The Namespace and the owners of an object. The error is the reason why one is unknown.
 fn parents(world: &World, snapshot: &Snapshot, node: Node<'_>) -> Result<Vec<Parent>, String> {
     let graph = &world.graph;
     let mut parents = Vec::new();

@@ -14,7 +14,7 @@ use crate::hold::{HoldPlan, plan};
 use crate::objects::Object;
 use crate::policy::PolicySet;
 
-/// Plans as if there were no policies and no labels.
+/// Plans holds as if no policies and no labels existed.
 pub struct UninstallPlanner<'a> {
     pub snapshot: &'a Snapshot,
     pub owners: &'a OwnerReads,
@@ -31,7 +31,7 @@ impl HoldPlanner for UninstallPlanner<'_> {
         let Ok(mut read) = Object::deserialize(object) else {
             return Err(Reason::Refused("it can't be read".to_owned()));
         };
-        // The label of an object wants the hold without any policy.
+        // A label on the object requests the hold even without policies.
         read.metadata.labels = Default::default();
         let (graph, policies, reads) =
             (Graph::default(), PolicySet::default(), LiveReads::default());

@@ -6,24 +6,24 @@ use std::fmt::{self, Display, Formatter};
 use crate::decide::Cause;
 use crate::objects::{ObjectRef, full_name};
 
-/// What happened while it runs.
+/// An event during an uninstall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// This was done.
+    /// A completed step.
     Step(String),
-    /// This was done or found, and a person should know.
+    /// A problem that the user should know.
     Warning(String),
-    /// How far it is.
+    /// The progress.
     Progress(String),
-    /// It is Terminating under the hold, and stays for now.
+    /// A Terminating object keeps its hold for now.
     Waits(HeldObject),
-    /// Its hold was removed in spite of this reason.
+    /// The hold was removed although this reason blocks its release.
     Abandoned(HeldObject),
-    /// So many objects of this kind keep their holds; why one of them does.
+    /// The number of objects of a kind that keep their holds, and the reason of one of them.
     Fails(String, usize, Reason),
 }
 
-/// What was done so far.
+/// The counts of removed holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UninstallCounts {
     /// Holds that were removed from objects that stay.
@@ -50,7 +50,7 @@ impl Display for UninstallCounts {
     }
 }
 
-/// So many holds, in words.
+/// The number of holds as text.
 pub fn holds(count: usize) -> String {
     if count == 1 { "1 hold".to_owned() } else { format!("{count} holds") }
 }
@@ -58,47 +58,47 @@ pub fn holds(count: usize) -> String {
 /// An object that still has its hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldObject {
-    /// Which.
+    /// The object.
     pub target: ObjectRef,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
 /// Why an object still has its hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// It is Terminating, and these need it.
+    /// The object is Terminating and in use by these users.
     InUse(Vec<Cause>),
-    /// It is Terminating, and it is unknown whether something needs it.
+    /// The object is Terminating, and its users are unknown.
     Unknown(String),
-    /// It is not Terminating, and its owner or Namespace is, or may be: without its
-    /// hold it would be deleted, whatever uses it.
+    /// The object is not Terminating, but its owner or Namespace is or may be. Without its hold it
+    /// would be deleted even if it is in use.
     Leaving(String),
-    /// Its kind is not served.
+    /// The API server does not serve the kind.
     Unserved,
-    /// Its Namespace was deleted by force: nothing in it can be written.
+    /// The Namespace was removed first, so the API server can't write the object.
     Stranded,
-    /// The API server refuses the patch, and says this.
+    /// The API server rejects the patch with this message.
     Refused(String),
-    /// The time was up before its turn.
+    /// The time limit was reached before its check.
     Late,
-    /// It is not Terminating, and this is a dry run.
+    /// The object is not Terminating, and this is a dry run.
     DryRun,
 }
 
 impl Reason {
-    /// Whether it may end without another uninstall, so that waiting is worth it.
+    /// Whether the reason may disappear without another uninstall, so that waiting can help.
     pub fn may_end(&self) -> bool {
         matches!(self, Self::InUse(_) | Self::Unknown(_) | Self::Leaving(_))
     }
 }
 
-/// What came of it.
+/// The result of an uninstall.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UninstallReport {
-    /// What was done.
+    /// The counts of removed holds.
     pub tally: UninstallCounts,
-    /// The objects that still have their hold.
+    /// The objects that still have a hold.
     pub left: Vec<HeldObject>,
     /// Kinds whose objects may have holds and that could not be listed, each with the
     /// reason.
@@ -106,14 +106,14 @@ pub struct UninstallReport {
 }
 
 impl UninstallReport {
-    /// Whether nothing is left.
+    /// Whether no hold remains.
     pub fn is_clean(&self) -> bool {
         self.left.is_empty() && self.unread.is_empty()
     }
 }
 
-/// How many objects of each kind there are, and why one of them is among them.
-/// Stranded ones are counted apart, because they need something else.
+/// Counts the objects of each kind, each with the reason of one object. Stranded objects are
+/// counted separately, because the user must solve them in another way.
 pub fn count_by_kind<'a>(
     left: impl IntoIterator<Item = &'a HeldObject>,
 ) -> Vec<(String, usize, Reason)> {

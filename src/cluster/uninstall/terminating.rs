@@ -1,5 +1,5 @@
-//! One object that is Terminating under the hold: it is released if nothing needs it, by
-//! the release of the leader. If something needs it, it stays, unless it is abandoned.
+//! Releases one Terminating object with the hold, if it has no user, with the leader's code. An
+//! object in use keeps its hold, unless the user abandons it.
 
 use super::UninstallOptions;
 use super::owners::remove_node;
@@ -10,28 +10,28 @@ use crate::cluster::world::ObjectKey;
 use crate::hold::{RequestResult, UseCheck};
 use crate::objects::ApiError;
 
-/// What was found out about a Terminating object, and done.
+/// The result for a Terminating object.
 pub enum TerminatingResult {
-    /// It has no hold, or does not exist, or is not Terminating.
+    /// The object has no hold, does not exist, or is not Terminating.
     Nothing,
-    /// It is released, or would be in a dry run.
+    /// The object was released, or would be released without a dry run.
     Released,
-    /// It is released in spite of this reason.
+    /// The object was released although this reason blocks its release.
     Abandoned(Reason),
-    /// Its release has begun.
+    /// The release has started.
     Releasing,
-    /// It keeps its hold for this reason.
+    /// The object keeps its hold for this reason.
     Kept(Reason),
 }
 
-/// Looks at one Terminating object live, and has it released.
-pub async fn look_at_terminating(
+/// Reads one Terminating object live, and starts its release.
+pub async fn release_terminating(
     snapshot: &Snapshot,
-    place: &ObjectKey,
+    key: &ObjectKey,
     UninstallOptions { abandon, dry_run, .. }: UninstallOptions,
 ) -> TerminatingResult {
     let context = &snapshot.context;
-    let target = TargetClient::at(&context.world.read(), place);
+    let target = TargetClient::at(&context.world.read(), key);
     let unknown = |why: &str| TerminatingResult::Kept(Reason::Unknown(why.to_owned()));
     let (state, object) = match target.get(&context.client).await {
         Response { answer: RequestResult::Object(state), object: Ok(object) } => (state, object),
@@ -50,11 +50,11 @@ pub async fn look_at_terminating(
     let reason = match unknown_policies(snapshot) {
         Some(reason) => Some(reason),
         None => {
-            // Only of objects in the graph the age of their owner references is known, which
-            // has to be older than an approval of the owner.
-            snapshot.put(place.0, &object);
-            let count = by_hand::check_by_hand(context, &snapshot.reader, place, &object).await;
-            remove_node(&mut context.world.write(), place);
+            // An approval of the owner covers only dependents that are older than the approval. The
+            // graph knows this age only for its own objects.
+            snapshot.insert(key.0, &object);
+            let count = by_hand::check_by_hand(context, &snapshot.reader, key, &object).await;
+            remove_node(&mut context.world.write(), key);
             match count {
                 UseCheck::Releasable(_) => None,
                 UseCheck::InUse(causes) => Some(Reason::InUse(causes)),
@@ -66,7 +66,7 @@ pub async fn look_at_terminating(
         }
     };
     match reason {
-        reason if abandon && !dry_run => match by_hand::remove_hold(context, place, state).await {
+        reason if abandon && !dry_run => match by_hand::remove_hold(context, key, state).await {
             RequestResult::Object(_) => {
                 reason.map_or(TerminatingResult::Released, TerminatingResult::Abandoned)
             }
@@ -78,14 +78,14 @@ pub async fn look_at_terminating(
         },
         Some(reason) => TerminatingResult::Kept(reason),
         None if dry_run => TerminatingResult::Released,
-        None if snapshot.put_waiting(place, &object) => TerminatingResult::Releasing,
+        None if snapshot.insert_waiting(key, &object) => TerminatingResult::Releasing,
         None => unknown("it can't be read"),
     }
 }
 
-/// Why it is unknown which policies there are; `None`: they are known.
+/// Why the policies are unknown; `None` if they are known.
 fn unknown_policies(snapshot: &Snapshot) -> Option<Reason> {
-    if snapshot.context.world.read().known {
+    if snapshot.context.world.read().policies_current {
         return None;
     }
     let unread = snapshot.unread();

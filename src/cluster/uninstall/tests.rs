@@ -1,4 +1,4 @@
-//! Uninstalls, against an API server that is a script.
+//! Uninstalls with a scripted API server.
 
 mod installation;
 mod limits;
@@ -29,7 +29,7 @@ struct Store {
     maps: BTreeMap<String, Value>,
     /// The answer to one write.
     once: Vec<(String, (u16, Value))>,
-    /// One write of these objects is carried out, and its answer is lost.
+    /// One write of these objects succeeds, and its answer is lost.
     lost: Vec<String>,
     /// The answer to every write.
     always: BTreeMap<String, (u16, Value)>,
@@ -103,7 +103,7 @@ impl Store {
         }
     }
 
-    /// Two on a page.
+    /// The list has two objects on a page.
     fn list(&self, query: &str) -> (u16, Value) {
         let next = query.split('&').find_map(|part| part.strip_prefix("continue="));
         let from: usize = next.map_or(0, |next| next.parse().unwrap());
@@ -144,7 +144,7 @@ fn policy(protect: Value) -> Value {
         "spec": {"targets": targets, "protect": protect}})
 }
 
-/// Discovery of ConfigMaps, Namespaces and Deployments, where a test says nothing else.
+/// Discovery of ConfigMaps, Namespaces and Deployments, unless the test sets another answer.
 fn discovery() -> BTreeMap<String, (u16, Value)> {
     let kind = |group: &str, resource: &str, kind: &str, scope: &str| {
         json!({"resource": resource, "scope": scope, "verbs": ["list", "watch"],
@@ -220,7 +220,7 @@ async fn remove_holds(
     (done, events.into_inner())
 }
 
-/// The same for so many seconds.
+/// Removes holds for this number of seconds.
 async fn for_seconds(client: &kube::Client, seconds: u64) -> (UninstallReport, Vec<Event>) {
     let options = UninstallOptions { limit: Some(Duration::from_secs(seconds)), ..NORMAL };
     remove_holds(client, options, true, &[]).await
@@ -230,7 +230,7 @@ fn target(name: &str) -> ObjectRef {
     ObjectRef::new(("", "configmaps"), "n", name)
 }
 
-/// What is left, by name.
+/// The remaining objects by name.
 fn left(report: &UninstallReport) -> Vec<(&str, &Reason)> {
     report.left.iter().map(|held| (held.target.name.as_str(), &held.reason)).collect()
 }
@@ -253,13 +253,13 @@ async fn sweeps_every_page_and_leaves_terminating_objects_and_finalizers_of_othe
     let (client, store) = server(Store { maps: maps.into(), ..Store::default() });
     let (report, _) = for_seconds(&client, 10).await;
     assert_eq!(report.tally, UninstallCounts { released: 3, ..UninstallCounts::default() });
-    // The kinds of belay are not served, so what protects it is unknown.
+    // The API server does not serve belay's kinds, so the policies of the object are unknown.
     let [("d", Reason::Unknown(why))] = left(&report)[..] else { panic!("{report:?}") };
     assert!(why.starts_with("the policies cannot be read: "), "{why}");
     assert!(report.unread.is_empty());
     assert_eq!(held(&store), ["d"]);
     assert_eq!(store.lock().maps["b"]["metadata"]["finalizers"], json!(["x/y"]));
-    // Again there is nothing to do, and nothing else is written.
+    // A second run finds no holds and writes nothing.
     store.lock().patches.clear();
     let (report, _) = for_seconds(&client, 10).await;
     assert_eq!((report.tally, left(&report).len()), (UninstallCounts::default(), 1));
@@ -335,7 +335,7 @@ async fn writes_whose_answers_are_always_lost_end() {
     let (client, store) = server(Store { maps: maps.into(), always, ..Store::default() });
     let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
     let [("a", Reason::Refused(_))] = left(&report)[..] else { panic!("{report:?}") };
-    // Three in each of three sweeps.
+    // Three writes in each of three sweeps.
     assert_eq!(store.lock().patches.len(), 9);
 }
 
@@ -426,7 +426,7 @@ async fn an_object_whose_kind_is_no_longer_served_is_left() {
 
 #[tokio::test(start_paused = true)]
 async fn an_end_while_holds_are_found_is_not_clean() {
-    // The list has it each time, and each time the API server says that it is gone.
+    // Each list contains the object, and each GET answers that it does not exist.
     let always = BTreeMap::from([("a".to_owned(), absent("a"))]);
     let maps = BTreeMap::from([map("a", &[HOLD], false)]);
     let (client, store) = server(Store { maps, always, ..Store::default() });

@@ -1,5 +1,5 @@
-//! Removes every hold: page by page those of objects that stay, and by a release those
-//! of objects that are Terminating, or will be because their owner or Namespace is.
+//! Removes every hold. It removes the holds of objects that stay page by page. Objects that are
+//! Terminating need a release, and so do objects whose owner or Namespace is Terminating.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::kinds::ListedKind;
 use super::owners::OwnerReads;
 use super::planner::UninstallPlanner;
 use super::report::{Event, HeldObject, Reason, UninstallCounts, UninstallReport};
-use super::terminating::{TerminatingResult, look_at_terminating};
+use super::terminating::{TerminatingResult, release_terminating};
 use super::{Uninstall, UninstallOptions};
 use crate::cluster::Snapshot;
 use crate::cluster::holds::{HeldPages, HoldWriteResult, pace, write_hold};
@@ -25,16 +25,16 @@ use crate::hold::{ReleaseEnd, WaitReason};
 use crate::objects::{ApiError, ObjectRef};
 use crate::timing;
 
-/// How many sweeps in a row may change nothing although something is left.
-const IDLE: usize = 3;
+/// The maximum number of consecutive sweeps without a change while holds remain.
+const MAX_IDLE_SWEEPS: usize = 3;
 
-/// How many Terminating objects are looked at at once, as by a leader.
-const AT_ONCE: usize = 16;
+/// The number of Terminating objects that are checked at the same time.
+const CONCURRENT_CHECKS: usize = 16;
 
-/// Why the objects of a kind are unread of which it is unknown whether it is served.
+/// The reason for unread kinds if belay does not know whether the API server serves them.
 pub const DOWN: &str = "the server of its group does not answer";
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Default)]
 struct Sweep {
     /// The objects that have a hold.
@@ -45,26 +45,26 @@ struct Sweep {
     skipped: Vec<String>,
 }
 
-/// The holds of a cluster, being removed.
+/// The removal of all holds of a cluster.
 pub struct Withdrawal<'a> {
     uninstall: &'a Uninstall<'a>,
     snapshot: Snapshot,
     owners: OwnerReads,
     releases: UnboundedReceiver<(ObjectKey, DriverReport)>,
     pace: Interval,
-    began: Instant,
-    /// When progress was reported last.
+    start: Instant,
+    /// When progress was last reported.
     progress_at: Instant,
     tally: UninstallCounts,
-    /// Objects that keep their hold for now, as this sweep found them.
+    /// Objects that keep their hold for now, according to this sweep.
     kept: BTreeMap<ObjectKey, Reason>,
-    /// The same as the last sweep found them.
+    /// Objects that kept their hold in the last sweep.
     kept_before: BTreeMap<ObjectKey, Reason>,
-    /// Objects that were found Terminating, and that are looked at next.
+    /// Terminating objects to check next.
     terminating: BTreeSet<ObjectKey>,
-    /// Objects that are being released, and the time at which that has taken too long.
+    /// Objects that are being released, each with its deadline.
     releasing: BTreeMap<ObjectKey, Instant>,
-    /// When the policies were read last.
+    /// When the policies were last read.
     refreshed: Instant,
     reporter: ChangeReporter<'a>,
 }
@@ -82,7 +82,7 @@ impl<'a> Withdrawal<'a> {
             owners: OwnerReads::new(timing.uninstall.fresh),
             releases,
             pace: pace(&timing.holds),
-            began: Instant::now(),
+            start: Instant::now(),
             progress_at: Instant::now(),
             tally: UninstallCounts::default(),
             kept: BTreeMap::new(),
@@ -98,67 +98,66 @@ impl<'a> Withdrawal<'a> {
         self.uninstall.settings.timing.uninstall
     }
 
-    /// How much of the time is left.
     fn time_left(&self) -> Duration {
         let limit = self.uninstall.options.limit;
-        limit.map_or(Duration::MAX, |limit| limit.saturating_sub(self.began.elapsed()))
+        limit.map_or(Duration::MAX, |limit| limit.saturating_sub(self.start.elapsed()))
     }
 
-    /// Whether the time is up.
+    /// Whether the time limit is reached.
     fn is_over(&self) -> bool {
         self.time_left().is_zero()
     }
 
-    /// Whether no step may start any more. A limit of 0 still allows one sweep.
+    /// Whether it is too late to start a step. A limit of 0 still allows one sweep.
     fn is_late(&self) -> bool {
-        self.uninstall.options.limit.is_some_and(|limit| self.began.elapsed() > limit)
+        self.uninstall.options.limit.is_some_and(|limit| self.start.elapsed() > limit)
     }
 
-    /// Sweeps these kinds until no hold is found, or the rest has to stay.
+    /// Sweeps these kinds until it finds no hold, or until the remaining holds must stay.
     pub async fn run(&mut self, kinds: &[ListedKind], unknown: &[String]) -> UninstallReport {
         let (mut idle, mut was_over) = (0, false);
         loop {
             let before = self.tally;
             let Sweep { held, mut unread, skipped } = self.sweep(kinds).await;
             unread.extend(unknown.iter().map(|kind| (kind.clone(), DOWN.to_owned())));
-            // Before it waits: a person may repair it meanwhile.
+            // The report comes before the wait, so that a user can solve the problems meanwhile.
             self.reporter.failures(&unread, &skipped, &self.failed());
             self.wait().await;
-            let over = self.is_over();
+            let is_over = self.is_over();
             let mut report = self.result(unread);
-            // Only a sweep that finds no hold is the last one: what was asked of belay
-            // while it lived may have been stored meanwhile.
+            // Only a sweep without holds is the last one, because the API server may have stored
+            // requests that belay answered earlier.
             if held.is_empty() || self.uninstall.options.dry_run {
                 return report;
             }
             idle = if self.tally == before { idle + 1 } else { 0 };
-            // If nothing seems to be left when the time is up, one more sweep proves it.
-            if idle == IDLE || over && (was_over || !report.is_clean()) {
-                // It found holds until the end. Where none is known to be left, none is
-                // known to be removed either.
+            // If no hold is known when the time limit is reached, one more sweep proves it.
+            if idle == MAX_IDLE_SWEEPS || is_over && (was_over || !report.is_clean()) {
+                // The last sweep still found holds, so belay does not know whether they were
+                // removed.
                 if report.is_clean() {
                     let reason = "it had its hold when belay read it last";
                     let reason = Reason::Unknown(reason.to_owned());
-                    report.left = held.iter().map(|at| self.held(at, reason.clone())).collect();
+                    report.left = held.iter().map(|key| self.held(key, reason.clone())).collect();
                 }
                 return report;
             }
-            was_over = over;
+            was_over = is_over;
             if self.tally == before {
                 sleep(self.timing().pause).await;
             }
         }
     }
 
-    /// Looks at every object that has a hold, once.
+    /// Checks every object with a hold once.
     async fn sweep(&mut self, kinds: &[ListedKind]) -> Sweep {
-        // Releases run meanwhile, and a sweep may take long.
+        // Releases run during the sweep, so they need the current policies.
         self.refresh().await;
         self.kept_before = std::mem::take(&mut self.kept);
         let mut sweep = Sweep::default();
         for (done, kind) in kinds.iter().enumerate() {
             match self.sweep_kind(kind, kinds.len() - done, &mut sweep.held).await {
-                // It is no longer served.
+                // The API server no longer serves the kind.
                 Ok(()) | Err(ApiError::NotFound) => {}
                 Err(error) if kind.may_be_held => {
                     sweep.unread.push((kind.info.full_name(), error.to_string()));
@@ -182,12 +181,12 @@ impl<'a> Withdrawal<'a> {
         let mut pages = HeldPages::new(&self.uninstall.client, &kind.info);
         while let Some(page) = pages.next().await? {
             for object in page {
-                let place = (kind.kind, object.namespace, object.name);
-                held.insert(place.clone());
+                let key = (kind.kind, object.namespace, object.name);
+                held.insert(key.clone());
                 match object.is_terminating {
-                    true => drop(self.terminating.insert(place)),
-                    false if self.is_late() => self.keep_late(place),
-                    false => self.look(place).await,
+                    true => drop(self.terminating.insert(key)),
+                    false if self.is_late() => self.keep_late(key),
+                    false => self.check(key).await,
                 }
                 self.report_progress(kinds_left);
             }
@@ -196,10 +195,10 @@ impl<'a> Withdrawal<'a> {
         pages.first_unreadable().map_or(Ok(()), Err)
     }
 
-    /// Counts an object that was found after the time was up, so that this ends in time.
-    fn keep_late(&mut self, place: ObjectKey) {
-        let before = self.kept_before.remove(&place);
-        self.kept.entry(place).or_insert(before.unwrap_or(Reason::Late));
+    /// Records an object that was found after the time limit, without a check.
+    fn keep_late(&mut self, key: ObjectKey) {
+        let before = self.kept_before.remove(&key);
+        self.kept.entry(key).or_insert(before.unwrap_or(Reason::Late));
     }
 
     fn report_progress(&mut self, kinds_left: usize) {
@@ -210,8 +209,8 @@ impl<'a> Withdrawal<'a> {
         }
     }
 
-    /// Looks at one object live, and removes its hold if it stays.
-    async fn look(&mut self, place: ObjectKey) {
+    /// Reads one object live, and removes its hold if the object stays.
+    async fn check(&mut self, key: ObjectKey) {
         let UninstallOptions { abandon, dry_run, .. } = self.uninstall.options;
         if !dry_run {
             self.pace.tick().await;
@@ -222,26 +221,26 @@ impl<'a> Withdrawal<'a> {
             keeps_leaving: true,
             dry_run,
         };
-        let mut outcome = write_hold(&self.snapshot.context, &place, &planner).await;
+        let mut outcome = write_hold(&self.snapshot.context, &key, &planner).await;
         let mut leaving = None;
         if let HoldWriteResult::Kept(reason @ Reason::Leaving(_)) = &outcome
             && abandon
         {
             leaving = Some(reason.clone());
             planner.keeps_leaving = false;
-            outcome = write_hold(&self.snapshot.context, &place, &planner).await;
+            outcome = write_hold(&self.snapshot.context, &key, &planner).await;
         }
-        self.kept.remove(&place);
+        self.kept.remove(&key);
         let reason = match outcome {
             HoldWriteResult::Settled => return,
             HoldWriteResult::Written(_) => {
                 return match leaving {
-                    Some(reason) => self.abandoned(&place, reason),
+                    Some(reason) => self.record_abandoned(&key, reason),
                     None => self.tally.released += 1,
                 };
             }
             HoldWriteResult::Terminating(_) => {
-                self.terminating.insert(place);
+                self.terminating.insert(key);
                 return;
             }
             HoldWriteResult::Kept(reason) => reason,
@@ -249,23 +248,23 @@ impl<'a> Withdrawal<'a> {
             HoldWriteResult::Failed(ApiError::NotFound) => Reason::Unserved,
             HoldWriteResult::Failed(error) => Reason::Refused(error.to_string()),
         };
-        self.kept.insert(place, reason);
+        self.kept.insert(key, reason);
     }
 
-    fn abandoned(&mut self, place: &ObjectKey, reason: Reason) {
+    fn record_abandoned(&mut self, key: &ObjectKey, reason: Reason) {
         self.tally.abandoned += 1;
-        (self.uninstall.report)(Event::Abandoned(self.held(place, reason)));
+        (self.uninstall.report)(Event::Abandoned(self.held(key, reason)));
     }
 
-    /// Looks at the objects that were found Terminating, and has them released.
+    /// Checks the Terminating objects, and starts their releases.
     async fn begin_releases(&mut self) {
-        let mut found = std::mem::take(&mut self.terminating);
-        found.retain(|place| !self.releasing.contains_key(place));
+        let mut terminating = std::mem::take(&mut self.terminating);
+        terminating.retain(|key| !self.releasing.contains_key(key));
         let (this, snapshot, options) = (&*self, &self.snapshot, self.uninstall.options);
-        // Which policies cover an object depends on the labels of its Namespace, too. Of
-        // one that can't be read, a count says that it is unknown.
+        // The policies of an object depend on the labels of its Namespace. If a Namespace can't be
+        // read, the count of its objects is unknown.
         let kind = snapshot.context.world.read().graph.kinds.find("", "Namespace");
-        let names: BTreeSet<String> = found.iter().map(|place| place.1.clone()).collect();
+        let names: BTreeSet<String> = terminating.iter().map(|key| key.1.clone()).collect();
         let reads = names.iter().filter(|name| !name.is_empty());
         let reads = reads.map(async |name| {
             // The labels of the last read may be old.
@@ -276,40 +275,41 @@ impl<'a> Withdrawal<'a> {
                 snapshot.context.world.write().graph.delete(kind, "", name, None);
             }
         });
-        stream::iter(reads).buffer_unordered(AT_ONCE).collect::<()>().await;
-        let looks = found.into_iter().map(async |place| {
+        stream::iter(reads).buffer_unordered(CONCURRENT_CHECKS).collect::<()>().await;
+        let checks = terminating.into_iter().map(async |key| {
             if this.is_late() {
-                return (place, None);
+                return (key, None);
             }
-            let found = look_at_terminating(snapshot, &place, options).await;
-            (place, Some(found))
+            let result = release_terminating(snapshot, &key, options).await;
+            (key, Some(result))
         });
-        let found: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
-        for (place, found) in found {
-            let Some(found) = found else {
-                self.keep_late(place);
+        let results: Vec<_> =
+            stream::iter(checks).buffer_unordered(CONCURRENT_CHECKS).collect().await;
+        for (key, result) in results {
+            let Some(result) = result else {
+                self.keep_late(key);
                 continue;
             };
-            self.kept.remove(&place);
-            match found {
+            self.kept.remove(&key);
+            match result {
                 TerminatingResult::Nothing => {}
                 TerminatingResult::Released => self.tally.released_terminating += 1,
-                TerminatingResult::Abandoned(reason) => self.abandoned(&place, reason),
+                TerminatingResult::Abandoned(reason) => self.record_abandoned(&key, reason),
                 TerminatingResult::Releasing => {
-                    let enough = by_hand::sufficient_timeout(&self.snapshot.context, &place);
-                    self.releasing.insert(place, Instant::now() + enough);
+                    let limit = by_hand::sufficient_timeout(&self.snapshot.context, &key);
+                    self.releasing.insert(key, Instant::now() + limit);
                 }
-                TerminatingResult::Kept(reason) => drop(self.kept.insert(place, reason)),
+                TerminatingResult::Kept(reason) => drop(self.kept.insert(key, reason)),
             }
         }
     }
 
-    /// Waits until nothing is left that may still be released, or the time is up.
+    /// Waits until no remaining object can be released, or until the time limit is reached.
     async fn wait(&mut self) {
         let UninstallOptions { abandon, dry_run, .. } = self.uninstall.options;
-        let (mut looked, mut reminded) = (Instant::now(), Instant::now());
-        while let Ok((place, report)) = self.releases.try_recv() {
-            self.take_report(place, report);
+        let (mut checked, mut reminded) = (Instant::now(), Instant::now());
+        while let Ok((key, report)) = self.releases.try_recv() {
+            self.take_report(key, report);
         }
         loop {
             let count = self.report_waits();
@@ -326,12 +326,13 @@ impl<'a> Withdrawal<'a> {
                      them although they are in use"
                 )));
             }
-            let look = (looked + self.timing().look).saturating_duration_since(Instant::now());
-            match timeout(look.min(self.time_left()), self.releases.recv()).await {
-                Ok(Some((place, report))) => self.take_report(place, report),
+            let next_check =
+                (checked + self.timing().look).saturating_duration_since(Instant::now());
+            match timeout(next_check.min(self.time_left()), self.releases.recv()).await {
+                Ok(Some((key, report))) => self.take_report(key, report),
                 _ => {
-                    self.look_again().await;
-                    looked = Instant::now();
+                    self.check_again().await;
+                    checked = Instant::now();
                 }
             }
         }
@@ -340,20 +341,20 @@ impl<'a> Withdrawal<'a> {
     /// Reports the objects that wait. Returns their number.
     fn report_waits(&mut self) -> usize {
         let kept = self.kept.iter().filter(|(_, reason)| reason.may_end());
-        let waits: Vec<_> = kept.map(|(at, why)| self.held(at, why.clone())).collect();
+        let waits: Vec<_> = kept.map(|(key, why)| self.held(key, why.clone())).collect();
         let count = waits.len();
         waits.into_iter().for_each(|held| self.reporter.waits(held));
         count
     }
 
-    /// Keeps the objects whose release takes too long.
+    /// Records the objects whose release takes too long.
     fn end_releases(&mut self, is_late: impl Fn(Instant) -> bool) {
         let late = self.releasing.extract_if(.., |_, due| is_late(*due));
         let reason = || Reason::Unknown("its release took too long".to_owned());
-        self.kept.extend(late.map(|(at, _)| (at, reason())));
+        self.kept.extend(late.map(|(key, _)| (key, reason())));
     }
 
-    /// Reads the policies again: people change them meanwhile.
+    /// Reads the policies again, because users may change them meanwhile.
     async fn refresh(&mut self) {
         if self.is_over() {
             return;
@@ -361,35 +362,35 @@ impl<'a> Withdrawal<'a> {
         self.refreshed = Instant::now();
         let error = within_limit(self.time_left(), self.snapshot.refresh()).await.err();
         if error.is_some() {
-            // The policies are unknown now, so no release may begin or end.
-            self.snapshot.context.world.write().known = false;
+            // The policies are unknown now, so no release may start or finish.
+            self.snapshot.context.world.write().policies_current = false;
         }
         if !self.is_over() {
             self.reporter.refreshed(error);
         }
     }
 
-    /// Looks again at all that waits: what people approve, and which policies they delete,
-    /// counts.
-    async fn look_again(&mut self) {
+    /// Checks all waiting objects again, because users may have approved a deletion or deleted a
+    /// policy.
+    async fn check_again(&mut self) {
         self.refresh().await;
         let now = Instant::now();
         self.end_releases(|due| due <= now);
-        for (place, reason) in self.kept.clone() {
+        for (key, reason) in self.kept.clone() {
             if self.is_over() {
                 return;
             }
             match reason {
-                Reason::Leaving(_) => self.look(place).await,
-                reason if reason.may_end() => drop(self.terminating.insert(place)),
+                Reason::Leaving(_) => self.check(key).await,
+                reason if reason.may_end() => drop(self.terminating.insert(key)),
                 _ => {}
             }
         }
         self.begin_releases().await;
     }
 
-    fn take_report(&mut self, place: ObjectKey, report: DriverReport) {
-        let was_releasing = self.releasing.remove(&place).is_some();
+    fn take_report(&mut self, key: ObjectKey, report: DriverReport) {
+        let was_releasing = self.releasing.remove(&key).is_some();
         let reason = match report {
             DriverReport::Waits(WaitReason::InUse(causes)) => Reason::InUse(causes),
             DriverReport::Waits(WaitReason::Stranded) => Reason::Stranded,
@@ -397,23 +398,23 @@ impl<'a> Withdrawal<'a> {
             DriverReport::Ended(end) => {
                 self.tally.released_terminating +=
                     usize::from(matches!(end, ReleaseEnd::Released(_)));
-                self.kept.remove(&place);
+                self.kept.remove(&key);
                 let mut world = self.snapshot.context.world.write();
-                world.waiting.seen.remove(&place);
-                world.graph.delete(place.0, &place.1, &place.2, None);
+                world.waiting.objects.remove(&key);
+                world.graph.delete(key.0, &key.1, &key.2, None);
                 return;
             }
         };
         if was_releasing {
-            self.kept.insert(place, reason);
+            self.kept.insert(key, reason);
         }
     }
 
-    /// The objects that keep their hold until a person changes something.
+    /// The objects that keep their hold until a user changes something.
     fn failed(&self) -> Vec<HeldObject> {
-        let fails = |reason: &Reason| !reason.may_end() && *reason != Reason::DryRun;
-        let failed = self.kept.iter().filter(|(_, reason)| fails(reason));
-        failed.map(|(place, reason)| self.held(place, reason.clone())).collect()
+        let is_failure = |reason: &Reason| !reason.may_end() && *reason != Reason::DryRun;
+        let failed = self.kept.iter().filter(|(_, reason)| is_failure(reason));
+        failed.map(|(key, reason)| self.held(key, reason.clone())).collect()
     }
 
     fn held(&self, (kind, namespace, name): &ObjectKey, reason: Reason) -> HeldObject {
@@ -422,9 +423,9 @@ impl<'a> Withdrawal<'a> {
         HeldObject { target, reason }
     }
 
-    /// What is done, and left.
+    /// The report of the holds that were removed, and of those that remain.
     fn result(&self, unread: Vec<(String, String)>) -> UninstallReport {
-        let left = self.kept.iter().map(|(place, reason)| self.held(place, reason.clone()));
+        let left = self.kept.iter().map(|(key, reason)| self.held(key, reason.clone()));
         let mut left: Vec<HeldObject> = left.collect();
         left.sort_by(|one, other| one.target.cmp(&other.target));
         UninstallReport { tally: self.tally, left, unread }

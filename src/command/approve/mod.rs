@@ -150,7 +150,7 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
         }
     }
     if let Some(snapshot) = &snapshot {
-        created.iter().cloned().for_each(|approval| snapshot.approve(approval));
+        created.iter().cloned().for_each(|approval| snapshot.add_approval(approval));
     }
     let mut reports = Vec::new();
     for (request, approval) in requests.iter().zip(created) {

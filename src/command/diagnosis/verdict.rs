@@ -18,7 +18,7 @@ pub async fn verdict_on_delete(
     target: &TargetObject,
     snapshot: &Snapshot,
 ) -> Result<Verdict, CommandError> {
-    snapshot.objects(target.object_ref.own_namespace()).await;
+    snapshot.read_objects(target.object_ref.own_namespace()).await;
     let text = target.json.to_string();
     let object: Object<'_> = serde_json::from_str(&text).map_err(|_| {
         CommandError::Remote("the answer of the API server is not an object".to_owned())

@@ -215,7 +215,7 @@ impl Release {
     /// There is no leader: the command runs the same pass as the user.
     async fn release_without_leader(&self) -> Result<Answer, CommandError> {
         let Snapshot { context, reader, .. } = &self.snapshot;
-        if !context.world.read().known {
+        if !context.world.read().policies_current {
             return Err(CommandError::Remote(format!(
                 "belay has no leader, and your rights do not suffice to release the hold: {}",
                 unprotected(&self.target.session, &self.snapshot)
@@ -285,7 +285,7 @@ impl Release {
     /// Releases an object with enough approvals, because the user forces it.
     async fn by_force(&self, dry_run: bool) -> Result<Answer, CommandError> {
         let what = self.target.object_ref.quoted();
-        if !self.snapshot.context.world.read().known {
+        if !self.snapshot.context.world.read().policies_current {
             let why = unprotected(&self.target.session, &self.snapshot);
             return Err(CommandError::Remote(format!("{what} cannot be released by force: {why}")));
         }

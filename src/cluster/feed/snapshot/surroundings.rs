@@ -1,5 +1,5 @@
-//! The surroundings of objects: everything that their deletion could cascade to or break,
-//! whether a policy concerns it or not.
+//! Reads the surroundings of objects: all objects that their deletion could cascade to or
+//! break, with or without a policy.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,30 +19,29 @@ use crate::relations::ReadScope;
 /// The number of lists that are read at the same time.
 const CONCURRENT_LISTS: usize = 12;
 
-/// How far to search.
+/// Where to search for affected objects.
 #[derive(Debug, Clone, Default)]
 pub struct SearchScope {
-    /// The namespaces in which all of it happens; none: it may happen
-    /// anywhere. An owner in a namespace owns nothing outside of it (R1), so
-    /// outside only those kinds are read that can need something from there.
+    /// The namespaces of all targets; `None`: a target may be cluster-scoped. A namespaced owner
+    /// owns objects only in its own namespace (R1). So in other namespaces belay reads only the
+    /// kinds whose objects can need objects of these namespaces.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Whether to find objects in other namespaces that only mention them.
+    /// Whether to find objects in other namespaces that only mention targets.
     pub mentions: bool,
 }
 
-/// What has been read.
+/// The result of reading the surroundings.
 #[derive(Debug, Default)]
 pub struct Surroundings {
-    /// The kinds of which everything in a namespace was read, though not
-    /// everything.
+    /// Kinds with the namespaces in which all of their objects were read.
     pub in_namespace: HashSet<(KindId, String)>,
-    /// Objects as the API server has them, of the kinds that were asked for.
+    /// The JSON of the objects of the requested kinds.
     pub bodies: Vec<(KindId, Box<RawValue>)>,
     /// The reason for each kind that could not be read.
     pub unread: BTreeMap<String, String>,
 }
 
-/// What of a kind is to be read.
+/// In which namespaces to read a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReadNamespaces {
     Everywhere,
@@ -50,42 +49,43 @@ enum ReadNamespaces {
 }
 
 impl Snapshot {
-    /// Reads the surroundings. Of the kinds in `bodies` (group, plural name) it returns
-    /// whole objects as well. `report_progress` receives the numbers of kinds and objects
-    /// read so far.
+    /// Reads the surroundings. It also returns the JSON of objects of the kinds in `bodies`
+    /// (group and plural). `report_progress` receives the numbers of kinds and objects read so
+    /// far.
     pub async fn read_surroundings(
         &self,
-        reach: &SearchScope,
+        scope: &SearchScope,
         bodies: &[(&str, &str)],
         report_progress: impl Fn(usize, usize),
     ) -> Surroundings {
-        let mut around = Surroundings::default();
-        let mut done: HashSet<KindId> = HashSet::new();
+        let mut surroundings = Surroundings::default();
+        let mut requested: HashSet<KindId> = HashSet::new();
         let (kinds, objects) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let near = &reach.namespaces.clone().unwrap_or_default();
+        let near = &scope.namespaces.clone().unwrap_or_default();
         loop {
             let wanted: Vec<(KindId, ReadNamespaces)> = {
                 let world = self.context.world.read();
-                let mut wanted = wanted(&world, reach);
+                let mut wanted = wanted(&world, scope);
                 let planned = plan(&world, &self.context.settings);
-                let planned = planned.into_iter().filter(|(_, want)| *want == WatchScope::All);
+                let planned =
+                    planned.into_iter().filter(|(_, watch_scope)| *watch_scope == WatchScope::All);
                 wanted.extend(planned.map(|(kind, _)| (kind, ReadNamespaces::Everywhere)));
-                // Only the objects contain the kinds of their owners.
-                let read = done.iter().chain(wanted.keys()).copied().collect::<Vec<_>>();
+                // The objects that were just read may have owners of other kinds.
+                let read = requested.iter().chain(wanted.keys()).copied().collect::<Vec<_>>();
                 let owners =
                     world.owners_of(read).into_iter().filter(|kind| is_listed(&world, *kind));
                 for owner in owners {
                     wanted.entry(owner).or_insert(ReadNamespaces::Everywhere);
                 }
-                wanted.into_iter().filter(|(kind, _)| done.insert(*kind)).collect()
+                wanted.into_iter().filter(|(kind, _)| requested.insert(*kind)).collect()
             };
             if wanted.is_empty() {
-                return around;
+                return surroundings;
             }
-            let lists = wanted.into_iter().map(|(kind, place)| {
+            let lists = wanted.into_iter().map(|(kind, namespaces)| {
                 let (report_progress, kinds, objects) = (&report_progress, &kinds, &objects);
                 async move {
-                    let read = self.list(kind, place, (near, reach.mentions), bodies).await;
+                    let read = self.read_in(kind, namespaces, (near, scope.mentions), bodies).await;
                     let kinds = kinds.fetch_add(1, Ordering::Relaxed) + 1;
                     let count = read.objects;
                     report_progress(kinds, objects.fetch_add(count, Ordering::Relaxed) + count);
@@ -94,20 +94,20 @@ impl Snapshot {
             });
             let mut lists = stream::iter(lists).buffer_unordered(CONCURRENT_LISTS);
             while let Some(read) = lists.next().await {
-                around.in_namespace.extend(read.in_namespace);
-                around.bodies.extend(read.bodies);
-                around.unread.extend(read.unread);
+                surroundings.in_namespace.extend(read.in_namespace);
+                surroundings.bodies.extend(read.bodies);
+                surroundings.unread.extend(read.unread);
             }
         }
     }
 
-    /// One kind: everywhere where that is wanted and allowed, and `near` where
-    /// it is not allowed everywhere. Then the kind counts as read unless its objects elsewhere
-    /// can matter.
-    async fn list(
+    /// Reads one kind in these namespaces. If the caller may not list it in the whole cluster,
+    /// belay reads the namespaces `near`. The kind then counts as read, unless its objects in
+    /// other namespaces can be affected.
+    async fn read_in(
         &self,
         kind: KindId,
-        place: ReadNamespaces,
+        namespaces: ReadNamespaces,
         (near, mentions): (&BTreeSet<String>, bool),
         bodies: &[(&str, &str)],
     ) -> KindRead {
@@ -120,53 +120,53 @@ impl Snapshot {
         let detail = if keep { Detail::Whole } else { detail };
         let mut read = KindRead::default();
         let mut objects = Vec::new();
-        let (mut whole, mut why) = (false, String::new());
-        let places = match &place {
-            ReadNamespaces::Namespaces(places) => places.clone(),
+        let (mut is_complete, mut why) = (false, String::new());
+        let namespaces = match &namespaces {
+            ReadNamespaces::Namespaces(namespaces) => namespaces.clone(),
             ReadNamespaces::Everywhere => match self.read_list(&info, detail, "", "").await {
                 Ok(all) => {
-                    whole = true;
+                    is_complete = true;
                     objects = all;
                     BTreeSet::new()
                 }
                 Err(error) => {
                     why = error.reason_for_user();
                     read.unread = Some((name.clone(), why.clone()));
-                    let smaller = matches!(error, ApiError::Forbidden(_)) && info.namespaced;
-                    if smaller { near.clone() } else { BTreeSet::new() }
+                    let read_near = matches!(error, ApiError::Forbidden(_)) && info.namespaced;
+                    if read_near { near.clone() } else { BTreeSet::new() }
                 }
             },
         };
-        let mut missed = None;
-        for namespace in &places {
+        let mut failed = None;
+        for namespace in &namespaces {
             match self.read_list(&info, detail, namespace, "").await {
                 Ok(some) => {
                     objects.extend(some);
                     read.in_namespace.push((kind, namespace.clone()));
                 }
-                Err(error) => missed = Some(error.reason_for_user()),
+                Err(error) => failed = Some(error.reason_for_user()),
             }
         }
-        match (missed, &mut read.unread) {
-            (Some(missed), _) => {
-                why.clone_from(&missed);
-                read.unread = Some((name.clone(), missed));
+        match (failed, &mut read.unread) {
+            (Some(failed), _) => {
+                why.clone_from(&failed);
+                read.unread = Some((name.clone(), failed));
             }
             (None, Some(_)) if read.in_namespace.is_empty() => {}
-            (None, Some(_)) if !reaches_out(&self.context.world.read(), kind, mentions) => {
+            (None, Some(_)) if !crosses_namespaces(&self.context.world.read(), kind, mentions) => {
                 read.unread = None;
                 why.clear();
             }
             (None, Some((_, why))) => {
-                let places: Vec<&str> = places.iter().map(String::as_str).collect();
-                *why = ApiError::forbidden_outside(&places.join(", ")).to_string();
+                let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
+                *why = ApiError::forbidden_outside(&namespaces.join(", ")).to_string();
             }
             (None, _) => {}
         }
         read.objects = objects.len();
-        self.take(kind, &name, objects, keep, &mut read);
+        self.add_objects(kind, &name, objects, keep, &mut read);
         let mut world = self.context.world.write();
-        match (whole, why.is_empty()) {
+        match (is_complete, why.is_empty()) {
             (true, _) => world.graph.set_complete(kind, true),
             (false, true) => world.graph.set_incomplete(kind, "only one namespace was read"),
             (false, false) => world.graph.set_incomplete(kind, Incomplete::NotRead(why.into())),
@@ -174,7 +174,7 @@ impl Snapshot {
         read
     }
 
-    fn take(
+    fn add_objects(
         &self,
         kind: KindId,
         name: &str,
@@ -186,7 +186,7 @@ impl Snapshot {
         for object in objects {
             let mut world = self.context.world.write();
             let World { graph, catalogue, .. } = &mut *world;
-            match world::take(graph, catalogue, kind, object.get(), Some(&mut listing)) {
+            match world::store(graph, catalogue, kind, object.get(), Some(&mut listing)) {
                 Ok(node) => drop(node.map(|node| world.learn_owners(node))),
                 Err(unreadable) => {
                     world.graph.set_unreadable(kind, &unreadable);
@@ -201,7 +201,7 @@ impl Snapshot {
     }
 }
 
-/// What came of one kind.
+/// The result of reading one kind.
 #[derive(Default)]
 struct KindRead {
     in_namespace: Vec<(KindId, String)>,
@@ -216,42 +216,43 @@ fn is_listed(world: &World, kind: KindId) -> bool {
 }
 
 /// The kinds whose objects can need objects of other namespaces.
-fn crossing(world: &World) -> impl Iterator<Item = KindId> {
+fn kinds_crossing_namespaces(world: &World) -> impl Iterator<Item = KindId> {
     let World { graph, policies, .. } = world;
-    let needers = graph.kinds.iter().flat_map(|(kind, _)| policies.user_kinds(&graph.kinds, kind));
-    needers.filter(|(_, crosses)| *crosses).map(|(kind, _)| kind)
+    let users = graph.kinds.iter().flat_map(|(kind, _)| policies.user_kinds(&graph.kinds, kind));
+    users.filter(|(_, crosses)| *crosses).map(|(kind, _)| kind)
 }
 
-/// Whether objects of a kind in other namespaces can matter to those in one namespace.
-pub(super) fn reaches_out(world: &World, kind: KindId, mentions: bool) -> bool {
+/// Whether objects of a kind can need, mention or block objects of other namespaces.
+pub(super) fn crosses_namespaces(world: &World, kind: KindId, mentions: bool) -> bool {
     let KindInfo { group, resource, .. } = world.graph.kinds.info(kind);
-    let named = |(of, plural): &(String, String)| of == group && plural == resource;
+    let named =
+        |(named_group, plural): &(String, String)| named_group == group && plural == resource;
     let exists = world.policies.iter().flat_map(|policy| &policy.modes.while_exists);
-    crossing(world).any(|crossing| crossing == kind)
+    kinds_crossing_namespaces(world).any(|crossing| crossing == kind)
         || mentions && world.catalogue.reads(kind) != ReadScope::Nothing
         || exists.flat_map(|exists| &exists.kinds).any(named)
 }
 
-/// The scope to read for each kind. R11: Events and kinds that can't be listed and
-/// watched are ignored.
-fn wanted(world: &World, reach: &SearchScope) -> BTreeMap<KindId, ReadNamespaces> {
+/// The namespaces to read for each kind. Events, and kinds that can't be listed and watched,
+/// are ignored (R11).
+fn wanted(world: &World, scope: &SearchScope) -> BTreeMap<KindId, ReadNamespaces> {
     let World { graph, catalogue, .. } = world;
     let listed = || graph.kinds.iter().filter(|(kind, _)| is_listed(world, *kind));
-    let Some(places) = &reach.namespaces else {
+    let Some(scope_namespaces) = &scope.namespaces else {
         return listed().map(|(kind, _)| (kind, ReadNamespaces::Everywhere)).collect();
     };
-    let crossing: HashSet<KindId> = crossing(world).collect();
+    let crossing: HashSet<KindId> = kinds_crossing_namespaces(world).collect();
     let namespaces = graph.kinds.find("", "Namespace");
     let mut wanted = BTreeMap::new();
     for (kind, info) in listed() {
-        let related = catalogue.reads(kind) != ReadScope::Nothing;
+        let has_relations = catalogue.reads(kind) != ReadScope::Nothing;
         let everywhere = crossing.contains(&kind)
             || Some(kind) == namespaces
-            || related && (reach.mentions || !info.namespaced);
+            || has_relations && (scope.mentions || !info.namespaced);
         if everywhere {
             wanted.insert(kind, ReadNamespaces::Everywhere);
         } else if info.namespaced {
-            wanted.insert(kind, ReadNamespaces::Namespaces(places.clone()));
+            wanted.insert(kind, ReadNamespaces::Namespaces(scope_namespaces.clone()));
         }
     }
     wanted

@@ -1,4 +1,4 @@
-//! What is news to an object that waits, and what is not.
+//! Tests which events make a release check a waiting object.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::objects::ObjectSink;
 use super::super::watcher::WatchSink;
-use super::{is_unused, used_by_within};
+use super::{is_unused, used_by_limited};
 use crate::cluster::world::{SharedWorld, WaitingObject, World};
 use crate::graph::{StepBudget, StepLimit};
 use crate::relations::Catalogue;
@@ -37,11 +37,10 @@ impl Fed {
         self.sink(kind).remove(&object.to_string()).unwrap();
     }
 
-    /// How often users of the one that waits have changed, and whether there
-    /// is none left.
+    /// The number of changes of the users of the waiting object, and whether it has no user.
     fn waits(&self) -> (u64, bool) {
         let world = self.world.read();
-        let seen: Vec<&WaitingObject> = world.waiting.seen.values().collect();
+        let seen: Vec<&WaitingObject> = world.waiting.objects.values().collect();
         assert_eq!(seen.len(), 1);
         (seen[0].changes, seen[0].unused)
     }
@@ -65,7 +64,7 @@ fn what_decides_whether_a_user_counts_is_news_and_nothing_else() {
     fed.is(MAP, &target);
     assert_eq!(fed.waits(), (0, false));
 
-    // The token that its own release writes.
+    // The release of the object writes a token.
     target["metadata"]["annotations"] = json!({"belay.dev/release-token": "belay-0/1"});
     target["metadata"]["resourceVersion"] = json!("2");
     fed.is(MAP, &target);
@@ -89,13 +88,12 @@ fn what_decides_whether_a_user_counts_is_news_and_nothing_else() {
     assert_eq!(fed.waits(), (4, true));
 }
 
-/// It lost its label while it was Terminating, so no list of labelled ones has
-/// it.
+/// The object lost its label while it was Terminating, so no list of labelled objects contains it.
 #[test]
 fn what_no_watch_shows_does_not_go_with_a_list() {
     let fed = Fed::new();
     let mut sink = fed.sink(MAP);
-    sink.all = false;
+    sink.covers_all = false;
     sink.change(&held("watched").to_string()).unwrap();
     sink.change(&held("data").to_string()).unwrap();
     let kind = sink.kind;
@@ -104,22 +102,22 @@ fn what_no_watch_shows_does_not_go_with_a_list() {
         let mut world = fed.world.write();
         world.waiting.changed.clear();
         world.graph.delete(kind, "a", "data", None);
-        world.waiting.seen.get_mut(&place("data")).unwrap().unwatched = true;
+        world.waiting.objects.get_mut(&place("data")).unwrap().unwatched = true;
     }
     sink.begin();
     sink.end();
     let world = fed.world.read();
-    assert_eq!(world.waiting.seen.keys().collect::<Vec<_>>(), [&place("data")]);
-    assert_eq!(world.waiting.seen[&place("data")].changes, 0);
-    // For the other one, it is unknown whether only its label was removed.
-    assert_eq!(world.left, [place("watched")].into());
+    assert_eq!(world.waiting.objects.keys().collect::<Vec<_>>(), [&place("data")]);
+    assert_eq!(world.waiting.objects[&place("data")].changes, 0);
+    // The other object may only have lost its label.
+    assert_eq!(world.left_watch, [place("watched")].into());
 }
 
 #[test]
 fn what_left_is_kept_by_the_leader_and_if_it_had_the_hold() {
     let fed = Fed::new();
     let mut sink = fed.sink(MAP);
-    sink.all = false;
+    sink.covers_all = false;
     let plain = json!({"metadata": {"name": "plain", "namespace": "a", "uid": "plain"}});
     let left = |sink: &mut ObjectSink, leads: bool| {
         sink.signals.leading.send_replace(leads);
@@ -127,13 +125,13 @@ fn what_left_is_kept_by_the_leader_and_if_it_had_the_hold() {
             sink.change(&object.to_string()).unwrap();
             sink.remove(&object.to_string()).unwrap();
         }
-        fed.world.read().left.iter().map(|(.., name)| name.clone()).collect::<Vec<_>>()
+        fed.world.read().left_watch.iter().map(|(.., name)| name.clone()).collect::<Vec<_>>()
     };
     assert!(left(&mut sink, false).is_empty());
     assert_eq!(left(&mut sink, true), ["data"]);
 }
 
-/// A StatefulSet needs its claims by a pattern, and by no name.
+/// A StatefulSet needs its PersistentVolumeClaims by a name pattern.
 #[test]
 fn a_user_by_pattern_that_goes_is_news() {
     let fed = Fed::new();
@@ -153,7 +151,7 @@ fn a_user_by_pattern_that_goes_is_news() {
     assert_eq!(fed.waits(), (1, true));
 }
 
-/// Editors choose how many objects wait, and how many references others have to them.
+/// Users with edit rights choose how many objects wait, and how many references point to them.
 #[test]
 fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     let fed = Fed::new();
@@ -170,8 +168,8 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     let object = serde_json::from_str(&json).unwrap();
     let uses = |most| {
         let budget = StepBudget::new(most);
-        let before = used_by_within(&world, kind, &object, StepLimit::new(&budget));
-        (before.uses.len(), budget.steps())
+        let before = used_by_limited(&world, kind, &object, StepLimit::new(&budget));
+        (before.waiting.len(), budget.steps())
     };
     let (all, steps) = uses(usize::MAX);
     assert_eq!(all, 100);
@@ -179,7 +177,7 @@ fn an_event_takes_a_bounded_number_of_steps_however_many_objects_wait() {
     let (some, steps) = uses(1_000);
     assert!(some < 100 && steps < 1_200, "{some} in {steps} steps");
 
-    // Whether nothing needs an object is not known beyond the budget.
+    // Beyond the budget, an object does not count as unused.
     let kind = world.graph.kinds.find("", "ConfigMap").unwrap();
     drop(world);
     fed.is(MAP, &held("data"));

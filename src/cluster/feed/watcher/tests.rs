@@ -1,4 +1,4 @@
-//! A watch against an API server of the test, which sends the events of a script.
+//! A watch against an API server that sends the events of a script.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use super::*;
 use crate::cluster::local_api::local_client;
 use crate::objects::Kinds;
 
-/// What is answered, in order, and what was asked.
+/// The answers in order, and the received requests.
 #[derive(Clone, Default)]
 struct Script {
     answers: Arc<Mutex<VecDeque<(u16, String)>>>,
@@ -41,7 +41,7 @@ impl Script {
 struct RecordingSink(Arc<Mutex<Vec<String>>>);
 
 impl RecordingSink {
-    /// What is named `bad` can't be read.
+    /// An object with the name `bad` can't be parsed.
     fn note(&self, what: &str, json: &str) -> Result<(), Unreadable> {
         let value: serde_json::Value = serde_json::from_str(json).unwrap();
         let name = value["metadata"]["name"].as_str().unwrap_or_default();
@@ -87,7 +87,7 @@ impl WatchSink for RecordingSink {
         self.0.lock().unwrap().push("current".to_owned());
     }
 
-    fn broken(&mut self, error: &ApiError, _: Duration) {
+    fn failed(&mut self, error: &ApiError, _: Duration) {
         self.0.lock().unwrap().push(format!("broken: {error}"));
     }
 }
@@ -111,8 +111,8 @@ fn status(code: u16, message: &str) -> String {
     .to_string()
 }
 
-/// The first items that the sink receives, this many.
-async fn report_progress(script: &Script, count: usize) -> Vec<String> {
+/// The first `count` calls that the sink receives.
+async fn reports(script: &Script, count: usize) -> Vec<String> {
     let kinds = Kinds::default();
     let info = kinds.info(kinds.find("", "ConfigMap").unwrap()).clone();
     let source = WatchTarget { info, detail: Detail::Metadata, labels: "" };
@@ -128,9 +128,9 @@ async fn report_progress(script: &Script, count: usize) -> Vec<String> {
         () = watching => {}
         result = timeout(limit, enough) => result.unwrap_or_else(|_| panic!("only {:?}", sink.0.lock().unwrap())),
     }
-    let mut report_progress = sink.0.lock().unwrap().clone();
-    report_progress.truncate(count);
-    report_progress
+    let mut reports = sink.0.lock().unwrap().clone();
+    reports.truncate(count);
+    reports
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,10 +139,10 @@ async fn a_list_is_streamed_and_a_watch_that_ends_goes_on_where_it_was() {
         [event("ADDED", "a", 5), bookmark(7), event("ADDED", "b", 8), event("DELETED", "a", 9)];
     let second = [event("MODIFIED", "b", 11)];
     let script = Script::of(&[(200, &first.concat()), (200, &second.concat())]);
-    let report_progress = report_progress(&script, 8).await;
+    let reports = reports(&script, 8).await;
     let first = ["begin", "list a", "end", "current", "change b", "remove a"];
-    assert_eq!(report_progress[..6], first);
-    assert_eq!(report_progress[6..], ["disconnected", "change b"]);
+    assert_eq!(reports[..6], first);
+    assert_eq!(reports[6..], ["disconnected", "change b"]);
     let asked = script.asked();
     assert!(asked[0].contains("sendInitialEvents=true"), "{asked:?}");
     assert!(asked[1].contains("resourceVersion=9") && !asked[1].contains("Initial"), "{asked:?}");
@@ -154,10 +154,10 @@ async fn an_expired_watch_lists_again_without_a_report() {
     let again = [event("ADDED", "c", 20), bookmark(21)].concat();
     let first = [event("ADDED", "a", 5), bookmark(7), gone].concat();
     let script = Script::of(&[(200, &first), (200, &again)]);
-    let report_progress = report_progress(&script, 9).await;
-    // Nothing is taken out before the second list has been read to its end.
-    assert_eq!(report_progress[..4], ["begin", "list a", "end", "current"]);
-    assert_eq!(report_progress[4..], ["disconnected", "begin", "list c", "end", "current"]);
+    let reports = reports(&script, 9).await;
+    // No object is removed before the end of the second list.
+    assert_eq!(reports[..4], ["begin", "list a", "end", "current"]);
+    assert_eq!(reports[4..], ["disconnected", "begin", "list c", "end", "current"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,8 +165,8 @@ async fn a_list_that_breaks_off_is_begun_anew_and_ends_nothing() {
     let half = event("ADDED", "a", 5);
     let whole = [event("ADDED", "a", 5), event("ADDED", "b", 6), bookmark(7)].concat();
     let script = Script::of(&[(200, &half), (200, &whole)]);
-    let report_progress = report_progress(&script, 7).await;
-    assert_eq!(report_progress, ["begin", "list a", "begin", "list a", "list b", "end", "current"]);
+    let reports = reports(&script, 7).await;
+    assert_eq!(reports, ["begin", "list a", "begin", "list a", "list b", "end", "current"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,8 +178,8 @@ async fn an_older_server_is_read_page_by_page() {
     let one = r#"{"metadata":{"resourceVersion":"5","continue":"more&more"},"items":[{"metadata":{"name":"a"}}]}"#;
     let two = r#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"b"}}]}"#;
     let script = Script::of(&[(422, &refused), (200, one), (200, two)]);
-    let report_progress = report_progress(&script, 5).await;
-    assert_eq!(report_progress, ["begin", "list a", "list b", "end", "current"]);
+    let reports = reports(&script, 5).await;
+    assert_eq!(reports, ["begin", "list a", "list b", "end", "current"]);
     let asked = script.asked();
     assert!(asked[2].contains("continue=more%26more"), "{asked:?}");
 }
@@ -189,10 +189,10 @@ async fn what_cannot_be_watched_says_why_and_is_tried_again() {
     let forbidden = status(403, "pods is forbidden");
     let whole = bookmark(7);
     let script = Script::of(&[(403, &forbidden), (500, &status(500, "boom")), (200, &whole)]);
-    let report_progress = report_progress(&script, 5).await;
-    assert!(report_progress[0].contains("pods is forbidden"), "{report_progress:?}");
-    assert!(report_progress[1].contains("the API server answers 500: boom"), "{report_progress:?}");
-    assert_eq!(report_progress[2..], ["begin", "end", "current"]);
+    let reports = reports(&script, 5).await;
+    assert!(reports[0].contains("pods is forbidden"), "{reports:?}");
+    assert!(reports[1].contains("the API server answers 500: boom"), "{reports:?}");
+    assert_eq!(reports[2..], ["begin", "end", "current"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,18 +200,18 @@ async fn an_object_that_cannot_be_read_affects_itself_alone() {
     let listed = [event("ADDED", "bad", 5), event("ADDED", "a", 6), bookmark(7)];
     let changes = [event("ADDED", "bad", 8), event("ADDED", "b", 9), event("DELETED", "bad", 10)];
     let script = Script::of(&[(200, &[listed, changes].concat().concat())]);
-    let report_progress = report_progress(&script, 8).await;
+    let reports = reports(&script, 8).await;
     let expected =
         ["begin", "list bad", "list a", "end", "current", "change bad", "change b", "remove bad"];
-    assert_eq!(report_progress, expected);
+    assert_eq!(reports, expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_goes_on_after_the_version_of_an_object_that_cannot_be_read() {
     let first = [bookmark(7), event("MODIFIED", "bad", 9)].concat();
     let script = Script::of(&[(200, &first), (200, &event("ADDED", "b", 10))]);
-    let report_progress = report_progress(&script, 6).await;
-    assert_eq!(report_progress[3..], ["change bad", "disconnected", "change b"]);
+    let reports = reports(&script, 6).await;
+    assert_eq!(reports[3..], ["change bad", "disconnected", "change b"]);
     let asked = script.asked();
     assert!(asked[1].contains("resourceVersion=9") && !asked[1].contains("Initial"), "{asked:?}");
 }
@@ -223,9 +223,9 @@ async fn after_something_of_unknown_name_the_next_connection_begins_with_a_list(
     for (odd, noted) in [(nameless, "change "), (no_event, "skip")] {
         let first = [bookmark(7), odd.to_owned(), event("ADDED", "b", 9)].concat();
         let script = Script::of(&[(200, &first), (200, &bookmark(10))]);
-        let report_progress = report_progress(&script, 9).await;
+        let reports = reports(&script, 9).await;
         let expected = [noted, "change b", "disconnected", "begin", "end", "current"];
-        assert_eq!(report_progress[3..], expected, "the watch goes on until the server ends it");
+        assert_eq!(reports[3..], expected, "the watch goes on until the server ends it");
         assert!(script.asked()[1].contains("sendInitialEvents"), "{:?}", script.asked());
     }
 }
@@ -240,11 +240,10 @@ async fn a_watch_that_fails_twice_at_the_same_version_lists_again() {
             (code, &failed),
             (200, &bookmark(8)),
         ]);
-        let report_progress = report_progress(&script, 7).await;
+        let reports = reports(&script, 7).await;
         assert!(
-            report_progress[4].starts_with("broken: ")
-                && report_progress[5].starts_with("broken: "),
-            "{report_progress:?}"
+            reports[4].starts_with("broken: ") && reports[5].starts_with("broken: "),
+            "{reports:?}"
         );
         let asked = script.asked();
         let resumes = |asked: &String| asked.contains("resourceVersion=7");
@@ -256,7 +255,7 @@ async fn a_watch_that_fails_twice_at_the_same_version_lists_again() {
 #[tokio::test(start_paused = true)]
 async fn a_busy_watch_that_was_interrupted_is_current_again() {
     use futures_util::{TryStreamExt as _, stream};
-    // Never quiet for as long as an idle one, and without bookmarks.
+    // The watch is never quiet, and receives no bookmarks.
     let lines = stream::unfold(10, |version| async move {
         tokio::time::sleep(Timing::default().feed.quiet / 2).await;
         let event = event("MODIFIED", "b", version).into_bytes();
@@ -265,20 +264,23 @@ async fn a_busy_watch_that_was_interrupted_is_current_again() {
     let mut sink = RecordingSink::default();
     let mut version = Some("9".to_owned());
     let since = Some(Instant::now());
-    let mut lost =
-        WatchOutage { current: since, since, ..WatchOutage::new(Timing::default().feed) };
+    let mut outage = WatchOutage {
+        last_current: since,
+        outdated_since: since,
+        ..WatchOutage::new(Timing::default().feed)
+    };
     let caught_up = Instant::now() + Timing::default().feed.catch_up;
     let reading = WatchReader {
         sink: &mut sink,
         version: &mut version,
-        lost: &mut lost,
+        outage: &mut outage,
         listing: false,
         caught_up,
     };
     reading.lines(Box::pin(lines).into_async_read()).await.unwrap();
-    let report_progress = sink.0.lock().unwrap().clone();
-    let current = report_progress.iter().position(|what| what == "current");
-    assert!(current.is_some_and(|place| (3..=5).contains(&place)), "{report_progress:?}");
+    let reports = sink.0.lock().unwrap().clone();
+    let current = reports.iter().position(|what| what == "current");
+    assert!(current.is_some_and(|place| (3..=5).contains(&place)), "{reports:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -286,23 +288,23 @@ async fn a_silent_watch_is_no_failure_and_lists_again_after_the_second_silence()
     use futures_util::TryStreamExt as _;
     let mut sink = RecordingSink::default();
     let mut version = Some("9".to_owned());
-    let mut lost = WatchOutage::new(Timing::default().feed);
-    let mut read = async |version: &mut Option<String>, lost: &mut WatchOutage, listing| {
+    let mut outage = WatchOutage::new(Timing::default().feed);
+    let mut read = async |version: &mut Option<String>, outage: &mut WatchOutage, listing| {
         let lines = futures_util::stream::pending::<std::io::Result<Vec<u8>>>();
         let caught_up = Instant::now();
-        let reading = WatchReader { sink: &mut sink, version, lost, listing, caught_up };
+        let reading = WatchReader { sink: &mut sink, version, outage, listing, caught_up };
         reading.lines(Box::pin(lines).into_async_read()).await
     };
     for (at, lists) in [("9", false), ("9", true), ("9", false), ("10", false), ("10", true)] {
         version = Some(at.to_owned());
-        lost.list_again = false;
+        outage.list_again = false;
         let begun = Instant::now();
-        read(&mut version, &mut lost, false).await.unwrap();
+        read(&mut version, &mut outage, false).await.unwrap();
         assert_eq!(begun.elapsed(), Timing::default().feed.silence);
-        assert_eq!(lost.list_again, lists, "{at}");
-        lost.mark_current(&mut RecordingSink::default());
+        assert_eq!(outage.list_again, lists, "{at}");
+        outage.mark_current(&mut RecordingSink::default());
     }
-    assert!(read(&mut version, &mut lost, true).await.is_err(), "a list that does not end");
+    assert!(read(&mut version, &mut outage, true).await.is_err(), "a list that does not end");
     assert!(sink.0.lock().unwrap().is_empty());
 }
 
@@ -310,12 +312,9 @@ async fn a_silent_watch_is_no_failure_and_lists_again_after_the_second_silence()
 async fn a_lost_watch_is_reported_in_time_though_the_next_attempt_hangs() {
     let script = Script::of(&[(200, &bookmark(7))]);
     let started = Instant::now();
-    let report_progress = report_progress(&script, 5).await;
-    assert_eq!(report_progress[..4], ["begin", "end", "current", "disconnected"]);
-    assert!(
-        report_progress[4].starts_with("broken: it did not begin again within 5 s"),
-        "{report_progress:?}"
-    );
+    let reports = reports(&script, 5).await;
+    assert_eq!(reports[..4], ["begin", "end", "current", "disconnected"]);
+    assert!(reports[4].starts_with("broken: it did not begin again within 5 s"), "{reports:?}");
     let lasted = started.elapsed();
     let grace = Timing::default().feed.grace;
     assert!(grace <= lasted && lasted < grace + Duration::from_secs(1), "{lasted:?}");
@@ -328,8 +327,8 @@ async fn a_list_that_expires_at_once_is_not_read_again_without_end() {
     let answers = vec![(200, list.as_str()); 4];
     let script = Script::of(&answers);
     let started = Instant::now();
-    let report_progress = report_progress(&script, 15).await;
-    assert_eq!(report_progress[12..], ["begin", "end", "current"]);
-    // Three waits, each twice as long as the one before.
+    let reports = reports(&script, 15).await;
+    assert_eq!(reports[12..], ["begin", "end", "current"]);
+    // The watch waits three times, each time twice as long.
     assert!(started.elapsed() > Duration::from_secs(1), "{:?}", started.elapsed());
 }

@@ -15,12 +15,12 @@ fn installed() -> Value {
     serde_json::to_value(configurations.validating).unwrap()
 }
 
-/// The rules of a belay with no policy: those of the label.
+/// The rules without a policy, which are those of the label.
 fn wanted() -> Rules {
     crate::cluster::registration::rules::rules(&World::default(), &[])
 }
 
-/// A token with this digit alone.
+/// A token that consists of this digit.
 fn secret(digit: &str) -> PathToken {
     PathToken::parse(&digit.repeat(64)).unwrap()
 }
@@ -40,7 +40,7 @@ fn patched(live: &Value, bundle: Option<&str>) -> Value {
     let mut live = live.clone();
     let patch = compared(&live, bundle).patch.unwrap();
     json_patch::patch(&mut live, &patch).unwrap();
-    // Still one that the API server understands.
+    // The result is still a valid configuration.
     let _: ValidatingWebhookConfiguration = serde_json::from_value(live.clone()).unwrap();
     live
 }
@@ -83,7 +83,7 @@ fn each_entry_is_tested_to_be_where_it_was() {
     let mut dropped = installed();
     dropped["webhooks"].as_array_mut().unwrap().remove(0);
     assert!(json_patch::patch(&mut dropped, &patch).is_err());
-    // Looked at again, they are filled in where they are now.
+    // A new comparison uses the new indexes.
     for live in [moved, dropped] {
         assert_eq!(names(&patched(&live, Some("pem"))), names(&live));
     }
@@ -121,7 +121,7 @@ fn what_was_taken_out_or_added_is_put_right() {
         assert_eq!(compared(&live, Some("pem")).asks, asks, "{field}");
         assert_eq!(patched(&live, Some("pem")), whole, "{field}");
     }
-    // An entry that has nothing to ask, and asks.
+    // A webhook that should have no rules has some.
     let mut live = whole.clone();
     live["webhooks"][0]["rules"] = whole["webhooks"][6]["rules"].clone();
     assert_eq!(patched(&live, Some("pem")), whole);
@@ -158,10 +158,10 @@ fn unknown_webhooks_are_left_alone_and_missing_ones_are_reported() {
     for index in [0, 7] {
         assert_eq!(after["webhooks"][index], live["webhooks"][index]);
     }
-    // What cannot be filled in is not written again and again.
+    // belay does not repeat a patch for a field that it can't write.
     assert_eq!(compared(&after, Some("pem")).patch, None);
     assert!(!compared(&after, Some("pem")).asks);
-    // An entry without anything to ask is not missed.
+    // A webhook without rules does not count as missing.
     live["webhooks"].as_array_mut().unwrap().remove(1);
     assert_eq!(compared(&live, Some("pem")).missing, ["label-update.belay.dev"]);
 }

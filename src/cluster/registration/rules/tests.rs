@@ -1,4 +1,4 @@
-//! From policies to rules, as a person would write them.
+//! Tests of the rules that follow from policies.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn policy(groups: &[&str], resources: &[&str]) -> Value {
     })
 }
 
-/// Rules as `OPERATION groups/resources`, one a line.
+/// Rules as `OPERATION groups/resources`, one per line.
 fn shown(rules: &Rules, entry: &str) -> Vec<String> {
     let list = |list: &Option<Vec<String>>| list.clone().unwrap().join(",");
     let line = |rule: &RuleWithOperations| {
@@ -44,7 +44,7 @@ fn check(world: &World, expected: &[(&str, &[&str])]) {
 
 #[test]
 fn without_policies_the_label_alone_is_asked_about() {
-    // A hold goes on the kinds alone whose labelled objects are watched.
+    // belay adds a hold only to the kinds whose labelled objects it watches.
     let labelled = [(String::new(), "configmaps".to_owned())];
     let rules = rules(&World::default(), &labelled);
     let hold = ["CREATE [] configmaps", "UPDATE [*] */*"];
@@ -103,9 +103,9 @@ fn owners_are_asked_about_unless_they_are_protected_themselves() {
     let mut world = world(&[policy(&["", "apps"], &["secrets", "statefulsets"])]);
     let kinds = &mut world.graph.kinds;
     for (group, kind) in [("apps", "StatefulSet"), ("apps", "Deployment"), ("", "Pod")] {
-        world.owners.insert(kinds.find(group, kind).unwrap());
+        world.protected_owners.insert(kinds.find(group, kind).unwrap());
     }
-    world.owners.insert(kinds.mention("nowhere.example.com", "Nothing"));
+    world.protected_owners.insert(kinds.mention("nowhere.example.com", "Nothing"));
     check(
         &world,
         &[(

@@ -16,7 +16,7 @@ fn an_api_that_is_not_available_says_why() {
     };
     assert_eq!(broken(&service("False")), Some(expected));
     assert_eq!(broken(&service("True")), None);
-    // One that was made a moment ago is not known to be broken.
+    // An APIService that was just created does not count as broken.
     assert_eq!(broken(&json!({"metadata": {"name": "x"}, "spec": {"group": "y"}})), None);
 }
 

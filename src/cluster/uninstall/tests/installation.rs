@@ -43,18 +43,19 @@ async fn an_uninstall_stops_if_another_installation_may_live() {
         ours.contains("uid-of-belay") && ours.contains("ValidatingWebhookConfiguration: None"),
         "{ours}"
     );
-    // Of another name, by either kind, whether ours is there or not.
+    // The other installation has another name, for each kind of configuration, with and without
+    // ours.
     let guard = |entry| list(&[configuration("guard", entry, "ops")]);
     let other = "Some(\"ops\") guard";
     assert_eq!(read(none(), guard("hold.belay.dev"), list(&[])).await, other);
     assert_eq!(read((200, own()), list(&[own()]), guard("delete.belay.dev")).await, other);
-    // Webhooks of others do not matter.
+    // Webhooks of other programs are ignored.
     let others = read(none(), guard("hold.example.com"), guard("delete.example.com")).await;
     assert!(others.contains("MutatingWebhookConfiguration: None"), "{others}");
-    // Of the same name.
+    // The other installation has the same name.
     let elsewhere = configuration("belay", "hold.belay.dev", "ops");
     assert_eq!(read((200, elsewhere), list(&[]), list(&[])).await, "Some(\"ops\") belay");
-    // The API server named the configuration to an account that may read only this one.
+    // The account may read only the configuration of its own installation.
     let forbidden = || failure(403, "bob cannot list", ("", ""));
     let ours = read((200, own()), forbidden(), forbidden()).await;
     assert!(ours.contains("uid-of-belay"), "{ours}");
@@ -68,7 +69,7 @@ async fn an_uninstall_stops_if_another_installation_may_live() {
     assert!(unread.starts_with("ValidatingWebhookConfigurations: "), "{unread}");
 }
 
-/// An API server that answers by a function, and what it was asked.
+/// An API server whose answers a function computes, and its received requests.
 type Asked = Arc<Mutex<Vec<(Method, String, Value)>>>;
 
 fn scripted(answer: fn(&Method, &str) -> (u16, Value)) -> (kube::Client, Asked) {
@@ -246,7 +247,7 @@ async fn the_account_is_the_one_that_the_deployment_names() {
     });
     assert_eq!(account(&client, "ops", "guard").await, "guards");
     assert_eq!(account(&client, "belay", "belay").await, "belay");
-    // What goes with the account goes with that one.
+    // The Lease gets this account as its owner.
     let (client, asked) = scripted(|_, path| match path.rsplit('/').next() {
         Some("guards") => at("u", false),
         _ => absent("x"),

@@ -1,4 +1,4 @@
-//! The end of the time, and what is reported meanwhile.
+//! The time limit, and the reports before it is reached.
 
 use super::*;
 
@@ -11,7 +11,7 @@ async fn the_time_ends_it_although_another_client_puts_every_hold_back() {
     let (report, _) = tokio::time::timeout(limit, for_seconds(&client, 30)).await.unwrap();
     assert!(began.elapsed() >= Duration::from_secs(30));
     assert!(!report.is_clean(), "{report:?}");
-    // If that ends just then, the last sweep sees it.
+    // If the other client stops at that time, the last sweep shows it.
     store.lock().restless = false;
     assert!(for_seconds(&client, 0).await.0.is_clean());
 }
@@ -27,12 +27,12 @@ async fn the_time_ends_a_sweep_of_many_objects() {
     assert_eq!(report.tally.released + held(&store).len(), 100);
     assert!(report.tally.released > 10 && report.left.len() == held(&store).len(), "{report:?}");
     assert!(report.left.iter().all(|held| held.reason == Reason::Late), "{report:?}");
-    // The next uninstall goes on.
+    // The next uninstall continues.
     let (report, _) = remove_holds(&client, NORMAL, true, &[]).await;
     assert!(report.is_clean() && held(&store).is_empty(), "{report:?}");
 }
 
-/// Runs an uninstall for so many seconds, and returns how long it took.
+/// Runs an uninstall with a limit in seconds, and returns how long it took.
 async fn time_of(store: Store, seconds: u64) -> (f64, UninstallReport) {
     let (client, _) = server(store);
     let began = Instant::now();
@@ -43,7 +43,7 @@ async fn time_of(store: Store, seconds: u64) -> (f64, UninstallReport) {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_ends_the_wait_for_a_release() {
-    // The release begins, and its first write is not answered.
+    // The first write of the release gets no answer.
     let hanging = vec![(Method::PATCH, "/a".to_owned())];
     let (maps, others) = ([map("a", &[HOLD], true)].into(), rules(&[], &[]));
     let store = Store { maps, others, hanging, ..Store::default() };
@@ -54,7 +54,7 @@ async fn the_time_ends_the_wait_for_a_release() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_ends_a_look_at_many_objects_that_wait() {
-    // Their owner is Terminating, and a look at all of them takes four seconds.
+    // The owner is Terminating, and a check of all objects takes four seconds.
     let maps = (0..100).map(|n| owners::owned(&format!("m{n}"), "Deployment", "d")).collect();
     let others = [owners::namespace(false), owners::deployment("d", "d", true)].into();
     let (seconds, report) = time_of(Store { maps, others, ..Store::default() }, 10).await;
@@ -65,7 +65,7 @@ async fn the_time_ends_a_look_at_many_objects_that_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_ends_the_first_look_at_terminating_objects() {
-    // A look at 16 of them at once takes ten seconds.
+    // A check of 16 objects at the same time takes ten seconds.
     let maps = (0..64).map(|n| map(&format!("m{n}"), &[HOLD], true)).collect();
     let hanging = (0..64).map(|n| (Method::GET, format!("/configmaps/m{n}"))).collect();
     let store = Store { maps, others: rules(&[], &[]), hanging, ..Store::default() };

@@ -158,7 +158,7 @@ async fn an_owner_is_forgotten_after_its_read_unless_its_release_runs() {
         if is_released {
             let (_, (_, mut object)) = deployment("d", "d", true);
             object["metadata"]["finalizers"] = json!([HOLD]);
-            assert!(snapshot.put_waiting(&owner, &object));
+            assert!(snapshot.insert_waiting(&owner, &object));
         }
         let reads = OwnerReads::new(Duration::ZERO);
         let why = reads.why_leaving(&snapshot, maps.0, &child).await;

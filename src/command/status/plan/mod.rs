@@ -92,12 +92,12 @@ async fn of_cluster(
     let mut not_read = BTreeMap::new();
     // Only the labels of Namespaces matter here; users are not read.
     if let Some(kind) = places {
-        match snapshot.listed(kind).await {
+        match snapshot.read_metadata(kind).await {
             Ok(objects) => {
                 for object in
                     objects.iter().filter_map(|json| serde_json::from_str(json.get()).ok())
                 {
-                    snapshot.put(kind, &object);
+                    snapshot.insert(kind, &object);
                 }
             }
             Err(error) => drop(not_read.insert("namespaces".to_owned(), error.to_string())),
@@ -106,7 +106,7 @@ async fn of_cluster(
     let mut tally = PlanCounts::default();
     let progress = Progress::begin();
     for kind in named {
-        let listed = snapshot.listed(kind).await;
+        let listed = snapshot.read_metadata(kind).await;
         let world = snapshot.context.world.read();
         let World { graph, policies, .. } = &*world;
         let (situation, info) = (situation(graph, policies), graph.kinds.info(kind));

@@ -236,7 +236,7 @@ impl WhyReport {
         // A refusal before the DELETE that passed explains nothing.
         let since = deleted_at(&target.json).or_else(|| target.created_at());
         let since = since.unwrap_or(Timestamp::MIN);
-        let (client, written) = (&session.caller.client, snapshot.written());
+        let (client, written) = (&session.caller.client, snapshot.stored_policies());
         let of = &target.object_ref;
         let kinds = snapshot.context.world.read().graph.kinds.clone();
         let (needs, accounts) = asked(target, &snapshot.context.world.read(), verdict, held);
@@ -244,7 +244,7 @@ impl WhyReport {
             recent_denials(client, written, of, target.uid(), &kinds, (since, now)),
             Approvers::of(session, &needs, &accounts, rbac),
         );
-        let events = events.or_else(|| snapshot.not_held("", "events").map(Into::into));
+        let events = events.or_else(|| snapshot.absent_from_files("", "events").map(Into::into));
         let mut not_read: Vec<FailedRead> = snapshot.unread().into_iter().map(Into::into).collect();
         not_read.extend(approvers.iter().flat_map(|approvers| approvers.unread.clone()));
         not_read.extend(answer.unanswered);
