@@ -14,7 +14,7 @@ use crate::objects::{KeyedMap, KindId, NumberMap, Uid};
 /// A deleted object with remaining dependents.
 #[derive(Debug)]
 pub struct DeletedObject {
-    /// Its owners, up to [`MAX_OWNERS`].
+    /// Its owners, up to a limit.
     pub owners: Box<[RememberedOwner]>,
     /// The latest resourceVersion at which one of these owners may have been added.
     pub owners_version: u64,

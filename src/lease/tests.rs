@@ -16,15 +16,15 @@ fn candidate(name: &str) -> Candidate<'_> {
     Candidate { name, duration: DURATION, skew: SKEW, takes_over: false }
 }
 
-/// The Lease in storage, and what each replica knows of it.
+/// The stored Lease, and the version that each replica has read.
 struct World {
     stored: (u32, Spec),
-    /// In milliseconds.
+    /// The true time in milliseconds.
     now: i64,
     offsets: [i64; 3],
     known: [Option<(u32, Spec)>; 3],
-    /// Writes under way: by whom, on which version, what.
-    flying: Vec<(usize, u32, Spec)>,
+    /// The writes in progress: the replica, the version that it read, and the new Lease.
+    pending_writes: Vec<(usize, u32, Spec)>,
 }
 
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ enum Step {
     Pass(i64),
     Read(usize),
     Write(usize),
-    /// A write lands, and whether its answer arrives.
+    /// The API server handles a write, and its answer arrives or is lost.
     Land(usize, bool),
     Drop(usize),
     Resign(usize),
@@ -41,20 +41,20 @@ enum Step {
 impl World {
     fn new(offsets: [i64; 3]) -> Self {
         let stored = (0, Spec::default());
-        Self { stored, now: 0, offsets, known: [None, None, None], flying: Vec::new() }
+        Self { stored, now: 0, offsets, known: [None, None, None], pending_writes: Vec::new() }
     }
 
     fn clock(&self, i: usize) -> Timestamp {
         Timestamp::from_millisecond(1_767_268_800_000 + self.now + self.offsets[i]).unwrap()
     }
 
-    fn stand(&self, i: usize) -> Option<LeaseDecision> {
+    fn decision(&self, i: usize) -> Option<LeaseDecision> {
         let (_, spec) = self.known[i].as_ref()?;
         Some(evaluate(spec, candidate(NAMES[i]), self.clock(i)))
     }
 
     fn leads(&self, i: usize) -> bool {
-        matches!(self.stand(i), Some(LeaseDecision::Lead { .. }))
+        matches!(self.decision(i), Some(LeaseDecision::Lead { .. }))
     }
 
     fn step(&mut self, step: &Step) {
@@ -62,17 +62,18 @@ impl World {
             Step::Pass(by) => self.now += by,
             Step::Read(i) => self.known[i] = Some(self.stored.clone()),
             Step::Write(i) => {
-                let (Some((version, spec)), Some(stand)) = (&self.known[i], self.stand(i)) else {
+                let (Some((version, spec)), Some(decision)) = (&self.known[i], self.decision(i))
+                else {
                     return;
                 };
-                // The leader renews whenever it likes.
-                if !matches!(stand, LeaseDecision::StandBy { .. }) {
+                // The leader may renew at any time.
+                if !matches!(decision, LeaseDecision::StandBy { .. }) {
                     let next = next_spec(spec, candidate(NAMES[i]), self.clock(i));
-                    self.flying.push((i, *version, next));
+                    self.pending_writes.push((i, *version, next));
                 }
             }
-            Step::Land(n, answered) if n < self.flying.len() => {
-                let (i, version, spec) = self.flying.remove(n);
+            Step::Land(n, answered) if n < self.pending_writes.len() => {
+                let (i, version, spec) = self.pending_writes.remove(n);
                 if version == self.stored.0 {
                     self.stored = (version + 1, spec);
                 }
@@ -80,12 +81,12 @@ impl World {
                     self.known[i] = Some(self.stored.clone());
                 }
             }
-            Step::Drop(n) if n < self.flying.len() => {
-                self.flying.remove(n);
+            Step::Drop(n) if n < self.pending_writes.len() => {
+                self.pending_writes.remove(n);
             }
             Step::Resign(i) if self.leads(i) => {
                 let Some((version, spec)) = self.known[i].take() else { return };
-                self.flying.push((i, version, released_spec(&spec)));
+                self.pending_writes.push((i, version, released_spec(&spec)));
             }
             _ => {}
         }
@@ -140,8 +141,8 @@ proptest! {
     ) {
         let mut world = World::new(offsets);
         steps.iter().for_each(|step| world.step(step));
-        // Nothing of it is under way any more; the others look every second.
-        world.flying.clear();
+        // The stopped replica has no pending write. The others read the Lease every second.
+        world.pending_writes.clear();
         world.known[stopped] = None;
         let began = world.now;
         let others = (0..3).filter(|i| *i != stopped).collect::<Vec<_>>();
@@ -158,11 +159,11 @@ proptest! {
     }
 }
 
-/// The property can fail: clocks that differ by more than is stated.
+/// With clocks that differ by more than the skew, the property does not hold.
 #[test]
-fn with_clocks_that_differ_by_more_two_believe() {
-    // By its slow clock the leader believes for another half second; by the
-    // other clock it wrote 15.5 seconds ago.
+fn clocks_that_differ_by_more_than_the_skew_allow_two_leaders() {
+    // By its slow clock, the leader is the leader for another half second. By the other clock, it
+    // wrote 15.5 seconds ago.
     let slow = -i64::try_from(SKEW.as_millis()).unwrap() - 1_000;
     let steps = [
         Step::Read(0),
@@ -206,10 +207,10 @@ fn a_lease_has_the_time_of_the_next_read() {
     assert_eq!((renewed.acquired, renewed.transitions), (Some(start), 1));
 }
 
-/// A clock that went back a little waits for itself. A Lease with a time that no clock within
-/// the skew can have written keeps no replica from the lead.
+/// A replica whose clock went back a little waits until the time of its last renewal. A Lease with
+/// a time that no clock within the skew could have written does not prevent a new leader.
 #[test]
-fn a_lease_from_the_future_is_waited_for_or_not_believed() {
+fn a_replica_waits_for_a_near_future_lease_and_ignores_a_far_future_one() {
     let now = Timestamp::from_second(1_767_268_800).unwrap();
     let at = |seconds| now + SignedDuration::from_secs(seconds);
     let lease = |holder: &str, renewed| Spec {
@@ -233,7 +234,7 @@ fn a_lease_from_the_future_is_waited_for_or_not_believed() {
 }
 
 #[test]
-fn a_lease_for_years_is_good_for_ten_times_our_own_at_the_most() {
+fn a_lease_is_valid_for_at_most_ten_times_the_own_duration() {
     let now = Timestamp::from_second(1_767_268_800).unwrap();
     let years = Spec {
         holder: Some("b".to_owned()),
@@ -246,15 +247,15 @@ fn a_lease_for_years_is_good_for_ten_times_our_own_at_the_most() {
     assert_eq!(evaluate(&years, candidate("a"), until), LeaseDecision::Acquire);
 }
 
-/// Replicas whose clocks are further apart than is stated, each looking every
-/// two seconds, each renewing what it has written: who writes what, when.
-fn with_clocks_apart(eyes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, usize)> {
+/// Runs two replicas whose clocks differ by more than the skew. Each reads the Lease every two
+/// seconds. Returns the second and the replica of each acquisition.
+fn acquisitions(observes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, usize)> {
     let start = Instant::now();
     let mut stored = Spec::default();
-    let mut witnesses = [LeaseObserver::default(), LeaseObserver::default()];
+    let mut observers = [LeaseObserver::default(), LeaseObserver::default()];
     let mut taken = Vec::new();
     for second in 0..seconds {
-        // The one that is a second further looks in the other's pauses.
+        // The replicas read the Lease in turn.
         let i = usize::try_from(second % 2).unwrap();
         let me = candidate(NAMES[i]);
         if dies.is_some_and(|at| second >= at) && i == 1 {
@@ -262,7 +263,7 @@ fn with_clocks_apart(eyes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, u
         }
         let now = Timestamp::from_second(1_767_268_800 + second + [0, 30][i]).unwrap();
         let at = start + Duration::from_secs(second.unsigned_abs());
-        if eyes && witnesses[i].observe(&stored, me, at).is_some() {
+        if observes && observers[i].observe(&stored, me, at).is_some() {
             continue;
         }
         let write = match evaluate(&stored, me, now) {
@@ -282,12 +283,12 @@ fn with_clocks_apart(eyes: bool, seconds: i64, dies: Option<i64>) -> Vec<(i64, u
 
 #[test]
 fn clocks_that_are_far_apart_do_not_make_replicas_take_turns() {
-    // It can fail: by the times alone they do.
-    assert!(with_clocks_apart(false, 300, None).len() > 50);
-    // The first one, and the one for which that looked old at its first look.
-    assert_eq!(with_clocks_apart(true, 300, None), [(0, 0), (1, 1)]);
-    // Of one that is gone the Lease runs out, by its own clock.
-    let taken = with_clocks_apart(true, 300, Some(100));
+    // Without observers, the replicas take the Lease from each other.
+    assert!(acquisitions(false, 300, None).len() > 50);
+    // Replica 1 takes the Lease once, because it looks expired at the first read.
+    assert_eq!(acquisitions(true, 300, None), [(0, 0), (1, 1)]);
+    // The Lease of a stopped replica expires by the clock of that replica.
+    let taken = acquisitions(true, 300, Some(100));
     let [(0, 0), (1, 1), (at, 0)] = taken[..] else { panic!("{taken:?}") };
     assert!((100..=100 + 30 + 15 + 2).contains(&at), "{taken:?}");
 }

@@ -1,9 +1,8 @@
-//! Each relation on a realistic manifest: one that matches, one that does not.
+//! Tests each relation with a realistic manifest that matches and one that does not.
 //!
-//! A case is the kind, the manifest as YAML, and the edges that are expected,
-//! one a line: relation, path, strength, what it leads to. A manifest that
-//! does not match has the same shape and refers to nothing, or to something
-//! else.
+//! A case has the kind, the manifest as YAML, and the expected edges, one in each line: relation,
+//! path, strength, and used object. A manifest that does not match has the same shape without
+//! references, or with other references.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +13,7 @@ use super::*;
 use crate::graph::{EdgeQualifier, Edges, Graph, ObjectPhase, Selector, Strength};
 use crate::objects::{KindInfo, Kinds, Object};
 
-/// The catalogue with the kinds of others that its rows start from.
+/// The catalogue, with the third-party kinds in its rows.
 fn catalogue() -> (Kinds, Catalogue) {
     let mut kinds = Kinds::default();
     for (group, kind, resource, namespaced) in [
@@ -122,8 +121,8 @@ fn each_relation_finds_what_it_should_and_nothing_else() {
     assert!(missing.is_empty(), "no manifest shows {missing:?}");
 }
 
-/// For each row a manifest that must not match: what a case refers to is
-/// blanked out, and then no edge of any row is left.
+/// For each row, a manifest that must not match: without the references of a case, no row has an
+/// edge.
 #[test]
 fn the_same_manifests_without_their_references_have_no_edges() {
     for (resource, manifest, expected) in CASES {
@@ -135,7 +134,7 @@ fn the_same_manifests_without_their_references_have_no_edges() {
         let left: Vec<_> = found
             .into_iter()
             .filter(|line| expected.contains(&line.as_str()))
-            // These follow from the object's own name.
+            // These edges follow from the name of the object.
             .filter(|line| {
                 !["csi-node", "pod-ephemeral-claim", "stateful-set-claims"]
                     .iter()
@@ -147,8 +146,8 @@ fn the_same_manifests_without_their_references_have_no_edges() {
     }
 }
 
-/// Every string below spec (and the like) that is one of these names becomes
-/// a number, which is no reference to anything.
+/// Replaces every string in the body that is one of these names with a number, which is no
+/// reference.
 fn blank(value: &mut Value, names: &[&str]) {
     match value {
         Value::String(text) if names.contains(&text.as_str()) => *value = Value::from(7),
@@ -316,7 +315,7 @@ fn content_is_known_without_a_row() {
     assert_eq!(names, ["a"]);
 }
 
-/// A user's relation through the same engine.
+/// A relation that a user wrote.
 #[test]
 fn h38_only_kinds_whose_references_can_name_a_namespace_count_in_others() {
     let (kinds, catalogue) = catalogue();
@@ -418,7 +417,7 @@ fn custom_relations_follow_the_same_rules() {
             .contains(&"one spec.cluster.name mentions clusters ns/main".to_owned())
     );
 
-    // Paths through different lists do not make one reference.
+    // Paths through different lists are not the same reference.
     let apart = CustomRelation::new(
         "apart",
         from,
@@ -429,7 +428,7 @@ fn custom_relations_follow_the_same_rules() {
     assert!(apart.unwrap_err().to_string().contains("same element"));
 }
 
-/// A reference to an absent object waits for it, and means any object with that name.
+/// A reference to an absent object is an edge to any later object with this name.
 #[test]
 fn a_reference_waits_for_what_is_absent() {
     let (kinds, catalogue) = catalogue();
@@ -453,7 +452,7 @@ fn a_reference_waits_for_what_is_absent() {
         graph.users(secret).map(|u| u.path()).collect::<Vec<_>>(),
         ["spec.volumes[0].secret.secretName"]
     );
-    // Another uid is another object, and its delete is not this one's.
+    // An object with another uid is another object, so its deletion does not delete this one.
     let object: Value = serde_saphyr::from_str("{metadata: {uid: one}}").unwrap();
     let uid = crate::objects::Uid::new(
         &serde::Deserialize::deserialize(&object)
@@ -461,7 +460,7 @@ fn a_reference_waits_for_what_is_absent() {
             .unwrap(),
     );
     assert!(!graph.delete(secrets, "ns", "s", Some(uid)));
-    // When everything is gone, nothing is left.
+    // After the deletion of all objects, the graph is empty.
     assert!(graph.delete(secrets, "ns", "s", None) && graph.nodes() == before);
     assert!(graph.delete(pods, "ns", "p", None));
     assert_eq!((graph.nodes(), graph.objects(), graph.edges()), (0, 0, 0));

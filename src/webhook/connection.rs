@@ -228,7 +228,7 @@ impl Connection {
         self.phase.set(ReadPhase::Head);
     }
 
-    /// Waits until more bytes may be read. Returns an error if no more bytes may be read.
+    /// Waits until more bytes may be read. Returns an error if the head is too long.
     pub fn wait(&self, cx: &Context<'_>) -> io::Result<()> {
         match self.phase.get() {
             ReadPhase::Head => {

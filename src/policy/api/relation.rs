@@ -65,7 +65,7 @@ pub struct RelatedKind {
     pub resource: String,
 }
 
-/// Where an object says the kind of what it needs.
+/// The fields of the user that contain the kind of the used object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToRef {

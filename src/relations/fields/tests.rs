@@ -1,4 +1,4 @@
-//! Any JSON can be read, in bounded memory, and what is skipped changes nothing.
+//! The reader accepts any JSON in limited memory, and skipped values don't change the edges.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::graph::{Graph, MAX_REFERENCES, Strength};
 use crate::objects::{Flaw, KindId, Kinds, Object};
 use crate::relations::{Catalogue, CustomRelation, CustomTo};
 
-/// Keys of which many lead somewhere.
+/// Keys, many of which are in a path.
 const KEYS: &[&str] = &[
     "metadata",
     "name",
@@ -96,7 +96,7 @@ fn kind(graph: &Graph, (group, resource): (&str, &str)) -> KindId {
     graph.kinds.find_resource(group, resource).unwrap()
 }
 
-/// A value in which many paths lead somewhere.
+/// A value in which many paths select a value.
 fn value() -> impl Strategy<Value = Value> {
     let texts = prop_oneof![
         Just("a".to_owned()),
@@ -151,8 +151,7 @@ fn nodes(value: &Value) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// The walk over the fields finds what the walk over the whole object does,
-    /// and so does the walk over the pruned one.
+    /// The fields, the whole object and the pruned object have the same edges.
     #[test]
     fn what_is_skipped_changes_nothing(object in object(), resource in prop::sample::select(RESOURCES)) {
         let (graph, catalogue) = catalogue();
@@ -172,7 +171,7 @@ proptest! {
         prop_assert_eq!(format!("{slim:?}"), format!("{whole:?}"));
     }
 
-    /// Whatever comes: an answer, of bounded size.
+    /// The reader returns a result of limited size for any input.
     #[test]
     fn any_text_is_read_or_refused(
         object in object(), cut in any::<prop::sample::Index>(), noise in any::<(u8, u8)>(),
@@ -195,7 +194,7 @@ proptest! {
     }
 }
 
-/// Around 1 MiB, and how many nodes reading it may make of the values.
+/// Inputs of about 1 MiB, and the limit of values that the reader returns for each.
 #[test]
 fn a_large_object_reads_to_little() {
     let (graph, catalogue) = catalogue();
@@ -233,8 +232,8 @@ fn a_large_object_reads_to_little() {
     }
 }
 
-/// Where relations read each element of a list, what is read grows with its
-/// length, and no faster.
+/// If relations read each element of a list, the result grows linearly with the length of the
+/// list.
 #[test]
 fn work_grows_linearly() {
     let (graph, catalogue) = catalogue();
@@ -253,8 +252,8 @@ fn work_grows_linearly() {
     }
 }
 
-/// Objects of many shapes with references without end: what is kept of each is
-/// bounded, and where it would be more, there is a word of it.
+/// Objects of many shapes with too many references: the stored size is limited, and the object is
+/// marked if it exceeds the limit.
 #[test]
 fn an_object_has_a_bounded_number_of_references() {
     let (graph, catalogue) = catalogue();
@@ -307,14 +306,14 @@ fn an_object_has_a_bounded_number_of_references() {
         }
         assert!(bounded, "{shape}");
     }
-    // What comes after the last value that is kept isn't even parsed.
+    // The reader does not parse the text after the last value within the limit.
     let pods = kind(&graph, ("", "pods"));
     let fields = catalogue.by_kind_fields(pods).unwrap();
     let json = format!(r#"{{"spec":{{"volumes":[{} no JSON"#, list("{}", 200));
     assert_eq!(fields.read(&json, 100).unwrap(), None);
 }
 
-/// A key of a map is a part of the place of every edge below it.
+/// A key of a map is a part of the path of every edge below it.
 #[test]
 fn long_places_count_more() {
     let mut kinds = Kinds::default();

@@ -1,4 +1,4 @@
-//! What a review may be, and how much of it is read.
+//! Tests which reviews belay parses, and how much of them it reads.
 
 use super::*;
 use crate::objects::OwnerReference;
@@ -42,7 +42,7 @@ fn h71_long_lists_are_counted_in_bytes_of_memory() {
     let metadata: Metadata<'_> = serde_json::from_str(metadata).unwrap();
     let (text, reference) = (size_of::<Text<'_>>(), size_of::<OwnerReference<'_>>());
     assert_eq!(metadata.list_bytes(), 5 * text + reference);
-    // A text with an escape is a copy.
+    // A text with an escape sequence is copied.
     let escaped: Metadata<'_> = serde_json::from_str(r#"{"labels": {"a": "\n\n"}}"#).unwrap();
     assert!(escaped.list_bytes() > 3 * text + 2);
 }
@@ -128,7 +128,7 @@ fn update(resource: &str, fields: &str, metadata: &str) -> Vec<u8> {
     .into()
 }
 
-/// Whether a review is read, or why not.
+/// Parses a review, and returns the reason if it is unreadable.
 fn reads(body: &[u8]) -> Result<(), String> {
     match parse(body, AdmissionPhase::Mutate).unwrap() {
         Parsed::Review(_) => Ok(()),
@@ -136,7 +136,7 @@ fn reads(body: &[u8]) -> Result<(), String> {
     }
 }
 
-/// So many entries of a map.
+/// `count` entries of a map.
 fn entries(count: usize) -> String {
     let entries: Vec<String> = (0..count).map(|n| format!("\"{n}\":\"\"")).collect();
     entries.join(",")
@@ -147,7 +147,7 @@ fn h49_what_a_second_look_reads_is_bounded() {
     let finalizers =
         |count| format!(r#","spec":{{"finalizers":[{}]}}"#, vec!["\"\""; count].join(","));
     let fields = |count| format!(",{}", entries(count));
-    // What can be stored is read.
+    // belay reads every review whose objects can be stored.
     assert_eq!(reads(&update("namespaces", &finalizers(600_000), "")), Ok(()));
     assert_eq!(reads(&update("configmaps", &fields(190_000), "")), Ok(()));
     assert_eq!(reads(&update("configmaps", "", &fields(190_000))), Ok(()));
@@ -159,7 +159,7 @@ fn h49_what_a_second_look_reads_is_bounded() {
         let detail = reads(&body).unwrap_err();
         assert!(detail.starts_with("more than "), "{detail}");
     }
-    // A spec of another type is not theirs.
+    // A spec of another type has no lists.
     for spec in ["null", "7", "\"text\"", "[1]", r#"{"finalizers":{"a":[]}}"#] {
         assert_eq!(reads(&update("namespaces", &format!(r#","spec":{spec}"#), "")), Ok(()));
         let large = format!(r#","spec":{spec},"a":"{}""#, "a".repeat(1 << 20));
@@ -192,8 +192,8 @@ fn h50_the_texts_that_an_answer_repeats_are_bounded() {
     ] {
         let body = sample.replacen(short, &text, 1);
         assert_ne!(body, sample, "{short}");
-        // An error would let it pass where a webhook has failurePolicy Ignore. The API
-        // server makes the uid.
+        // An HTTP error would let the request pass with failurePolicy Ignore. Only the uid,
+        // which the API server creates, may cause one.
         match parse(body.as_bytes(), AdmissionPhase::Validate) {
             Err(refused) => {
                 assert_eq!((refused.code, short), (StatusCode::BAD_REQUEST, r#""uid":"1""#));
@@ -211,7 +211,7 @@ fn h50_the_texts_that_an_answer_repeats_are_bounded() {
             }
         }
     }
-    // Of what can't be read, too.
+    // The limits also apply to an unreadable review.
     let body = sample.replace(r#""generateName":"g""#, r#""generateName":7"#);
     assert!(matches!(
         parse(body.as_bytes(), AdmissionPhase::Validate),
@@ -259,7 +259,7 @@ fn reads_the_finalizers_of_a_namespace_whatever_its_managed_fields_are() {
         namespace("[]"),
         namespace(r#"["kubernetes"]"#)
     );
-    // In the place of a text, bytes that are none.
+    // Bytes that are no valid text.
     let mut body = review.into_bytes();
     while let Some(at) = body.windows(2).position(|two| two == b"XX") {
         body[at..at + 2].fill(0xff);
