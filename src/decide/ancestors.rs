@@ -1,5 +1,5 @@
-//! The search for a direct or indirect owner that is approved with its content, or that
-//! an exempt subject deleted.
+//! Searches for a direct or indirect owner that has an approval with scope Content, or that an
+//! exempt subject deleted.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use crate::graph::{DeletedObject, MAX_OWNER_LEVELS, Node, OwnerRef, RememberedOw
 use crate::objects::{KeyedSet, Uid};
 use crate::policy::{Approval, ObjectIdentity};
 
-/// Whether exemption records count: the approvals that belay itself writes when
-/// an exempt subject deletes something.
+/// Whether exemption records count. belay writes these approvals when an exempt subject
+/// deletes an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExemptionRecords {
     /// Records don't count: they allow no new request and release no hold.
     Ignored,
-    /// Records of the object or of an owner above it count if that object is being
+    /// A record of the object or of one of its owners counts if the named object is being
     /// deleted, because the request follows from that deletion.
     Cascade,
     /// Records of the object count, because the garbage collector completes its deletion.
@@ -29,8 +29,7 @@ pub(crate) enum ExemptionRecords {
 pub(super) enum DeletionState {
     /// The object is not being deleted, or belay does not remember it.
     Exists,
-    /// The object is Terminating or was deleted; with the time if belay has seen it
-    /// Terminating.
+    /// The object is Terminating or was deleted, with the time if belay observed it.
     IsDeleted(Option<i64>),
 }
 
@@ -51,8 +50,8 @@ impl DeletionState {
     }
 }
 
-/// Whether an approval of an object in this state counts for the object itself, or for
-/// content of it that was created at this time.
+/// Whether an approval of an object in this state counts for the object itself, or for its
+/// content that was created at this time.
 pub(super) fn approval_counts(
     situation: &Situation<'_>,
     records: ExemptionRecords,
@@ -74,26 +73,26 @@ pub(super) fn approval_counts(
     }
 }
 
-/// The search for approvals whose content includes an object. Each owner of the object
-/// must be approved with its content, or be content of an approved object, since before
-/// the approval. Any other owner would keep the object (R5). The approvals on each path
-/// of owners must be sufficient.
+/// The search for approvals with scope Content that cover an object. Each owner of the object
+/// must have such an approval, or an owner with one. The object must have been attached to
+/// that owner before the approval. Any other owner would keep the object (R5). The approvals
+/// on each path of owners must be sufficient.
 pub(super) struct ApprovalSearch<'s, 'a> {
     situation: &'s Situation<'a>,
     records: ExemptionRecords,
-    /// The namespace of the object at the bottom.
+    /// The namespace of the object that the search starts from.
     namespace: &'s str,
-    /// When the object at the bottom was created.
+    /// The creation time of that object.
     created: i64,
     /// Whether these approvals are sufficient.
     are_sufficient: &'s dyn Fn(&ApprovalsByName<'a>) -> bool,
     /// The approvals on paths with sufficient approvals.
-    pub(super) found: ApprovalsByName<'a>,
+    pub(super) sufficient: ApprovalsByName<'a>,
     /// The approvals on a path without sufficient approvals.
-    pub(super) lacking: ApprovalsByName<'a>,
+    pub(super) insufficient: ApprovalsByName<'a>,
     /// Approvals that are older than a change of owners on their path.
     pub(super) late: ApprovalsByName<'a>,
-    /// How many owners were checked.
+    /// The number of checked owners.
     checked: usize,
 }
 
@@ -103,21 +102,20 @@ pub(super) type ApprovalsByName<'a> = BTreeMap<&'a str, &'a Approval>;
 impl<'s, 'a> ApprovalSearch<'s, 'a> {
     pub(super) fn new(
         situation: &'s Situation<'a>,
-        (records, are_enough): (ExemptionRecords, &'s dyn Fn(&ApprovalsByName<'a>) -> bool),
+        (records, are_sufficient): (ExemptionRecords, &'s dyn Fn(&ApprovalsByName<'a>) -> bool),
         (namespace, created): (&'s str, i64),
     ) -> Self {
-        let (found, lacking, late) = Default::default();
-        let looked_at = 0;
+        let (sufficient, insufficient, late) = Default::default();
         Self {
             situation,
             records,
             namespace,
             created,
-            are_sufficient: are_enough,
-            found,
-            lacking,
+            are_sufficient,
+            sufficient,
+            insufficient,
             late,
-            checked: looked_at,
+            checked: 0,
         }
     }
 
@@ -132,72 +130,74 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
         (mut version, depth): (u64, usize),
     ) -> bool {
         version = version.max(owners.version);
-        for (past, lost) in &owners.past {
-            if *lost > version {
-                let found = self.found.clone();
+        for (past, removed_at) in &owners.past {
+            if *removed_at > version {
+                let sufficient = self.sufficient.clone();
                 if !self.check_owner(namespace, past, below, (version, depth)) {
-                    // This owner kept the object until it was removed.
-                    (self.found, version) = (found, *lost);
+                    // Until its removal, this owner kept the object.
+                    (self.sufficient, version) = (sufficient, *removed_at);
                 }
             }
         }
         let mut owners = owners.now.iter().peekable();
-        let some = owners.peek().is_some();
-        some && owners.all(|claim| self.check_owner(namespace, claim, below, (version, depth)))
+        let has_owners = owners.peek().is_some();
+        has_owners
+            && owners
+                .all(|owner_ref| self.check_owner(namespace, owner_ref, below, (version, depth)))
     }
 
     fn check_owner(
         &mut self,
         namespace: &str,
-        claim: &OwnerRef<'_>,
+        owner_ref: &OwnerRef<'_>,
         below: &ApprovalsByName<'a>,
         (version, depth): (u64, usize),
     ) -> bool {
         let situation = self.situation;
-        let (state, owners) = match owner_state(situation, namespace, claim) {
+        let (state, owners) = match owner_state(situation, namespace, owner_ref) {
             OwnerState::Unresolved => {
-                self.lacking = below.clone();
+                self.insufficient = below.clone();
                 return false;
             }
-            OwnerState::Absent => find_absent(situation, claim),
+            OwnerState::Absent => find_absent(situation, owner_ref),
             OwnerState::Waiting(node) | OwnerState::Solid(node) => {
                 (DeletionState::of_node(node), Owners::of_node(situation, node))
             }
         };
-        let mut with = Cow::Borrowed(below);
-        self.find_approvals((claim, version), state, &mut with);
-        if matches!(with, Cow::Owned(_)) && (self.are_sufficient)(&with) {
-            self.found.extend(with.iter());
+        let mut approvals = Cow::Borrowed(below);
+        self.find_approvals((owner_ref, version), state, &mut approvals);
+        if matches!(approvals, Cow::Owned(_)) && (self.are_sufficient)(&approvals) {
+            self.sufficient.extend(approvals.iter());
             return true;
         }
-        self.lacking = with.clone().into_owned();
+        self.insufficient = approvals.clone().into_owned();
         self.checked += 1;
-        let steps = 1 + owners.now.len() + owners.past.len() + with.len();
+        let steps = 1 + owners.now.len() + owners.past.len() + approvals.len();
         // An owner beyond the limits, or in a cycle, keeps the object.
         depth <= MAX_OWNER_LEVELS
             && self.checked <= MAX_OWNERS
-            && !owners.are_more
+            && !owners.has_more
             && situation.work.charge(steps)
-            && self.check_owners(claim.namespace, &owners, &with, (version, depth + 1))
+            && self.check_owners(owner_ref.namespace, &owners, &approvals, (version, depth + 1))
     }
 
     /// Adds the approvals of this owner with scope Content. An object that is attached to
     /// the owner after the approval is not part of its content.
     fn find_approvals(
         &mut self,
-        (claim, version): (&OwnerRef<'_>, u64),
+        (owner_ref, version): (&OwnerRef<'_>, u64),
         state: DeletionState,
-        with: &mut Cow<'_, ApprovalsByName<'a>>,
+        approvals: &mut Cow<'_, ApprovalsByName<'a>>,
     ) {
         let Self { situation, records, namespace, created, .. } = *self;
-        let counting = content_approvals(situation, claim).filter(|approval| {
+        let counting = content_approvals(situation, owner_ref).filter(|approval| {
             approval.covers_namespace(namespace)
                 && approval_counts(situation, records, approval, (state, created))
         });
         for approval in counting {
             let covers = version <= approval.version;
-            let to = if covers { with.to_mut() } else { &mut self.late };
-            to.insert(&approval.name, approval);
+            let matching = if covers { approvals.to_mut() } else { &mut self.late };
+            matching.insert(&approval.name, approval);
         }
     }
 }
@@ -205,26 +205,26 @@ impl<'s, 'a> ApprovalSearch<'s, 'a> {
 /// The approvals that name a uid, up to the limit; none if the budget of work is used up.
 pub(super) fn approvals_of<'a>(situation: &Situation<'a>, uid: Uid) -> &'a [Approval] {
     let approvals = situation.policies.approvals.of_uid(uid);
-    let looked_at = &approvals[..approvals.len().min(MAX_OWNERS)];
-    if situation.work.charge(looked_at.len()) { looked_at } else { &[] }
+    let checked = &approvals[..approvals.len().min(MAX_OWNERS)];
+    if situation.work.charge(checked.len()) { checked } else { &[] }
 }
 
 /// The approvals of an owner with scope Content, in force or not.
 fn content_approvals<'a>(
     situation: &Situation<'a>,
-    claim: &OwnerRef<'_>,
+    owner_ref: &OwnerRef<'_>,
 ) -> impl Iterator<Item = &'a Approval> + use<'a> {
-    let info = claim.kind.map(|kind| situation.graph.kinds.info(kind));
-    let of = approvals_of(situation, claim.uid);
-    let named = |approval: &&Approval| {
+    let info = owner_ref.kind.map(|kind| situation.graph.kinds.info(kind));
+    let approvals = approvals_of(situation, owner_ref.uid);
+    let is_of_owner = |approval: &&Approval| {
         info.is_some_and(|info| {
             let (group, resource) = (info.group.as_str(), info.resource.as_str());
-            let OwnerRef { namespace, name, uid, .. } = *claim;
+            let OwnerRef { namespace, name, uid, .. } = *owner_ref;
             approval.content
                 && approval.names_object(&ObjectIdentity { group, resource, namespace, name, uid })
         })
     };
-    of.iter().filter(named).collect::<Vec<_>>().into_iter()
+    approvals.iter().filter(is_of_owner).collect::<Vec<_>>().into_iter()
 }
 
 /// The owners of an object, and their known changes.
@@ -235,8 +235,8 @@ pub(super) struct Owners<'c> {
     version: u64,
     /// The owners that were removed since then, with the resourceVersion of the removal.
     past: Vec<(OwnerRef<'c>, u64)>,
-    /// Whether there are or were more owners.
-    are_more: bool,
+    /// Whether the object has or had more owners than belay keeps.
+    has_more: bool,
 }
 
 impl<'c> Owners<'c> {
@@ -259,68 +259,73 @@ impl<'c> Owners<'c> {
         let Some(known) = node.and_then(|node| graph.find_counterpart(node)) else {
             return Self { now, version, ..Self::default() };
         };
-        let same = |claim: &OwnerRef<'_>| (claim.kind, claim.uid);
+        let identity = |owner_ref: &OwnerRef<'_>| (owner_ref.kind, owner_ref.uid);
         situation.work.charge(now.len() + known.owners().len());
-        let has: KeyedSet<_> = now.iter().map(same).collect();
-        let seen: KeyedSet<_> = known.owner_refs().map(|claim| same(&claim)).collect();
+        let has: KeyedSet<_> = now.iter().map(identity).collect();
+        let seen: KeyedSet<_> = known.owner_refs().map(|owner_ref| identity(&owner_ref)).collect();
         let version = if has.is_subset(&seen) { known.owners_version() } else { u64::MAX };
         let past = known.past_owners().iter().map(|past| (past.owner.owner_ref(), past.version));
-        let lost = known.owner_refs().filter(|claim| !has.contains(&same(claim)));
-        let past = past.chain(lost.map(|claim| (claim, u64::MAX))).collect();
-        Self { now, version, past, are_more: known.has_too_many_owners() }
+        let lost = known.owner_refs().filter(|owner_ref| !has.contains(&identity(owner_ref)));
+        let past = past.chain(lost.map(|owner_ref| (owner_ref, u64::MAX))).collect();
+        Self { now, version, past, has_more: known.has_too_many_owners() }
     }
 
     fn of_node(situation: &Situation<'c>, node: Node<'c>) -> Self {
         Self::new(situation, (Some(node), u64::MAX), node.owner_refs().collect())
     }
 
-    fn of_deleted(gone: &'c DeletedObject) -> Self {
-        let past = gone.past_owners.iter().map(|past| (past.owner.owner_ref(), past.version));
+    fn of_deleted(deleted: &'c DeletedObject) -> Self {
+        let past = deleted.past_owners.iter().map(|past| (past.owner.owner_ref(), past.version));
         Self {
-            now: gone.owners.iter().map(RememberedOwner::owner_ref).collect(),
-            version: gone.owners_version,
+            now: deleted.owners.iter().map(RememberedOwner::owner_ref).collect(),
+            version: deleted.owners_version,
             past: past.collect(),
-            are_more: gone.had_more_owners,
+            has_more: deleted.had_more_owners,
         }
     }
 }
 
 /// The known state and owners of an owner that does not exist.
-fn find_absent<'a>(situation: &Situation<'a>, claim: &OwnerRef<'_>) -> (DeletionState, Owners<'a>) {
-    if let Some(gone) = situation.graph.deleted_object(claim.uid) {
-        return (DeletionState::IsDeleted(gone.deleted), Owners::of_deleted(gone));
+fn find_absent<'a>(
+    situation: &Situation<'a>,
+    owner_ref: &OwnerRef<'_>,
+) -> (DeletionState, Owners<'a>) {
+    if let Some(deleted) = situation.graph.deleted_object(owner_ref.uid) {
+        return (DeletionState::IsDeleted(deleted.deleted), Owners::of_deleted(deleted));
     }
-    let Some(node) = node(situation, claim) else {
+    let Some(node) = node(situation, owner_ref) else {
         return (DeletionState::Exists, Owners::default());
     };
-    if !is_absent(situation, claim) {
+    if !is_absent(situation, owner_ref) {
         return (DeletionState::of_node(node), Owners::default());
     }
-    // A live read shows that it was deleted a moment ago.
+    // The graph still has the owner, but a live read shows that it was deleted.
     (DeletionState::IsDeleted(node.deletion_time()), Owners::of_node(situation, node))
 }
 
 /// The owner from a live read or from the graph.
-fn node<'a>(situation: &Situation<'a>, claim: &OwnerRef<'_>) -> Option<Node<'a>> {
-    let kind = claim.kind?;
-    let live = situation.read_object(kind, claim.namespace, claim.name).flatten();
-    let live = live.filter(|node| node.uid() == claim.uid);
-    let cached = || situation.graph.object(kind, claim.namespace, claim.name);
-    live.or_else(|| cached().filter(|node| node.uid() == claim.uid))
+fn node<'a>(situation: &Situation<'a>, owner_ref: &OwnerRef<'_>) -> Option<Node<'a>> {
+    let kind = owner_ref.kind?;
+    let live = situation.read_object(kind, owner_ref.namespace, owner_ref.name).flatten();
+    let live = live.filter(|node| node.uid() == owner_ref.uid);
+    let cached = || situation.graph.object(kind, owner_ref.namespace, owner_ref.name);
+    live.or_else(|| cached().filter(|node| node.uid() == owner_ref.uid))
 }
 
 /// Whether a live read shows that the owner does not exist.
-fn is_absent(situation: &Situation<'_>, claim: &OwnerRef<'_>) -> bool {
-    let read = claim.kind.and_then(|kind| situation.read_object(kind, claim.namespace, claim.name));
-    read.is_some_and(|found| found.is_none_or(|node| node.uid() != claim.uid))
+fn is_absent(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) -> bool {
+    let read = owner_ref
+        .kind
+        .and_then(|kind| situation.read_object(kind, owner_ref.namespace, owner_ref.name));
+    read.is_some_and(|found| found.is_none_or(|node| node.uid() != owner_ref.uid))
 }
 
-/// The approvals and records of all direct and indirect owners.
+/// Which approvals and exemption records exist for the direct and indirect owners.
 #[derive(Debug, Default)]
 pub(super) struct AncestorApprovalSummary {
-    /// Whether an approval in force with scope Content names one of them.
+    /// Whether an approval in force with scope Content names an owner.
     pub(super) approved: bool,
-    /// Whether an exemption record names one of them.
+    /// Whether an exemption record names an owner.
     pub(super) recorded: bool,
     /// Whether there are more owners or approvals than belay checks.
     pub(super) incomplete: bool,
@@ -330,44 +335,46 @@ pub(super) struct AncestorApprovalSummary {
 
 impl AncestorApprovalSummary {
     pub(super) fn find(situation: &Situation<'_>, owners: &[OwnerRef<'_>]) -> Self {
-        let mut above = Self::default();
+        let mut summary = Self::default();
         let mut next: Vec<OwnerRef<'_>> = owners.to_vec();
         let mut seen: KeyedSet<Uid> = KeyedSet::default();
-        while let Some(claim) = next.pop() {
-            if !seen.insert(claim.uid) {
+        while let Some(owner_ref) = next.pop() {
+            if !seen.insert(owner_ref.uid) {
                 continue;
             }
             if seen.len() > MAX_OWNERS || next.len() > 10 * MAX_OWNERS || !situation.work.charge(1)
             {
-                above.incomplete = true;
+                summary.incomplete = true;
                 break;
             }
-            above.incomplete |= situation.policies.approvals.of_uid(claim.uid).len() > MAX_OWNERS;
-            for approval in content_approvals(situation, &claim) {
-                let own = situation.policies.identities.is_own(&approval.approver);
-                let deleted = node(situation, &claim).and_then(Node::deletion_time);
-                above.recorded |= own;
-                above.approved |= !own && approval.is_in_force(deleted, i64::MIN, situation.now);
+            summary.incomplete |=
+                situation.policies.approvals.of_uid(owner_ref.uid).len() > MAX_OWNERS;
+            for approval in content_approvals(situation, &owner_ref) {
+                let is_record = situation.policies.identities.is_own(&approval.approver);
+                let deleted = node(situation, &owner_ref).and_then(Node::deletion_time);
+                summary.recorded |= is_record;
+                summary.approved |=
+                    !is_record && approval.is_in_force(deleted, i64::MIN, situation.now);
             }
-            match node(situation, &claim) {
+            match node(situation, &owner_ref) {
                 Some(node) => {
-                    above.read(situation, &claim);
-                    above.incomplete |= node.has_too_many_owners();
+                    summary.require_read(situation, &owner_ref);
+                    summary.incomplete |= node.has_too_many_owners();
                     next.extend(node.owner_refs());
                 }
                 None => {
-                    let (_, Owners { now, are_more, .. }) = find_absent(situation, &claim);
-                    above.incomplete |= are_more;
+                    let (_, Owners { now, has_more, .. }) = find_absent(situation, &owner_ref);
+                    summary.incomplete |= has_more;
                     next.extend(now);
                 }
             }
         }
-        above
+        summary
     }
 
-    fn read(&mut self, situation: &Situation<'_>, claim: &OwnerRef<'_>) {
-        let Some(kind) = claim.kind else { return };
-        let read = situation.object_read(kind, claim.namespace, claim.name);
+    fn require_read(&mut self, situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) {
+        let Some(kind) = owner_ref.kind else { return };
+        let read = situation.object_read(kind, owner_ref.namespace, owner_ref.name);
         if self.unread.len() < MAX_OWNERS_READ
             && situation.is_unread(&read)
             && !self.unread.contains(&read)

@@ -11,25 +11,25 @@ use super::owners::is_cascade;
 use super::{IneffectiveApproval, Situation};
 use crate::policy::{Approval, ApprovalTerms, IneffectiveReason, Policy};
 
-/// The approvals in force for this object, until they are sufficient: approvals of the
-/// object, and approvals with scope Content of its container or of an owner whose
-/// deletion certainly deletes it. The second result has approvals that are older than the
-/// owner references of the object.
+/// Collects approvals in force for this object until they are sufficient: approvals of the
+/// object, and approvals with scope Content of its container or of an owner whose deletion
+/// certainly deletes the object. The second result has approvals that are older than the owner
+/// references of the object, so they do not count.
 fn in_force<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     records: ExemptionRecords,
-    are_enough: &dyn Fn(&ApprovalsByName<'a>) -> bool,
+    are_sufficient: &dyn Fn(&ApprovalsByName<'a>) -> bool,
 ) -> (ApprovalsByName<'a>, ApprovalsByName<'a>) {
     let (identity, state) = (item.identity(), DeletionState::of_item(item));
-    let above =
+    let owner_records =
         if records == ExemptionRecords::Cascade { records } else { ExemptionRecords::Ignored };
     let by_name = |approval: &'a Approval| (approval.name.as_str(), approval);
     let named = approvals_of(situation, identity.uid).iter().filter(|approval| {
         approval.names_object(&identity)
             && approval_counts(situation, records, approval, (state, i64::MIN))
     });
-    let mut found: ApprovalsByName<'a> = named.map(by_name).collect();
+    let mut approvals: ApprovalsByName<'a> = named.map(by_name).collect();
     let (namespace, created) = (item.facts.namespace, item.creation_time());
     for container in containers(situation, item) {
         let (identity, state) = (container.identity(), DeletionState::of_item(&container));
@@ -37,28 +37,30 @@ fn in_force<'a>(
             approval.content
                 && approval.names_object(&identity)
                 && approval.covers_namespace(namespace)
-                && approval_counts(situation, above, approval, (state, created))
+                && approval_counts(situation, owner_records, approval, (state, created))
         });
-        found.extend(content.map(by_name));
+        approvals.extend(content.map(by_name));
     }
-    if are_enough(&found) || situation.policies.approvals.is_empty() {
-        return (found, ApprovalsByName::new());
+    if are_sufficient(&approvals) || situation.policies.approvals.is_empty() {
+        return (approvals, ApprovalsByName::new());
     }
     let owners = Owners::of_item(situation, item);
-    let mut ancestors = ApprovalSearch::new(situation, (above, are_enough), (namespace, created));
-    let mut more = match ancestors.check_owners(namespace, &owners, &found, (0, 0)) {
-        true => ancestors.found,
-        false => ancestors.lacking,
+    let mut ancestors =
+        ApprovalSearch::new(situation, (owner_records, are_sufficient), (namespace, created));
+    let mut more = match ancestors.check_owners(namespace, &owners, &approvals, (0, 0)) {
+        true => ancestors.sufficient,
+        false => ancestors.insufficient,
     };
-    found.append(&mut more);
-    (found, ancestors.late)
+    approvals.append(&mut more);
+    (approvals, ancestors.late)
 }
 
 /// Whether the DELETE of this object follows from the deletion of its owner or container.
 /// Exemption records allow no other request.
 pub(super) fn is_in_cascade(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
-    let dies = || containers(situation, item).iter().any(JudgedObject::is_terminating);
-    !item.is_terminating() && (is_cascade(situation, item) || dies())
+    let is_content_of_deleted =
+        || containers(situation, item).iter().any(JudgedObject::is_terminating);
+    !item.is_terminating() && (is_cascade(situation, item) || is_content_of_deleted())
 }
 
 /// The approvals that are sufficient for these policies; `None` if approvals are missing.
@@ -70,11 +72,11 @@ pub(crate) fn sufficient_approvals<'a>(
     policies: &[&Policy],
     records: ExemptionRecords,
 ) -> Option<Vec<&'a Approval>> {
-    let ApprovalStatus { own, people, terms, .. } =
+    let ApprovalStatus { own_records, people, terms, .. } =
         approval_status(situation, item, policies, records);
     match terms {
-        None => Some(own),
-        Some(terms) if terms.are_met(&people) => Some([own, people].concat()),
+        None => Some(own_records),
+        Some(terms) if terms.are_met(&people) => Some([own_records, people].concat()),
         Some(_) => None,
     }
 }
@@ -114,7 +116,7 @@ pub(crate) fn ineffective_approvals(
 ) -> Vec<IneffectiveApproval> {
     let ApprovalStatus { people, late, .. } =
         approval_status(situation, item, policies, ExemptionRecords::Ignored);
-    let discounted = people.into_iter().filter_map(|approval| {
+    let ineffective = people.into_iter().filter_map(|approval| {
         let (policy, why) = Policy::ineffective(approval, policies.iter().copied())?;
         Some((&approval.approver, &policy.source, why))
     });
@@ -122,7 +124,7 @@ pub(crate) fn ineffective_approvals(
         Some((&approval.approver, &policies.first()?.source, IneffectiveReason::Attached))
     });
     let reported =
-        discounted.chain(late).collect::<BTreeSet<_>>().into_iter().take(MAX_INEFFECTIVE);
+        ineffective.chain(late).collect::<BTreeSet<_>>().into_iter().take(MAX_INEFFECTIVE);
     let ineffective_approvals = reported.map(|(approver, policy, why)| {
         let (approver, policy) = (approver.clone(), policy.clone());
         IneffectiveApproval { approver, policy, why }
@@ -133,7 +135,7 @@ pub(crate) fn ineffective_approvals(
 /// Approvals, and the terms that they must meet.
 struct ApprovalStatus<'a> {
     /// The exemption records of belay.
-    own: Vec<&'a Approval>,
+    own_records: Vec<&'a Approval>,
     /// The approvals of people.
     people: Vec<&'a Approval>,
     /// The approvals that are older than the owner references of the object.
@@ -148,37 +150,41 @@ fn approval_status<'a>(
     records: ExemptionRecords,
 ) -> ApprovalStatus<'a> {
     let identities = &situation.policies.identities;
-    let terms = |own: &[&Approval]| {
-        let exempted = |policy: &Policy| own.iter().any(|yes| yes.exempts.contains(&policy.source));
-        let left = policies.iter().filter(|policy| !exempted(policy));
-        ApprovalTerms::all(left.map(|policy| &policy.approval))
+    let terms = |own_records: &[&Approval]| {
+        let exempted = |policy: &Policy| {
+            own_records.iter().any(|record| record.exempts.contains(&policy.source))
+        };
+        let remaining = policies.iter().filter(|policy| !exempted(policy));
+        ApprovalTerms::all(remaining.map(|policy| &policy.approval))
     };
-    let apart = |found: &ApprovalsByName<'a>| -> (Vec<&'a Approval>, Vec<&'a Approval>) {
-        found.values().copied().partition(|yes| identities.is_own(&yes.approver))
+    let split = |approvals: &ApprovalsByName<'a>| -> (Vec<&'a Approval>, Vec<&'a Approval>) {
+        approvals.values().copied().partition(|approval| identities.is_own(&approval.approver))
     };
-    let are_enough = |found: &ApprovalsByName<'a>| {
-        let (own, people) = apart(found);
-        terms(&own).is_none_or(|terms| terms.are_met(&people))
+    let are_sufficient = |approvals: &ApprovalsByName<'a>| {
+        let (own_records, people) = split(approvals);
+        terms(&own_records).is_none_or(|terms| terms.are_met(&people))
     };
-    let (found, late) = in_force(situation, item, records, &are_enough);
-    let late = late.into_values().filter(|yes| !identities.is_own(&yes.approver)).collect();
-    let (own, people) = apart(&found);
-    let terms = terms(&own);
-    ApprovalStatus { own, people, late, terms }
+    let (approvals, late) = in_force(situation, item, records, &are_sufficient);
+    let late =
+        late.into_values().filter(|approval| !identities.is_own(&approval.approver)).collect();
+    let (own_records, people) = split(&approvals);
+    let terms = terms(&own_records);
+    ApprovalStatus { own_records, people, late, terms }
 }
 
 /// The containers of an object: its Namespace, and the CRD of a custom resource.
 fn containers<'a>(situation: &Situation<'a>, item: &JudgedObject<'a>) -> Vec<JudgedObject<'a>> {
     let graph = situation.graph;
     let facts = item.facts;
-    let definition = format!("{}.{}", facts.resource, facts.group);
-    let places = [
+    let crd = format!("{}.{}", facts.resource, facts.group);
+    let containers = [
         (("", "Namespace"), facts.namespace),
-        (("apiextensions.k8s.io", "CustomResourceDefinition"), definition.as_str()),
+        (("apiextensions.k8s.io", "CustomResourceDefinition"), crd.as_str()),
     ];
-    let nodes = places.iter().filter(|(_, name)| !name.is_empty()).filter_map(|((g, k), name)| {
-        let kind = graph.kinds.find(g, k)?;
-        graph.object(kind, "", name)
-    });
+    let nodes =
+        containers.iter().filter(|(_, name)| !name.is_empty()).filter_map(|((g, k), name)| {
+            let kind = graph.kinds.find(g, k)?;
+            graph.object(kind, "", name)
+        });
     nodes.map(|node| JudgedObject::of_node(situation, node)).collect()
 }

@@ -1,4 +1,4 @@
-//! Hostile sizes: the work of a verdict is counted in steps, never timed.
+//! Large inputs of hostile users. These tests count the steps of a verdict and do not measure time.
 
 use std::fmt::Write as _;
 
@@ -14,14 +14,14 @@ use crate::objects::{ApiError, Object, ObjectRef, Text};
 use crate::policy::{Approval, Approvals, Policy, PolicySet};
 use crate::relations::Catalogue;
 
-/// No list that clients write may make twice the length cost more than this.
-const LINEAR: f64 = 2.5;
+/// The limit of the growth of steps when a list that clients write becomes twice as long.
+const MAX_GROWTH: f64 = 2.5;
 
 fn object(json: String) -> Object<'static> {
     serde_json::from_str(String::leak(json)).unwrap()
 }
 
-/// A ConfigMap with so many finalizers and owner references.
+/// A ConfigMap with this many finalizers and owner references.
 fn config_map(label: &str, finalizers: usize, owners: usize) -> Object<'static> {
     let names: Vec<_> = (0..finalizers).map(|n| format!("\"a.b/{n}\"")).collect();
     let owners: Vec<_> = (0..owners)
@@ -65,22 +65,25 @@ fn review(
     }
 }
 
-fn counted(graph: &Graph, review: &Review<'_>, most: usize) -> (Verdict, usize) {
+fn decide_counted(graph: &Graph, review: &Review<'_>, limit: usize) -> (Verdict, usize) {
     let policies = PolicySet::default();
     let live = ObjectSource::Files;
     let situation = Situation::new(graph, &policies, live, 0);
-    let budget = StepBudget::new(most);
+    let budget = StepBudget::new(limit);
     let verdict = decide_within(&situation, review, &budget);
     (verdict, budget.steps())
 }
 
 fn assert_linear(what: &str, steps: impl Fn(usize) -> usize) {
     let (one, two) = (steps(400), steps(800));
-    assert!(two as f64 <= LINEAR * one as f64, "{what}: {one} steps, and {two} for twice as much");
+    assert!(
+        two as f64 <= MAX_GROWTH * one as f64,
+        "{what}: {one} steps, and {two} for twice as much"
+    );
 }
 
-/// Pods that each name all of these owners, of which the first is a target.
-fn families(dependents: usize, owners: usize) -> Graph {
+/// ConfigMaps that each have all of these owners. The first owner is the target.
+fn with_dependents(dependents: usize, owners: usize) -> Graph {
     let mut graph = Graph::default();
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
     let uid = |n: usize| format!("d308a385-886a-3f24-8000-{n:012x}");
@@ -104,20 +107,20 @@ fn target() -> Object<'static> {
 }
 
 #[test]
-fn h06_too_many_finalizers_or_owners_are_refused_where_a_policy_protects() {
+fn h06_too_many_finalizers_or_owners_are_denied_if_a_policy_protects() {
     let graph = Graph::default();
     for (finalizers, owners, what) in
         [(60_000, 0, "60000 finalizers"), (0, 9_000, "9000 owner references")]
     {
-        let of = |label: &str| {
+        let update = |label: &str| {
             let (old, new) = (config_map(label, finalizers, owners), config_map(label, 0, 0));
-            counted(&graph, &review(Operation::Update, old, Some(new)), STEPS)
+            decide_counted(&graph, &review(Operation::Update, old, Some(new)), STEPS)
         };
-        let (verdict, steps) = of("Always");
+        let (verdict, steps) = update("Always");
         assert_eq!((verdict.decision, verdict.reason), (Decision::Deny, Some(Reason::Unknown)));
         assert!(message(&verdict).unwrap().contains(what), "{verdict:?}");
         assert!(steps < 100, "{steps}");
-        let (verdict, steps) = of("no");
+        let (verdict, steps) = update("no");
         assert_eq!(verdict.decision, Decision::Allow);
         assert!(steps < 100_000, "{steps}");
     }
@@ -174,7 +177,7 @@ fn h62_an_owner_with_a_name_that_is_too_long_is_not_read() {
 
 #[test]
 fn h60_a_manifest_that_cannot_be_stored_is_not_read() {
-    let harm = |spaces: usize| {
+    let reason = |spaces: usize| {
         let manifest =
             format!(r#"{{"metadata":{{"finalizers":["a.b/c"]}}}}{}"#, " ".repeat(spaces));
         let key = "kubectl.kubernetes.io/last-applied-configuration";
@@ -186,8 +189,8 @@ fn h60_a_manifest_that_cannot_be_stored_is_not_read() {
             &object(json!({"metadata": metadata}).to_string()),
         )
     };
-    assert_eq!(harm(0), Some(super::create::NoHoldReason::Listed));
-    assert_eq!(harm(256 << 10), None);
+    assert_eq!(reason(0), Some(super::create::NoHoldReason::Listed));
+    assert_eq!(reason(256 << 10), None);
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn h06_the_work_of_an_update_grows_with_its_lists_and_not_with_their_square() {
     let graph = Graph::default();
     let update = |finalizers: usize, owners: usize| {
         let (old, new) = (config_map("Always", finalizers, owners), config_map("Always", 0, 0));
-        counted(&graph, &review(Operation::Update, old, Some(new)), STEPS).1
+        decide_counted(&graph, &review(Operation::Update, old, Some(new)), STEPS).1
     };
     assert_linear("finalizers", |n| update(n, 0));
     assert_linear("owner references", |n| update(0, n));
@@ -206,14 +209,14 @@ fn h06_the_work_of_an_update_grows_with_its_lists_and_not_with_their_square() {
             reference.name = Text::from("none");
         }
         new.metadata.owner_references.extend(old.metadata.owner_references.clone());
-        counted(&graph, &review(Operation::Update, old, Some(new)), STEPS).1
+        decide_counted(&graph, &review(Operation::Update, old, Some(new)), STEPS).1
     };
     assert_linear("repeated uids", |n| repeat_uids(n / 2));
 }
 
-/// What it takes to add the first of these ConfigMaps as an owner of a protected
-/// one. Each names its owners by their place.
-fn steps_above(owners: &[Vec<usize>]) -> (Verdict, usize) {
+/// The verdict and steps of an update that adds the first of these ConfigMaps as an owner of a
+/// protected one. Each ConfigMap has its owners by index.
+fn add_owner(owners: &[Vec<usize>]) -> (Verdict, usize) {
     let mut graph = Graph::default();
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
     let reference = |n: usize| {
@@ -229,27 +232,27 @@ fn steps_above(owners: &[Vec<usize>]) -> (Verdict, usize) {
     }
     graph.set_complete(kind, true);
     let (old, new) = (config_map("Always", 0, 0), config_map("Always", 0, 1));
-    counted(&graph, &review(Operation::Update, old, Some(new)), STEPS)
+    decide_counted(&graph, &review(Operation::Update, old, Some(new)), STEPS)
 }
 
 #[test]
-fn h21_the_work_above_an_owner_that_comes_grows_with_the_references_there() {
+fn h21_the_work_above_an_added_owner_grows_with_the_references_there() {
     let wide = |n: usize| {
         let all = std::iter::once((1..=n).collect());
         all.chain((0..n).map(|_| Vec::new())).collect::<Vec<_>>()
     };
-    assert_linear("owners of an owner", |n| steps_above(&wide(n)).1);
-    assert_eq!(steps_above(&wide(400)).0.decision, Decision::Allow);
-    // Each way up is looked at once.
+    assert_linear("owners of an owner", |n| add_owner(&wide(n)).1);
+    assert_eq!(add_owner(&wide(400)).0.decision, Decision::Allow);
+    // belay checks each owner once, not each path to it.
     let levels: Vec<_> =
         (0..400).map(|n| (20 * (n / 20 + 1)..20 * (n / 20 + 2)).collect()).collect();
     let top = std::iter::repeat_n(Vec::new(), 20);
-    let (verdict, steps) = steps_above(&levels.into_iter().chain(top).collect::<Vec<_>>());
+    let (verdict, steps) = add_owner(&levels.into_iter().chain(top).collect::<Vec<_>>());
     assert_eq!(verdict.decision, Decision::Allow);
     assert!(steps < 50_000, "{steps}");
-    // Beyond the bounds there may be anything.
+    // Owners beyond the limit are unknown.
     let chain: Vec<_> = (1..100).map(|n| vec![n]).chain([Vec::new()]).collect();
-    assert_eq!(steps_above(&chain).0.decision, Decision::Deny);
+    assert_eq!(add_owner(&chain).0.decision, Decision::Deny);
 }
 
 #[test]
@@ -262,8 +265,8 @@ fn h39_the_work_below_an_object_that_gets_an_owner_grows_with_what_is_there() {
         ))
     };
     let update = |dependents, owners| {
-        let graph = families(dependents, owners);
-        counted(&graph, &review(Operation::Update, target(), Some(new_owner())), STEPS).1
+        let graph = with_dependents(dependents, owners);
+        decide_counted(&graph, &review(Operation::Update, target(), Some(new_owner())), STEPS).1
     };
     assert_linear("dependents", |n| update(n, 3));
     assert_linear("owner references of a dependent", |n| update(3, n));
@@ -274,17 +277,15 @@ fn h39_the_work_below_an_object_that_gets_an_owner_grows_with_what_is_there() {
 #[test]
 fn h05_the_work_of_a_delete_grows_with_owner_references_and_dependents() {
     let delete = |dependents, owners| {
-        let graph = families(dependents, owners);
-        counted(&graph, &review(Operation::Delete, target(), None), STEPS).1
+        let graph = with_dependents(dependents, owners);
+        decide_counted(&graph, &review(Operation::Delete, target(), None), STEPS).1
     };
     assert_linear("owner references of a dependent", |n| delete(3, n));
     assert_linear("dependents", |n| delete(n, 3));
-    // The case of the issue.
     assert!(delete(30, 9_000) < 4 * 30 * 9_000);
 }
 
-/// ConfigMaps: a protected one below one with so many owners, of which the last
-/// is the target of [`target`].
+/// A protected ConfigMap whose owner has this many owners. The last of them is [`target`].
 fn hidden_owner(owners: usize) -> Graph {
     let mut graph = Graph::default();
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
@@ -292,14 +293,14 @@ fn hidden_owner(owners: usize) -> Graph {
     let uid = target().metadata.uid.to_string();
     let mut references: Vec<_> = (1..owners).map(|n| owner("none", &format!("none-{n}"))).collect();
     references.push(owner("x", &uid));
-    let of = |name: &str, uid: &str, label: &str, owners: &[serde_json::Value]| {
+    let config_map = |name: &str, uid: &str, label: &str, owners: &[serde_json::Value]| {
         json!({"metadata": {"name": name, "namespace": "shop", "uid": uid,
             "labels": {"belay.dev/protect": label}, "ownerReferences": owners}})
     };
     for value in [
-        of("x", &uid, "no", &[]),
-        of("middle", "middle", "no", &references),
-        of("precious", "precious", "Always", &[owner("middle", "middle")]),
+        config_map("x", &uid, "no", &[]),
+        config_map("middle", "middle", "no", &references),
+        config_map("precious", "precious", "Always", &[owner("middle", "middle")]),
     ] {
         let object = Object::deserialize(&value).unwrap();
         graph.apply(kind, &object, ObjectPhase::Active, Edges::default());
@@ -309,10 +310,11 @@ fn hidden_owner(owners: usize) -> Graph {
 }
 
 #[test]
-fn h05_an_owner_reference_that_is_not_kept_hides_no_dependents() {
+fn h05_an_owner_reference_beyond_the_limit_hides_no_dependents() {
     for owners in [1, 1_000, 1_001, 27_000] {
         let graph = hidden_owner(owners);
-        let (verdict, _) = counted(&graph, &review(Operation::Delete, target(), None), STEPS);
+        let (verdict, _) =
+            decide_counted(&graph, &review(Operation::Delete, target(), None), STEPS);
         assert_eq!(verdict.decision, Decision::Deny, "{owners}");
         assert!(message(&verdict).unwrap().contains("precious"), "{verdict:?}");
     }
@@ -327,30 +329,30 @@ fn h05_an_owner_with_too_many_owners_may_be_below_an_approved_object() {
         ))
     };
     let uid = target().metadata.uid.to_string();
-    let stays = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"{uid}"}}"#);
+    let first = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"{uid}"}}"#);
     let middle = r#"{"apiVersion":"v1","kind":"ConfigMap","name":"middle","uid":"middle"}"#;
-    let owners = format!("{stays},{middle}");
+    let owners = format!("{first},{middle}");
     let update = |graph: &Graph| {
-        let question = review(Operation::Update, object(&stays), Some(object(&owners)));
-        counted(graph, &Review { name: "other".into(), ..question }, STEPS).0.decision
+        let template = review(Operation::Update, object(&first), Some(object(&owners)));
+        decide_counted(graph, &Review { name: "other".into(), ..template }, STEPS).0.decision
     };
     assert_eq!(update(&hidden_owner(3)), Decision::Allow);
     assert_eq!(update(&hidden_owner(1_001)), Decision::Deny);
-    // Of one that is gone a part of the owners is remembered.
-    let gone = |owners| {
+    // belay remembers only some owners of a deleted object.
+    let update_after_deletion = |owners| {
         let mut graph = hidden_owner(owners);
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
         graph.delete(kind, "shop", "middle", None);
         update(&graph)
     };
     assert_eq!(
-        (gone(3), gone(1_000), gone(1_001)),
+        (update_after_deletion(3), update_after_deletion(1_000), update_after_deletion(1_001)),
         (Decision::Allow, Decision::Deny, Decision::Deny)
     );
 }
 
-/// What a DELETE of the target takes, where these objects are beside it.
-fn steps_beside(label: &str, others: Vec<(&str, serde_json::Value, Edges)>) -> usize {
+/// The steps of a DELETE of the target in a graph with these objects.
+fn delete_steps(label: &str, others: Vec<(&str, serde_json::Value, Edges)>) -> usize {
     let mut graph = Graph::default();
     let find = |graph: &Graph, kind: &str| graph.kinds.find("", kind).unwrap();
     let target = object(format!(
@@ -363,7 +365,7 @@ fn steps_beside(label: &str, others: Vec<(&str, serde_json::Value, Edges)>) -> u
         let (kind, object) = (find(&graph, kind), Object::deserialize(&value).unwrap());
         graph.apply(kind, &object, ObjectPhase::Active, edges);
     }
-    let (verdict, steps) = counted(&graph, &review(Operation::Delete, target, None), STEPS);
+    let (verdict, steps) = decide_counted(&graph, &review(Operation::Delete, target, None), STEPS);
     assert_ne!(verdict.decision, Decision::Allow, "{verdict:?}");
     steps
 }
@@ -390,7 +392,7 @@ fn uses_config_map() -> Edges {
 }
 
 #[test]
-fn h06_what_a_message_advises_is_checked_within_bounds() {
+fn h06_the_advice_of_a_message_is_checked_within_limits() {
     let advice = |dependents: usize| {
         let mut graph = Graph::default();
         let find = |graph: &Graph, kind: &str| graph.kinds.find("", kind).unwrap();
@@ -409,7 +411,7 @@ fn h06_what_a_message_advises_is_checked_within_bounds() {
         }
         graph.set_complete(maps, true);
         graph.set_complete(secrets, true);
-        message(&counted(&graph, &review(Operation::Delete, target, None), STEPS).0).unwrap()
+        message(&decide_counted(&graph, &review(Operation::Delete, target, None), STEPS).0).unwrap()
     };
     let (few, many) = (advice(1), advice(30_000));
     assert!(few.contains("from Secret shop/user, or delete the Secret."), "{few}");
@@ -434,16 +436,16 @@ fn h06_the_work_of_users_grows_with_their_number_and_with_their_selectors() {
     };
     let user = |n: usize, edges| ("Pod", named(&format!("pod-{n}"), 0), edges);
     assert_linear("users by name", |n| {
-        steps_beside("WhileUsed", (0..n).map(|i| user(i, uses_config_map())).collect())
+        delete_steps("WhileUsed", (0..n).map(|i| user(i, uses_config_map())).collect())
     });
     assert_linear("requirements of a selector", |n| {
-        steps_beside("WhileUsed", vec![user(0, by_labels(n, 1))])
+        delete_steps("WhileUsed", vec![user(0, by_labels(n, 1))])
     });
-    assert_linear("selectors", |n| steps_beside("WhileUsed", vec![user(0, by_labels(3, n))]));
+    assert_linear("selectors", |n| delete_steps("WhileUsed", vec![user(0, by_labels(3, n))]));
 }
 
 #[test]
-fn h06_a_look_at_many_labels_costs_the_steps_that_it_takes() {
+fn h06_the_steps_of_a_selector_grow_with_the_labels() {
     let mut graph = Graph::default();
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
     let object = named("x", 20_000);
@@ -469,14 +471,14 @@ fn h06_a_look_at_many_labels_costs_the_steps_that_it_takes() {
     let budget = StepBudget::new(STEPS);
     let target = graph.find(kind, "shop", "x").unwrap();
     let users = graph.users_limited(target, StepLimit::new(&budget)).count();
-    // 1,000 times a look through 300 KB.
+    // Each of the 1,000 requirements searches 300 KB of labels.
     assert!(users == 1 && budget.steps() > 1_000_000, "{users} {}", budget.steps());
     let budget = StepBudget::new(1_000);
     assert_eq!(graph.users_limited(target, StepLimit::new(&budget)).count(), 0);
     assert!(StepLimit::new(&budget).is_used_up());
 }
 
-/// A Namespace with so many objects.
+/// A Namespace with this many objects.
 fn with_content(namespace: &Object<'_>, objects: usize, labels: usize) -> Graph {
     let mut graph = Graph::default();
     let find = |graph: &Graph, kind: &str| graph.kinds.find("", kind).unwrap();
@@ -490,17 +492,17 @@ fn with_content(namespace: &Object<'_>, objects: usize, labels: usize) -> Graph 
     graph
 }
 
-/// A DELETE of that Namespace, or of one with another uid.
+/// A DELETE of the Namespace `shop` with this uid.
 fn delete_namespace(uid: &str) -> Review<'static> {
     let json =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "uid": uid}});
-    let question = review(Operation::Delete, object(json.to_string()), None);
+    let template = review(Operation::Delete, object(json.to_string()), None);
     let resource = Resource { resource: "namespaces".into(), ..Resource::default() };
-    Review { name: "shop".into(), resource, ..question }
+    Review { name: "shop".into(), resource, ..template }
 }
 
 #[test]
-fn h54_the_content_of_a_namespace_that_does_not_exist_is_not_looked_at() {
+fn h54_the_content_of_a_namespace_that_does_not_exist_is_not_checked() {
     let namespace = object(
         r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","uid":"shop"}}"#
             .to_owned(),
@@ -512,22 +514,22 @@ fn h54_the_content_of_a_namespace_that_does_not_exist_is_not_looked_at() {
         "protect": {"whileNotEmpty": {"counting": "Any"}}});
     let policy = Policy::compile("full", &serde_json::from_value(spec).unwrap()).unwrap();
     let policies = PolicySet::new(vec![policy], &Catalogue::new(&graph.kinds, &[]).unwrap());
-    let ask = |uid: &str, reads: &LiveReads| {
+    let delete = |uid: &str, reads: &LiveReads| {
         let budget = StepBudget::new(STEPS);
         let situation = Situation::new(&graph, &policies, ObjectSource::Cluster(reads), 0);
         (decide_within(&situation, &delete_namespace(uid), &budget), budget.steps())
     };
     let mut reads = LiveReads::default();
-    let (verdict, steps) = ask("shop", &reads);
+    let (verdict, steps) = delete("shop", &reads);
     assert!(verdict.reason == Some(Reason::NotEmpty) && steps > 1_000, "{steps} {verdict:?}");
-    let (verdict, steps) = ask("made-up", &reads);
+    let (verdict, steps) = delete("made-up", &reads);
     assert_eq!(steps, 0);
     let [read] = &verdict.needed_reads[..] else { panic!("{verdict:?}") };
-    // Whatever comes back, nothing is walked for it.
+    // No result of the read leads to a check of the content.
     for (answer, decision) in [(Ok(()), Decision::Allow), (Err(ApiError::NotFound), Decision::Deny)]
     {
         reads.results.insert(read.clone(), answer);
-        let (verdict, steps) = ask("made-up", &reads);
+        let (verdict, steps) = delete("made-up", &reads);
         assert_eq!((verdict.decision, verdict.needed_reads, steps), (decision, Vec::new(), 0));
     }
 }
@@ -540,7 +542,7 @@ fn h06_the_work_of_content_grows_with_the_objects_and_their_labels() {
     );
     let delete = |objects: usize, labels: usize| {
         let graph = with_content(&namespace, objects, labels);
-        counted(&graph, &delete_namespace("shop"), STEPS).1
+        decide_counted(&graph, &delete_namespace("shop"), STEPS).1
     };
     assert_linear("objects", |n| delete(n, 3));
     assert_linear("labels of an object", |n| delete(3, 10 * n));
@@ -550,13 +552,13 @@ fn h06_the_work_of_content_grows_with_the_objects_and_their_labels() {
 #[test]
 fn h06_the_work_of_a_foreground_deletion_grows_with_dependents_and_owners() {
     let delete = |dependents, owners| {
-        let graph = families(dependents, owners);
+        let graph = with_dependents(dependents, owners);
         let options = DeleteOptions {
             propagation_policy: Some("Foreground".into()),
             ..DeleteOptions::default()
         };
-        let question = Review { options, ..review(Operation::Delete, target(), None) };
-        counted(&graph, &question, STEPS).1
+        let template = Review { options, ..review(Operation::Delete, target(), None) };
+        decide_counted(&graph, &template, STEPS).1
     };
     assert_linear("dependents that block", |n| delete(n, 3));
     assert_linear("owner references of a blocking dependent", |n| delete(3, n));
@@ -580,15 +582,15 @@ fn h06_the_work_of_a_foreground_deletion_grows_with_dependents_and_owners() {
             propagation_policy: Some("Foreground".into()),
             ..DeleteOptions::default()
         };
-        let question = Review { options, ..review(Operation::Delete, target(), None) };
-        counted(&graph, &question, STEPS).1
+        let template = Review { options, ..review(Operation::Delete, target(), None) };
+        decide_counted(&graph, &template, STEPS).1
     };
     assert_linear("a chain of owners", chain);
 }
 
 #[test]
 fn h06_an_object_with_too_many_owners_does_not_keep_its_owner() {
-    let graph = families(1, 1_001);
+    let graph = with_dependents(1, 1_001);
     let kind = graph.kinds.find("", "ConfigMap").unwrap();
     let target = graph.find(kind, "shop", "x").unwrap();
     let targets = [(target, Propagation::Foreground)];
@@ -618,8 +620,8 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
         policies.approvals = crate::policy::Approvals::new((0..count).map(approval));
         let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
         let budget = StepBudget::new(STEPS);
-        let question = review(Operation::Delete, config_map("Always", 0, 0), None);
-        let verdict = decide_within(&situation, &question, &budget);
+        let template = review(Operation::Delete, config_map("Always", 0, 0), None);
+        let verdict = decide_within(&situation, &template, &budget);
         assert_eq!(verdict.decision, Decision::Deny);
         assert!(budget.steps() >= count);
         budget.steps()
@@ -628,16 +630,16 @@ fn h06_the_work_of_approvals_grows_with_their_number() {
 }
 
 #[test]
-fn h40_owners_that_users_have_in_common_are_looked_at_once() {
+fn h40_shared_owners_of_users_are_checked_once() {
     let owner = |kind: &str, name: String| {
         let version = if kind == "Nope" { "example.com/v1" } else { "v1" };
         json!({"apiVersion": version, "kind": kind, "name": name, "uid": name})
     };
-    // Owners that are gone, the next level above, and one of a kind that is not known.
+    // Deleted owners, an owner of the next level, and an owner of an unknown kind.
     let owners = |level: usize| {
-        let gone = (0..500).map(|n| owner("ConfigMap", format!("gone-{level}-{n}")));
+        let deleted = (0..500).map(|n| owner("ConfigMap", format!("gone-{level}-{n}")));
         let above = (level > 0).then(|| owner("ConfigMap", format!("level-{}", level - 1)));
-        gone.chain(above).chain([owner("Nope", "n".to_owned())]).collect::<Vec<_>>()
+        deleted.chain(above).chain([owner("Nope", "n".to_owned())]).collect::<Vec<_>>()
     };
     let delete = |users: usize| {
         let mut graph = Graph::default();
@@ -660,8 +662,8 @@ fn h40_owners_that_users_have_in_common_are_looked_at_once() {
             pod["metadata"]["ownerReferences"] = json!(above);
             apply("Pod", pod, uses_config_map());
         }
-        let question = review(Operation::Delete, object(target.to_string()), None);
-        let (verdict, steps) = counted(&graph, &question, STEPS);
+        let template = review(Operation::Delete, object(target.to_string()), None);
+        let (verdict, steps) = decide_counted(&graph, &template, STEPS);
         assert_ne!(verdict.decision, Decision::Allow, "{verdict:?}");
         steps
     };
@@ -687,7 +689,7 @@ fn approval(n: usize, object: &str, uid: &str, content: bool) -> Approval {
 }
 
 #[test]
-fn h43_an_owner_with_more_approvals_than_are_looked_at_may_be_approved_with_its_content() {
+fn h43_an_owner_with_too_many_approvals_counts_as_approved_with_its_content() {
     let uid = "d308a385-886a-3f24-8000-000000000000";
     let update = |others: usize| {
         let mut graph = Graph::default();
@@ -708,7 +710,7 @@ fn h43_an_owner_with_more_approvals_than_are_looked_at_may_be_approved_with_its_
 }
 
 #[test]
-fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_once() {
+fn h43_an_approval_above_many_owners_is_found_within_limits_and_reported_once() {
     let (owners, approvals) = (50, 1_500);
     let mut graph = Graph::default();
     graph.track_owner_versions();
@@ -752,17 +754,17 @@ fn h43_an_approval_above_many_owners_is_looked_at_within_bounds_and_reported_onc
 }
 
 #[test]
-fn h06_a_used_up_budget_is_unknown_and_refuses() {
-    let graph = families(100, 100);
-    let (verdict, _) = counted(&graph, &review(Operation::Delete, target(), None), 50);
+fn h06_a_used_up_budget_is_unknown_and_denies() {
+    let graph = with_dependents(100, 100);
+    let (verdict, _) = decide_counted(&graph, &review(Operation::Delete, target(), None), 50);
     assert_eq!((verdict.decision, verdict.reason), (Decision::Deny, Some(Reason::Unknown)));
     assert!(message(&verdict).unwrap().contains("more objects and references"), "{verdict:?}");
-    let (verdict, _) = counted(&graph, &review(Operation::Delete, target(), None), STEPS);
+    let (verdict, _) = decide_counted(&graph, &review(Operation::Delete, target(), None), STEPS);
     assert_eq!(verdict.decision, Decision::Allow);
 }
 
 #[test]
-fn h15_parts_are_compared_without_being_built() {
+fn h15_parts_are_compared_as_text() {
     use serde_json::value::RawValue;
     let raw = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
     let deep = format!("{}{}", "[".repeat(300), "]".repeat(300));

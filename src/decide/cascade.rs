@@ -12,10 +12,10 @@ use crate::objects::ORPHAN;
 use crate::policy::api::{Action, OnDelete};
 use crate::policy::{AppliedPolicy, InUse};
 
-/// Question 3: the DELETE follows from another deletion. A held object may wait for the
-/// release, which checks its users live. belay still denies the DELETE if a policy
-/// protects the object in another way, because the deletionTimestamp alone starts the
-/// clean-up of other controllers. Returns whether the release checks the users. The
+/// Decides about a DELETE that follows from another deletion (question 3 in docs/THEORY.md).
+/// A held object may wait for the release, which checks its users live. belay still denies the
+/// DELETE if a policy protects the object in another way, because the deletionTimestamp alone
+/// starts the clean-up of other controllers. Returns whether the release checks the users. The
 /// release does not check dependents and content.
 pub(super) fn defer_to_release<'a>(
     judgement: &mut Judgement<'a>,
@@ -28,12 +28,12 @@ pub(super) fn defer_to_release<'a>(
     if !target.may_be_held(&judgement.situation) || !enforcing.clone().all(released) {
         return false;
     }
-    let mut waits = false;
+    let mut is_deferred = false;
     for applied in enforcing.filter(|applied| applied.policy.places_hold()) {
         judgement.add_hold_or_finding(applied, target, (vec![Cause::CheckedAtRelease], 0));
-        waits = true;
+        is_deferred = true;
     }
-    waits
+    is_deferred
 }
 
 /// Whether a policy protects in a way that the release does not check. The release only
@@ -70,10 +70,15 @@ pub(super) fn judge_remaining_users<'a>(
         }
         let owners = &mut judgement.user_owners;
         let used = UsedObject { item: target, release_waits: true, owner_propagation: None };
-        let found = find_users(&situation, fates, used, in_use, false, owners);
-        if !found.blocking.is_empty() {
-            judgement.require_reads(&applied, found.needed_reads);
-            judgement.add_finding(&applied, target, Reason::InUse, (found.blocking, found.more));
+        let findings = find_users(&situation, fates, used, in_use, false, owners);
+        if !findings.blocking.is_empty() {
+            judgement.require_reads(&applied, findings.needed_reads);
+            judgement.add_finding(
+                &applied,
+                target,
+                Reason::InUse,
+                (findings.blocking, findings.more),
+            );
         }
     }
 }
@@ -83,8 +88,8 @@ pub(crate) enum CollectorRefusal<'p> {
     /// No policy denies it.
     No,
     /// A policy may deny it, also if nothing uses the object.
-    Perhaps,
-    /// One of these modes denies it while the object has users that it counts.
+    Possible,
+    /// Each of these modes denies it while the object has users that the mode counts.
     WhileUsed(Vec<&'p InUse>),
 }
 
@@ -93,7 +98,7 @@ pub(crate) fn refusal_in_cascade<'p>(
     situation: &Situation<'p>,
     item: &JudgedObject<'p>,
 ) -> CollectorRefusal<'p> {
-    // Policies deny again after a Pause.
+    // After a Pause, the policies deny again.
     let mut applied = situation.policies_ignoring_pause(item.facts);
     applied
         .retain(|applied| applied.action == Action::Deny && applied.policy.may_refuse_collector());
@@ -105,17 +110,17 @@ pub(crate) fn refusal_in_cascade<'p>(
     }
     // belay also denies a deletion that orphans protected dependents.
     let orphans = item.finalizers().contains(&ORPHAN);
-    let refuses = |applied: &AppliedPolicy<'_>| {
+    let always_denies = |applied: &AppliedPolicy<'_>| {
         let modes = &applied.policy.modes;
         modes.protects_unused() || (modes.from_orphaning && orphans)
     };
-    if applied.iter().any(|applied| !applied.certain || refuses(applied)) {
-        return CollectorRefusal::Perhaps;
+    if applied.iter().any(|applied| !applied.certain || always_denies(applied)) {
+        return CollectorRefusal::Possible;
     }
-    // A live read has no earlier age of the hold.
-    let known = item.node.map(|node| JudgedObject::of_node(situation, node));
+    // Only the graph of the watches knows how old the hold is.
+    let watched = item.node.map(|node| JudgedObject::of_node(situation, node));
     let waits =
-        item.may_be_held(situation) && known.is_none_or(|known| known.may_be_held(situation));
+        item.may_be_held(situation) && watched.is_none_or(|watched| watched.may_be_held(situation));
     let waits = waits && !applied.iter().any(protects_beyond_use);
     let counting = applied.iter().filter(|applied| !waits || !is_left_to_release(applied));
     let modes: Vec<_> =

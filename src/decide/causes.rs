@@ -5,7 +5,7 @@
 
 use super::{Cause, Verdict};
 
-/// The limit of causes that messages list. Messages have the number of the others.
+/// The limit of causes that messages list. For more causes, messages show only their number.
 pub(super) const MAX_LISTED_CAUSES: usize = 3;
 
 /// The causes that keep one object.
@@ -13,7 +13,7 @@ pub(super) const MAX_LISTED_CAUSES: usize = 3;
 pub(super) struct CauseList {
     /// The namespace of the object; empty for a cluster-scoped one.
     pub(super) namespace: String,
-    here: ListedCauses,
+    same_namespace: ListedCauses,
     elsewhere: ListedCauses,
 }
 
@@ -33,27 +33,27 @@ impl CauseList {
 
     /// Adds a cause in a namespace. The cause is built only if messages list it.
     pub(super) fn add(&mut self, namespace: &str, cause: impl FnOnce() -> Cause) {
-        let apart = is_in_other_namespace(&self.namespace, namespace);
-        let found = if apart { &mut self.elsewhere } else { &mut self.here };
-        if found.causes.len() < MAX_LISTED_CAUSES {
-            found.causes.push(cause());
+        let is_elsewhere = is_in_other_namespace(&self.namespace, namespace);
+        let listed = if is_elsewhere { &mut self.elsewhere } else { &mut self.same_namespace };
+        if listed.causes.len() < MAX_LISTED_CAUSES {
+            listed.causes.push(cause());
         } else {
-            found.more += 1;
+            listed.more += 1;
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.here.causes.is_empty() && self.elsewhere.causes.is_empty()
+        self.same_namespace.causes.is_empty() && self.elsewhere.causes.is_empty()
     }
 
     /// The number of causes that are not listed.
     pub(super) fn more(&self) -> usize {
-        self.here.more + self.elsewhere.more
+        self.same_namespace.more + self.elsewhere.more
     }
 
     /// The listed causes, and the number of the others.
     pub(super) fn into_causes(self) -> (Vec<Cause>, usize) {
-        let ListedCauses { mut causes, more } = self.here;
+        let ListedCauses { mut causes, more } = self.same_namespace;
         let elsewhere = self.elsewhere;
         if !elsewhere.causes.is_empty() {
             causes.push(Cause::Elsewhere { causes: elsewhere.causes, more: elsewhere.more });
@@ -80,19 +80,19 @@ impl Verdict {
     /// The verdict with the causes in other namespaces, for users who may read them.
     pub fn with_other_namespaces(mut self) -> Self {
         for blocker in &mut self.blockers {
-            let mut full = Vec::new();
+            let mut all = Vec::new();
             for cause in std::mem::take(&mut blocker.causes) {
                 match cause {
                     Cause::Elsewhere { causes, more } => {
-                        full.extend(causes);
+                        all.extend(causes);
                         blocker.more += more;
                     }
-                    other => full.push(other),
+                    other => all.push(other),
                 }
             }
-            blocker.more += full.len().saturating_sub(MAX_LISTED_CAUSES);
-            full.truncate(MAX_LISTED_CAUSES);
-            blocker.causes = full;
+            blocker.more += all.len().saturating_sub(MAX_LISTED_CAUSES);
+            all.truncate(MAX_LISTED_CAUSES);
+            blocker.causes = all;
         }
         self
     }

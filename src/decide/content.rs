@@ -1,5 +1,5 @@
-//! Question 6 of a DELETE: the content of a Namespace or CRD, and objects whose existence
-//! keeps another one.
+//! The content of a Namespace or CRD, and objects that keep another object because they exist
+//! (question 6 in docs/THEORY.md).
 
 use super::causes::{CauseList, cause_of_object};
 use super::item::JudgedObject;
@@ -17,14 +17,14 @@ use crate::policy::{
 /// The limit of objects that belay counts. More objects do not change the verdict.
 const MAX_OBJECTS: usize = 1_000;
 
-/// The objects that keep another one.
+/// The objects that keep another object.
 #[derive(Default)]
 pub(super) struct BlockingObjects {
     /// The causes that keep the object.
     pub(super) causes: CauseList,
     /// The live reads that this result needs.
     pub(super) needed_reads: Vec<LiveRead>,
-    /// The cause if the objects are unknown.
+    /// The cause if belay does not know all such objects.
     pub(super) unknown: Option<Cause>,
     /// The unknown kind, by group and resource.
     pub(super) unknown_kind: (String, String),
@@ -86,25 +86,26 @@ pub(super) enum Container<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// The container that an object is, if it is one. The name of a CRD is its resource
-    /// and group.
+    /// The object as a container; `None` if it is neither a Namespace nor a CRD. The name of
+    /// a CRD is its resource and group.
     pub(super) fn from_item(item: &JudgedObject<'a>) -> Option<Self> {
         let facts = item.facts;
         if facts.is_namespace() {
             return Some(Self::Namespace(facts.name));
         }
-        let definition = ("apiextensions.k8s.io", "customresourcedefinitions");
+        let crd = ("apiextensions.k8s.io", "customresourcedefinitions");
         let (resource, group) = facts.name.split_once('.').unwrap_or((facts.name, ""));
-        ((facts.group, facts.resource) == definition).then_some(Self::Crd(group, resource))
+        ((facts.group, facts.resource) == crd).then_some(Self::Crd(group, resource))
     }
 
-    /// Its content in a graph.
+    /// The content in a graph.
     pub(super) fn objects(self, graph: &'a Graph) -> Box<dyn Iterator<Item = Node<'a>> + 'a> {
         let kinds = &graph.kinds;
         match self {
             Self::Namespace(name) => {
-                let place = kinds.find("", "Namespace").and_then(|kind| graph.find(kind, "", name));
-                let members = place.into_iter().flat_map(|place| graph.objects_in_namespace(place));
+                let namespace = kinds.find("", "Namespace");
+                let namespace = namespace.and_then(|kind| graph.find(kind, "", name)).into_iter();
+                let members = namespace.flat_map(|namespace| graph.objects_in_namespace(namespace));
                 Box::new(members.filter_map(|id| graph.get(id)))
             }
             Self::Crd(group, resource) => {
@@ -115,12 +116,12 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Its content in the graph and in the live reads.
+    /// The content in the graph and in the live reads.
     pub(super) fn judged_objects(
         self,
         situation: Situation<'a>,
     ) -> impl Iterator<Item = JudgedObject<'a>> {
-        let known =
+        let watched =
             self.objects(situation.graph).map(move |n| JudgedObject::of_node(&situation, n));
         let live = situation.reads().into_iter().flat_map(move |reads| {
             let new = self
@@ -128,84 +129,83 @@ impl<'a> Container<'a> {
                 .filter(move |n| situation.graph.find_counterpart(*n).is_none());
             new.map(move |node| JudgedObject::of_node(&situation, node))
         });
-        known.chain(live).filter(move |item| !self.is_default_object(item))
+        watched.chain(live).filter(move |item| !self.is_default_object(item))
     }
 
-    /// Whether this is a Namespace, and the control plane creates the object in it.
+    /// Whether the control plane creates this object in this Namespace.
     pub(super) fn is_default_object(self, item: &JudgedObject<'_>) -> bool {
         let ObjectFacts { group, resource, namespace, name, .. } = item.facts;
-        matches!(self, Self::Namespace(own) if own == namespace)
+        matches!(self, Self::Namespace(container) if container == namespace)
             && is_default_object(group, resource, name)
     }
 
-    /// Requires live lists of its content of these kinds. No later check exists for an
-    /// empty container, because a hold would keep only the empty object.
+    /// Requires live lists of the content of these kinds. For an empty container no later
+    /// check exists, because a hold would keep only the container.
     fn require_lists(
         self,
         situation: &Situation<'_>,
         first: bool,
         kinds: ContentKinds,
-        kept: &mut BlockingObjects,
+        blocking: &mut BlockingObjects,
     ) {
         match self {
             Self::Namespace(name) => {
                 for kind in kinds_of_content(situation, kinds) {
                     let list = situation.list_read(kind, name, first);
                     let info = situation.graph.kinds.info(kind);
-                    kept.add_absence(info, situation.prove_absence(kind, list, true));
+                    blocking.add_absence(info, situation.prove_absence(kind, list, true));
                 }
             }
             Self::Crd(group, resource) => {
-                require_absent_kind(situation, (group, resource), first, kept);
+                require_absent_kind(situation, (group, resource), first, blocking);
             }
         }
     }
 }
 
-/// Requires proof that no object of a kind exists, which may be a kind that belay doesn't
-/// know.
+/// Requires proof that no object of a kind exists. belay may not know the kind.
 fn require_absent_kind(
     situation: &Situation<'_>,
     (group, resource): (&str, &str),
     first: bool,
-    kept: &mut BlockingObjects,
+    blocking: &mut BlockingObjects,
 ) {
     let kinds = &situation.graph.kinds;
     if let Some(kind) = kinds.find_resource(group, resource) {
         let list = situation.list_read(kind, "", first);
-        kept.add_absence(kinds.info(kind), situation.prove_absence_by_metadata(kind, list));
+        blocking.add_absence(kinds.info(kind), situation.prove_absence_by_metadata(kind, list));
         return;
     }
     let unknown = format!("belay doesn't know the kind {}", full_name(group, resource));
     let (group, resource) = (group.to_owned(), resource.to_owned());
-    kept.unknown_kind = (group.clone(), resource.clone());
+    blocking.unknown_kind = (group.clone(), resource.clone());
     let list = LiveRead::List { group, resource, namespace: String::new(), first };
     match situation.reads().map(|reads| reads.results.get(&list)) {
         // A live read shows that the kind does not exist.
         Some(Some(Ok(()))) => {}
-        Some(None) => kept.needed_reads.push(list),
+        Some(None) => blocking.needed_reads.push(list),
         Some(Some(Err(why))) => {
             let next = NextStep::after(why);
-            kept.unknown = Some(Cause::Unknown(format!("{unknown}: {why}"), Some(next)));
+            blocking.unknown = Some(Cause::Unknown(format!("{unknown}: {why}"), Some(next)));
         }
-        None => kept.unknown = Some(Cause::Unknown(unknown, Some(NextStep::ServeKind))),
+        None => blocking.unknown = Some(Cause::Unknown(unknown, Some(NextStep::ServeKind))),
     }
 }
 
-/// The content of a Namespace or CRD that counts. Other objects have no content.
+/// The content of a Namespace or CRD that the policy counts. Other objects have no content.
 pub(super) fn find_content<'a>(
     situation: &Situation<'a>,
     item: &JudgedObject<'a>,
     not_empty: &'a NotEmpty,
 ) -> BlockingObjects {
-    let mut kept = BlockingObjects::default();
-    let Some(container) = Container::from_item(item) else { return kept };
+    let mut blocking = BlockingObjects::default();
+    let Some(container) = Container::from_item(item) else { return blocking };
     for member in container.judged_objects(*situation) {
         if !situation.work.charge(8) {
             break;
         }
         if let Some(why) = content_reason(situation, &member, container, not_empty)
-            && !kept.add(member.facts.namespace, || Cause::Content {
+            && !blocking.add(member.facts.namespace, || Cause::Content {
                 object: member.object_name(),
                 why,
             })
@@ -213,14 +213,14 @@ pub(super) fn find_content<'a>(
             break;
         }
     }
-    if kept.causes.is_empty() {
-        // One object is enough if every object counts.
+    if blocking.causes.is_empty() {
+        // If every object counts, one object is enough.
         let first = not_empty.any && not_empty.ignore.is_empty() && not_empty.owned;
-        let definition = matches!(container, Container::Crd(..));
+        let is_crd = matches!(container, Container::Crd(..));
         let kinds = if not_empty.any { ContentKinds::Any } else { ContentKinds::Protected };
-        container.require_lists(situation, first && definition, kinds, &mut kept);
+        container.require_lists(situation, first && is_crd, kinds, &mut blocking);
     }
-    kept
+    blocking
 }
 
 /// Requires that belay knows all content that policies could protect.
@@ -228,15 +228,15 @@ pub(super) fn require_content_lists(
     situation: &Situation<'_>,
     item: &JudgedObject<'_>,
 ) -> BlockingObjects {
-    let mut kept = BlockingObjects::default();
-    let Some(container) = Container::from_item(item) else { return kept };
+    let mut blocking = BlockingObjects::default();
+    let Some(container) = Container::from_item(item) else { return blocking };
     if let Container::Crd(group, resource) = container
         && !situation.policies.names_kind(group, resource)
     {
-        return kept;
+        return blocking;
     }
-    container.require_lists(situation, false, ContentKinds::Named, &mut kept);
-    kept
+    container.require_lists(situation, false, ContentKinds::Named, &mut blocking);
+    blocking
 }
 
 /// The objects whose existence keeps the object.
@@ -246,31 +246,31 @@ pub(super) fn find_existing<'a>(
     item: &JudgedObject<'a>,
     exists: &Exists,
 ) -> BlockingObjects {
-    let mut kept = BlockingObjects::new(item.facts.own_namespace());
+    let mut blocking = BlockingObjects::new(item.facts.own_namespace());
     for (group, resource) in &exists.kinds {
         let container = Container::Crd(group, resource);
         for other in container.judged_objects(*situation) {
             if !situation.work.charge(1) {
                 break;
             }
-            let goes = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
-            let placed =
+            let is_deleted = other.node.is_some_and(|node| fates.is_certainly_deleted(node.id()));
+            let namespace_matches =
                 exists.namespace_labels.match_namespace(situation.namespace_labels(), other.facts)
                     != MatchResult::No;
-            let counts = other.uid() != item.uid() && !goes && placed;
+            let counts = other.uid() != item.uid() && !is_deleted && namespace_matches;
             let cause = || Cause::Exists(other.object_name());
-            if counts && !kept.add(other.facts.namespace, cause) {
+            if counts && !blocking.add(other.facts.namespace, cause) {
                 break;
             }
         }
-        if kept.causes.is_empty() {
-            let itself = (item.facts.group, item.facts.resource) == (group, resource);
-            let first = exists.namespace_labels.is_empty() && !itself;
-            // The release does not check it again.
-            require_absent_kind(situation, (group, resource), first, &mut kept);
+        if blocking.causes.is_empty() {
+            let is_own_kind = (item.facts.group, item.facts.resource) == (group, resource);
+            let first = exists.namespace_labels.is_empty() && !is_own_kind;
+            // The release does not check this again.
+            require_absent_kind(situation, (group, resource), first, &mut blocking);
         }
     }
-    kept
+    blocking
 }
 
 /// Why an object counts as content; `None` if it does not count.
@@ -290,23 +290,23 @@ fn content_reason<'a>(
     if not_empty.any && (not_empty.owned || !has_owner(situation, item)) {
         return Some(ContentReason::Anything);
     }
-    // The owner of a claim re-creates the claim without its data. So this counts as well
-    // if any object counts.
-    let namespace = matches!(container, Container::Namespace(_));
-    if namespace && is_bound_claim(&situation.graph.kinds, item) {
+    // A bound PersistentVolumeClaim counts also if it has an owner, because the owner can
+    // re-create the claim but not its data.
+    let in_namespace = matches!(container, Container::Namespace(_));
+    if in_namespace && is_bound_claim(&situation.graph.kinds, item) {
         return Some(ContentReason::Bound);
     }
-    protected(situation, item).map(ContentReason::Protected)
+    protecting_policy(situation, item).map(ContentReason::Protected)
 }
 
 fn has_owner(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
-    item.owners(situation).iter().any(|claim| {
-        let standing = owner_state(situation, item.facts.namespace, claim);
-        matches!(standing, OwnerState::Solid(_) | OwnerState::Waiting(_))
+    item.owners(situation).iter().any(|owner_ref| {
+        let state = owner_state(situation, item.facts.namespace, owner_ref);
+        matches!(state, OwnerState::Solid(_) | OwnerState::Waiting(_))
     })
 }
 
-/// A bound claim names its volume, which is an edge.
+/// A bound PersistentVolumeClaim names its volume, so it has an edge to a PersistentVolume.
 fn is_bound_claim(kinds: &Kinds, item: &JudgedObject<'_>) -> bool {
     let volume = kinds.find("", "PersistentVolume");
     item.kind == kinds.find("", "PersistentVolumeClaim")
@@ -314,7 +314,7 @@ fn is_bound_claim(kinds: &Kinds, item: &JudgedObject<'_>) -> bool {
 }
 
 /// The policy with action Deny that protects an object now.
-fn protected(situation: &Situation<'_>, item: &JudgedObject<'_>) -> Option<PolicySource> {
+fn protecting_policy(situation: &Situation<'_>, item: &JudgedObject<'_>) -> Option<PolicySource> {
     let applied = situation.policies_of(item.facts);
     let mut enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
     let protects = enforcing.find(|applied| protects_now(situation, applied, item));

@@ -1,4 +1,4 @@
-//! CREATE: belay adds the hold where it helps.
+//! CREATE: belay adds the hold if a policy wants it and the hold is safe.
 
 use super::item::JudgedObject;
 use super::judgement::Judgement;
@@ -26,15 +26,15 @@ pub(super) fn create(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     if judge_long_lists(&mut judgement, review, &target) {
         return judgement.verdict(&[target]);
     }
-    let place = HoldPosition::in_list(object, usize::MAX);
-    verdict.hold = Some(HoldChange { position: place, restored: false });
+    let position = HoldPosition::in_list(object, usize::MAX);
+    verdict.hold = Some(HoldChange { position, restored: false });
     verdict
 }
 
 /// Kinds on which a hold is unsafe or does not protect. A finalizer on a Namespace or CRD
 /// keeps only the empty object. belay could not release roles and bindings, because a
 /// write to one needs all the rights that it grants. Controllers delete and re-create the
-/// other kinds all the time.
+/// other kinds very often.
 const NEVER_HELD: &[(&str, &str)] = &[
     ("", "namespaces"),
     ("", "pods"),
@@ -55,8 +55,8 @@ const HOOKS: &[&str] = &["helm.sh/hook", "argocd.argoproj.io/hook"];
 
 /// Whether a hold on objects of this kind is unsafe or does not protect.
 pub(crate) fn is_hold_unsafe_on_kind(group: &str, resource: &str) -> bool {
-    // A merge patch from Git removes the hold from Argo's own objects, and belay would
-    // restore it, again and again.
+    // Argo CD applies its own objects from Git with merge patches. Each of them removes the
+    // hold, and belay would restore it each time.
     NEVER_HELD.contains(&(group, resource)) || group == "argoproj.io"
 }
 
@@ -71,7 +71,8 @@ pub(crate) enum NoHoldReason {
     Record,
     /// Its manifest lists finalizers.
     Listed,
-    /// Every Namespace has it, and a hold would delay the deletion of the Namespace.
+    /// Kubernetes creates the object in every Namespace, and a hold would delay the deletion of
+    /// the Namespace.
     Default,
 }
 
@@ -119,18 +120,18 @@ pub(crate) fn no_hold_reason(
     let others = |object: &Object<'_>| {
         object.metadata.finalizers.iter().flatten().any(|finalizer| !is_hold(finalizer))
     };
-    let lists = || others(object) || applied(object).is_some_and(|applied| others(&applied));
+    let lists = || others(object) || last_applied(object).is_some_and(|applied| others(&applied));
     (!Kinds::is_built_in(group, resource) && lists()).then_some(NoHoldReason::Listed)
 }
 
 /// The limit of the API server for all annotations of an object together.
-const LONGEST_ANNOTATION: usize = 256 << 10;
+const MAX_ANNOTATION_BYTES: usize = 256 << 10;
 
 /// The manifest that a client applied last.
-fn applied<'o>(object: &'o Object<'_>) -> Option<Object<'o>> {
+fn last_applied<'o>(object: &'o Object<'_>) -> Option<Object<'o>> {
     let annotation = "kubectl.kubernetes.io/last-applied-configuration";
     let manifest = object.metadata.annotations.get(annotation)?;
-    if manifest.len() > LONGEST_ANNOTATION {
+    if manifest.len() > MAX_ANNOTATION_BYTES {
         return None;
     }
     serde_json::from_str(manifest).ok()

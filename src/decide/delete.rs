@@ -1,6 +1,5 @@
-//! DELETE: may this object be deleted? Question 2 decides at once, and question 3 decides
-//! for the object itself. Of questions 4 to 7 the strictest answer wins. At the end
-//! question 1 removes the blockers that are approved.
+//! DELETE: whether belay allows the deletion of an object. The questions are those in
+//! docs/THEORY.md.
 
 use super::cascade::{defer_to_release, judge_remaining_users};
 use super::content::{
@@ -38,19 +37,20 @@ pub(super) fn delete_item<'a>(
     let propagation = effective_propagation(situation, review, target);
     let verdict = delete_by(situation, review, target, propagation);
     let orphaning = verdict.blockers.iter().any(|blocker| blocker.reason == Reason::WouldOrphan);
-    let own_use = verdict.blockers.first().is_some_and(|first| first.is_own_use(&verdict.target));
-    let lost = verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
-    let lost = lost.filter_map(|cause| match cause {
+    let is_own_use =
+        verdict.blockers.first().is_some_and(|first| first.is_own_use(&verdict.target));
+    let lost_finalizers = verdict.blockers.iter().flat_map(|blocker| &blocker.causes);
+    let lost_propagations = lost_finalizers.filter_map(|cause| match cause {
         Cause::LostFinalizer(finalizer) if finalizer == FOREGROUND => Some(Propagation::Foreground),
         Cause::LostFinalizer(_) => Some(Propagation::Orphan),
         _ => None,
     });
-    let background = (orphaning || own_use).then_some(Propagation::Background);
-    // belay gives no advice that it would deny.
+    let background = (orphaning || is_own_use).then_some(Propagation::Background);
+    // The message must not advise a DELETE that belay would deny.
     let passes = |other: &Propagation| {
         *other != propagation && delete_by(situation, review, target, *other).decision.passes()
     };
-    let passing_propagation = lost.take(1).chain(background).find(passes);
+    let passing_propagation = lost_propagations.take(1).chain(background).find(passes);
     Verdict { passing_propagation, ..verdict }
 }
 
@@ -62,10 +62,10 @@ pub(super) fn delete_by<'a>(
     propagation: Propagation,
 ) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
-    let refused = judge_long_lists(&mut judgement, review, target);
-    if !refused {
-        let member = deletion_target(&mut judgement, review, target, propagation);
-        judge_deletion(&mut judgement, member.as_slice());
+    let is_denied = judge_long_lists(&mut judgement, review, target);
+    if !is_denied {
+        let target = deletion_target(&mut judgement, review, target, propagation);
+        judge_deletion(&mut judgement, target.as_slice());
     }
     judgement.verdict(&[*target])
 }
@@ -78,16 +78,16 @@ pub(super) fn delete_together<'a>(
 ) -> Verdict {
     let mut judgement = Judgement::new(situation, review);
     let items: Vec<_> = nodes.iter().map(|node| JudgedObject::of_node(situation, *node)).collect();
-    let mut taken = Vec::new();
+    let mut targets = Vec::new();
     for target in &items {
         let propagation = effective_propagation(situation, review, target);
-        taken.extend(deletion_target(&mut judgement, review, target, propagation));
+        targets.extend(deletion_target(&mut judgement, review, target, propagation));
     }
-    judge_deletion(&mut judgement, &taken);
+    judge_deletion(&mut judgement, &targets);
     judgement.verdict(&items)
 }
 
-/// An object that a request deletes, or leads to the deletion of.
+/// An object that a request deletes directly or through other changes.
 #[derive(Clone, Copy)]
 pub(super) struct DeletionTarget<'a> {
     item: JudgedObject<'a>,
@@ -98,14 +98,14 @@ pub(super) struct DeletionTarget<'a> {
 }
 
 impl<'a> DeletionTarget<'a> {
-    /// A target to which every question applies.
+    /// A target to which all questions apply.
     pub(super) fn new(item: JudgedObject<'a>, propagation: Propagation) -> Self {
         Self { item, propagation, deferred_to_release: false }
     }
 }
 
-/// Questions 2 and 3. Returns the object if other questions apply. Approvals (question 1)
-/// are checked at the end, when all blockers are known.
+/// Answers questions 2 and 3. Returns the object if other questions apply. belay checks
+/// approvals (question 1) at the end, when it knows all blockers.
 fn deletion_target<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
@@ -126,12 +126,12 @@ fn deletion_target<'a>(
         let changes = propagation != Propagation::under_way(target.finalizers().into_iter());
         return changes.then_some(DeletionTarget::new(*target, propagation));
     }
-    let waits = is_cascade(&situation, target) && defer_to_release(judgement, target);
-    // The namespace controller deletes everything in the Namespace, and belay decides
-    // about each DELETE.
-    let alone = waits && situation.is_namespace_terminating(target.facts.namespace);
-    (!alone).then_some(DeletionTarget {
-        deferred_to_release: waits,
+    let is_deferred = is_cascade(&situation, target) && defer_to_release(judgement, target);
+    // The namespace controller deletes all objects of the Namespace, and belay decides about
+    // each DELETE separately.
+    let is_decided = is_deferred && situation.is_namespace_terminating(target.facts.namespace);
+    (!is_decided).then_some(DeletionTarget {
+        deferred_to_release: is_deferred,
         ..DeletionTarget::new(*target, propagation)
     })
 }
@@ -145,11 +145,11 @@ pub(super) struct AffectedObjects {
 }
 
 impl AffectedObjects {
-    fn follow(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> Self {
-        let of =
+    fn find(situation: &Situation<'_>, members: &[DeletionTarget<'_>]) -> Self {
+        let roots_of =
             |member: &DeletionTarget<'_>| walk_targets(situation, &member.item, member.propagation);
-        let targets: Vec<_> = members.iter().flat_map(of).collect();
-        // The effects of a waiting object happen when its hold is removed.
+        let targets: Vec<_> = members.iter().flat_map(roots_of).collect();
+        // A deferred object cascades when belay removes its hold.
         let waiting = members.iter().filter(|member| member.deferred_to_release);
         let released: Vec<_> = waiting.filter_map(|m| m.item.node).map(Node::id).collect();
         let request = DeletionRequest {
@@ -166,28 +166,29 @@ impl AffectedObjects {
         Self { complete: fates.is_complete(), fates, lost }
     }
 
-    /// The same with all dependents of the object, also those with other owners: a user
-    /// who changes the owners of the object may change those of a dependent as well.
+    /// Like [`Self::find`], with all dependents of the object, also dependents with other
+    /// owners: a user who changes the owners of the object can also change those of a
+    /// dependent.
     pub(super) fn with_dependents(situation: &Situation<'_>, member: &DeletionTarget<'_>) -> Self {
-        let mut closure = Self::follow(situation, &[*member]);
+        let mut affected = Self::find(situation, &[*member]);
         let mut seen = KeyedSet::from_iter([member.item.uid()]);
         let mut next = vec![(member.item.uid(), member.item.facts.namespace)];
         while let Some((uid, namespace)) = next.pop() {
             for node in situation.graph.possible_dependents(uid, namespace) {
                 if !situation.work.charge(1) || seen.len() > MAX_FOLLOWED {
-                    closure.complete = false;
+                    affected.complete = false;
                     break;
                 }
-                // belay has decided about a Terminating object before.
+                // belay decided about a Terminating object when it was deleted.
                 if !node.is_terminating() && seen.insert(node.uid()) {
-                    closure.lost.push(node.id());
+                    affected.lost.push(node.id());
                     next.push((node.uid(), node.namespace()));
                 }
             }
         }
-        closure.lost.sort_unstable();
-        closure.lost.dedup();
-        closure
+        affected.lost.sort_unstable();
+        affected.lost.dedup();
+        affected
     }
 
     /// The objects that may be lost.
@@ -195,32 +196,32 @@ impl AffectedObjects {
         self.lost.iter().filter_map(|id| graph.get(*id))
     }
 
-    /// Whether everything was followed.
+    /// Whether the search stayed within its limits.
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
 }
 
-/// Questions 4 to 7 for everything that the deletion of these targets may delete.
+/// Answers questions 4 to 7 for all objects that the deletion of these targets may delete.
 pub(super) fn judge_deletion<'a>(judgement: &mut Judgement<'a>, members: &[DeletionTarget<'a>]) {
     if !members.is_empty() {
-        let closure = AffectedObjects::follow(&judgement.situation, members);
-        judge_affected(judgement, members, &closure);
+        let affected = AffectedObjects::find(&judgement.situation, members);
+        judge_affected(judgement, members, &affected);
     }
 }
 
-/// Questions 4 to 7 for the closure of these targets.
+/// Answers questions 4 to 7 for these targets and the affected objects.
 pub(super) fn judge_affected<'a>(
     judgement: &mut Judgement<'a>,
     members: &[DeletionTarget<'a>],
-    closure: &AffectedObjects,
+    affected: &AffectedObjects,
 ) {
-    let (situation, fates) = (judgement.situation, &closure.fates);
+    let (situation, fates) = (judgement.situation, &affected.fates);
     judgement.set_leads_to_deletion();
     let nodes = members.iter().filter_map(|member| member.item.node);
-    let own: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
-    for DeletionTarget { item: target, deferred_to_release: waits, .. } in members {
-        if *waits {
+    let target_ids: NumberSet<NodeId> = nodes.map(|node| node.id()).collect();
+    for DeletionTarget { item: target, deferred_to_release, .. } in members {
+        if *deferred_to_release {
             judge_remaining_users(judgement, fates, target);
         } else {
             judge_protection(
@@ -230,7 +231,7 @@ pub(super) fn judge_affected<'a>(
                 Cascade { needs_live_proof: true, owner_propagation: None },
             );
         }
-        if !closure.is_complete() {
+        if !affected.is_complete() {
             let limit = Cause::TooLarge(format!("has more than {MAX_FOLLOWED} objects below it"));
             judgement.add_unknown_objects(target, &limit, |_| true);
         }
@@ -240,11 +241,11 @@ pub(super) fn judge_affected<'a>(
     let containers: Vec<_> = members.iter().filter_map(contained).collect();
     // The API server deletes the instances of a CRD without admission.
     let live = containers.iter().any(|(_, c)| matches!(c, Container::Crd(..)));
-    // The controllers of containers delete their content whatever owns it.
+    // The controllers of containers also delete content that has owners.
     let foreground = members.iter().any(|member| member.propagation == Propagation::Foreground);
-    let how = if foreground { Propagation::Foreground } else { Propagation::Background };
-    let follows = containers.is_empty().then_some(how);
-    for node in closure.lost(situation.graph).filter(|node| !own.contains(&node.id())) {
+    let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
+    let owner_propagation = containers.is_empty().then_some(propagation);
+    for node in affected.lost(situation.graph).filter(|node| !target_ids.contains(&node.id())) {
         if situation.work.is_used_up() {
             break;
         }
@@ -258,7 +259,7 @@ pub(super) fn judge_affected<'a>(
             judgement,
             fates,
             &item,
-            Cascade { needs_live_proof: live, owner_propagation: follows },
+            Cascade { needs_live_proof: live, owner_propagation },
         );
     }
     for (target, container) in &containers {
@@ -268,7 +269,7 @@ pub(super) fn judge_affected<'a>(
                 judgement,
                 fates,
                 &item,
-                Cascade { needs_live_proof: live, owner_propagation: follows },
+                Cascade { needs_live_proof: live, owner_propagation },
             );
         }
         require_known_content(judgement, target, |_| true);
@@ -287,10 +288,10 @@ pub(super) fn require_known_content<'a>(
     target: &JudgedObject<'a>,
     applies: impl Fn(&Policy) -> bool,
 ) {
-    let kept = require_content_lists(&judgement.situation, target);
-    judgement.require_reads_for_any_action(kept.needed_reads);
-    let Some(unknown) = kept.unknown else { return };
-    let (group, resource) = &kept.unknown_kind;
+    let blocking = require_content_lists(&judgement.situation, target);
+    judgement.require_reads_for_any_action(blocking.needed_reads);
+    let Some(unknown) = blocking.unknown else { return };
+    let (group, resource) = &blocking.unknown_kind;
     judgement.add_unknown_objects(target, &unknown, |policy| {
         // belay watches objects with the label of any kind.
         let labelled = matches!(policy.source, PolicySource::Label(_));
@@ -298,8 +299,8 @@ pub(super) fn require_known_content<'a>(
     });
 }
 
-/// The targets for the fates: the target itself, or, if the graph doesn't have it yet,
-/// its known dependents and content.
+/// The targets for [`fates`]: the target itself. If the graph doesn't have the target yet, its
+/// known dependents and content.
 fn walk_targets(
     situation: &Situation<'_>,
     target: &JudgedObject<'_>,
@@ -312,16 +313,16 @@ fn walk_targets(
     if propagation == Propagation::Orphan {
         return Vec::new();
     }
-    // Dependents with another remaining owner stay.
-    let only = |node: &Node<'_>| {
+    // Dependents with another solid owner remain.
+    let is_deleted = |node: &Node<'_>| {
         situation.work.charge(node.owners().len());
-        node.owner_refs().all(|claim| {
-            let standing = owner_state(situation, node.namespace(), &claim);
-            claim.uid == target.uid() || !matches!(standing, OwnerState::Solid(_))
+        node.owner_refs().all(|owner_ref| {
+            let state = owner_state(situation, node.namespace(), &owner_ref);
+            owner_ref.uid == target.uid() || !matches!(state, OwnerState::Solid(_))
         })
     };
     let dependents = graph.dependents_in_same_scope(target.uid(), target.facts.namespace);
-    let dependents = dependents.filter(only).map(Node::id);
+    let dependents = dependents.filter(is_deleted).map(Node::id);
     let container = Container::from_item(target).into_iter();
     let members = container.flat_map(|container| container.objects(graph)).map(Node::id);
     dependents.chain(members).map(|id| (id, Propagation::Background)).collect()
@@ -330,19 +331,19 @@ fn walk_targets(
 /// How a deletion reaches an object.
 #[derive(Clone, Copy)]
 struct Cascade {
-    /// Whether no later check would catch a mistake.
+    /// Whether the absence of users needs live proof, because no later check exists.
     needs_live_proof: bool,
-    /// If the object is deleted because its owners are: how these are deleted.
+    /// If the deletion of its owners deletes the object: the propagation of that deletion.
     owner_propagation: Option<Propagation>,
 }
 
-/// Questions 4 to 6 for one object: the target, or an object that would be deleted as
+/// Answers questions 4 to 6 for one object: the target, or an object that would be deleted as
 /// well.
 fn judge_protection<'a>(
     judgement: &mut Judgement<'a>,
     fates: &Fates,
     item: &JudgedObject<'a>,
-    Cascade { needs_live_proof: live, owner_propagation: follows }: Cascade,
+    Cascade { needs_live_proof, owner_propagation }: Cascade,
 ) {
     let situation = judgement.situation;
     for applied in &judgement.binding_policies(item) {
@@ -352,14 +353,14 @@ fn judge_protection<'a>(
         }
         if let Some(in_use) = &modes.while_used {
             // The release does not wait for a policy that binds only some subjects.
-            let keeps = applied.policy.delays_release();
+            let release_waits = applied.policy.delays_release();
             let owners = &mut judgement.user_owners;
-            let used = UsedObject { item, release_waits: keeps, owner_propagation: follows };
-            let found = find_users(&situation, fates, used, in_use, live, owners);
-            judgement.require_reads(applied, found.needed_reads);
-            if !found.blocking.is_empty() {
-                let causes = (found.blocking, found.more);
-                let hold = keeps && in_use.on_delete == OnDelete::Hold;
+            let used = UsedObject { item, release_waits, owner_propagation };
+            let findings = find_users(&situation, fates, used, in_use, needs_live_proof, owners);
+            judgement.require_reads(applied, findings.needed_reads);
+            if !findings.blocking.is_empty() {
+                let causes = (findings.blocking, findings.more);
+                let hold = release_waits && in_use.on_delete == OnDelete::Hold;
                 match item.may_be_held_in(&situation).filter(|_| hold) {
                     _ if hold && item.may_be_held(&situation) => {
                         judgement.add_hold_or_finding(applied, item, causes)
@@ -369,19 +370,19 @@ fn judge_protection<'a>(
                     }
                     None => judgement.add_finding(applied, item, Reason::InUse, causes),
                 }
-            } else if let Some(unknown) = found.unknown {
+            } else if let Some(unknown) = findings.unknown {
                 judgement.add_finding(applied, item, Reason::Unknown, (vec![unknown], 0));
-            } else if !found.doomed.is_empty() {
-                judgement.add_hold_or_finding(applied, item, (found.doomed, 0));
+            } else if !findings.doomed.is_empty() {
+                judgement.add_hold_or_finding(applied, item, (findings.doomed, 0));
             }
         }
         for exists in &modes.while_exists {
-            let kept = find_existing(&situation, fates, item, exists);
-            add_blocking_objects(judgement, applied, item, Reason::StillNeeded, kept);
+            let blocking = find_existing(&situation, fates, item, exists);
+            add_blocking_objects(judgement, applied, item, Reason::StillNeeded, blocking);
         }
         if let Some(not_empty) = &modes.while_not_empty {
-            let kept = find_content(&situation, item, not_empty);
-            add_blocking_objects(judgement, applied, item, Reason::NotEmpty, kept);
+            let blocking = find_content(&situation, item, not_empty);
+            add_blocking_objects(judgement, applied, item, Reason::NotEmpty, blocking);
         }
     }
 }
@@ -391,12 +392,12 @@ fn add_blocking_objects<'a>(
     applied: &AppliedPolicy<'a>,
     item: &JudgedObject<'a>,
     reason: Reason,
-    kept: BlockingObjects,
+    blocking: BlockingObjects,
 ) {
-    judgement.require_reads(applied, kept.needed_reads);
-    if !kept.causes.is_empty() {
-        judgement.add_finding(applied, item, reason, kept.causes.into_causes());
-    } else if let Some(unknown) = kept.unknown {
+    judgement.require_reads(applied, blocking.needed_reads);
+    if !blocking.causes.is_empty() {
+        judgement.add_finding(applied, item, reason, blocking.causes.into_causes());
+    } else if let Some(unknown) = blocking.unknown {
         judgement.add_finding(applied, item, Reason::Unknown, (vec![unknown], 0));
     }
 }
@@ -411,8 +412,8 @@ pub(super) fn judge_remaining_content<'a>(
     let situation = judgement.situation;
     for applied in situation.policies_of(target.facts) {
         if let Some(not_empty) = &applied.policy.modes.while_not_empty {
-            let kept = find_content(&situation, target, not_empty);
-            add_blocking_objects(judgement, &applied, target, Reason::NotEmpty, kept);
+            let blocking = find_content(&situation, target, not_empty);
+            add_blocking_objects(judgement, &applied, target, Reason::NotEmpty, blocking);
         }
     }
     let Some(container) = Container::from_item(target) else { return };

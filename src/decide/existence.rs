@@ -19,7 +19,7 @@ pub enum Existence {
     Exists,
     /// The object does not exist. Another object may have its name.
     Absent,
-    /// This read has to be made first.
+    /// belay must make this read first.
     Unread(LiveRead),
     /// Unknown; the text gives the reason.
     Unknown(String, Option<NextStep>),
@@ -67,11 +67,11 @@ pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Exist
     let object = if has_uid { &review.old_object } else { &review.object };
     let Some(object) = object else { return Existence::Absent };
     let item = JudgedObject::of_review(situation, review, object);
-    let named = || {
+    let name_exists = || {
         let (namespace, name) = (item.facts.namespace, item.facts.name);
         item.kind.is_some_and(|kind| situation.graph.object(kind, namespace, name).is_some())
     };
-    if item.node.is_some() || (!has_uid && named()) {
+    if item.node.is_some() || (!has_uid && name_exists()) {
         return Existence::Exists;
     }
     Existence::find(situation, &item, has_uid)
@@ -79,7 +79,7 @@ pub fn target_existence(situation: &Situation<'_>, review: &Review<'_>) -> Exist
 
 /// The verdict on a container that is not in the graph, until it was read live. Its
 /// content depends only on its name, so without this check a review with a made-up uid
-/// would make belay walk all of it.
+/// would make belay check all of it.
 pub(super) fn decide_unknown_container(
     situation: &Situation<'_>,
     review: &Review<'_>,
@@ -87,8 +87,8 @@ pub(super) fn decide_unknown_container(
     let object = review.old_object.as_ref()?;
     situation.reads()?;
     let item = JudgedObject::of_review(situation, review, object);
-    let watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
-    if review.phase == AdmissionPhase::Mutate || item.node.is_some() || !watched {
+    let is_watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
+    if review.phase == AdmissionPhase::Mutate || item.node.is_some() || !is_watched {
         return None;
     }
     Container::from_item(&item)?;
@@ -116,15 +116,15 @@ pub(super) fn decide_existing(
         return verdict;
     };
     let item = JudgedObject::of_review(situation, review, object);
-    let nothing = Verdict::allow(verdict.target.clone());
+    let allow = Verdict::allow(verdict.target.clone());
     // Labels also protect objects of kinds that belay can't read.
-    let watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
-    if item.node.is_some() || verdict == nothing || (!watched && !names_others(&verdict)) {
+    let is_watched = item.kind.is_some_and(|kind| situation.graph.is_complete(kind));
+    if item.node.is_some() || verdict == allow || (!is_watched && !names_others(&verdict)) {
         return verdict;
     }
-    let (confirm, why, next) = match Existence::of_item(situation, &item) {
+    let (needed_reads, why, next) = match Existence::of_item(situation, &item) {
         Existence::Exists => return verdict,
-        Existence::Absent => return nothing,
+        Existence::Absent => return allow,
         Existence::Unread(read) => {
             let why = "there was no time left to read the object".to_owned();
             (vec![read], why, Some(NextStep::Retry))
@@ -132,13 +132,13 @@ pub(super) fn decide_existing(
         Existence::Unknown(why, next) => (verdict.needed_reads.clone(), why, next),
     };
     match verdict.decision {
-        Decision::Deny => Verdict { needed_reads: confirm, ..decide_unproven(review, why, next) },
+        Decision::Deny => Verdict { needed_reads, ..decide_unproven(review, why, next) },
         _ => Verdict {
             decision: Decision::Allow,
             reason: None,
             blockers: Vec::new(),
             more: 0,
-            needed_reads: confirm,
+            needed_reads,
             ..verdict
         },
     }
@@ -147,8 +147,8 @@ pub(super) fn decide_existing(
 /// Whether a verdict reports more than that its target is protected, or may do so after
 /// more live reads.
 fn names_others(verdict: &Verdict) -> bool {
-    let Verdict { target, blockers, more, needed_reads: confirm, .. } = verdict;
+    let Verdict { target, blockers, more, needed_reads, .. } = verdict;
     *more > 0
-        || !confirm.is_empty()
+        || !needed_reads.is_empty()
         || blockers.iter().any(|b| b.object != *target || b.causes != [Cause::Always] || b.more > 0)
 }

@@ -1,5 +1,5 @@
-//! Which objects a message may advise to delete first: belay gives no advice that it would
-//! deny.
+//! The objects that a message advises to delete first. belay must not advise a DELETE that it
+//! would deny.
 
 use super::causes::is_in_other_namespace;
 use super::delete::delete_by;
@@ -15,7 +15,7 @@ use crate::objects::ObjectRef;
 const STEPS: usize = 500_000;
 
 /// The objects that keep the object of a blocker.
-fn objects_of<'c>(
+fn keeping_objects<'c>(
     target: &'c ObjectRef,
     blocker: Option<&'c Blocker>,
 ) -> impl Iterator<Item = &'c ObjectName> {
@@ -26,8 +26,8 @@ fn objects_of<'c>(
 }
 
 impl Verdict {
-    /// The verdict with what its message needs besides: whether the request is an UPDATE,
-    /// and the objects of the first blocker whose DELETE belay would not let pass either.
+    /// Adds data for the message: whether the request is an UPDATE, and the objects of the
+    /// first blocker whose DELETE belay would not allow at once either.
     pub(super) fn with_refused_steps(
         mut self,
         situation: &Situation<'_>,
@@ -42,15 +42,15 @@ impl Verdict {
             let node = situation.graph.object_by_ref(&object.object)?;
             let item = JudgedObject::of_node(situation, node);
             let verdict = delete_by(situation, review, &item, Propagation::Background);
-            let waits = matches!(verdict.decision, Decision::Deny | Decision::Hold);
-            waits.then_some(verdict)
+            let is_refused = matches!(verdict.decision, Decision::Deny | Decision::Hold);
+            is_refused.then_some(verdict)
         };
         let namespace = self.target.own_namespace();
         let mut refused_steps = Vec::new();
-        for object in objects_of(&self.target, self.blockers.first()) {
+        for object in keeping_objects(&self.target, self.blockers.first()) {
             let Some(verdict) = delete(object) else { continue };
             let first: Vec<ObjectName> =
-                objects_of(&verdict.target, verdict.blockers.first()).cloned().collect();
+                keeping_objects(&verdict.target, verdict.blockers.first()).cloned().collect();
             let is_denied = |object: &ObjectName| {
                 let denies = |verdict: Verdict| verdict.decision == Decision::Deny;
                 object.object.is_volume()
@@ -59,7 +59,7 @@ impl Verdict {
                     || delete(object).is_some_and(denies)
             };
             let helps = !first.iter().any(is_denied);
-            // belay removes an object whose hold waits for no known user.
+            // If a hold waits for no known user, belay releases it.
             if verdict.decision == Decision::Deny || (helps && !first.is_empty()) {
                 let first = if helps { first } else { Vec::new() };
                 refused_steps.push(RefusedStep { object: object.clone(), first });

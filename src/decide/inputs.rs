@@ -1,5 +1,5 @@
-//! Every value that a decision reads, held against the table "Who may write
-//! what a decision reads" of docs/THREATS.md.
+//! Checks that each value that a decision reads has a row in the table "Who may write what a
+//! decision reads" of docs/THREATS.md.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{DeleteOptions, Requester, Resource, Review, ReviewDetails, Situation
 use crate::objects::{Metadata, Object, OwnerReference};
 use crate::policy::Approval;
 
-/// The names of all fields of a type. A field that is not named here is an error of the compiler.
+/// The names of all fields of a type. If a field is missing, the code does not compile.
 macro_rules! fields {
     ($type:ident { $($field:ident),* $(,)? }) => {{
         let _is_complete = |value: $type<'_>| { let $type { $($field: _),* } = value; };
@@ -19,11 +19,10 @@ macro_rules! fields {
     }};
 }
 
-fn names(of: &str, fields: &[&str]) -> Vec<String> {
-    fields.iter().map(|field| format!("{of}.{field}")).collect()
+fn names(type_name: &str, fields: &[&str]) -> Vec<String> {
+    fields.iter().map(|field| format!("{type_name}.{field}")).collect()
 }
 
-/// What a decision reads.
 fn inputs() -> BTreeSet<String> {
     let inputs = [
         fields!(Review {

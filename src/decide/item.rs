@@ -25,16 +25,16 @@ pub(crate) const WAITING_FINALIZERS: &[&str] = &[
 #[derive(Clone, Copy)]
 pub(crate) struct JudgedObject<'a> {
     pub(super) facts: ObjectFacts<'a>,
-    /// Its kind, if it is served.
+    /// The kind, if it is served.
     pub(super) kind: Option<KindId>,
-    /// The name of its kind; empty if it is unknown.
+    /// The name of the kind; empty if it is unknown.
     kind_name: &'a str,
-    /// Its node, if the graph has the object with this uid.
+    /// The node, if the graph has the object with this uid.
     pub(super) node: Option<Node<'a>>,
     body: ObjectData<'a>,
 }
 
-/// The newest source of its data.
+/// The newest data of an object.
 #[derive(Clone, Copy)]
 enum ObjectData<'a> {
     Review(&'a Object<'a>),
@@ -49,11 +49,11 @@ impl<'a> JudgedObject<'a> {
         object: &'a Object<'a>,
     ) -> Self {
         let resource = (review.resource.group.as_str(), review.resource.resource.as_str());
-        // The request for a Namespace has its own name as namespace.
+        // A request for a Namespace has the name of the Namespace as its namespace.
         let is_namespace = is_namespace(resource.0, resource.1);
         let namespace = if is_namespace { "" } else { review.namespace.as_str() };
-        // The API server has not generated the name yet. A match by its prefix may add a
-        // hold too many, but never leaves one out.
+        // The API server may not have generated the name yet. Then the prefix matches at least
+        // the policies of the name, so belay may add a surplus hold but misses none.
         let name = match review.target_name() {
             "" => object.metadata.generate_name.as_str(),
             name => name,
@@ -97,7 +97,7 @@ impl<'a> JudgedObject<'a> {
         }
     }
 
-    /// When it was created, in seconds since 1970.
+    /// The time of the creation, in seconds since 1970.
     pub(super) fn creation_time(&self) -> i64 {
         match self.body {
             ObjectData::Review(object) => object.created().unwrap_or(i64::MIN),
@@ -105,7 +105,7 @@ impl<'a> JudgedObject<'a> {
         }
     }
 
-    /// The resourceVersion at which it is stored, where that is known.
+    /// The resourceVersion; `u64::MAX` if it is unknown.
     pub(super) fn version(&self) -> u64 {
         match self.body {
             ObjectData::Review(object) => {
@@ -157,22 +157,22 @@ impl<'a> JudgedObject<'a> {
             && self.finalizers().into_iter().all(is_waiting_finalizer)
     }
 
-    /// In how many seconds the object may wait, if only the age of its hold prevents that.
+    /// After how many seconds the hold may keep the object, if only the age of the hold prevents
+    /// that now.
     pub(super) fn may_be_held_in(&self, situation: &Situation<'_>) -> Option<i64> {
         let seconds = self.hold().effective_in(situation.now)?;
         self.finalizers().into_iter().all(is_waiting_finalizer).then_some(seconds)
     }
 
-    /// Its owner references.
     pub(super) fn owners(&self, situation: &Situation<'a>) -> Vec<OwnerRef<'a>> {
         let kinds = &situation.graph.kinds;
         let object = match self.body {
             ObjectData::Review(object) => object,
             ObjectData::Node(node) => return node.owner_refs().collect(),
         };
-        let claims = object.metadata.owner_references.iter().map(|reference| {
+        let owner_refs = object.metadata.owner_references.iter().map(|reference| {
             let (group, version) = split_api_version(&reference.api_version);
-            // A live read copies the name.
+            // A live read copies the name, so belay resolves no reference with a long name.
             let kind = (reference.name.len() <= LONGEST_NAME)
                 .then(|| kinds.find(group, &reference.kind))
                 .flatten();
@@ -181,10 +181,10 @@ impl<'a> JudgedObject<'a> {
             let (name, uid) = (reference.name.as_str(), Uid::new(&reference.uid));
             OwnerRef { kind, version: Some(version), namespace, name, uid }
         });
-        claims.collect()
+        owner_refs.collect()
     }
 
-    /// The kinds of the objects that it uses by name; none if its edges are unknown.
+    /// The kinds of the objects that the object uses by name; none if its edges are unknown.
     pub(super) fn used_kinds(&self) -> impl Iterator<Item = KindId> + use<'a> {
         let node = match self.body {
             ObjectData::Review(_) => self.node,

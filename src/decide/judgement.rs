@@ -28,11 +28,11 @@ struct Finding<'a> {
     more: usize,
     /// Whether an approval of the target with scope Content covers the object.
     covered_by_content_approval: bool,
-    /// In how many seconds the same request waits instead.
+    /// After how many seconds belay allows the same request and holds the object.
     retry: Option<i64>,
 }
 
-/// The limit of blockers in a verdict. The verdict has the number of the others.
+/// The limit of blockers in a verdict. For more blockers, the verdict has only their number.
 const MAX_BLOCKERS: usize = 20;
 
 /// The findings for one request.
@@ -65,21 +65,21 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// The request leads to a deletion, from which other deletions may follow.
+    /// Records that the request leads to a deletion, from which other deletions may follow.
     pub(super) fn set_leads_to_deletion(&mut self) {
         self.leads_to_deletion = true;
     }
 
-    /// Denies the request even where a hold would keep the object, because an approval
-    /// would release the hold after this request.
+    /// Denies the request even if a hold would keep the object, because the request could make
+    /// an approval release the hold.
     pub(super) fn deny_instead_of_hold(&mut self) {
         self.allows_hold = false;
     }
 
     /// Sets whether an approval of the target with scope Content covers the next
     /// findings.
-    pub(super) fn set_covered_by_content_approval(&mut self, certainly: bool) {
-        self.covered_by_content_approval = certainly;
+    pub(super) fn set_covered_by_content_approval(&mut self, covered: bool) {
+        self.covered_by_content_approval = covered;
     }
 
     /// The policies of an object that bind the user.
@@ -163,8 +163,8 @@ impl<'a> Judgement<'a> {
         self.add_unless_exempt(applied, item, reason, applied.action.into(), (causes, more));
     }
 
-    /// The same, because of users while the hold is not effective yet. After so many seconds,
-    /// the object waits instead.
+    /// Adds a finding about users while the hold is not effective yet. After this many seconds,
+    /// belay allows the request and holds the object.
     pub(super) fn add_finding_with_retry(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -179,7 +179,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// The same, also for users whom the policy exempts.
+    /// Adds a finding, also for users whom the policy exempts.
     pub(super) fn add_finding_for_exempt_too(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -190,7 +190,8 @@ impl<'a> Judgement<'a> {
         self.push_finding(applied, item, reason, applied.action.into(), (causes, 0));
     }
 
-    /// The hold keeps the object until these causes are gone.
+    /// Adds a finding that lets the hold keep the object until these causes no longer exist. If
+    /// a hold is not possible, the finding denies the request.
     pub(super) fn add_hold_or_finding(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -209,7 +210,7 @@ impl<'a> Judgement<'a> {
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
         reason: Reason,
-        mut outcome: Decision,
+        mut decision: Decision,
         causes: (Vec<Cause>, usize),
     ) {
         let policy = applied.policy;
@@ -222,9 +223,9 @@ impl<'a> Judgement<'a> {
             if reason != Reason::InUse || item.hold() == HoldAge::NotHeld {
                 return;
             }
-            outcome = Decision::Hold;
+            decision = Decision::Hold;
         }
-        self.push_finding(applied, item, reason, outcome, causes);
+        self.push_finding(applied, item, reason, decision, causes);
     }
 
     fn push_finding(
@@ -232,7 +233,7 @@ impl<'a> Judgement<'a> {
         applied: &AppliedPolicy<'a>,
         item: &JudgedObject<'a>,
         reason: Reason,
-        outcome: Decision,
+        decision: Decision,
         (mut causes, more): (Vec<Cause>, usize),
     ) {
         let AppliedPolicy { policy, certain, .. } = *applied;
@@ -246,15 +247,14 @@ impl<'a> Judgement<'a> {
             });
             causes = vec![Cause::Unknown(what, next)];
         }
-        let is_content = self.covered_by_content_approval;
         self.findings.push(Finding {
             policy,
-            decision: outcome,
+            decision,
             item: *item,
             reason,
             causes,
             more,
-            covered_by_content_approval: is_content,
+            covered_by_content_approval: self.covered_by_content_approval,
             retry: None,
         });
     }
@@ -271,7 +271,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// The same, independent of a policy.
+    /// Adds live reads that the verdict needs, independent of a policy.
     pub(super) fn require_reads_for_any_action(
         &mut self,
         reads: impl IntoIterator<Item = LiveRead>,
@@ -293,8 +293,8 @@ impl<'a> Judgement<'a> {
     /// Denies the request by every policy that binds the user, because the limit of work
     /// is reached and the other findings are unknown.
     fn add_budget_exceeded(&mut self, target: &JudgedObject<'a>) {
-        let says = "reaches more objects and references than belay follows for one request";
-        self.add_unknown(target, &Cause::TooLarge(says.to_owned()), |_| true);
+        let text = "reaches more objects and references than belay follows for one request";
+        self.add_unknown(target, &Cause::TooLarge(text.to_owned()), |_| true);
     }
 
     /// Whether there are no findings.
@@ -313,11 +313,11 @@ impl<'a> Judgement<'a> {
         let strictest = self.findings.iter().map(|finding| finding.decision).max();
         let passes = strictest.is_none_or(Decision::passes);
         overrides.exempted = sources(self.exempted.iter().copied());
-        let ends = self.is_deletion().then(|| targets.first()).flatten();
-        let ends = ends.filter(|target| passes && !target.is_terminating());
-        let ends = ends.filter(|_| !self.review.dry_run);
+        let deleted = self.is_deletion().then(|| targets.first()).flatten();
+        let deleted = deleted.filter(|target| passes && !target.is_terminating());
+        let deleted = deleted.filter(|_| !self.review.dry_run);
         let records = self.leads_to_deletion && !self.exempted.is_empty();
-        let exempt = records && ends.is_some_and(|target| self.target_exists(target));
+        let exempt = records && deleted.is_some_and(|target| self.target_exists(target));
         let exemption = exempt.then(|| Exemption {
             uid: targets.first().map(JudgedObject::uid_text).unwrap_or_default(),
             user: self.review.user.name.to_string(),
@@ -334,14 +334,14 @@ impl<'a> Judgement<'a> {
         let (blockers, more) = merge_findings(self.findings, targets);
         let target = targets.first().map(JudgedObject::object_ref).unwrap_or_default();
         let revoked =
-            ends.map_or_else(Vec::new, |target| exemption_records(&self.situation, target));
+            deleted.map_or_else(Vec::new, |target| exemption_records(&self.situation, target));
         let ineffective_approvals = if passes { Vec::new() } else { self.ineffective_approvals };
         // A user who may delete a cluster-scoped object has rights in the whole cluster.
         // Namespaces are an exception: a RoleBinding in a Namespace can grant the right
         // to delete it.
-        let in_full = target.own_namespace().is_empty();
+        let show_other_namespaces = target.own_namespace().is_empty();
         let verdict = Verdict::from_blockers(target, blockers);
-        let verdict = if in_full { verdict.with_other_namespaces() } else { verdict };
+        let verdict = if show_other_namespaces { verdict.with_other_namespaces() } else { verdict };
         Verdict {
             needed_reads: self.needed_reads,
             more,
@@ -361,7 +361,7 @@ impl<'a> Judgement<'a> {
     }
 
     /// Whether a live read finds the target. belay records no exemption for an object
-    /// that doesn't exist, because only a forger would gain from it.
+    /// that doesn't exist, because only a caller with a made-up review would gain from it.
     fn target_exists(&mut self, target: &JudgedObject<'a>) -> bool {
         match Existence::of_item(&self.situation, target) {
             Existence::Exists => true,
@@ -377,16 +377,16 @@ impl<'a> Judgement<'a> {
     /// Reads the owners live before a denial, if an exemption record exists for one of
     /// them: the graph may lag behind the deletion of that owner.
     fn require_owner_reads(&mut self, targets: &[JudgedObject<'a>]) {
-        let refused = self.findings.iter().any(|finding| finding.decision == Decision::Deny);
+        let is_denied = self.findings.iter().any(|finding| finding.decision == Decision::Deny);
         let approvals = &self.situation.policies.approvals;
-        if self.review.operation != Operation::Delete || !refused || approvals.is_empty() {
+        if self.review.operation != Operation::Delete || !is_denied || approvals.is_empty() {
             return;
         }
         for target in targets.iter().filter(|target| !target.is_terminating()) {
-            let above =
+            let owners =
                 AncestorApprovalSummary::find(&self.situation, &target.owners(&self.situation));
-            if above.recorded {
-                self.needed_reads.extend(above.unread);
+            if owners.recorded {
+                self.needed_reads.extend(owners.unread);
             }
         }
     }
@@ -406,26 +406,31 @@ impl<'a> Judgement<'a> {
             }
             _ => ExemptionRecords::Ignored,
         };
-        // Denials first, then findings that only wait.
-        for outcome in [Decision::Deny, Decision::Hold] {
+        // Approvals remove denials first, and then findings with a hold.
+        for decision in [Decision::Deny, Decision::Hold] {
             let mut by_object: KeyedMap<Uid, Vec<usize>> = KeyedMap::default();
-            for (at, finding) in self.findings.iter().enumerate() {
-                if finding.decision == outcome {
-                    by_object.entry(finding.item.uid()).or_default().push(at);
+            for (index, finding) in self.findings.iter().enumerate() {
+                if finding.decision == decision {
+                    by_object.entry(finding.item.uid()).or_default().push(index);
                 }
             }
-            let mut gone = KeyedSet::default();
+            let mut approved = KeyedSet::default();
             for (uid, findings) in by_object {
-                let of: Vec<_> = findings.iter().map(|at| &self.findings[*at]).collect();
-                let policies: Vec<_> = of.iter().map(|finding| finding.policy).collect();
+                let findings: Vec<_> =
+                    findings.iter().map(|index| &self.findings[*index]).collect();
+                let policies: Vec<_> = findings.iter().map(|finding| finding.policy).collect();
                 // An exemption record never allows a delete that orphans dependents.
-                let orphans = of.iter().any(|finding| finding.reason == Reason::WouldOrphan);
+                let orphans = findings.iter().any(|finding| finding.reason == Reason::WouldOrphan);
                 let records = if orphans { ExemptionRecords::Ignored } else { records };
-                let item = &of[0].item;
-                if let Some(yes) = sufficient_approvals(&self.situation, item, &policies, records) {
-                    overrides.approvals.extend(yes.iter().map(|approval| approval.name.clone()));
-                    gone.insert(uid);
-                } else if outcome == Decision::Deny
+                let item = &findings[0].item;
+                if let Some(approvals) =
+                    sufficient_approvals(&self.situation, item, &policies, records)
+                {
+                    overrides
+                        .approvals
+                        .extend(approvals.iter().map(|approval| approval.name.clone()));
+                    approved.insert(uid);
+                } else if decision == Decision::Deny
                     && self.ineffective_approvals.len() < MAX_INEFFECTIVE
                 {
                     self.ineffective_approvals.extend(ineffective_approvals(
@@ -437,8 +442,9 @@ impl<'a> Judgement<'a> {
             }
             // Action Warn or Audit reports nothing about approved objects.
             self.findings.retain(|finding| {
-                let taken = finding.decision == outcome || finding.decision < Decision::Hold;
-                !(taken && gone.contains(&finding.item.uid()))
+                let is_removable =
+                    finding.decision == decision || finding.decision < Decision::Hold;
+                !(is_removable && approved.contains(&finding.item.uid()))
             });
         }
         overrides.approvals.sort_unstable();
@@ -453,8 +459,8 @@ impl<'a> Judgement<'a> {
 fn exemption_records(situation: &Situation<'_>, target: &JudgedObject<'_>) -> Vec<RevokedRecord> {
     let policies = situation.policies;
     let identity = target.identity();
-    let of = policies.approvals.of_uid(identity.uid).iter();
-    let records = of.filter(|approval| {
+    let approvals = policies.approvals.of_uid(identity.uid).iter();
+    let records = approvals.filter(|approval| {
         approval.names_object(&identity) && policies.identities.is_own(&approval.approver)
     });
     let revoked = records.map(|approval| {
@@ -470,17 +476,17 @@ fn merge_findings(
     mut findings: Vec<Finding<'_>>,
     targets: &[JudgedObject<'_>],
 ) -> (Vec<Blocker>, usize) {
-    let own: KeyedSet<Uid> = targets.iter().map(JudgedObject::uid).collect();
+    let target_uids: KeyedSet<Uid> = targets.iter().map(JudgedObject::uid).collect();
     findings.sort_by_key(|finding| {
-        (Reverse(finding.decision), !own.contains(&finding.item.uid()), finding.reason)
+        (Reverse(finding.decision), !target_uids.contains(&finding.item.uid()), finding.reason)
     });
     let mut blockers: Vec<Blocker> = Vec::new();
-    let mut places: KeyedMap<(Decision, Reason, Uid), Vec<usize>> = KeyedMap::default();
+    let mut indexes: KeyedMap<(Decision, Reason, Uid), Vec<usize>> = KeyedMap::default();
     let mut more = 0;
     for finding in findings {
         let Finding {
             policy,
-            decision: outcome,
+            decision,
             item,
             reason,
             causes,
@@ -488,10 +494,10 @@ fn merge_findings(
             covered_by_content_approval: is_content,
             ..
         } = finding;
-        let same = places.entry((outcome, reason, item.uid())).or_default();
-        let known = same.iter().copied().find(|at| blockers[*at].causes == causes);
-        if let Some(at) = known {
-            let blocker = &mut blockers[at];
+        let same = indexes.entry((decision, reason, item.uid())).or_default();
+        let existing = same.iter().copied().find(|index| blockers[*index].causes == causes);
+        if let Some(index) = existing {
+            let blocker = &mut blockers[index];
             if !blocker.policies.contains(&policy.source) {
                 blocker.policies.push(policy.source.clone());
             }
@@ -500,19 +506,19 @@ fn merge_findings(
             continue;
         }
         if blockers.len() >= MAX_BLOCKERS {
-            more += usize::from(blockers[0].decision == outcome);
+            more += usize::from(blockers[0].decision == decision);
             continue;
         }
         same.push(blockers.len());
         blockers.push(Blocker {
-            decision: outcome,
+            decision,
             reason,
             policies: vec![policy.source.clone()],
             object: item.object_ref(),
             causes,
             more: others,
             required_approvals: policy.approval.required,
-            covered_by_content_approval: is_content && !own.contains(&item.uid()),
+            covered_by_content_approval: is_content && !target_uids.contains(&item.uid()),
         });
     }
     (blockers, more)

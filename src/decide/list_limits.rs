@@ -1,7 +1,5 @@
-//! Objects with more finalizers or owner references than controllers write.
-//!
-//! belay does not follow such lists. It denies the request if a policy protects the
-//! object.
+//! Objects with more finalizers or owner references than controllers write. belay does not
+//! check such lists. It denies the request if a policy protects the object.
 
 use super::item::JudgedObject;
 use super::judgement::Judgement;
@@ -9,8 +7,8 @@ use super::{Cause, Reason, Review};
 use crate::graph::MAX_LIST_ENTRIES;
 use crate::objects::Object;
 
-/// Denies the request if policies protect such an object. Returns whether this decides
-/// the request, because approvals are not sufficient.
+/// Denies the request if policies protect such an object. Returns whether the request is
+/// denied, because approvals are not sufficient.
 pub(super) fn judge_long_lists<'a>(
     judgement: &mut Judgement<'a>,
     review: &Review<'_>,
@@ -28,8 +26,8 @@ pub(super) fn judge_long_lists<'a>(
         return false;
     };
     for applied in judgement.binding_policies(target) {
-        let says = format!("has {count} {what}; belay supports at most {MAX_LIST_ENTRIES}");
-        judgement.add_finding(&applied, target, Reason::Unknown, (vec![Cause::TooLarge(says)], 0));
+        let text = format!("has {count} {what}; belay supports at most {MAX_LIST_ENTRIES}");
+        judgement.add_finding(&applied, target, Reason::Unknown, (vec![Cause::TooLarge(text)], 0));
     }
     judgement.is_denied(target)
 }

@@ -2,11 +2,11 @@
 //!
 //! This module has no async code, clock or IO. A verdict is a value, and separate
 //! functions render it for users, the audit log and the API server. A verdict lists the
-//! live reads that it still needs ([`LiveRead`]); the caller makes them and decides again
-//! with their results ([`Live`]).
+//! live reads that it still needs ([`LiveRead`]). The caller makes them and decides again
+//! with their results ([`LiveReads`]).
 //!
 //! ```text
-//!  Review ─► one file a question ─► Judgement ─► Verdict ─► message, warnings,
+//!  Review ─► file per operation  ─► Judgement ─► Verdict ─► message, warnings,
 //!             delete  update          policies bind,          audit annotations,
 //!             create  finalize        exempt; actions;        JSON patch
 //!             evict                   approvals
@@ -80,8 +80,8 @@ pub use verdict::{
 
 use crate::graph::{Node, StepBudget, StepLimit};
 
-/// The verdict on a review. It is final when it needs no live reads. Before, it is the
-/// verdict for the case that the reads find nothing new.
+/// The verdict on a review. It is final when it needs no live reads. Until then it assumes
+/// that the reads find nothing new.
 ///
 /// The work is limited. A review that needs more work is Unknown.
 pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
@@ -92,7 +92,7 @@ pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
 /// that belay follows ([`delete`]) takes a quarter of them.
 pub(crate) const STEPS: usize = 16_000_000;
 
-/// The same within a budget, of which earlier decisions may have used a part.
+/// Like [`decide`], within a budget that earlier decisions may have used in part.
 pub fn decide_within(
     situation: &Situation<'_>,
     review: &Review<'_>,
@@ -100,7 +100,7 @@ pub fn decide_within(
 ) -> Verdict {
     let situation = &Situation { work: StepLimit::new(budget), ..*situation };
     existence::decide_unknown_container(situation, review).unwrap_or_else(|| {
-        let verdict = answer(situation, review).with_refused_steps(situation, review);
+        let verdict = decide_operation(situation, review).with_refused_steps(situation, review);
         existence::decide_existing(situation, review, verdict)
     })
 }
@@ -116,7 +116,7 @@ pub fn decide_together(
 }
 
 /// The verdict, if the object of the review exists.
-fn answer(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
+fn decide_operation(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let resource = &review.resource;
     let subresource = resource.subresource.as_str();
     let is = |group: &str, name: &str| resource.group == group && resource.resource == name;

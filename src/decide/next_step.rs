@@ -1,14 +1,14 @@
-//! What helps when something is unknown.
+//! What a user can do when belay lacks data for a decision.
 
 use crate::graph::Incomplete;
 use crate::objects::ApiError;
 
-/// What helps when something is unknown.
+/// What a user can do when belay lacks data for a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NextStep {
-    /// The reason passes without a change.
+    /// The reason is temporary.
     Retry,
-    /// belay's account may not read it.
+    /// belay's account may not read the data.
     GrantPermission,
     /// The API server does not serve the kind.
     ServeKind,
@@ -21,7 +21,7 @@ pub enum NextStep {
 }
 
 impl NextStep {
-    /// What helps after a failed read.
+    /// The next step after a failed read.
     pub(super) fn after(error: &ApiError) -> Self {
         match error {
             ApiError::Forbidden(_) => Self::GrantPermission,
@@ -31,7 +31,7 @@ impl NextStep {
         }
     }
 
-    /// What helps while the objects of a kind are incomplete.
+    /// The next step while belay does not know all objects of a kind.
     pub(super) fn for_incomplete(why: &Incomplete) -> Option<Self> {
         match why {
             Incomplete::Unread => Some(Self::Retry),

@@ -1,4 +1,4 @@
-//! Question 7 of a DELETE: the objects that would lose an owner.
+//! The objects that would lose an owner (question 7 in docs/THEORY.md).
 
 use super::causes::MAX_LISTED_CAUSES;
 use super::item::{JudgedObject, object_name};
@@ -28,7 +28,7 @@ pub(super) fn judge_orphaning<'a>(
         return;
     }
     dependents.retain(|node| {
-        loses_a_living_owner(&situation, *node, (target, propagation), fates)
+        is_orphaned_by_an_owner(&situation, *node, (target, propagation), fates)
             || !keeps_an_owner(&situation, *node, target, fates)
     });
     dependents.sort_by_key(|node| (node.kind(), node.namespace(), node.name()));
@@ -60,21 +60,21 @@ pub(super) fn judge_orphaning<'a>(
 }
 
 /// Whether the garbage collector will remove the reference to a deleted owner from this
-/// dependent. Another remaining owner does not excuse that.
-fn loses_a_living_owner(
+/// dependent. It does so even if another owner remains.
+fn is_orphaned_by_an_owner(
     situation: &Situation<'_>,
     node: Node<'_>,
     (target, propagation): (&JudgedObject<'_>, Propagation),
     fates: &Fates,
 ) -> bool {
     let graph = situation.graph;
-    let of_target = |claim: &OwnerRef<'_>| claim.uid == target.uid();
+    let of_target = |owner_ref: &OwnerRef<'_>| owner_ref.uid == target.uid();
     let orphans = |owner: Node<'_>| {
         owner.uid() != target.uid()
             && fates.may_be_lost(owner.id())
             && owner.finalizers().contains(ORPHAN)
     };
-    (propagation == Propagation::Orphan && node.owner_refs().any(|claim| of_target(&claim)))
+    (propagation == Propagation::Orphan && node.owner_refs().any(|owner_ref| of_target(&owner_ref)))
         || node.owners().iter().filter_map(|owner| graph.owner(node, owner)).any(orphans)
 }
 
@@ -85,9 +85,9 @@ fn keeps_an_owner(
     target: &JudgedObject<'_>,
     fates: &Fates,
 ) -> bool {
-    node.owner_refs().any(|claim| {
-        claim.uid != target.uid()
-            && match owner_state(situation, node.namespace(), &claim) {
+    node.owner_refs().any(|owner_ref| {
+        owner_ref.uid != target.uid()
+            && match owner_state(situation, node.namespace(), &owner_ref) {
                 OwnerState::Solid(owner) => !situation
                     .graph
                     .find_counterpart(owner)
@@ -107,9 +107,9 @@ fn deleted_owner(
 ) -> ObjectName {
     let graph = situation.graph;
     let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
-    let goes = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
-    let own = node.owner_refs().any(|claim| claim.uid == target.uid());
-    match owners.into_iter().find(goes).filter(|_| !own) {
+    let is_lost = |owner: &Node<'_>| owner.uid() != target.uid() && fates.may_be_lost(owner.id());
+    let is_dependent_of_target = node.owner_refs().any(|owner_ref| owner_ref.uid == target.uid());
+    match owners.into_iter().find(is_lost).filter(|_| !is_dependent_of_target) {
         Some(owner) => object_name(owner),
         None => target.object_name(),
     }

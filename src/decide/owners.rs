@@ -25,26 +25,27 @@ pub(super) enum OwnerState<'a> {
 pub(super) fn owner_state<'a>(
     situation: &Situation<'a>,
     item_namespace: &str,
-    claim: &OwnerRef<'_>,
+    owner_ref: &OwnerRef<'_>,
 ) -> OwnerState<'a> {
     let graph = situation.graph;
-    let Some(kind) = claim.kind else { return OwnerState::Unresolved };
-    let crosses = item_namespace.is_empty() && graph.kinds.info(kind).namespaced;
+    let Some(kind) = owner_ref.kind else { return OwnerState::Unresolved };
+    let is_namespaced_owner = item_namespace.is_empty() && graph.kinds.info(kind).namespaced;
     let is_unserved = |version| !graph.kinds.serves(kind, version);
-    if claim.version.is_some_and(is_unserved) || crosses {
+    if owner_ref.version.is_some_and(is_unserved) || is_namespaced_owner {
         return OwnerState::Unresolved;
     }
-    let node = match situation.read_object(kind, claim.namespace, claim.name) {
+    let node = match situation.read_object(kind, owner_ref.namespace, owner_ref.name) {
         Some(live) => live,
         None => {
-            let cached = graph.object(kind, claim.namespace, claim.name);
-            if cached.is_none() && !graph.proves_absence(kind, claim.namespace, claim.name) {
+            let cached = graph.object(kind, owner_ref.namespace, owner_ref.name);
+            if cached.is_none() && !graph.proves_absence(kind, owner_ref.namespace, owner_ref.name)
+            {
                 return OwnerState::Unresolved;
             }
             cached
         }
     };
-    match node.filter(|node| node.uid() == claim.uid) {
+    match node.filter(|node| node.uid() == owner_ref.uid) {
         None => OwnerState::Absent,
         Some(node) if node.waits_in_foreground() => OwnerState::Waiting(node),
         Some(node) => OwnerState::Solid(node),
@@ -61,11 +62,11 @@ pub(super) fn is_cascade(situation: &Situation<'_>, item: &JudgedObject<'_>) -> 
 
 fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &JudgedObject<'_>) -> bool {
     let owners = item.owners(situation);
-    let stays = |claim: &OwnerRef<'_>| {
-        let standing = owner_state(situation, item.facts.namespace, claim);
-        matches!(standing, OwnerState::Solid(_) | OwnerState::Unresolved)
+    let keeps = |owner_ref: &OwnerRef<'_>| {
+        let state = owner_state(situation, item.facts.namespace, owner_ref);
+        matches!(state, OwnerState::Solid(_) | OwnerState::Unresolved)
     };
-    !owners.is_empty() && !owners.iter().any(stays)
+    !owners.is_empty() && !owners.iter().any(keeps)
 }
 
 /// The owners of the users of a verdict. Users often share owners, so belay checks each
@@ -73,16 +74,16 @@ fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &JudgedObject<'
 /// each user, in number. A user that is not found doomed within the limits counts.
 pub(super) struct UserOwners<'a> {
     situation: Situation<'a>,
-    /// Whether an object is doomed, by uid. During the search it is `false`, because the
-    /// garbage collector never deletes a cycle of owners (R10).
+    /// Whether an object is doomed, by uid. While belay searches above an object, the value is
+    /// `false`, because the garbage collector never deletes a cycle of owners (R10).
     doomed: KeyedMap<Uid, bool>,
-    /// How many objects were checked for this user.
+    /// The number of objects that were checked for this user.
     checked: usize,
     /// The topmost owner of an owner, by uid.
     topmost_owners: KeyedMap<Uid, Node<'a>>,
 }
 
-/// Real objects have fewer owners.
+/// The limit of checked owners of an object. Real objects have fewer.
 pub(super) const MAX_OWNERS: usize = 1_000;
 
 /// The limit of live reads for the owners of one object.
@@ -90,8 +91,8 @@ pub(super) const MAX_OWNERS_READ: usize = 16;
 
 impl<'a> UserOwners<'a> {
     pub(super) fn new(situation: &Situation<'a>) -> Self {
-        let (doomed, roots) = Default::default();
-        Self { situation: *situation, doomed, checked: 0, topmost_owners: roots }
+        let (doomed, topmost_owners) = Default::default();
+        Self { situation: *situation, doomed, checked: 0, topmost_owners }
     }
 
     /// Whether a user is certain to be deleted and not re-created, so that waiting for it
@@ -139,16 +140,18 @@ impl<'a> UserOwners<'a> {
         if node.has_orphan_finalizer() || always(facts) {
             return false;
         }
-        let mut claims = node.owner_refs().peekable();
-        if claims.peek().is_none() {
+        let mut owner_refs = node.owner_refs().peekable();
+        if owner_refs.peek().is_none() {
             return node.is_terminating();
         }
-        claims.all(|claim| match owner_state(&self.situation, node.namespace(), &claim) {
-            OwnerState::Unresolved => false,
-            OwnerState::Absent => true,
-            OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
-                let goes = owner.is_terminating() && !owner.has_orphan_finalizer();
-                goes || self.is_doomed_at(owner, depth + 1)
+        owner_refs.all(|owner_ref| {
+            match owner_state(&self.situation, node.namespace(), &owner_ref) {
+                OwnerState::Unresolved => false,
+                OwnerState::Absent => true,
+                OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
+                    let will_be_removed = owner.is_terminating() && !owner.has_orphan_finalizer();
+                    will_be_removed || self.is_doomed_at(owner, depth + 1)
+                }
             }
         })
     }
@@ -186,9 +189,9 @@ pub(super) fn find_owner<'a>(
             {
                 return OwnerSearch::Unknown;
             }
-            for claim in node.owner_refs() {
-                match owner_state(situation, node.namespace(), &claim) {
-                    OwnerState::Unresolved => unknown |= may_be_sought(&claim),
+            for owner_ref in node.owner_refs() {
+                match owner_state(situation, node.namespace(), &owner_ref) {
+                    OwnerState::Unresolved => unknown |= may_be_sought(&owner_ref),
                     OwnerState::Absent => {}
                     OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
                         if is_sought(owner) {
@@ -212,61 +215,63 @@ pub(super) fn find_owner<'a>(
 /// The search for a direct or indirect owner that is being deleted.
 pub(super) struct DeletionSearch<'s, 'a> {
     situation: &'s Situation<'a>,
-    /// Results by uid; `false` during the search, because the garbage collector deletes
-    /// no cycle of owners (R10).
-    answers: KeyedMap<Uid, bool>,
-    /// The live reads of the owners, because the graph may lag behind their deletion.
+    /// The results by uid. While belay searches above an object, the value is `false`, because
+    /// the garbage collector never deletes a cycle of owners (R10).
+    results: KeyedMap<Uid, bool>,
+    /// The missing live reads of the owners: the graph may lag behind their deletion.
     pub(super) unread: Vec<LiveRead>,
 }
 
 impl<'s, 'a> DeletionSearch<'s, 'a> {
     pub(super) fn new(situation: &'s Situation<'a>) -> Self {
-        Self { situation, answers: KeyedMap::default(), unread: Vec::new() }
+        Self { situation, results: KeyedMap::default(), unread: Vec::new() }
     }
 
     /// Whether an object is Terminating, or the garbage collector deletes it: it has
     /// owners, and each is absent, Terminating or deleted in the same way. Unlike
-    /// [`UserOwners::is_doomed`] this finds what may be deleted: finalizers and policies
-    /// that keep an object may be removed later.
+    /// [`UserOwners::is_doomed`] this ignores finalizers and policies that keep an object,
+    /// because they may be removed later.
     pub(super) fn is_being_deleted(&mut self, node: Node<'a>) -> bool {
-        self.is_being_deleted_within(node, MAX_OWNER_LEVELS)
+        self.is_being_deleted_limited(node, MAX_OWNER_LEVELS)
     }
 
-    fn is_being_deleted_within(&mut self, node: Node<'a>, levels: usize) -> bool {
+    fn is_being_deleted_limited(&mut self, node: Node<'a>, levels: usize) -> bool {
         if node.is_terminating() {
             return true;
         }
-        if let Some(known) = self.answers.get(&node.uid()) {
+        if let Some(known) = self.results.get(&node.uid()) {
             return *known;
         }
         let owners = node.owners().len();
-        let bounded = levels > 0 && self.answers.len() <= MAX_OWNERS && !node.has_too_many_owners();
+        let within_limits =
+            levels > 0 && self.results.len() <= MAX_OWNERS && !node.has_too_many_owners();
         // The owners beyond the limit are unknown.
-        if !bounded || !self.situation.work.charge(8 + owners) {
+        if !within_limits || !self.situation.work.charge(8 + owners) {
             return true;
         }
-        self.answers.insert(node.uid(), false);
-        let keeps = |claim: OwnerRef<'a>| {
-            self.read(&claim);
-            match owner_state(self.situation, node.namespace(), &claim) {
+        self.results.insert(node.uid(), false);
+        let keeps = |owner_ref: OwnerRef<'a>| {
+            self.require_read(&owner_ref);
+            match owner_state(self.situation, node.namespace(), &owner_ref) {
                 OwnerState::Unresolved => true,
                 OwnerState::Absent => false,
                 OwnerState::Waiting(owner) | OwnerState::Solid(owner) => {
-                    !self.is_being_deleted_within(owner, levels - 1)
+                    !self.is_being_deleted_limited(owner, levels - 1)
                 }
             }
         };
-        let kept = node.owner_refs().map(keeps).fold(false, |any, keeps| any | keeps);
-        let going = owners > 0 && !kept;
-        self.answers.insert(node.uid(), going);
-        going
+        // Every owner is checked, so that all missing reads are collected.
+        let is_kept = node.owner_refs().map(keeps).fold(false, |any, keeps| any | keeps);
+        let is_deleted = owners > 0 && !is_kept;
+        self.results.insert(node.uid(), is_deleted);
+        is_deleted
     }
 
-    fn read(&mut self, claim: &OwnerRef<'_>) {
-        let Some(kind) = claim.kind.filter(|_| self.unread.len() < MAX_OWNERS_READ) else {
+    fn require_read(&mut self, owner_ref: &OwnerRef<'_>) {
+        let Some(kind) = owner_ref.kind.filter(|_| self.unread.len() < MAX_OWNERS_READ) else {
             return;
         };
-        let read = self.situation.object_read(kind, claim.namespace, claim.name);
+        let read = self.situation.object_read(kind, owner_ref.namespace, owner_ref.name);
         if self.situation.is_unread(&read) {
             self.unread.push(read);
         }
@@ -295,9 +300,9 @@ mod tests {
     use crate::objects::Object;
     use crate::policy::PolicySet;
 
-    /// An object below so many pairs of owners, each below both of the next pair.
-    /// Whether the search finds none, and its steps.
-    fn search(pairs: usize, most: usize) -> (bool, usize) {
+    /// Searches the owners of an object with this many levels of two owners, each owned by both
+    /// objects of the next level. Returns whether no owner matched, and the number of steps.
+    fn search(pairs: usize, budget: usize) -> (bool, usize) {
         let mut graph = Graph::default();
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
         let owner = |level: usize, side: &str| {
@@ -317,7 +322,7 @@ mod tests {
             }
         }
         graph.set_complete(kind, true);
-        let (policies, budget) = (PolicySet::default(), StepBudget::new(most));
+        let (policies, budget) = (PolicySet::default(), StepBudget::new(budget));
         let situation = Situation::new(&graph, &policies, ObjectSource::Files, 0);
         let situation = Situation { work: StepLimit::new(&budget), ..situation };
         let object = graph.object(kind, "shop", &format!("a{pairs}")).unwrap();
@@ -326,13 +331,13 @@ mod tests {
     }
 
     #[test]
-    fn the_work_of_a_search_grows_with_the_owners_and_not_with_the_ways_to_them() {
+    fn the_work_of_a_search_grows_with_the_owners_and_not_with_the_paths_to_them() {
         let (absent, steps) = search(20, usize::MAX);
         assert!(absent && steps < 200, "{absent} {steps}");
     }
 
     #[test]
-    fn what_is_beyond_the_bounds_of_a_search_may_be_sought() {
+    fn a_search_beyond_its_limits_has_an_unknown_result() {
         assert!(search(MAX_OWNER_LEVELS - 1, usize::MAX).0);
         assert!(!search(MAX_OWNER_LEVELS, usize::MAX).0);
         assert!(!search(20, 10).0);

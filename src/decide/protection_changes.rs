@@ -19,8 +19,8 @@ pub(super) fn judge_weaker_protection<'a>(
     let situation = judgement.situation;
     let after = JudgedObject::of_review(&situation, review, new).facts;
     let before = judgement.binding_policies(target);
-    let own = target.object_name();
-    judge_lost_policies(judgement, target, &own, &before, &situation.policies_of(after));
+    let name = target.object_name();
+    judge_lost_policies(judgement, target, &name, &before, &situation.policies_of(after));
     if review.old_object.as_ref().is_some_and(|old| old.metadata.labels != new.metadata.labels) {
         let item = JudgedObject::of_review(&situation, review, new);
         judge_lost_users(judgement, target, &item, &before);
@@ -36,14 +36,15 @@ pub(super) fn judge_weaker_protection<'a>(
     if !situation.policies.iter().any(applies) {
         return;
     }
-    let places = situation.namespace_labels().with_labels(target.facts.name, after.labels);
+    let namespace_labels =
+        situation.namespace_labels().with_labels(target.facts.name, after.labels);
     for item in container.judged_objects(situation) {
         let mut before = judgement.binding_policies(&item);
         before.retain(|applied| applies(applied.policy));
         if !before.is_empty() {
-            let after = situation.policies_with_labels(places, item.facts);
-            let named = item.object_name();
-            judge_lost_policies(judgement, target, &named, &before, &after);
+            let after = situation.policies_with_labels(namespace_labels, item.facts);
+            let name = item.object_name();
+            judge_lost_policies(judgement, target, &name, &before, &after);
         }
     }
     require_known_content(judgement, target, applies);
@@ -71,24 +72,25 @@ fn judge_lost_users<'a>(
     }
 }
 
-/// Denies a change after which a policy no longer applies, or has a milder action.
+/// Denies a change after which a policy no longer applies to the object of this name, or has
+/// a milder action.
 fn judge_lost_policies<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
-    named: &ObjectName,
+    name: &ObjectName,
     before: &[AppliedPolicy<'a>],
     after: &[AppliedPolicy<'a>],
 ) {
     for applied in before {
-        let stays = after.iter().any(|other| {
+        let still_applies = after.iter().any(|other| {
             std::ptr::eq(other.policy, applied.policy) && other.action >= applied.action
         });
-        if !stays {
+        if !still_applies {
             judgement.add_finding(
                 applied,
                 target,
                 Reason::Protected,
-                (vec![Cause::WeakerProtection(named.clone())], 0),
+                (vec![Cause::WeakerProtection(name.clone())], 0),
             );
         }
     }

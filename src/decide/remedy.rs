@@ -1,11 +1,11 @@
-//! What helps against a denial, other than an approval.
+//! The first step that a denial message advises, besides an approval.
 
 use super::{Blocker, Cause, ContentReason, ObjectName, Reason, RefusedStep, Verdict};
 use crate::graph::Propagation;
 use crate::objects::{ObjectRef, more, one_line_name};
 
 /// Kinds whose references can't be changed.
-const FIXED: &[(&str, &str)] = &[
+const IMMUTABLE_KINDS: &[(&str, &str)] = &[
     ("", "pods"),
     ("batch", "jobs"),
     ("resource.k8s.io", "resourceclaims"),
@@ -17,7 +17,7 @@ const FIXED: &[(&str, &str)] = &[
 ];
 
 /// Fields of a StatefulSet that can't be changed.
-const FIXED_FIELDS: &[&str] = &["spec.volumeClaimTemplates", "spec.serviceName"];
+const IMMUTABLE_FIELDS: &[&str] = &["spec.volumeClaimTemplates", "spec.serviceName"];
 
 /// Controllers that `kubectl scale` scales to 0.
 const SCALABLE: &[(&str, &str)] = &[
@@ -31,11 +31,11 @@ const SCALABLE: &[(&str, &str)] = &[
 const OTHER_CONTROLLERS: &[(&str, &str)] =
     &[("apps", "daemonsets"), ("batch", "jobs"), ("batch", "cronjobs")];
 
-/// What helps other than an approval.
+/// The advice of a message, besides an approval.
 pub(super) struct Remedy {
-    /// What it is good for, such as `delete it`.
+    /// The purpose, such as `delete it`.
     pub(super) goal: Option<String>,
-    /// What to do, such as `first delete Pod shop/web`.
+    /// The step, such as `first delete Pod shop/web`.
     pub(super) action: String,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         };
         format!("use --cascade={word}")
     });
-    let alone = |action: String| Some(Remedy { goal: None, action });
+    let without_goal = |action: String| Some(Remedy { goal: None, action });
     let all_objects = || {
         let causes: Vec<&Cause> = blocker.causes.iter().collect();
         objects_to_delete(verdict, blocker, &causes, blocker.more)
@@ -64,9 +64,9 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
         _ if let Some(seconds) = verdict.retry_seconds => {
             to_delete(format!("retry in {seconds} s, when belay's hold is effective"))
         }
-        // To delete these would lose data.
+        // Deleting volumes or claims would lose data.
         (Reason::InUse | Reason::StillNeeded, _) if is_needed_by_volumes(blocker) => {
-            alone(format!("keep {} while these volumes or claims exist", it()))
+            without_goal(format!("keep {} while these volumes or claims exist", it()))
         }
         (Reason::InUse | Reason::FinalizerGuarded, _) if passing_cascade.is_some() => {
             to_delete(passing_cascade?)
@@ -85,25 +85,25 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
             to_delete(format!("first delete {}", all_objects()?))
         }
         (Reason::WouldOrphan, Cause::Owner(_)) if blocker.object == *target => {
-            alone("keep the owner reference".to_owned())
+            without_goal("keep the owner reference".to_owned())
         }
         (Reason::WouldOrphan, Cause::RepeatedUid(_)) => {
-            alone("leave out the reference with the uid of the owner".to_owned())
+            without_goal("leave out the reference with the uid of the owner".to_owned())
         }
         (Reason::WouldOrphan, _) if loses_dependent(target, blocker) => {
-            alone("keep the owner reference".to_owned())
+            without_goal("keep the owner reference".to_owned())
         }
         (Reason::WouldOrphan, _) => to_delete(passing_cascade?),
         (Reason::FinalizerGuarded, Cause::LostFinalizer(_)) => None,
         (Reason::FinalizerGuarded, Cause::Hold { terminating: true }) => {
-            alone(format!("release it with kubectl belay release {}", target.arguments()))
+            without_goal(format!("release it with kubectl belay release {}", target.arguments()))
         }
-        (Reason::FinalizerGuarded, Cause::Hold { terminating: false }) => alone(
+        (Reason::FinalizerGuarded, Cause::Hold { terminating: false }) => without_goal(
             "keep the finalizer: belay removes it after the object is deleted and nothing uses it"
                 .to_owned(),
         ),
         (Reason::FinalizerGuarded, _) => {
-            alone("let the controller of the finalizer remove it".to_owned())
+            without_goal("let the controller of the finalizer remove it".to_owned())
         }
         (Reason::Unknown, cause) => {
             let cause = match cause {
@@ -111,7 +111,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
                 cause => cause,
             };
             let Cause::Unknown(_, Some(next)) = cause else { return None };
-            alone(next.as_str().to_owned())
+            without_goal(next.as_str().to_owned())
         }
         _ => None,
     }
@@ -126,16 +126,16 @@ fn is_needed_by_volumes(blocker: &Blocker) -> bool {
     })
 }
 
-/// The first step against the users of an object. They are mostly wanted, so they lose the
-/// reference. Without their volume they are worth nothing, and some references can't be
-/// changed.
+/// The first step for an object with users. Users are usually still needed, so the message advises
+/// to remove their references. It advises to delete a user of a volume, which is useless without
+/// the volume, and a user whose reference can't be changed.
 fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let holds_data = blocker.object.is_volume();
     let is_changeable = |cause: &&Cause| match cause {
         Cause::User { root, path, .. } => {
             root.object != verdict.target
-                && !is_one_of(&root.object, FIXED)
-                && !FIXED_FIELDS.iter().any(|field| path.starts_with(field))
+                && !is_one_of(&root.object, IMMUTABLE_KINDS)
+                && !IMMUTABLE_FIELDS.iter().any(|field| path.starts_with(field))
         }
         _ => true,
     };
@@ -146,13 +146,13 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         let objects = objects_to_delete(verdict, blocker, &delete, blocker.more)?;
         return Some(format!("first delete {objects}"));
     }
-    let only = match change[..] {
+    let only_kind = match change[..] {
         [Cause::User { root, .. }] if blocker.more == 0 => Some(one_line_name(&root.kind)),
         _ => None,
     };
-    let the = if only.is_some() { "the reference" } else { "the references" };
+    let references = if only_kind.is_some() { "the reference" } else { "the references" };
     let from = join(names(verdict, blocker, &change, blocker.more))?;
-    let remove = format!("remove {the} from {from}");
+    let remove = format!("remove {references} from {from}");
     if !delete.is_empty() {
         let objects = objects_to_delete(verdict, blocker, &delete, 0)?;
         return Some(format!("first delete {objects}, and {remove}"));
@@ -161,15 +161,15 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let is_hidden = |cause: &&Cause| matches!(cause, Cause::Elsewhere { .. });
     let may_delete =
         !change.iter().any(is_hidden) && objects_to_delete(verdict, blocker, &change, 0).is_some();
-    let or = match only {
+    let alternative = match only_kind {
         _ if !may_delete => String::new(),
         Some(kind) => format!(", or delete the {kind}"),
         None => ", or delete these objects".to_owned(),
     };
-    Some(format!("first {remove}{or}"))
+    Some(format!("first {remove}{alternative}"))
 }
 
-/// The objects that these causes of a blocker name.
+/// The names of the objects in these causes of a blocker.
 fn names(verdict: &Verdict, blocker: &Blocker, causes: &[&Cause], others: usize) -> Vec<String> {
     let name = |cause: &&Cause| match (cause.object_to_delete(&verdict.target), cause) {
         (Some(object), _) => Some(object.to_string()),
@@ -212,13 +212,13 @@ fn objects_to_delete(
     })
 }
 
-/// What helps if only the target uses an object that is deleted as well.
+/// The first step if only the target uses an object that is deleted as well.
 fn own_use_step(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
     let target = &verdict.target;
     let is_itself = |cause: &Cause| matches!(cause, Cause::User { through: None, .. });
     if blocker.causes.iter().any(is_itself) {
         let first = || "first remove the reference".to_owned();
-        return (!is_one_of(target, FIXED)).then(first);
+        return (!is_one_of(target, IMMUTABLE_KINDS)).then(first);
     }
     // The target re-creates its Pods.
     if is_one_of(target, SCALABLE) {

@@ -1,4 +1,4 @@
-//! A verdict, rendered: for the person, for the audit log, for the API server.
+//! Renders a verdict for the user, the audit log and the API server.
 
 use std::fmt::{self, Write as _};
 
@@ -13,27 +13,27 @@ use super::{
 use crate::objects::{HOLD, ObjectRef, and_more, one_line, one_line_name};
 use crate::policy::PolicySource;
 
-/// How many blockers a message describes.
+/// The limit of blockers that a message describes.
 const MAX_DESCRIBED: usize = 3;
 
-/// Kubernetes asks webhooks for warnings of at most this length.
-const LONGEST_WARNING: usize = 120;
+/// The limit of characters in a warning, which Kubernetes recommends.
+const MAX_WARNING: usize = 120;
 
 /// The words in the warning about a hold.
 pub(crate) const HOLD_WARNING: &str = " stays Terminating until ";
 
-/// All causes in other namespaces than the object.
+/// The text for all causes in other namespaces than the object.
 const ELSEWHERE: &str = "an object in another namespace";
 
-/// The longest message, in characters.
-const LONGEST: usize = 8_192;
+/// The limit of characters in a message.
+const MAX_MESSAGE: usize = 8_192;
 
 /// The message of a denial: why the request is denied, what to do first, how to
 /// override the policies, and the command that gives details. `None` when the request
 /// passes.
 pub fn message(verdict: &Verdict) -> Option<String> {
     (verdict.decision == Decision::Deny)
-        .then(|| denial_text(verdict, DenialFacts::of(verdict).as_ref()))
+        .then(|| denial_text(verdict, DenialFacts::of_verdict(verdict).as_ref()))
 }
 
 /// The blockers that decide a verdict.
@@ -47,7 +47,7 @@ pub(super) struct DenialFacts {
     pub(super) reasons: Vec<(String, Blocker)>,
     /// The number of the other deciding blockers.
     pub(super) undescribed: usize,
-    /// What helps other than an approval.
+    /// The advised step, besides an approval.
     pub(super) remedy: Option<Remedy>,
     /// The commands that approve.
     pub(super) commands: Vec<ApprovalCommand>,
@@ -55,7 +55,7 @@ pub(super) struct DenialFacts {
 
 impl DenialFacts {
     /// `None` if no policy is the reason.
-    pub(super) fn of(verdict: &Verdict) -> Option<Self> {
+    pub(super) fn of_verdict(verdict: &Verdict) -> Option<Self> {
         let deciding = deciding(verdict);
         let first = deciding.first().filter(|first| !first.policies.is_empty())?;
         Some(Self {
@@ -74,7 +74,7 @@ pub(super) fn denial_text(verdict: &Verdict, facts: Option<&DenialFacts>) -> Str
         (None, Some(first)) => unreadable(&verdict.target, first),
         (None, None) => String::new(),
     };
-    one_line(&text, LONGEST).into_owned()
+    one_line(&text, MAX_MESSAGE).into_owned()
 }
 
 fn text_of_facts(verdict: &Verdict, facts: &DenialFacts) -> String {
@@ -147,7 +147,7 @@ impl fmt::Display for ApprovalCommand {
 /// protected is certainly deleted with it, and for the objects that this approval does not
 /// cover.
 fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCommand> {
-    let of_target = |blocker: &&&Blocker| {
+    let is_covered = |blocker: &&&Blocker| {
         blocker.covered_by_content_approval || blocker.object == verdict.target
     };
     let mut commands = Vec::new();
@@ -158,7 +158,7 @@ fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCo
             commands.push(command);
         }
     };
-    let covered: Vec<_> = deciding.iter().filter(of_target).collect();
+    let covered: Vec<_> = deciding.iter().filter(is_covered).collect();
     if !covered.is_empty() {
         add(
             &verdict.target,
@@ -166,7 +166,7 @@ fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCo
             &covered,
         );
     }
-    let others = deciding.iter().filter(|blocker| !of_target(blocker));
+    let others = deciding.iter().filter(|blocker| !is_covered(blocker));
     others.take(MAX_DESCRIBED).for_each(|blocker| add(&blocker.object, false, &[blocker]));
     commands
 }
@@ -177,10 +177,10 @@ pub(crate) fn approve_command(object: &ObjectRef, content: bool) -> String {
     format!("kubectl belay approve {}{scope} --reason \"…\"", object.arguments())
 }
 
-/// What helps against the blockers that decide: an action other than an approval, and the
-/// commands that approve.
+/// The remedies for the deciding blockers: a step other than an approval, and the commands that
+/// approve.
 pub(crate) fn remedies(verdict: &Verdict) -> (Option<String>, Vec<String>) {
-    let Some(DenialFacts { remedy, commands, .. }) = DenialFacts::of(verdict) else {
+    let Some(DenialFacts { remedy, commands, .. }) = DenialFacts::of_verdict(verdict) else {
         return (None, Vec::new());
     };
     let commands = commands.iter().map(ToString::to_string).collect();
@@ -333,17 +333,17 @@ pub(crate) fn describe_cause(cause: &Cause) -> String {
             _ => ELSEWHERE.to_owned(),
         },
         Cause::Unknown(what, _) | Cause::NotEvaluated(what, _) | Cause::TooLarge(what) => {
-            one_line(what, LONGEST).into_owned()
+            one_line(what, MAX_MESSAGE).into_owned()
         }
         Cause::Always | Cause::CheckedAtRelease | Cause::WeakerProtection(_) => String::new(),
     }
 }
 
-/// All causes of a verdict, those in other namespaces as well: for belay's own log.
+/// All causes of a verdict, also in other namespaces, for belay's own log.
 pub fn causes(verdict: &Verdict) -> String {
     let verdict = verdict.clone().with_other_namespaces();
     let lists: Vec<String> = verdict.blockers.iter().map(list).collect();
-    one_line(&lists.join("; "), LONGEST).into_owned()
+    one_line(&lists.join("; "), MAX_MESSAGE).into_owned()
 }
 
 /// The policies of a blocker, by name.
@@ -399,12 +399,12 @@ pub fn warnings(verdict: &Verdict) -> Vec<String> {
         }
         Decision::Allow | Decision::Audit | Decision::Deny => {}
     }
-    let short = |warning: String| one_line(&warning, LONGEST_WARNING).into_owned();
+    let short = |warning: String| one_line(&warning, MAX_WARNING).into_owned();
     warnings.into_iter().map(short).collect()
 }
 
-/// What the API server writes into its audit log beside the request. Keys are
-/// prefixed with the webhook's name by the API server.
+/// The annotations that the API server adds to the request in its audit log. It prefixes the
+/// keys with the name of the webhook.
 pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
     let mut annotations = vec![("verdict", verdict.decision.as_str().to_owned())];
     if let Some(reason) = verdict.reason {
@@ -416,18 +416,18 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
         names.dedup();
         names.join(", ")
     };
-    let refusing = sources(&mut verdict.blockers.iter().flat_map(|blocker| &blocker.policies));
+    let denying = sources(&mut verdict.blockers.iter().flat_map(|blocker| &blocker.policies));
     let exempted = sources(&mut verdict.overrides.exempted.iter());
     let approved = verdict.overrides.approvals.join(", ");
     for (key, value) in
-        [("policies", refusing), ("exempted-by", exempted), ("approved-by", approved)]
+        [("policies", denying), ("exempted-by", exempted), ("approved-by", approved)]
     {
         if !value.is_empty() {
             annotations.push((key, value));
         }
     }
     if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
-        let text = denial_text(verdict, DenialFacts::of(verdict).as_ref());
+        let text = denial_text(verdict, DenialFacts::of_verdict(verdict).as_ref());
         annotations.push(("would-deny", text));
     }
     if let Some(HoldChange { restored, .. }) = verdict.hold {
@@ -436,9 +436,8 @@ pub fn audit_annotations(verdict: &Verdict) -> Vec<(&'static str, String)> {
     annotations
 }
 
-/// The JSON patch (RFC 6902) that carries the verdict out; `None` when the
-/// object stays as it is. Where something is there already, a `test` guards
-/// that it is what the verdict saw.
+/// The JSON patch (RFC 6902) that adds or restores the hold; `None` if the verdict does not
+/// change the object. If the object has finalizers, a `test` ensures that they have not changed.
 pub fn patch(verdict: &Verdict) -> Option<Patch> {
     let list = || PointerBuf::from_tokens(["metadata", "finalizers"]);
     let add = |path, value| PatchOperation::Add(AddOperation { path, value });
@@ -446,9 +445,9 @@ pub fn patch(verdict: &Verdict) -> Option<Patch> {
         HoldPosition::NewList => vec![add(list(), json!([HOLD]))],
         HoldPosition::At { index, finalizers } => {
             let index = index.to_string();
-            let place = PointerBuf::from_tokens(["metadata", "finalizers", index.as_str()]);
+            let path = PointerBuf::from_tokens(["metadata", "finalizers", index.as_str()]);
             let test = TestOperation { path: list(), value: json!(finalizers) };
-            vec![PatchOperation::Test(test), add(place, json!(HOLD))]
+            vec![PatchOperation::Test(test), add(path, json!(HOLD))]
         }
     }))
 }

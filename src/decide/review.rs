@@ -125,7 +125,7 @@ pub struct Review<'a> {
     pub user: Requester<'a>,
     /// Whether the request is a dry run.
     pub dry_run: bool,
-    /// Options of a DELETE, or of the DELETE that an eviction is.
+    /// Options of a DELETE, or of the deletion by an eviction.
     pub options: DeleteOptions<'a>,
     /// The new object; `None` for a DELETE.
     pub object: Option<Object<'a>>,
@@ -167,8 +167,8 @@ impl ReviewDetails {
 /// The parts of an object that [`ReviewDetails`] compares.
 #[derive(Default)]
 struct Parts<'a> {
-    /// The text of each field, and of each field of the metadata (`true`), without the
-    /// finalizers and the fields that the API server maintains.
+    /// The text of each field. The key is `true` for fields of the metadata. The finalizers
+    /// and the fields that the API server maintains are left out.
     rest: BTreeMap<(bool, Text<'a>), &'a str>,
     /// The finalizers other than the hold.
     finalizers: Vec<Text<'a>>,
@@ -230,7 +230,7 @@ fn list(value: &RawValue) -> Option<Vec<Text<'_>>> {
 }
 
 impl Review<'_> {
-    /// The bytes in memory of its lists and maps, without the JSON itself.
+    /// The memory of the lists and maps in bytes, without the JSON itself.
     pub fn list_bytes(&self) -> usize {
         let objects = self.object.iter().chain(&self.old_object);
         let listed: usize = objects.map(|object| object.metadata.list_bytes()).sum();
@@ -300,9 +300,8 @@ impl Review<'_> {
         .with_kind(object.map_or("", |object| self.kind_name(object)))
     }
 
-    /// The kind of the target, as this object of the review has it.
+    /// The kind of the target, from this object of the review.
     pub(super) fn kind_name<'o>(&self, object: &'o Object<'_>) -> &'o str {
-        // The object is an Eviction.
         if self.is_eviction() { "Pod" } else { object.kind.as_str() }
     }
 

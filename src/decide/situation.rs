@@ -43,9 +43,9 @@ pub enum LiveRead {
         group: String,
         /// Plural name.
         resource: String,
-        /// In which namespace; empty: in all.
+        /// The namespace; empty for all namespaces.
         namespace: String,
-        /// Whether the first one is enough.
+        /// Whether the first object is enough.
         first: bool,
     },
 }
@@ -64,8 +64,8 @@ impl LiveRead {
 /// the graph does not exist. A failed read proves nothing.
 #[derive(Debug, Default)]
 pub struct LiveReads {
-    /// The objects. The graph numbers kinds as the situation's graph does; kinds that
-    /// only the reads found have higher numbers.
+    /// The objects. The kinds have the same numbers as in the situation's graph, and kinds
+    /// that only the reads found have higher numbers.
     pub graph: Graph,
     /// The reads with their results.
     pub results: HashMap<LiveRead, Result<(), ApiError>>,
@@ -86,10 +86,10 @@ impl<'a> Situation<'a> {
     pub fn new(
         graph: &'a Graph,
         policies: &'a PolicySet,
-        live: ObjectSource<'a>,
+        source: ObjectSource<'a>,
         now: i64,
     ) -> Self {
-        Self { graph, policies, source: live, now, work: StepLimit::default() }
+        Self { graph, policies, source, now, work: StepLimit::default() }
     }
 
     /// The policies that apply to an object, with the effect of a Pause.
@@ -106,8 +106,8 @@ impl<'a> Situation<'a> {
         self.policies.policies_ignoring_pause(self.namespace_labels(), facts)
     }
 
-    /// The policies that count an object as protected. They protect the objects that every
-    /// Namespace has, too, but users count only their own.
+    /// The policies for which reports count an object as protected. Reports don't count the
+    /// objects that Kubernetes creates in every Namespace.
     pub(crate) fn protecting_policies(&self, facts: ObjectFacts<'_>) -> Vec<AppliedPolicy<'a>> {
         match is_default_object(facts.group, facts.resource, facts.name) {
             true => Vec::new(),
@@ -118,17 +118,17 @@ impl<'a> Situation<'a> {
     /// The policies that apply to an object, with these labels of Namespaces.
     pub(super) fn policies_with_labels(
         &self,
-        places: NamespaceLabels<'_>,
+        namespace_labels: NamespaceLabels<'_>,
         facts: ObjectFacts<'_>,
     ) -> Vec<AppliedPolicy<'a>> {
         if self.is_deleted_default(facts) {
             return Vec::new();
         }
-        self.policies.policies_of(places, facts, self.now)
+        self.policies.policies_of(namespace_labels, facts, self.now)
     }
 
-    /// Whether the object is deleted with its Namespace as every Namespace has it. Policies
-    /// about the object do not delay that.
+    /// Whether Kubernetes created the object, as in every Namespace, and its Namespace is
+    /// Terminating. Policies about the object do not delay the deletion of the Namespace.
     fn is_deleted_default(&self, facts: ObjectFacts<'_>) -> bool {
         let ObjectFacts { group, resource, namespace, name, .. } = facts;
         is_default_object(group, resource, name) && self.is_namespace_terminating(namespace)
@@ -181,8 +181,8 @@ impl<'a> Situation<'a> {
         self.prove_absence_with(kind, list, live, Graph::unreadable_in)
     }
 
-    /// The same, always live, for checks that need only metadata: an object with too many
-    /// references is readable for them.
+    /// Like [`Self::prove_absence`], always live, for checks that need only metadata. For
+    /// them, an object with too many references is readable.
     pub(super) fn prove_absence_by_metadata(&self, kind: KindId, list: LiveRead) -> Absence {
         self.prove_absence_with(kind, list, true, Graph::malformed_in)
     }
@@ -194,7 +194,7 @@ impl<'a> Situation<'a> {
         live: bool,
         unreadable: for<'g> fn(&'g Graph, KindId, &str) -> Option<(&'g str, String)>,
     ) -> Absence {
-        let known = self.graph.is_current(kind);
+        let is_current = self.graph.is_current(kind);
         let proved = |graph: &Graph, namespace| match unreadable(graph, kind, namespace) {
             None => Absence::Proved,
             Some((namespace, object)) => {
@@ -202,7 +202,7 @@ impl<'a> Situation<'a> {
             }
         };
         let LiveRead::List { namespace, .. } = &list else { return Absence::Unread(list) };
-        if known && !live {
+        if is_current && !live {
             return proved(self.graph, namespace);
         }
         match self.reads().map(|reads| (reads, reads.results.get(&list))) {
@@ -211,7 +211,7 @@ impl<'a> Situation<'a> {
             Some((_, Some(Err(why)))) => {
                 Absence::Unknown(why.to_string(), Some(NextStep::after(why)))
             }
-            None if known => proved(self.graph, namespace),
+            None if is_current => proved(self.graph, namespace),
             None => {
                 let (why, next) = self.why_unknown(kind, namespace);
                 Absence::Unknown(why, next)
@@ -219,8 +219,8 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Why belay does not know all objects of a kind in a namespace (empty: in any), and
-    /// what helps.
+    /// Why belay does not know all objects of a kind in a namespace (empty for all), and the
+    /// next step.
     pub(super) fn why_unknown(&self, kind: KindId, namespace: &str) -> (String, Option<NextStep>) {
         let graph = self.graph;
         if !graph.is_complete(kind) {
@@ -251,11 +251,11 @@ impl<'a> Situation<'a> {
     }
 }
 
-/// Whether the absence of objects is a fact.
+/// Whether belay has proof that no further objects exist.
 pub(super) enum Absence {
-    /// It is a fact.
+    /// belay has proof.
     Proved,
-    /// This list has to be read first.
+    /// belay must read this list first.
     Unread(LiveRead),
     /// This object can't be read, so it may be any object.
     Unreadable {

@@ -8,15 +8,15 @@ use super::{Blocker, Cause, Decision, ObjectName, Verdict};
 use crate::objects::{one_line, one_line_name};
 use crate::policy::PolicySource;
 
-/// The most causes of a denial, and the most characters in a text of one: clients choose
-/// the length of names, and an answer has to stay small.
-const MOST: usize = 48;
-const LONGEST: usize = 1_024;
+/// The limit of causes of a denial, and of characters in each text. Clients choose the length
+/// of names, and the answer must stay small.
+const MAX_CAUSES: usize = 48;
+const MAX_CHARACTERS: usize = 1_024;
 
 /// One entry of `status.details.causes`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StatusCause {
-    /// What the message is: a reason of the denial, or a word that docs/json.md lists.
+    /// The type of the message: a reason of the denial, or a word that docs/json.md lists.
     pub reason: &'static str,
     /// The fact.
     pub message: String,
@@ -27,11 +27,15 @@ pub struct StatusCause {
 
 impl StatusCause {
     fn new(reason: &'static str, message: &str) -> Self {
-        Self { reason, message: one_line(message, LONGEST).into_owned(), field: String::new() }
+        Self {
+            reason,
+            message: one_line(message, MAX_CHARACTERS).into_owned(),
+            field: String::new(),
+        }
     }
 
-    /// A cause of a blocker. The field is apart, because programs need it alone.
-    fn of(cause: &Cause) -> Self {
+    /// A cause of a blocker. Programs need the field without the name of the user.
+    fn of_cause(cause: &Cause) -> Self {
         let (message, path) = match cause {
             Cause::User { root, through: None, path } => (root.to_string(), path.as_str()),
             Cause::User { root, through: Some(ObjectName { kind, object }), path } => {
@@ -41,7 +45,7 @@ impl StatusCause {
             Cause::WeakerProtection(named) => (named.to_string(), ""),
             other => (describe_cause(other), ""),
         };
-        Self { field: one_line(path, LONGEST).into_owned(), ..Self::new("Cause", &message) }
+        Self { field: one_line(path, MAX_CHARACTERS).into_owned(), ..Self::new("Cause", &message) }
     }
 }
 
@@ -51,7 +55,7 @@ pub fn denial(verdict: &Verdict) -> Option<(String, Vec<StatusCause>)> {
     if verdict.decision != Decision::Deny {
         return None;
     }
-    let facts = DenialFacts::of(verdict);
+    let facts = DenialFacts::of_verdict(verdict);
     let message = denial_text(verdict, facts.as_ref());
     Some((message, facts.map_or_else(Vec::new, status_causes)))
 }
@@ -73,7 +77,7 @@ fn status_causes(facts: DenialFacts) -> Vec<StatusCause> {
             add_number("Approvers", people, &mut commands);
         }
     }
-    all.truncate(MOST.saturating_sub(commands.len()));
+    all.truncate(MAX_CAUSES.saturating_sub(commands.len()));
     all.extend(commands);
     all
 }
@@ -81,7 +85,7 @@ fn status_causes(facts: DenialFacts) -> Vec<StatusCause> {
 fn add_blocker(reason: &str, blocker: &Blocker, all: &mut Vec<StatusCause>) {
     all.push(StatusCause::new(blocker.reason.as_str(), reason));
     all.push(StatusCause::new("Object", &blocker.object.arguments()));
-    let causes = blocker.causes.iter().map(StatusCause::of);
+    let causes = blocker.causes.iter().map(StatusCause::of_cause);
     all.extend(causes.filter(|cause| !cause.message.is_empty()));
     add_number("MoreCauses", blocker.more, all);
     all.extend(blocker.policies.iter().map(|source| match source {
@@ -120,7 +124,7 @@ mod tests {
         }
     }
 
-    fn of(verdict: &Verdict) -> Vec<(&'static str, String, String)> {
+    fn facts_of(verdict: &Verdict) -> Vec<(&'static str, String, String)> {
         let all = denial(verdict).unwrap_or_default().1.into_iter();
         all.map(|StatusCause { reason, message, field }| (reason, message, field)).collect()
     }
@@ -135,7 +139,7 @@ mod tests {
         let blockers = vec![blocker(&target, vec![user, elsewhere])];
         let mut verdict = Verdict { more: 1, ..Verdict::from_blockers(target, blockers) };
         let approve = "kubectl belay approve persistentvolumeclaims/data -n db --reason \"…\"";
-        let facts = of(&verdict);
+        let facts = facts_of(&verdict);
         assert!(facts[0].1.starts_with("persistentvolumeclaims \"data\" is in use by Stateful"));
         let expected = [
             ("Object", "persistentvolumeclaims/data -n db", ""),
@@ -151,7 +155,7 @@ mod tests {
         assert!(found[8].0 == "NextStep" && found[8].1.starts_with("first delete"), "{found:?}");
         assert_eq!(found[9..], [("Approve", approve, ""), ("Approvers", "2", "")]);
 
-        // A request that passes is not refused for anything.
+        // A request that passes has no causes.
         verdict.decision = Decision::Warn;
         verdict.blockers[0].decision = Decision::Warn;
         assert_eq!(denial(&verdict).unwrap_or_default().1, []);
@@ -167,8 +171,8 @@ mod tests {
         let verdict = Verdict::from_blockers(target, vec![one; 4]);
         let all = denial(&verdict).unwrap_or_default().1;
         let longest = all.iter().map(|cause| cause.message.len().max(cause.field.len()));
-        assert_eq!((all.len(), longest.max().unwrap() < 1_100), (MOST, true));
-        // What to do is never left out.
+        assert_eq!((all.len(), longest.max().unwrap() < 1_100), (MAX_CAUSES, true));
+        // The commands are always listed.
         assert!(all.iter().any(|cause| cause.reason == "Approve"), "{all:?}");
     }
 

@@ -1,4 +1,4 @@
-//! Finalizers under `fromStripping`: who removes them, by an UPDATE or by a DELETE.
+//! Requests that remove finalizers that `fromStripping` guards: an UPDATE or a DELETE.
 
 use super::item::JudgedObject;
 use super::judgement::Judgement;
@@ -14,14 +14,14 @@ pub(super) fn judge_finalizer_removal<'a>(
     target: &JudgedObject<'a>,
     applied: &[AppliedPolicy<'a>],
 ) {
-    let left = review.object.iter().flat_map(|o| o.metadata.finalizers.iter().flatten());
-    let left: KeyedSet<&str> = left.map(Text::as_str).collect();
-    let is_removed = |finalizer: &str| !is_hold(finalizer) && !left.contains(finalizer);
+    let remaining = review.object.iter().flat_map(|o| o.metadata.finalizers.iter().flatten());
+    let remaining: KeyedSet<&str> = remaining.map(Text::as_str).collect();
+    let is_removed = |finalizer: &str| !is_hold(finalizer) && !remaining.contains(finalizer);
     judge_stripping(judgement, target, applied, (is_removed, Cause::Finalizer));
 }
 
 /// Denies a DELETE that removes a guarded `foregroundDeletion` or `orphan`: the API server
-/// keeps only that of the propagation.
+/// keeps only the finalizer of the propagation.
 pub(super) fn judge_lost_propagation<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
@@ -38,8 +38,8 @@ pub(super) fn judge_lost_propagation<'a>(
     }
 }
 
-/// Denies the removal of the guarded ones of these finalizers. `cause` makes the cause of the
-/// denial from a finalizer.
+/// Denies the request if it removes a guarded finalizer. `is_removed` selects the removed
+/// finalizers, and `cause` builds the cause of the denial from a finalizer.
 fn judge_stripping<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
@@ -70,8 +70,8 @@ fn judge_stripping<'a>(
     }
 }
 
-/// Whether nothing is left that a finalizer guards. The graph has the objects that the
-/// finalizers of Kubernetes guard. What other finalizers guard is unknown.
+/// Whether belay knows that a finalizer guards no object any more. It knows this only for
+/// finalizers of Kubernetes.
 fn guards_nothing(situation: &Situation<'_>, target: &JudgedObject<'_>, finalizer: &str) -> bool {
     let graph = situation.graph;
     let Some(node) = target.node else { return false };

@@ -43,7 +43,7 @@ struct Row {
     #[serde(default)]
     policies: Vec<Value>,
     #[serde(default)]
-    approvals: Vec<Yes>,
+    approvals: Vec<ApprovalRow>,
     #[serde(default)]
     paused: bool,
     #[serde(default)]
@@ -51,10 +51,10 @@ struct Row {
     /// The same objects as they were before the approvals.
     #[serde(default)]
     before: Vec<Value>,
-    /// Objects that went before the question was asked.
+    /// Objects that were deleted before the request.
     #[serde(default)]
     gone: Vec<String>,
-    /// Kinds of which the graph does not have everything, and why.
+    /// Kinds of which the graph does not have all objects, each with the reason.
     #[serde(default)]
     incomplete: BTreeMap<String, String>,
     /// Kinds whose watch is not connected.
@@ -66,7 +66,7 @@ struct Row {
     /// Objects with too many references.
     #[serde(default, rename = "too-many")]
     too_many: Vec<String>,
-    /// The graph has a cluster behind it; this part of it has been read live.
+    /// The live reads, for rows with a cluster.
     live: Option<LiveRow>,
     ask: Ask,
     expect: Expect,
@@ -75,8 +75,7 @@ struct Row {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LiveRow {
-    /// The reads that have been carried out, as [`read`] writes them, and
-    /// below those that failed.
+    /// The successful reads, in the form of [`read_text`].
     #[serde(default)]
     done: Vec<String>,
     #[serde(default)]
@@ -90,7 +89,7 @@ struct LiveRow {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Yes {
+struct ApprovalRow {
     by: String,
     of: String,
     /// Another uid than that of the object.
@@ -99,7 +98,7 @@ struct Yes {
     scope: Scope,
     #[serde(default)]
     exempts: Vec<String>,
-    /// When it was given and until when, in minutes from now.
+    /// The times of the creation and of the expiry, in minutes from now.
     #[serde(default = "five_minutes_ago")]
     given: i64,
     #[serde(default = "in_half_an_hour")]
@@ -118,15 +117,15 @@ fn in_half_an_hour() -> i64 {
 #[serde(deny_unknown_fields, default, rename_all = "camelCase")]
 struct Ask {
     delete: Option<String>,
-    /// Of the object in its state before, if it is not the graph's.
+    /// The old object, if it differs from the object in the graph.
     object: Option<Value>,
     update: Option<String>,
     subresource: String,
-    /// A merge patch of what changes.
+    /// A merge patch from the old object to the new one.
     patch: Value,
     finalize: Option<String>,
     evict: Option<String>,
-    /// The request says no name: a collection delete.
+    /// The request has no name, because it is a deletecollection.
     nameless: bool,
     create: Option<Value>,
     by: Option<String>,
@@ -186,7 +185,7 @@ fn time(seconds: i64) -> String {
     jiff::Timestamp::from_second(NOW + seconds).unwrap().to_string()
 }
 
-/// Writes an object out: `{is: Pod db/x, owners: [ReplicaSet y], held: true}`.
+/// The manifest for a short form such as `{is: Pod db/x, owners: [ReplicaSet y], held: true}`.
 fn object(kinds: &Kinds, short: &Value) -> Value {
     let mut fields: Map<String, Value> = short.as_object().unwrap().clone();
     let is = fields.remove("is").unwrap();
@@ -195,7 +194,7 @@ fn object(kinds: &Kinds, short: &Value) -> Value {
         "name": name,
         "uid": uid(kind, name),
         "creationTimestamp": time(-3600),
-        // Later than all approvals.
+        // The object was written after all approvals.
         "resourceVersion": "20",
     });
     if !namespace.is_empty() {
@@ -203,18 +202,18 @@ fn object(kinds: &Kinds, short: &Value) -> Value {
     }
     let mut take = |field: &str| fields.remove(field);
     if let Some(Value::Array(owners)) = take("owners") {
-        // The first one is the controller.
-        let owners = owners.iter().enumerate().map(|(at, owner)| {
+        // The first owner is the controller.
+        let owners = owners.iter().enumerate().map(|(index, owner)| {
             let Some(owner) = owner.as_str() else { return owner.clone() };
             let (kind, _, name) = split(owner);
             json!({"apiVersion": api_version(kinds, kind), "kind": kind, "name": name,
-                "uid": uid(kind, name), "blockOwnerDeletion": true, "controller": at == 0})
+                "uid": uid(kind, name), "blockOwnerDeletion": true, "controller": index == 0})
         });
         metadata["ownerReferences"] = owners.collect();
     }
     let mut finalizers: Vec<Value> =
         take("finalizers").map(|f| f.as_array().unwrap().clone()).unwrap_or_default();
-    // `true`: at CREATE. A number: patched on so many seconds ago.
+    // `true`: the hold was added at CREATE. A number: belay added it this many seconds ago.
     match take("held") {
         Some(Value::Bool(true)) => finalizers.push(json!("belay.dev/hold")),
         Some(Value::Number(ago)) => {
@@ -237,7 +236,7 @@ fn object(kinds: &Kinds, short: &Value) -> Value {
             metadata[field] = value;
         }
     }
-    // The claims, Secrets and ConfigMaps that a Pod, or a template, mounts.
+    // The PersistentVolumeClaims, Secrets and ConfigMaps that a Pod or a template mounts.
     let mut volumes = Vec::new();
     for (field, volume) in [
         ("claims", json!({"persistentVolumeClaim": {"claimName": ""}})),
@@ -254,16 +253,16 @@ fn object(kinds: &Kinds, short: &Value) -> Value {
             volumes.push(volume);
         }
     }
-    let mut whole = json!({"apiVersion": api_version(kinds, kind), "kind": kind});
-    whole["metadata"] = metadata;
+    let mut manifest = json!({"apiVersion": api_version(kinds, kind), "kind": kind});
+    manifest["metadata"] = metadata;
     if !volumes.is_empty() {
         match kind {
-            "Pod" => whole["spec"] = json!({"volumes": volumes}),
-            _ => whole["spec"] = json!({"template": {"spec": {"volumes": volumes}}}),
+            "Pod" => manifest["spec"] = json!({"volumes": volumes}),
+            _ => manifest["spec"] = json!({"template": {"spec": {"volumes": volumes}}}),
         }
     }
-    json_patch::merge(&mut whole, &Value::Object(fields));
-    whole
+    json_patch::merge(&mut manifest, &Value::Object(fields));
+    manifest
 }
 
 fn api_version(kinds: &Kinds, kind: &str) -> String {
@@ -273,7 +272,7 @@ fn api_version(kinds: &Kinds, kind: &str) -> String {
     format!("{}{slash}{}", info.group, info.versions[0])
 }
 
-/// The kinds of the tables: Kubernetes' own, and some custom ones.
+/// The kinds of the tables: the built-in ones, and some custom ones.
 fn kinds() -> Kinds {
     let mut kinds = Kinds::default();
     for (kind, resource) in [("Database", "databases"), ("Backup", "backups")] {
@@ -293,7 +292,7 @@ fn policy(library: &BTreeMap<String, Value>, wanted: &Value) -> Policy {
         other => other.clone(),
     };
     let mut fields = value.as_object().unwrap().clone();
-    // `like: name` changes one of the library.
+    // `like: name` changes a policy of the library.
     if let Some(base) = fields.remove("like") {
         let mut like = library[base.as_str().unwrap()].clone();
         json_patch::merge(&mut like, &Value::Object(fields));
@@ -317,15 +316,15 @@ fn policy(library: &BTreeMap<String, Value>, wanted: &Value) -> Policy {
 
 fn feed(graph: &mut Graph, catalogue: &Catalogue, objects: &[Value]) {
     for short in objects {
-        let whole = object(&graph.kinds, short);
-        let api_version = whole["apiVersion"].as_str().unwrap();
+        let manifest = object(&graph.kinds, short);
+        let api_version = manifest["apiVersion"].as_str().unwrap();
         let (group, _) = split_api_version(api_version);
-        let kind = graph.kinds.find(group, whole["kind"].as_str().unwrap()).unwrap();
-        catalogue.feed(graph, kind, &whole.to_string()).unwrap();
+        let kind = graph.kinds.find(group, manifest["kind"].as_str().unwrap()).unwrap();
+        catalogue.feed(graph, kind, &manifest.to_string()).unwrap();
     }
 }
 
-fn read(read: &LiveRead) -> String {
+fn read_text(read: &LiveRead) -> String {
     let dotted = |group: &str, resource: &str| {
         let dot = if group.is_empty() { "" } else { "." };
         format!("{resource}{dot}{group}")
@@ -343,7 +342,7 @@ fn read(read: &LiveRead) -> String {
     }
 }
 
-/// One row, ready to be asked.
+/// The situation of a row.
 struct Prepared {
     graph: Graph,
     policies: PolicySet,
@@ -359,22 +358,22 @@ fn prepare(row: &Row) -> Prepared {
         own: Some("system:serviceaccount:belay:belay".to_owned()),
         ..Identities::default()
     };
-    policies.approvals = Approvals::new(row.approvals.iter().enumerate().map(|(n, yes)| {
-        let (kind, namespace, name) = split(&yes.of);
+    policies.approvals = Approvals::new(row.approvals.iter().enumerate().map(|(n, approval)| {
+        let (kind, namespace, name) = split(&approval.of);
         let kinds = kinds();
         let (_, info) = kinds.iter().find(|(_, info)| info.kind == kind).unwrap();
-        let named = yes.uid.clone().unwrap_or_else(|| uid(kind, name));
+        let uid = approval.uid.clone().unwrap_or_else(|| uid(kind, name));
         Approval {
             name: format!("yes-{n}"),
             own_uid: n.to_string(),
-            approver: yes.by.clone(),
+            approver: approval.by.clone(),
             object: crate::objects::ObjectRef::of_kind(info, namespace, name),
-            uid: crate::objects::Uid::new(&named),
-            content: yes.scope == Scope::Content,
-            exempts: yes.exempts.iter().cloned().map(PolicySource::Policy).collect(),
+            uid: crate::objects::Uid::new(&uid),
+            content: approval.scope == Scope::Content,
+            exempts: approval.exempts.iter().cloned().map(PolicySource::Policy).collect(),
             version: 10,
-            created: NOW + yes.given * 60,
-            expires: NOW + yes.until * 60,
+            created: NOW + approval.given * 60,
+            expires: NOW + approval.until * 60,
         }
     }));
     if row.paused {
@@ -399,11 +398,11 @@ fn prepare(row: &Row) -> Prepared {
     let malformed = Unreadable::of_unknown_place().flaw;
     mark_unreadable(&mut graph, &row.unreadable, malformed);
     mark_unreadable(&mut graph, &row.too_many, Flaw::TooManyReferences);
-    for gone in &row.gone {
-        let (kind, namespace, name) = split(gone);
+    for deleted in &row.gone {
+        let (kind, namespace, name) = split(deleted);
         let (group, _) = split_owned(&api_version(&graph.kinds, kind));
         let kind = graph.kinds.find(&group, kind).unwrap();
-        assert!(graph.delete(kind, namespace, name, None), "{gone}");
+        assert!(graph.delete(kind, namespace, name, None), "{deleted}");
     }
     let reads = row.live.as_ref().map(|live| {
         let mut reads = LiveReads { graph: Graph::new(kinds()), ..LiveReads::default() };
@@ -426,8 +425,8 @@ fn mark_unreadable(graph: &mut Graph, objects: &[String], flaw: Flaw) {
     for object in objects {
         let (kind, namespace, name) = split(object);
         let kind = graph.kinds.iter().find(|(_, info)| info.kind == kind).unwrap().0;
-        let place = Some((namespace.to_owned(), name.to_owned()));
-        assert!(graph.set_unreadable(kind, &Unreadable { name: place, flaw }));
+        let name = Some((namespace.to_owned(), name.to_owned()));
+        assert!(graph.set_unreadable(kind, &Unreadable { name, flaw }));
     }
 }
 
@@ -436,37 +435,36 @@ fn split_owned(api_version: &str) -> (String, String) {
     (group.to_owned(), version.to_owned())
 }
 
-/// The objects of a question, old and new, and their places.
-fn asked(row: &Row) -> (AdmissionPhase, Operation, String, Option<Value>, Option<Value>) {
+/// The phase, operation, subresource, old object and new object of the request of a row.
+fn request(row: &Row) -> (AdmissionPhase, Operation, String, Option<Value>, Option<Value>) {
     let kinds = kinds();
-    let known = |name: &str| {
-        let own = row.ask.object.iter();
-        let mut all = own.chain(&row.objects);
+    let old = |name: &str| {
+        let mut all = row.ask.object.iter().chain(&row.objects);
         let found = all.find(|o| o["is"] == json!(name)).unwrap_or_else(|| panic!("no {name}"));
         object(&kinds, found)
     };
     let ask = &row.ask;
     let phase = if ask.mutating { AdmissionPhase::Mutate } else { AdmissionPhase::Validate };
     let patched = |name: &str| {
-        let mut new = known(name);
+        let mut new = old(name);
         json_patch::merge(&mut new, &ask.patch);
         new
     };
     let subresource = ask.subresource.clone();
     if let Some(name) = &ask.delete {
-        (phase, Operation::Delete, subresource, Some(known(name)), None)
+        (phase, Operation::Delete, subresource, Some(old(name)), None)
     } else if let Some(name) = &ask.update {
-        (phase, Operation::Update, subresource, Some(known(name)), Some(patched(name)))
+        (phase, Operation::Update, subresource, Some(old(name)), Some(patched(name)))
     } else if let Some(name) = &ask.finalize {
-        (phase, Operation::Update, "finalize".into(), Some(known(name)), Some(patched(name)))
+        (phase, Operation::Update, "finalize".into(), Some(old(name)), Some(patched(name)))
     } else if let Some(name) = &ask.evict {
-        let pod = known(name);
+        let pod = old(name);
         let metadata =
             json!({"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]});
         let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata});
         (AdmissionPhase::Validate, Operation::Create, "eviction".into(), None, Some(eviction))
     } else {
-        let mut new = object(&kinds, ask.create.as_ref().expect("a question"));
+        let mut new = object(&kinds, ask.create.as_ref().expect("a request"));
         let metadata = new["metadata"].as_object_mut().unwrap();
         metadata.remove("uid");
         (AdmissionPhase::Mutate, Operation::Create, subresource, None, Some(new))
@@ -475,13 +473,13 @@ fn asked(row: &Row) -> (AdmissionPhase, Operation, String, Option<Value>, Option
 
 fn check(file: &str, row: &Row) -> Result<(), String> {
     let Prepared { graph, policies, reads } = prepare(row);
-    let (phase, operation, subresource, old, new) = asked(row);
+    let (phase, operation, subresource, old, new) = request(row);
     let one = old.as_ref().or(new.as_ref()).unwrap();
     let kind = if subresource == "eviction" { "Pod" } else { one["kind"].as_str().unwrap() };
     let (group, _) = split_owned(&api_version(&graph.kinds, kind));
     let info = graph.kinds.info(graph.kinds.find(&group, kind).unwrap()).clone();
     let text = |pointer: &str| one.pointer(pointer).and_then(Value::as_str).unwrap_or("");
-    // As on the wire, through bytes.
+    // The objects are parsed from text, as in a request.
     let (old_text, new_text) =
         (old.as_ref().map(Value::to_string), new.as_ref().map(Value::to_string));
     let slim = |text: &'static str| serde_json::from_str::<Object<'_>>(text).unwrap();
@@ -526,14 +524,16 @@ fn check(file: &str, row: &Row) -> Result<(), String> {
         let live_none = ObjectSource::Cluster(&none);
         let situation = Situation::new(&graph, &policies, live_none, NOW);
         let asked = decide(&situation, &review).needed_reads;
-        if let Some(odd) = live.done.iter().find(|done| !asked.iter().any(|a| read(a) == **done)) {
+        if let Some(odd) =
+            live.done.iter().find(|done| !asked.iter().any(|a| read_text(a) == **done))
+        {
             return Err(format!("{file}: {}\n  no row asks to {odd}, but {asked:?}", row.row));
         }
-        if let Some(odd) = live.failed.keys().find(|f| !asked.iter().any(|a| read(a) == **f)) {
+        if let Some(odd) = live.failed.keys().find(|f| !asked.iter().any(|a| read_text(a) == **f)) {
             return Err(format!("{file}: {}\n  no row asks to {odd}, but {asked:?}", row.row));
         }
         for asked in asked {
-            let name = read(&asked);
+            let name = read_text(&asked);
             if let Some(why) = live.failed.get(&name) {
                 reads.results.insert(asked, Err(api_error(why)));
             } else if live.done.contains(&name) {
@@ -559,7 +559,7 @@ fn compare(file: &str, row: &Row, verdict: &Verdict, new: Option<&Value>) -> Res
     let word = reason.map_or(String::new(), |reason| format!(" {}", reason.as_str()));
     same("verdict", &row.expect.verdict, &format!("{}{word}", verdict.decision.as_str()));
     same("message", &row.expect.message, &message(verdict));
-    same("facts that the message leaves out", &Vec::<String>::new(), &untold(verdict));
+    same("facts that the message leaves out", &Vec::<String>::new(), &missing_texts(verdict));
     let warnings = warnings(verdict);
     assert!(warnings.iter().all(|w| w.chars().count() <= 120), "{warnings:?}");
     same("warning", &row.expect.warning, &warnings.first().cloned());
@@ -574,7 +574,7 @@ fn compare(file: &str, row: &Row, verdict: &Verdict, new: Option<&Value>) -> Res
     let exempted: Vec<_> = verdict.overrides.exempted.iter().map(ToString::to_string).collect();
     same("exempted by", &row.expect.exempted, &exempted);
     same("records", &row.expect.records, &verdict.exemption.is_some());
-    let confirm: Vec<_> = verdict.needed_reads.iter().map(read).collect();
+    let confirm: Vec<_> = verdict.needed_reads.iter().map(read_text).collect();
     same("confirm", &row.expect.confirm, &confirm);
     if let Some(code) = row.expect.code {
         let found = match verdict.denial_status {
@@ -594,33 +594,33 @@ fn compare(file: &str, row: &Row, verdict: &Verdict, new: Option<&Value>) -> Res
     Err(format!("{file}: {}\n{}", row.row, wrong.join("\n")))
 }
 
-/// The texts in the causes of a denial that are not in its message.
-fn untold(verdict: &Verdict) -> Vec<String> {
+/// The texts in the causes of a denial that its message does not contain.
+fn missing_texts(verdict: &Verdict) -> Vec<String> {
     let message = message(verdict).unwrap_or_default();
-    let mut untold = Vec::new();
+    let mut missing = Vec::new();
     for StatusCause { reason, message: text, field } in denial(verdict).unwrap_or_default().1 {
         let parts: Vec<&str> = match reason {
-            // The message may begin a sentence with it.
+            // In the message, the text may begin a sentence with an upper-case letter.
             "NextStep" => vec![text.split_at(1).1],
-            // In another form: the name, and the namespace unless it is the target's.
+            // The message has the name, and the namespace if it is not that of the target.
             "Object" => text.split([' ', '/']).skip(1).filter(|part| *part != "-n").collect(),
             "Cause" => text.trim_end_matches(')').split(" (").chain([field.as_str()]).collect(),
             _ => vec![&text],
         };
-        // A dependent has its name in quotes there.
-        let is_told = |part: &str| {
+        // The message has the name of a dependent in quotes.
+        let is_in_message = |part: &str| {
             let name = part.rsplit('/').next().unwrap_or(part);
             message.contains(part) || reason == "Cause" && message.contains(&format!("{name:?}"))
         };
-        let parts = parts.into_iter().filter(|part| !is_told(part));
-        untold.extend(parts.map(|part| format!("{reason}: {part}")));
+        let parts = parts.into_iter().filter(|part| !is_in_message(part));
+        missing.extend(parts.map(|part| format!("{reason}: {part}")));
     }
-    untold
+    missing
 }
 
 fn run(wanted: impl Fn(&Row) -> bool) {
     let rows: Vec<_> = rows().into_iter().filter(|(_, row)| wanted(row)).collect();
-    assert!(!rows.is_empty(), "no row is there for this");
+    assert!(!rows.is_empty(), "no row matches");
     let failed: Vec<_> = rows.iter().filter_map(|(file, row)| check(file, row).err()).collect();
     assert!(failed.is_empty(), "{} of {} rows\n{}", failed.len(), rows.len(), failed.join("\n\n"));
 }
@@ -629,57 +629,63 @@ fn scenario(number: u8) {
     run(|row| row.scenarios.contains(&number));
 }
 
-/// The sentences that rows are there for (docs/THEORY.md says them at length).
+/// The rules that rows test. docs/THEORY.md describes them.
 const RULES: &[(&str, &str)] = &[
     ("D1", "DELETE: approved, so it is allowed and recorded"),
     ("D2-namespace", "a Terminating Namespace without spec.finalizers and with content is denied"),
-    ("D2-changed", "a repeated DELETE with another propagation is decided anew"),
+    ("D2-changed", "a repeated DELETE with another propagation is decided again"),
     ("D2-same", "a repeated DELETE that changes nothing is allowed"),
-    ("D3-always", "in a cascade what is always protected is denied"),
+    ("D3-always", "in a cascade the DELETE of an always protected object is denied"),
     ("D3-along", "in a cascade, the objects that a held object deletes or orphans are judged"),
     ("D3-hold", "in a cascade an effective hold and no foreign finalizer is Hold"),
-    ("D3-on", "in a cascade everything else is decided like any DELETE"),
-    ("D4", "always in the may-closure is denied"),
-    ("D5-deny", "whileUsed in the may-closure with a surviving user is denied"),
-    ("D5-hold", "or Hold, only under an effective hold"),
+    ("D3-on", "in a cascade all other DELETEs are decided as outside of one"),
+    ("D4", "a DELETE that may delete an always protected object is denied"),
+    ("D5-deny", "a DELETE that may delete an object in use is denied if a user remains"),
+    ("D5-hold", "or is Hold, only with an effective hold"),
     ("D5-foreign", "and with no foreign finalizer"),
-    ("D5-doomed", "doomed users do not count where the hold is effective"),
+    ("D5-doomed", "doomed users do not count if the hold is effective"),
     ("D6-exists", "whileExists with such an object is denied"),
     ("D6-not-empty", "whileNotEmpty with content is denied"),
-    ("D5-unreadable", "an object that can't be read may use anything that its kind can"),
-    ("D6-unreadable", "what cannot be read is denied"),
-    ("M-elsewhere", "causes in other namespaces are one, without names and number"),
-    ("D7", "orphaning of what may not be orphaned is denied"),
-    ("D8", "everything else is allowed"),
+    ("D5-unreadable", "an unreadable object counts as a user of each kind that its kind can use"),
+    ("D6-unreadable", "unreadable content is denied"),
+    ("M-elsewhere", "causes in other namespaces are one cause, without names and number"),
+    ("D7", "a DELETE that orphans an object protected from orphaning is denied"),
+    ("D8", "all other DELETEs are allowed"),
     ("U-approved", "UPDATE: approved, so it is allowed and recorded"),
-    ("U-hold-only", "the hold goes and nothing else changes: denied in the mutating hook"),
-    ("U-hold-validating", "the validating hook denies it when it still sees it go"),
-    ("U-put-back", "something else changes: put back at its old index, with a warning"),
+    ("U-hold-only", "only the hold is removed: denied in the mutating phase"),
+    ("U-hold-validating", "the hold is removed in the validating phase: denied"),
+    (
+        "U-put-back",
+        "other fields change as well: the hold is restored at its index, with a warning",
+    ),
     ("U-terminating", "Terminating: denied, next step release"),
     ("U-own", "belay's own account releases"),
-    ("U-remover", "a guarded finalizer goes by a remover: allowed"),
-    ("U-nothing-left", "or when nothing is left that it guards: allowed"),
-    ("U-strip", "else denied"),
-    ("U-owner-absent", "an owner reference goes, its owner absent: the control plane may"),
-    ("U-owner-approved", "or approved"),
-    ("U-owner-terminating", "or Terminating without orphaning, and the control plane asks"),
-    ("U-owner-other", "or another solid owner stays, and the control plane asks"),
-    ("U-owner-uid", "an added reference with the uid of an owner removes it, too"),
-    ("U-owner-goes", "else denied"),
-    ("U-orphan-goes", "the finalizer orphan goes from a Terminating owner: decided as DELETE"),
-    ("U-owner-comes", "an owner reference comes and no solid owner remains: decided as DELETE"),
-    ("U-owner-going", "an owner comes that is deleted with those above it: decided as DELETE"),
-    ("U-owner-opens", "an owner comes that opens a way to delete the object: decided as DELETE"),
-    ("U-labels", "labels change so that a policy protects less: approval, else denied"),
-    ("U-finalize", "namespaces/finalize while protected content is left is denied for every user"),
+    ("U-remover", "a remover removes a guarded finalizer: allowed"),
+    ("U-nothing-left", "the finalizer guards no object any more: allowed"),
+    ("U-strip", "any other removal of a guarded finalizer: denied"),
+    ("U-owner-absent", "the control plane may remove a reference to an absent owner"),
+    ("U-owner-approved", "a user with an approval may remove an owner reference"),
+    (
+        "U-owner-terminating",
+        "the control plane may remove a reference to an owner that is deleted without orphaning",
+    ),
+    ("U-owner-other", "the control plane may remove a reference if another solid owner remains"),
+    ("U-owner-uid", "an added reference with the uid of an owner counts as a removal of the owner"),
+    ("U-owner-goes", "any other removal of an owner reference: denied"),
+    ("U-orphan-goes", "the finalizer orphan of a Terminating owner is removed: decided as DELETE"),
+    ("U-owner-comes", "an owner reference is added and no solid owner remains: decided as DELETE"),
+    ("U-owner-going", "an added owner is being deleted with its own owners: decided as DELETE"),
+    ("U-owner-opens", "an added owner allows a deletion of the object: decided as DELETE"),
+    ("U-labels", "a change of labels weakens protection: denied without an approval"),
+    ("U-finalize", "namespaces/finalize with remaining protected content is denied for every user"),
     ("E-evict", "an eviction of a protected Pod is answered 429"),
     ("Z-no-patch-on-delete", "never a patch on DELETE"),
     ("Z-no-finalizer-after-deletion", "never a finalizer added after deletionTimestamp"),
     ("Z-dry", "dry run decides the same and writes nothing"),
-    ("Z-hold", "Hold answers Allow with a warning that says what it waits for"),
+    ("Z-hold", "Hold answers Allow with a warning that names the user that the hold waits for"),
     ("Z-warn", "Warn warns"),
     ("Z-audit", "Audit records"),
-    ("C-hold", "CREATE of what is protected gets the hold"),
+    ("C-hold", "CREATE of a protected object adds the hold"),
     ("H-kinds", "no hold on Namespaces, CRDs, Pods, Nodes, Leases, EndpointSlices"),
     ("H-hooks", "nor on Helm and Argo hooks"),
     ("H-helm", "nor on Helm release Secrets"),
@@ -688,28 +694,28 @@ const RULES: &[(&str, &str)] = &[
     ("M-root", "the root owner is named"),
     ("M-three", "up to three blockers, then a count"),
     ("L-allow", "an Allow without an effective hold is confirmed live"),
-    ("L-hold", "under an effective hold it is not"),
-    ("L-stale", "except while the watch of a kind is not connected"),
-    ("L-content", "Namespaces and CRDs always are"),
-    ("L-deny", "a Deny whose users have owners is confirmed by the root owners"),
-    ("L-owner", "an owner reference that comes is confirmed by its owner"),
-    ("L-exists", "nothing is said of an object that does not exist"),
-    ("L-failed", "what cannot be read live is unknown"),
+    ("L-hold", "an Allow with an effective hold is not confirmed live"),
+    ("L-stale", "but it is while the watch of a kind is not connected"),
+    ("L-content", "an Allow for a Namespace or CRD is always confirmed live"),
+    ("L-deny", "a Deny whose users have owners is confirmed by reads of the topmost owners"),
+    ("L-owner", "an added owner reference is confirmed by a read of the owner"),
+    ("L-exists", "a verdict reports nothing about an object that does not exist"),
+    ("L-failed", "after a failed live read the verdict is Unknown"),
     ("P-strictest", "all policies apply, the strictest verdict wins, all are named"),
-    ("P-exempt", "exempt subjects pass, on the record"),
+    ("P-exempt", "requests of exempt subjects are allowed and recorded"),
     (
         "P-record",
-        "the record of an exemption opens what follows from that deletion, and no request",
+        "an exemption record allows the DELETEs that follow from that deletion, and no others",
     ),
-    ("P-subjects", "a policy binds its subjects alone"),
-    ("P-exclude", "exclude wins"),
+    ("P-subjects", "a policy binds only its subjects"),
+    ("P-exclude", "exclude has precedence"),
     ("P-annotations", "annotations match by their value"),
-    ("P-places", "namespace selectors mean what they mean for webhooks"),
+    ("P-places", "namespace selectors work as for webhooks"),
     ("P-override", "the first override that matches wins"),
-    ("P-pause", "while belay is paused everything is Audit"),
-    ("P-by", "by matches the user or an owner above it"),
-    ("P-optional", "optional references count where the policy says so"),
-    ("P-warn-no-hold", "under Warn and Audit no hold is put on"),
+    ("P-pause", "during a Pause each action is Audit"),
+    ("P-by", "by matches the user or one of its owners"),
+    ("P-optional", "optional references count if the policy counts them"),
+    ("P-warn-no-hold", "policies with action Warn or Audit add no hold"),
 ];
 
 #[test]
@@ -721,7 +727,7 @@ fn every_row_of_every_table() {
 /// Every user can write owner references. Long chains, ladders in which every rung has two
 /// owners, and cliques must not stop belay.
 #[test]
-fn owner_references_of_any_shape_are_no_endless_way() {
+fn owner_references_of_any_shape_are_checked_within_limits() {
     let mut objects = vec![
         json!({"is": "Secret shop/key", "held": true, "owners": ["ConfigMap c0"]}),
         json!({"is": "Pod shop/long", "owners": ["ConfigMap l0"], "secrets": ["key"]}),
@@ -753,7 +759,7 @@ fn owner_references_of_any_shape_are_no_endless_way() {
     assert!(!wrong.contains("  verdict"), "{wrong}");
 }
 
-/// However much is denied, a verdict has a few reasons and a number, without the approved ones.
+/// A verdict has a few reasons and the number of the others, without the approved ones.
 #[test]
 fn ten_thousand_protected_objects_are_one_verdict() {
     let mut objects = vec![json!({"is": "Namespace shop"})];
@@ -776,14 +782,15 @@ fn ten_thousand_protected_objects_are_one_verdict() {
 }
 
 #[test]
-fn every_rule_has_a_row_and_every_row_names_a_rule_that_is_there() {
+fn every_rule_has_a_row_and_every_row_names_an_existing_rule() {
     let rows = rows();
     let named = |rule: &str| rows.iter().any(|(_, row)| row.rules.iter().any(|r| r == rule));
-    let bare: Vec<_> = RULES.iter().filter(|(rule, _)| !named(rule)).collect();
-    assert!(bare.is_empty(), "no row for {bare:?}");
+    let untested: Vec<_> = RULES.iter().filter(|(rule, _)| !named(rule)).collect();
+    assert!(untested.is_empty(), "no row for {untested:?}");
     let known = |rule: &String| RULES.iter().any(|(known, _)| known == rule);
-    let odd: Vec<_> = rows.iter().flat_map(|(_, row)| &row.rules).filter(|r| !known(r)).collect();
-    assert!(odd.is_empty(), "no such rule: {odd:?}");
+    let unknown: Vec<_> =
+        rows.iter().flat_map(|(_, row)| &row.rules).filter(|r| !known(r)).collect();
+    assert!(unknown.is_empty(), "no such rule: {unknown:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Verdicts on reviews that belay cannot judge: the review is unreadable, or data is
+//! Verdicts on reviews that belay can't judge, because the review is unreadable, or data is
 //! missing or late.
 
 use super::causes::is_in_other_namespace;
@@ -19,7 +19,7 @@ pub enum FailurePolicy {
     Ignore,
 }
 
-/// The verdict on an unreadable review. `detail` says what is unreadable.
+/// The verdict on an unreadable review. `detail` describes the error.
 pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolicy) -> Verdict {
     match policy {
         FailurePolicy::Fail => deny_without_policy(target, Cause::Unknown(detail, None)),
@@ -27,25 +27,25 @@ pub fn decide_unreadable(target: ObjectRef, detail: String, policy: FailurePolic
     }
 }
 
-/// The verdict on a review that belay cannot judge now; `what` gives the reason. The
-/// mutating phase lets the request pass, because it only adds holds and the validating
+/// The verdict on a review that belay can't judge now; `what` gives the reason. The
+/// mutating phase allows the request, because it only adds holds and the validating
 /// phase follows.
 pub fn decide_unknown(review: &Review<'_>, what: String) -> Verdict {
     decide_unproven(review, what, Some(NextStep::Retry))
 }
 
-/// The same, with what helps.
+/// Like [`decide_unknown`], with this next step.
 pub(super) fn decide_unproven(
     review: &Review<'_>,
     what: String,
     next: Option<NextStep>,
 ) -> Verdict {
     let resource = &review.resource;
-    let eviction = resource.resource == "pods" && resource.subresource == "eviction";
+    let is_eviction = resource.resource == "pods" && resource.subresource == "eviction";
     match review.phase {
         AdmissionPhase::Mutate => Verdict::allow(review.target()),
         AdmissionPhase::Validate => Verdict {
-            denial_status: if eviction {
+            denial_status: if is_eviction {
                 DenialStatus::TooManyRequests
             } else {
                 DenialStatus::Forbidden
@@ -58,10 +58,10 @@ pub(super) fn decide_unproven(
 /// The verdict during a Pause, which denies nothing. A Pause turns policies to Audit, but
 /// denials of unreadable reviews come from no policy. Holds stay during a Pause.
 pub fn decide_paused(mut verdict: Verdict) -> Verdict {
-    let outcomes = verdict.blockers.iter_mut().map(|blocker| &mut blocker.decision);
-    for outcome in outcomes.chain([&mut verdict.decision]) {
-        if *outcome == Decision::Deny {
-            *outcome = Decision::Audit;
+    let decisions = verdict.blockers.iter_mut().map(|blocker| &mut blocker.decision);
+    for decision in decisions.chain([&mut verdict.decision]) {
+        if *decision == Decision::Deny {
+            *decision = Decision::Audit;
         }
     }
     verdict
@@ -95,11 +95,11 @@ fn describe_read(read: &LiveRead, target: &ObjectRef) -> String {
     if is_in_other_namespace(target.own_namespace(), namespace) {
         return "objects in another namespace".to_owned();
     }
-    let place = match namespace.as_str() {
+    let suffix = match namespace.as_str() {
         "" => String::new(),
         _ => format!(" in namespace {namespace}"),
     };
-    format!("{}{name}{place}", full_name(group, resource))
+    format!("{}{name}{suffix}", full_name(group, resource))
 }
 
 fn deny_without_policy(target: ObjectRef, cause: Cause) -> Verdict {
@@ -154,22 +154,25 @@ mod tests {
     fn an_unconfirmed_verdict_denies_and_a_denial_stays() {
         let review = review(AdmissionPhase::Validate, "");
         for decision in [Decision::Allow, Decision::Audit, Decision::Warn, Decision::Hold] {
-            let refused = decide_unconfirmed(&review, verdict(decision, 3));
-            assert_eq!((refused.decision, refused.reason), (Decision::Deny, Some(Reason::Unknown)));
+            let unconfirmed = decide_unconfirmed(&review, verdict(decision, 3));
             assert_eq!(
-                message(&refused).unwrap(),
+                (unconfirmed.decision, unconfirmed.reason),
+                (Decision::Deny, Some(Reason::Unknown))
+            );
+            assert_eq!(
+                message(&unconfirmed).unwrap(),
                 "belay can't check this request for pods \"p\": there was no time left to confirm \
                  deployments.apps in namespace db and 2 more reads. Try again."
             );
-            let final_one = verdict(decision, 0);
-            assert_eq!(decide_unconfirmed(&review, final_one.clone()), final_one);
+            let confirmed = verdict(decision, 0);
+            assert_eq!(decide_unconfirmed(&review, confirmed.clone()), confirmed);
         }
-        let stands = decide_unconfirmed(&review, verdict(Decision::Deny, 1));
-        assert_eq!(stands, verdict(Decision::Deny, 0));
+        let denied = decide_unconfirmed(&review, verdict(Decision::Deny, 1));
+        assert_eq!(denied, verdict(Decision::Deny, 0));
     }
 
     #[test]
-    fn the_mutating_phase_refuses_nothing_for_that_and_an_eviction_comes_again() {
+    fn an_unknown_review_is_allowed_in_the_mutating_phase_and_an_eviction_is_retried() {
         let what = || "the weather".to_owned();
         let allowed = decide_unknown(&review(AdmissionPhase::Mutate, ""), what());
         assert_eq!(allowed, Verdict::allow(review(AdmissionPhase::Mutate, "").target()));

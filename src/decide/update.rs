@@ -1,5 +1,5 @@
-//! UPDATE: finalizers, owner references and labels. An update must not get around a
-//! policy that denies a DELETE.
+//! UPDATE: finalizers, owner references and labels. An update must not bypass a policy that
+//! denies a DELETE.
 
 use super::ancestors::{AncestorApprovalSummary, ExemptionRecords};
 use super::approved::sufficient_approvals;
@@ -24,7 +24,7 @@ use crate::policy::{AppliedPolicy, ObjectFacts};
 pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     let Some(old) = &review.old_object else { return Verdict::allow(review.target()) };
     let target = JudgedObject::of_review(situation, review, old);
-    // belay itself releases holds.
+    // belay releases holds with updates.
     if situation.policies.identities.is_own(&review.user.name) {
         return Verdict::allow(target.object_ref());
     }
@@ -35,7 +35,7 @@ pub(super) fn update(situation: &Situation<'_>, review: &Review<'_>) -> Verdict 
     judgement.verdict(&[target])
 }
 
-/// Checks all changes by which an UPDATE could get around a policy.
+/// Checks all changes by which an UPDATE could bypass a policy.
 pub(super) fn judge_changes<'a>(
     judgement: &mut Judgement<'a>,
     review: &'a Review<'a>,
@@ -60,8 +60,8 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
         return Verdict::allow(review.target());
     };
     let target = JudgedObject::of_review(situation, review, old);
-    let own = situation.policies.identities.is_own(&review.user.name);
-    if own || !review.removes_hold() || old.is_terminating() {
+    let by_belay = situation.policies.identities.is_own(&review.user.name);
+    if by_belay || !review.removes_hold() || old.is_terminating() {
         return Verdict::allow(target.object_ref());
     }
     let mut judgement = Judgement::new(situation, review);
@@ -74,14 +74,14 @@ pub(super) fn restore_hold(situation: &Situation<'_>, review: &Review<'_>) -> Ve
     // other changes and restores the hold at its index, so that a repeated apply writes
     // nothing.
     let index = old.hold().map_or(0, |hold| hold.index);
-    let place = HoldPosition::in_list(new, index);
-    let hold = Some(HoldChange { position: place, restored: true });
+    let position = HoldPosition::in_list(new, index);
+    let hold = Some(HoldChange { position, restored: true });
     Verdict { hold, ..Verdict::allow(target.object_ref()) }
 }
 
 /// Denies the removal of a hold that a policy still wants, also for users whom the policy
-/// doesn't bind or exempts: only belay releases holds. Where belay releases no holds, it
-/// adds none and guards none.
+/// doesn't bind or exempts: only belay releases holds. If belay releases no holds of a policy,
+/// it does not guard them.
 fn judge_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'a>) {
     let Situation { policies, .. } = judgement.situation;
     let ObjectFacts { group, resource, .. } = target.facts;
@@ -89,10 +89,10 @@ fn judge_hold_removal<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'
         return;
     }
     let applied = judgement.situation.policies_of(target.facts);
-    let holds = |applied: &&AppliedPolicy<'_>| {
+    let guards_hold = |applied: &&AppliedPolicy<'_>| {
         applied.policy.places_hold() && policies.releases_holds_of(applied.policy, group, resource)
     };
-    for applied in applied.iter().filter(holds) {
+    for applied in applied.iter().filter(guards_hold) {
         let causes = vec![Cause::Hold { terminating: target.is_terminating() }];
         judgement.add_finding_for_exempt_too(applied, target, Reason::FinalizerGuarded, causes);
     }
@@ -134,10 +134,10 @@ fn judge_owner_changes<'a>(
     let identities = &situation.policies.identities;
     let by_control_plane = identities.is_control_plane(&review.user.name);
     let by_collector = identities.is_garbage_collector(&review.user.name);
-    let [had, has] = [old, new].map(|object| object.metadata.owner_references.len());
-    if had.max(has) > MAX_LIST_ENTRIES {
+    let [old_count, new_count] = [old, new].map(|object| object.metadata.owner_references.len());
+    if old_count.max(new_count) > MAX_LIST_ENTRIES {
         // The garbage collector only removes references that keep nothing.
-        if !by_collector || has >= had {
+        if !by_collector || new_count >= old_count {
             judge_many_owner_changes(judgement, target, by_collector);
         }
         return;
@@ -147,73 +147,79 @@ fn judge_owner_changes<'a>(
     situation.work.charge(before.len() + after.len());
     // A reference that is changed to an unserved version names the same owner, but the
     // garbage collector can't find it.
-    let resolves = |claim: &&OwnerRef<'_>| {
-        let standing = owner_state(&situation, target.facts.namespace, claim);
-        !matches!(standing, OwnerState::Unresolved)
+    let resolves = |owner_ref: &&OwnerRef<'_>| {
+        let state = owner_state(&situation, target.facts.namespace, owner_ref);
+        !matches!(state, OwnerState::Unresolved)
     };
     let unchanged: KeyedSet<_> = after.iter().map(|c| (owner_identity(c), c.version)).collect();
-    let stayed: KeyedSet<_> = after.iter().filter(resolves).map(owner_identity).collect();
-    let had: KeyedSet<_> = before.iter().map(owner_identity).collect();
-    let stays = |claim: &OwnerRef<'_>| {
-        stayed.contains(&owner_identity(claim))
-            || unchanged.contains(&(owner_identity(claim), claim.version))
+    let resolvable: KeyedSet<_> = after.iter().filter(resolves).map(owner_identity).collect();
+    let old_owners: KeyedSet<_> = before.iter().map(owner_identity).collect();
+    let remains = |owner_ref: &OwnerRef<'_>| {
+        resolvable.contains(&owner_identity(owner_ref))
+            || unchanged.contains(&(owner_identity(owner_ref), owner_ref.version))
     };
-    let gone: Vec<_> = before.iter().filter(|claim| !stays(claim)).collect();
-    let came = after.iter().filter(|claim| !had.contains(&owner_identity(claim)));
-    let came: Vec<_> = came.copied().collect();
-    // An added reference without an owner is dangling, and the garbage collector removes
-    // references by uid: also those of an owner that exists.
-    let added_uids: KeyedSet<_> = came.iter().map(|claim| claim.uid).collect();
-    let repeated = before.iter().filter(|c| stays(c) && added_uids.contains(&c.uid));
+    let removed: Vec<_> = before.iter().filter(|owner_ref| !remains(owner_ref)).collect();
+    let added = after.iter().filter(|owner_ref| !old_owners.contains(&owner_identity(owner_ref)));
+    let added: Vec<_> = added.copied().collect();
+    // If an added reference has no owner, the garbage collector removes all references with
+    // its uid, also a reference to an existing owner.
+    let added_uids: KeyedSet<_> = added.iter().map(|owner_ref| owner_ref.uid).collect();
+    let repeated = before.iter().filter(|c| remains(c) && added_uids.contains(&c.uid));
     let repeated: Vec<_> = repeated.collect();
-    let of = |claim: &OwnerRef<'_>| owner_state(&situation, target.facts.namespace, claim);
-    let keeping = after.iter().filter(|claim| matches!(of(claim), OwnerState::Solid(_)));
+    let state_of =
+        |owner_ref: &OwnerRef<'_>| owner_state(&situation, target.facts.namespace, owner_ref);
+    let keeping =
+        after.iter().filter(|owner_ref| matches!(state_of(owner_ref), OwnerState::Solid(_)));
     let keeping: Vec<_> = keeping.collect();
-    let kept = !keeping.is_empty();
-    // The StatefulSet controller replaces the StatefulSet as the owner of a claim by a
-    // Pod. Users may have added the remaining owner for this purpose.
-    let replaces = by_collector || (by_control_plane && is_persistent_volume_claim(target));
-    if !kept || !replaces {
-        let removed = gone.iter().chain(&repeated);
-        let unread = removed.filter(|claim| matches!(of(claim), OwnerState::Unresolved));
-        let unread: Vec<_> = unread.filter_map(|claim| unread_owner(&situation, claim)).collect();
+    let is_kept = !keeping.is_empty();
+    // The StatefulSet controller replaces a StatefulSet by a Pod as the owner of a
+    // PersistentVolumeClaim. For other objects, a user may have added the remaining owner so
+    // that a controller removes the protected one.
+    let may_replace = by_collector || (by_control_plane && is_persistent_volume_claim(target));
+    if !is_kept || !may_replace {
+        let lost = removed.iter().chain(&repeated);
+        let unread = lost.filter(|owner_ref| matches!(state_of(owner_ref), OwnerState::Unresolved));
+        let unread: Vec<_> =
+            unread.filter_map(|owner_ref| unread_owner(&situation, owner_ref)).collect();
         if unread.len() > MAX_OWNERS_READ {
             judge_unknown_owners(judgement, target, &format!("{} unread", unread.len()));
         } else {
             judgement.require_reads_for_any_action(unread);
         }
-        let still_kept = keeping.iter().any(|claim| had.contains(&owner_identity(claim)));
-        for claim in &gone {
-            judge_owner_removal(judgement, target, (applied, still_kept), claim, Cause::Owner);
+        let still_kept =
+            keeping.iter().any(|owner_ref| old_owners.contains(&owner_identity(owner_ref)));
+        for owner_ref in &removed {
+            judge_owner_removal(judgement, target, (applied, still_kept), owner_ref, Cause::Owner);
         }
-        for claim in &repeated {
+        for owner_ref in &repeated {
             let cause = Cause::RepeatedUid;
-            judge_owner_removal(judgement, target, (applied, still_kept), claim, cause);
+            judge_owner_removal(judgement, target, (applied, still_kept), owner_ref, cause);
         }
     }
     // The garbage collector removes references that keep nothing.
-    let collects = came.is_empty() && by_control_plane;
-    let mut removed = gone.iter().chain(&repeated);
-    let lost = removed.any(|claim| !matches!(of(claim), OwnerState::Absent));
-    if after.is_empty() || (came.is_empty() && !lost) || (collects && kept) {
+    let collects = added.is_empty() && by_control_plane;
+    let mut lost = removed.iter().chain(&repeated);
+    let loses_owner = lost.any(|owner_ref| !matches!(state_of(owner_ref), OwnerState::Absent));
+    if after.is_empty() || (added.is_empty() && !loses_owner) || (collects && is_kept) {
         return;
     }
     // The removed owner may have prevented the deletion of the object.
-    let new = if lost { &after } else { &came };
+    let new = if loses_owner { &after } else { &added };
     let member = DeletionTarget::new(*target, Propagation::Background);
-    let closure = AffectedObjects::with_dependents(&situation, &member);
-    let opens = !collects && widens_deletion(judgement, target, (applied, &closure), (new, &after));
-    if opens {
+    let affected = AffectedObjects::with_dependents(&situation, &member);
+    let widens =
+        !collects && widens_deletion(judgement, target, (applied, &affected), (new, &after));
+    if widens {
         judgement.deny_instead_of_hold();
-    } else if kept || target.is_terminating() {
+    } else if is_kept || target.is_terminating() {
         return;
     }
     // The garbage collector deletes an object whose owners are all absent or Terminating.
-    judge_affected(judgement, &[member], &closure);
-    if !opens && !judgement.is_empty() && after.len() <= MAX_OWNERS_READ {
+    judge_affected(judgement, &[member], &affected);
+    if !widens && !judgement.is_empty() && after.len() <= MAX_OWNERS_READ {
         // The graph may lag behind the creation of an owner.
         judgement.require_reads_for_any_action(
-            after.iter().filter_map(|claim| unread_owner(&situation, claim)),
+            after.iter().filter_map(|owner_ref| unread_owner(&situation, owner_ref)),
         );
     }
 }
@@ -230,50 +236,50 @@ fn judge_many_owner_changes<'a>(
     }
     judgement.deny_instead_of_hold();
     let member = DeletionTarget::new(*target, Propagation::Background);
-    let closure = AffectedObjects::with_dependents(&judgement.situation, &member);
-    judge_affected(judgement, &[member], &closure);
+    let affected = AffectedObjects::with_dependents(&judgement.situation, &member);
+    judge_affected(judgement, &[member], &affected);
 }
 
 /// Denies a change of more owner references than belay checks.
 fn judge_unknown_owners<'a>(judgement: &mut Judgement<'a>, target: &JudgedObject<'a>, count: &str) {
-    let says = format!("changes {count} owner references, which is more than belay checks");
-    judgement.add_unknown(target, &Cause::TooLarge(says), |policy| policy.modes.from_orphaning);
+    let text = format!("changes {count} owner references, which is more than belay checks");
+    judgement.add_unknown(target, &Cause::TooLarge(text), |policy| policy.modes.from_orphaning);
 }
 
 /// Whether new owners allow a deletion of the object or its dependents that a DELETE of
-/// the object does not allow. An owner does so if it or an owner above it has an approval
-/// or an exemption record or is being deleted, or if it is cluster-scoped. Any owner does
-/// so if a policy lets_exempt_subjects_delete to users who may delete the owner.
+/// the object does not allow. An owner does so if the owner or one of its own owners has an
+/// approval or an exemption record or is being deleted, or if the owner is cluster-scoped. If a
+/// policy has exempt subjects, any owner does so, because these subjects may delete the owner.
 fn widens_deletion<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
-    (applied, closure): (&[AppliedPolicy<'a>], &AffectedObjects),
+    (applied, affected): (&[AppliedPolicy<'a>], &AffectedObjects),
     (new, after): (&[OwnerRef<'_>], &[OwnerRef<'_>]),
 ) -> bool {
     let situation = judgement.situation;
-    // The closure does not have all content of a Namespace or CRD.
-    let mut protected = Container::from_item(target).is_some() || !closure.is_complete();
-    let mut lets_exempt_subjects_delete = !closure.is_complete();
-    let mut look = |applied: &[AppliedPolicy<'_>]| {
+    // The affected objects do not include all content of a Namespace or CRD.
+    let mut protected = Container::from_item(target).is_some() || !affected.is_complete();
+    let mut lets_exempt_subjects_delete = !affected.is_complete();
+    let mut check = |applied: &[AppliedPolicy<'_>]| {
         let denying = applied.iter().filter(|applied| applied.action == Action::Deny);
         denying.for_each(|applied| {
             protected = true;
             lets_exempt_subjects_delete |= applied.policy.lets_exempt_subjects_delete();
         });
     };
-    look(applied);
-    for node in closure.lost(situation.graph).filter(|node| node.uid() != target.uid()) {
-        look(&judgement.binding_policies(&JudgedObject::of_node(&situation, node)));
+    check(applied);
+    for node in affected.lost(situation.graph).filter(|node| node.uid() != target.uid()) {
+        check(&judgement.binding_policies(&JudgedObject::of_node(&situation, node)));
     }
     if !protected {
         return false;
     }
-    let above = AncestorApprovalSummary::find(&situation, after);
+    let owners = AncestorApprovalSummary::find(&situation, after);
     // The control plane only adopts objects that a selector matches.
     let adopts = situation.policies.identities.is_control_plane(&judgement.review.user.name);
-    if above.approved
-        || above.recorded
-        || above.incomplete
+    if owners.approved
+        || owners.recorded
+        || owners.incomplete
         || (lets_exempt_subjects_delete && !adopts)
     {
         return true;
@@ -282,37 +288,38 @@ fn widens_deletion<'a>(
         return true;
     }
     let namespace = target.facts.namespace;
-    let mut going = DeletionSearch::new(&situation);
-    let opens = |claim: &OwnerRef<'_>| {
-        let foreign = !namespace.is_empty() && claim.kind.is_some() && claim.namespace.is_empty();
-        foreign
-            || match owner_state(&situation, namespace, claim) {
+    let mut deletions = DeletionSearch::new(&situation);
+    let widens = |owner_ref: &OwnerRef<'_>| {
+        let is_cluster_scoped =
+            !namespace.is_empty() && owner_ref.kind.is_some() && owner_ref.namespace.is_empty();
+        is_cluster_scoped
+            || match owner_state(&situation, namespace, owner_ref) {
                 OwnerState::Waiting(_) => true,
-                OwnerState::Solid(owner) => going.is_being_deleted(owner),
+                OwnerState::Solid(owner) => deletions.is_being_deleted(owner),
                 // The reference keeps nothing, and the garbage collector removes it.
                 OwnerState::Absent => false,
-                OwnerState::Unresolved => unread_owner(&situation, claim).is_none(),
+                OwnerState::Unresolved => unread_owner(&situation, owner_ref).is_none(),
             }
     };
-    if new.iter().any(opens) {
+    if new.iter().any(widens) {
         return true;
     }
     // The graph may lag behind the deletion of a direct or indirect owner.
     judgement.require_reads_for_any_action(
-        new.iter().filter_map(|claim| unread_owner(&situation, claim)),
+        new.iter().filter_map(|owner_ref| unread_owner(&situation, owner_ref)),
     );
-    judgement.require_reads_for_any_action(going.unread);
+    judgement.require_reads_for_any_action(deletions.unread);
     false
 }
 
 /// The key by which owner references are compared.
-fn owner_identity<'c>(claim: &OwnerRef<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
-    (claim.kind, claim.namespace, claim.name, claim.uid)
+fn owner_identity<'c>(owner_ref: &OwnerRef<'c>) -> (Option<KindId>, &'c str, &'c str, Uid) {
+    (owner_ref.kind, owner_ref.namespace, owner_ref.name, owner_ref.uid)
 }
 
 /// The live read of an owner, if the verdict still needs it.
-fn unread_owner(situation: &Situation<'_>, claim: &OwnerRef<'_>) -> Option<LiveRead> {
-    let read = situation.object_read(claim.kind?, claim.namespace, claim.name);
+fn unread_owner(situation: &Situation<'_>, owner_ref: &OwnerRef<'_>) -> Option<LiveRead> {
+    let read = situation.object_read(owner_ref.kind?, owner_ref.namespace, owner_ref.name);
     situation.is_unread(&read).then_some(read)
 }
 
@@ -326,29 +333,29 @@ fn is_persistent_volume_claim(item: &JudgedObject<'_>) -> bool {
 fn is_removed_by_retention_policy(
     situation: &Situation<'_>,
     target: &JudgedObject<'_>,
-    claim: &OwnerRef<'_>,
+    owner_ref: &OwnerRef<'_>,
     owner: Option<Node<'_>>,
 ) -> bool {
-    let stays = owner.is_some_and(|owner| !owner.is_terminating());
+    let remains = owner.is_some_and(|owner| !owner.is_terminating());
     let orphans = owner.is_some_and(Node::has_orphan_finalizer);
-    let Some(kind) = claim.kind.filter(|_| is_persistent_volume_claim(target)) else {
+    let Some(kind) = owner_ref.kind.filter(|_| is_persistent_volume_claim(target)) else {
         return false;
     };
     let info = situation.graph.kinds.info(kind);
     match (&*info.group, &*info.kind) {
-        ("apps", "StatefulSet") => stays,
-        ("", "Pod") => !stays && !orphans,
+        ("apps", "StatefulSet") => remains,
+        ("", "Pod") => !remains && !orphans,
         _ => false,
     }
 }
 
-/// Checks the removal of one owner reference. `still_kept`: another owner keeps the
-/// object, and did so before. `cause` makes the cause of the denial from the owner.
+/// Checks the removal of one owner reference. `still_kept` is whether another owner keeps the
+/// object and did so before. `cause` builds the cause of the denial from the owner.
 fn judge_owner_removal<'a>(
     judgement: &mut Judgement<'a>,
     target: &JudgedObject<'a>,
     (applied, still_kept): (&[AppliedPolicy<'a>], bool),
-    claim: &OwnerRef<'a>,
+    owner_ref: &OwnerRef<'a>,
     cause: fn(ObjectName) -> Cause,
 ) {
     let situation = judgement.situation;
@@ -358,31 +365,31 @@ fn judge_owner_removal<'a>(
     let by_collector = identities.is_garbage_collector(user);
     let by_control_plane = identities.is_control_plane(user);
     let orphaning = |applied: &&AppliedPolicy<'_>| applied.policy.modes.from_orphaning;
-    let refusing: Vec<_> = applied.iter().filter(orphaning).collect();
-    let refuse = |judgement: &mut Judgement<'a>, owner: ObjectName| {
-        for applied in &refusing {
+    let denying: Vec<_> = applied.iter().filter(orphaning).collect();
+    let deny = |judgement: &mut Judgement<'a>, owner: ObjectName| {
+        for applied in &denying {
             let causes = vec![cause(owner.clone())];
             judgement.add_finding(applied, target, Reason::WouldOrphan, (causes, 0));
         }
     };
-    let owner: Node<'a> = match owner_state(&situation, target.facts.namespace, claim) {
+    let owner: Node<'a> = match owner_state(&situation, target.facts.namespace, owner_ref) {
         // The garbage collector deletes an object whose owners are all absent. No other
         // subject may prevent that.
         OwnerState::Absent => {
-            let retained =
-                by_control_plane && is_removed_by_retention_policy(&situation, target, claim, None);
-            let kind = claim.kind.filter(|_| !still_kept && !by_collector && !retained);
+            let retained = by_control_plane
+                && is_removed_by_retention_policy(&situation, target, owner_ref, None);
+            let kind = owner_ref.kind.filter(|_| !still_kept && !by_collector && !retained);
             if let Some(kind) = kind {
                 let info = situation.graph.kinds.info(kind);
-                let object = ObjectRef::of_kind(info, claim.namespace, claim.name);
-                refuse(judgement, ObjectName { kind: info.kind.clone(), object });
+                let object = ObjectRef::of_kind(info, owner_ref.namespace, owner_ref.name);
+                deny(judgement, ObjectName { kind: info.kind.clone(), object });
             }
             return;
         }
         // The garbage collector never removes a reference that it can't resolve (R2).
         OwnerState::Unresolved => {
-            for applied in &refusing {
-                let what = format!("belay doesn't know its owner {}", claim.name);
+            for applied in &denying {
+                let what = format!("belay doesn't know its owner {}", owner_ref.name);
                 let unknown = vec![Cause::Unknown(what, Some(NextStep::KeepOwner))];
                 judgement.add_finding(applied, target, Reason::Unknown, (unknown, 0));
             }
@@ -390,34 +397,35 @@ fn judge_owner_removal<'a>(
         }
         OwnerState::Waiting(owner) | OwnerState::Solid(owner) => owner,
     };
-    // An owner that is deleted in another way deletes its dependents, or has orphaned
-    // them, and the garbage collector knows which. Other users could keep it Terminating
-    // with a finalizer.
-    let ends = owner.is_terminating() && !owner.has_orphan_finalizer();
-    let retained =
-        by_control_plane && is_removed_by_retention_policy(&situation, target, claim, Some(owner));
-    if (by_collector && ends) || retained {
+    // If the owner is deleted without orphaning, the garbage collector deletes the dependent, or
+    // has orphaned it already. Other subjects could keep the owner Terminating with a finalizer,
+    // so this applies only to the garbage collector.
+    let is_deleted = owner.is_terminating() && !owner.has_orphan_finalizer();
+    let retained = by_control_plane
+        && is_removed_by_retention_policy(&situation, target, owner_ref, Some(owner));
+    if (by_collector && is_deleted) || retained {
         return;
     }
     let owner_item = JudgedObject::of_node(&situation, owner);
-    let policies: Vec<_> = refusing.iter().map(|applied| applied.policy).collect();
+    let policies: Vec<_> = denying.iter().map(|applied| applied.policy).collect();
     // An approval of the owner with scope Content covers this as well. The garbage
     // collector completes a deletion that belay decided about when the owner was deleted.
-    let yes = match by_collector {
+    let approvals = match by_collector {
         true => sufficient_approvals(&situation, &owner_item, &policies, ExemptionRecords::Itself),
         false => sufficient_approvals(&situation, target, &policies, ExemptionRecords::Ignored),
     };
-    if policies.is_empty() || yes.is_none() {
-        refuse(judgement, object_name(owner));
+    if policies.is_empty() || approvals.is_none() {
+        deny(judgement, object_name(owner));
     }
     let dependent = Cause::Dependent(target.object_name());
     let mut of_owner = judgement.binding_policies(&owner_item);
     of_owner.retain(|applied| {
-        let by = |records| {
+        let is_approved = |records| {
             sufficient_approvals(&situation, &owner_item, &[applied.policy], records).is_some()
         };
         // Other approvals are checked at the end.
-        orphaning(&applied) && (by(ExemptionRecords::Ignored) || !by(ExemptionRecords::Itself))
+        orphaning(&applied)
+            && (is_approved(ExemptionRecords::Ignored) || !is_approved(ExemptionRecords::Itself))
     });
     for applied in &of_owner {
         let causes = vec![dependent.clone()];

@@ -1,4 +1,4 @@
-//! Question 5 of a DELETE: the remaining users of the object.
+//! The remaining users of the object (question 5 in docs/THEORY.md).
 
 use super::causes::{CauseList, MAX_LISTED_CAUSES, cause_of_object, is_in_other_namespace};
 use super::item::{JudgedObject, is_waiting_finalizer, object_name};
@@ -18,13 +18,13 @@ const MAX_USERS: usize = 1_000;
 /// The limit of topmost owners that one verdict reads live.
 const MAX_ROOTS_READ: usize = 16;
 
-/// An object whose users are sought.
+/// An object whose users belay searches for.
 #[derive(Clone, Copy)]
 pub(super) struct UsedObject<'i, 'a> {
     pub(super) item: &'i JudgedObject<'a>,
     /// Whether a release waits for the policy. Otherwise a hold does not help.
     pub(super) release_waits: bool,
-    /// If the object is deleted because its owners are: how these are deleted.
+    /// If the deletion of its owners deletes the object: the propagation of that deletion.
     pub(super) owner_propagation: Option<Propagation>,
 }
 
@@ -35,37 +35,37 @@ pub(super) struct UserFindings {
     pub(super) blocking: Vec<Cause>,
     /// The number of further causes.
     pub(super) more: usize,
-    /// The users that are certain to be deleted: the hold waits for them.
+    /// The users that are certain to be deleted. The hold waits for them.
     pub(super) doomed: Vec<Cause>,
     /// The live reads that this result needs.
     pub(super) needed_reads: Vec<LiveRead>,
-    /// The cause if the users are unknown.
+    /// The cause if belay does not know all users.
     pub(super) unknown: Option<Cause>,
 }
 
-/// The users of this object that are not certainly deleted with it. One found user is enough to
-/// deny. That there is none needs a proof: a graph that has all objects of every kind that
-/// could be a user, and `live` where nothing would catch a mistake.
+/// The users of this object that are not certainly deleted with it. One user is enough for a
+/// denial. The absence of users needs proof: belay must know all objects of each kind that can
+/// use the object. If `live`, it must list them live, because no later check exists.
 pub(super) fn find_users<'a>(
     situation: &Situation<'a>,
     fates: &Fates,
-    UsedObject { item, release_waits: keeps, owner_propagation: follows }: UsedObject<'_, 'a>,
+    UsedObject { item, release_waits, owner_propagation }: UsedObject<'_, 'a>,
     in_use: &'a InUse,
     live: bool,
     owners: &mut UserOwners<'a>,
 ) -> UserFindings {
-    let mut found = UserFindings::default();
-    let held = keeps && item.has_effective_hold(situation);
+    let mut findings = UserFindings::default();
+    let held = release_waits && item.has_effective_hold(situation);
     // In a foreground deletion the garbage collector deletes an object before its owner.
     // Then the hold keeps the object for the owner.
-    let follows = |user: Node<'a>| {
-        follows.is_some_and(|how| {
-            held || (how != Propagation::Foreground && !user.waits_in_foreground())
+    let may_precede = |user: Node<'a>| {
+        owner_propagation.is_some_and(|propagation| {
+            held || (propagation != Propagation::Foreground && !user.waits_in_foreground())
         })
     };
-    let goes_first = |user: Node<'a>| {
+    let does_not_count = |user: Node<'a>| {
         is_deleted_together(fates, user)
-            || (follows(user) && is_deleted_first(situation, fates, item, user))
+            || (may_precede(user) && is_deleted_first(situation, fates, item, user))
     };
     let live = live && !held;
     let namespace = item.facts.own_namespace();
@@ -75,33 +75,33 @@ pub(super) fn find_users<'a>(
         if !situation.work.charge(user.node.finalizers().size()) {
             break;
         }
-        if goes_first(user.node) {
+        if does_not_count(user.node) {
             continue;
         }
-        let goes = held && owners.is_doomed(user.node);
-        let managers = if goes { &mut doomed } else { &mut blocking };
+        let is_doomed = held && owners.is_doomed(user.node);
+        let managers = if is_doomed { &mut doomed } else { &mut blocking };
         managers.add(user, owners);
         if blocking.checked >= MAX_USERS {
             break;
         }
     }
-    // Also for a held object: without a connected watch belay reads lists.
+    // Without a connected watch belay reads lists, also for a held object.
     if let Some(reads) = situation.reads().filter(|_| blocking.is_empty()) {
         for user in counting_users(situation, item, in_use, &reads.graph) {
             if blocking.checked >= MAX_USERS || !situation.work.charge(1) {
                 break;
             }
-            let goes = situation
+            let does_not_count = situation
                 .graph
                 .find_counterpart(user.node)
-                .is_some_and(|node| goes_first(node) || (held && owners.is_doomed(node)));
-            if !goes {
+                .is_some_and(|node| does_not_count(node) || (held && owners.is_doomed(node)));
+            if !does_not_count {
                 blocking.add(user, owners);
             }
         }
     }
     if blocking.is_empty() {
-        require_user_lists(situation, item, live, &mut found);
+        require_user_lists(situation, item, live, &mut findings);
     }
     let (blocking, doomed) = (blocking.into_sorted(), doomed.into_sorted());
     // After `kubectl delete sts/x pvc/y` the graph may lag behind the first deletion.
@@ -110,20 +110,20 @@ pub(super) fn find_users<'a>(
         let root = owners.topmost_owner(user.node);
         root_read(situation, user.node, root)
     });
-    found.needed_reads.extend(reads.filter(|read| situation.is_unread(read)));
-    (found.blocking, found.more) = blocking.causes();
-    (found.doomed, _) = doomed.causes();
-    found
+    findings.needed_reads.extend(reads.filter(|read| situation.is_unread(read)));
+    (findings.blocking, findings.more) = blocking.causes();
+    (findings.doomed, _) = doomed.causes();
+    findings
 }
 
-/// Whether a user certainly receives its DELETE along with what it uses, and
-/// nothing keeps it but controllers that wait: a user under a hold of ours
-/// waits for the same as all the others.
+/// Whether the same deletion certainly deletes a user, and all finalizers of the user belong to
+/// controllers that only wait.
 fn is_deleted_together(fates: &Fates, user: Node<'_>) -> bool {
     fates.get(user.id()).is_some_and(|fate| {
-        let waits = fate.outcome == DeletionOutcome::Held
+        let only_waits = fate.outcome == DeletionOutcome::Held
             && user.finalizers().iter().all(is_waiting_finalizer);
-        fate.certainty == Certainty::Certain && (fate.outcome == DeletionOutcome::Deleted || waits)
+        fate.certainty == Certainty::Certain
+            && (fate.outcome == DeletionOutcome::Deleted || only_waits)
     })
 }
 
@@ -144,8 +144,7 @@ fn is_deleted_first<'a>(
     }) && item.node.is_some_and(|object| matches!(owns(object), OwnerSearch::Found(_)))
 }
 
-/// Users by their managers: ten Pods of a Deployment are one cause. Causes are only built
-/// for the users that messages list.
+/// Users by their managers: ten Pods of a Deployment are one cause.
 struct UsersByManager<'s, 'a> {
     situation: &'s Situation<'a>,
     in_use: &'s InUse,
@@ -178,9 +177,9 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
                 self.index.insert(manager.uid(), self.users.len());
                 self.users.push((manager, user));
             }
-            Some(at) => {
-                if rank(&user) < rank(&self.users[*at].1) {
-                    self.users[*at] = (manager, user);
+            Some(index) => {
+                if rank(&user) < rank(&self.users[*index].1) {
+                    self.users[*index] = (manager, user);
                 }
             }
         }
@@ -191,13 +190,13 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
         nodes.iter().any(|node| is_in_other_namespace(self.namespace, node.namespace()))
     }
 
-    /// Sorts the users of other namespaces behind the others, and moves the first ones by
-    /// name to the front, so that the result does not depend on the order of the search.
+    /// Moves the users of other namespaces to the end, and sorts the users that messages list
+    /// by name, so that the result does not depend on the order of the search.
     fn into_sorted(mut self) -> Self {
         let users = std::mem::take(&mut self.users);
-        let (elsewhere, here): (Vec<_>, Vec<_>) =
+        let (elsewhere, same_namespace): (Vec<_>, Vec<_>) =
             users.into_iter().partition(|(manager, user)| self.is_elsewhere(*manager, user));
-        for mut users in [here, elsewhere] {
+        for mut users in [same_namespace, elsewhere] {
             if users.len() > MAX_LISTED_CAUSES {
                 users.select_nth_unstable_by_key(MAX_LISTED_CAUSES, |(manager, _)| {
                     by_name(*manager)
@@ -216,9 +215,9 @@ impl<'s, 'a> UsersByManager<'s, 'a> {
         for (manager, user) in &self.users {
             // The manager or the user may be cluster-scoped.
             let nodes = [*manager, user.node].map(Node::namespace);
-            let apart =
+            let other_namespace =
                 nodes.into_iter().find(|other| is_in_other_namespace(self.namespace, other));
-            causes.add(apart.unwrap_or(self.namespace), || Cause::User {
+            causes.add(other_namespace.unwrap_or(self.namespace), || Cause::User {
                 root: object_name(*manager),
                 through: (manager.uid() != user.node.uid()).then(|| object_name(user.node)),
                 path: user.path().to_owned(),
@@ -232,7 +231,7 @@ fn by_name<'g>(node: Node<'g>) -> (&'g str, &'g str, &'g str) {
     (&node.info().kind, node.namespace(), node.name())
 }
 
-/// A running Pod is a better example than its template.
+/// Ranks users as examples: a running Pod is better than its template.
 fn example_rank<'g>(manager: Node<'g>, user: &ObjectUser<'g>) -> impl Ord + use<'g> {
     let (kind, _, name) = by_name(user.node);
     (kind != "Pod", manager.uid() == user.node.uid(), name, user.path())
@@ -256,15 +255,15 @@ pub(crate) fn counting_users<'a>(
 ) -> impl Iterator<Item = ObjectUser<'a>> + use<'a> {
     let (situation, item) = (*situation, *item);
     let ObjectFacts { namespace, name, labels, .. } = item.facts;
-    let place = item.kind.and_then(|kind| graph.find(kind, namespace, name));
-    let named = place
+    let node_id = item.kind.and_then(|kind| graph.find(kind, namespace, name));
+    let named = node_id
         .into_iter()
         .flat_map(move |id| graph.named_users(id, Some(item.uid()), situation.work));
     let label = move |key: &str| labels.get(key);
     let (label_steps, work) = (labels.size(), situation.work);
-    let sought =
+    let target =
         item.kind.map(|kind| SelectorTarget { kind, namespace, name, label, label_steps, work });
-    let selector_users = sought.into_iter().flat_map(|sought| graph.selector_users(sought));
+    let selector_users = target.into_iter().flat_map(|target| graph.selector_users(target));
     named.chain(selector_users).filter(move |user| {
         user.node.uid() != item.uid() && counts_as_user(&situation, user, in_use)
     })
@@ -273,13 +272,16 @@ pub(crate) fn counting_users<'a>(
 /// Whether this use keeps an object under this policy.
 fn counts_as_user(situation: &Situation<'_>, user: &ObjectUser<'_>, in_use: &InUse) -> bool {
     let facts = ObjectFacts::of_node(user.node);
-    let excused = match user.qualifier() {
+    let is_excluded = match user.qualifier() {
         EdgeQualifier::None => false,
         EdgeQualifier::Optional => !in_use.optional,
         // A scaled-down ReplicaSet counts only for policies that name its kind.
         EdgeQualifier::ScaledDown => !in_use.by.iter().any(|by| by.names_resource(facts.resource)),
     };
-    if user.strength() != Strength::Needs || excused || user.node.phase() == ObjectPhase::Finished {
+    if user.strength() != Strength::Needs
+        || is_excluded
+        || user.node.phase() == ObjectPhase::Finished
+    {
         return false;
     }
     in_use.by.is_empty()
@@ -292,25 +294,25 @@ fn selects_user(in_use: &InUse, node: Node<'_>) -> bool {
     in_use.by.iter().any(|by| by.matches(ObjectFacts::of_node(node)))
 }
 
-/// Searches everything above a user for an owner that the policy means. An owner
-/// that is not known is taken for what its reference says.
+/// Searches the direct and indirect owners of a user for one that the policy selects. If an
+/// owner is unknown, the kind in its owner reference decides.
 fn find_selected_owner<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,
     in_use: &InUse,
 ) -> OwnerSearch<'a> {
     let kinds = &situation.graph.kinds;
-    let may_be_meant = |claim: &OwnerRef<'_>| {
-        claim.kind.is_none_or(|kind| {
+    let may_be_selected = |owner_ref: &OwnerRef<'_>| {
+        owner_ref.kind.is_none_or(|kind| {
             let info = kinds.info(kind);
             in_use.by.iter().any(|by| by.may_select_kind(&info.group, &info.resource))
         })
     };
-    find_owner(situation, user, |owner| selects_user(in_use, owner), may_be_meant)
+    find_owner(situation, user, |owner| selects_user(in_use, owner), may_be_selected)
 }
 
-/// By whom a user is shown: the owner at the top, unless the policy means another
-/// one. An editor can add owners in front of that.
+/// The owner that messages name for a user: the topmost owner, or else an owner that the policy
+/// selects. An editor can add owners above the selected one.
 fn manager<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,
@@ -332,31 +334,36 @@ fn require_user_lists(
     situation: &Situation<'_>,
     item: &JudgedObject<'_>,
     live: bool,
-    found: &mut UserFindings,
+    findings: &mut UserFindings,
 ) {
     let Some(kind) = item.kind else {
         let ObjectFacts { group, resource, .. } = item.facts;
         let name = full_name(group, resource);
         let what = format!("belay doesn't know the kind {name}");
-        found.unknown = Some(Cause::Unknown(what, Some(NextStep::ServeKind)));
+        findings.unknown = Some(Cause::Unknown(what, Some(NextStep::ServeKind)));
         return;
     };
-    for (needer, crosses) in situation.policies.user_kinds(&situation.graph.kinds, kind) {
-        let namespace = if crosses { "" } else { item.facts.namespace };
-        match situation.prove_absence(needer, situation.list_read(needer, namespace, false), live) {
+    for (user_kind, in_any_namespace) in situation.policies.user_kinds(&situation.graph.kinds, kind)
+    {
+        let namespace = if in_any_namespace { "" } else { item.facts.namespace };
+        match situation.prove_absence(
+            user_kind,
+            situation.list_read(user_kind, namespace, false),
+            live,
+        ) {
             Absence::Proved => {}
-            Absence::Unread(list) => found.needed_reads.push(list),
+            Absence::Unread(list) => findings.needed_reads.push(list),
             Absence::Unreadable { object, namespace } => {
                 let what = format!("{object}, so it may use it");
                 let cause = Cause::Unknown(what, Some(NextStep::ChangeObject));
-                found.unknown =
+                findings.unknown =
                     Some(cause_of_object(item.facts.own_namespace(), &namespace, cause));
                 return;
             }
             Absence::Unknown(why, next) => {
-                let kind = &situation.graph.kinds.info(needer).kind;
+                let kind = &situation.graph.kinds.info(user_kind).kind;
                 let what = format!("objects of kind {kind} may use it: {why}");
-                found.unknown = Some(Cause::Unknown(what, next));
+                findings.unknown = Some(Cause::Unknown(what, next));
                 return;
             }
         }

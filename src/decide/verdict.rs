@@ -92,9 +92,9 @@ impl Reason {
 /// An object by kind, namespace and name: `StatefulSet db/postgres`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
-    /// Its kind.
+    /// The kind.
     pub kind: String,
-    /// Which object it is; without a resource if only the kind is known.
+    /// The object; without a resource if only the kind is known.
     pub object: ObjectRef,
 }
 
@@ -126,7 +126,7 @@ pub enum Cause {
     },
     /// The Namespace or CRD has content.
     Content {
-        /// What.
+        /// The object in the Namespace or CRD.
         object: ObjectName,
         /// Why this content keeps its container.
         why: ContentReason,
@@ -157,7 +157,7 @@ pub enum Cause {
     Elsewhere {
         /// At most the number that messages list.
         causes: Vec<Cause>,
-        /// How many more there are.
+        /// The number of further causes.
         more: usize,
     },
     /// Something is unknown; the text gives the reason.
@@ -208,20 +208,20 @@ pub struct Blocker {
     pub object: ObjectRef,
     /// At most the number of causes that messages list.
     pub causes: Vec<Cause>,
-    /// How many more there are.
+    /// The number of further causes.
     pub more: usize,
-    /// How many different people must approve.
+    /// The number of different people who must approve.
     pub required_approvals: usize,
     /// Whether an approval of the target with its content covers the object.
     pub covered_by_content_approval: bool,
 }
 
 impl Blocker {
-    /// A blocker without policies and causes, against which one person can approve.
-    pub fn new(outcome: Decision, reason: Reason, object: ObjectRef) -> Self {
+    /// A blocker without policies and causes, which one person can approve.
+    pub fn new(decision: Decision, reason: Reason, object: ObjectRef) -> Self {
         let (policies, causes) = (Vec::new(), Vec::new());
         Self {
-            decision: outcome,
+            decision,
             reason,
             policies,
             object,
@@ -249,8 +249,8 @@ pub struct Overrides {
     pub exempted: Vec<PolicySource>,
 }
 
-/// An exemption that belay records as an approval of its own, so that the deletes of the
-/// garbage collector that follow from this request pass.
+/// An exemption that belay records as its own approval. The record allows the DELETEs of the
+/// garbage collector that follow from this request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exemption {
     /// The uid of the target.
@@ -269,18 +269,18 @@ pub struct Exemption {
 pub struct RevokedRecord {
     /// The name of the approval.
     pub name: String,
-    /// Its own uid.
+    /// The uid of the approval.
     pub uid: String,
 }
 
 /// An approval that is in force and does not count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IneffectiveApproval {
-    /// Who gave it.
+    /// The user who approved.
     pub approver: String,
     /// The policy for which it does not count.
     pub policy: PolicySource,
-    /// Why.
+    /// The reason.
     pub why: IneffectiveReason,
 }
 
@@ -291,7 +291,7 @@ impl std::fmt::Display for IneffectiveApproval {
     }
 }
 
-/// What the mutating phase does to the object's finalizers.
+/// The change of the object's finalizers in the mutating phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldChange {
     /// The place of the hold in the list of finalizers.
@@ -344,11 +344,11 @@ pub struct Verdict {
     pub decision: Decision,
     /// The reason of the strictest blocker.
     pub reason: Option<Reason>,
-    /// The object in question.
+    /// The object of the request.
     pub target: ObjectRef,
     /// The reasons, the strictest first; empty if no policy objects to the request.
     pub blockers: Vec<Blocker>,
-    /// How many more blockers there are, as strict as the first.
+    /// The number of further blockers that are as strict as the first.
     pub more: usize,
     /// Why the request passes although a policy denies it.
     pub overrides: Overrides,
@@ -364,28 +364,28 @@ pub struct Verdict {
     pub needed_reads: Vec<LiveRead>,
     /// The HTTP code of a denial.
     pub denial_status: DenialStatus,
-    /// The propagation with which the same DELETE would pass. Only evaluated for denials
-    /// because of orphaning, because the DELETE removes the finalizer of a propagation, and
-    /// because the target uses an object that is deleted before it.
+    /// The propagation with which belay would allow the same DELETE. It is evaluated only if
+    /// belay denies the DELETE because of orphaning, because of a removed finalizer of another
+    /// propagation, or because the target uses an object that is deleted before it.
     pub passing_propagation: Option<Propagation>,
     /// Whether an UPDATE leads to the deletion, and not a DELETE.
     pub is_update: bool,
     /// The objects that keep the object of the first blocker and that can't be deleted
     /// first.
     pub refused_steps: Vec<RefusedStep>,
-    /// In how many seconds belay accepts the same DELETE and holds the objects in use.
-    /// `None` if only other changes help.
+    /// After how many seconds belay allows the same DELETE and holds the objects in use; `None`
+    /// if waiting does not help.
     pub retry_seconds: Option<i64>,
     /// Whether Events, statuses, logs and metrics may describe the verdict.
     pub recordable: Recordable,
 }
 
-/// An object that keeps another one, and whose DELETE would not pass either.
+/// An object that keeps another object, and whose DELETE belay would not allow at once either.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedStep {
     /// The object.
     pub object: ObjectName,
-    /// The objects to delete before it; none if only an approval helps.
+    /// The objects to delete before this one; none if only an approval helps.
     pub first: Vec<ObjectName>,
 }
 
@@ -450,17 +450,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_refused_for_one_good_reason_is_known() {
-        let blocker = |outcome, reason| Blocker::new(outcome, reason, ObjectRef::default());
+    fn a_verdict_is_unknown_only_if_all_denials_are_unknown() {
+        let blocker = |decision, reason| Blocker::new(decision, reason, ObjectRef::default());
         let unknown = || blocker(Decision::Deny, Reason::Unknown);
-        let said = |blockers| Verdict::from_blockers(ObjectRef::default(), blockers);
-        assert!(said(vec![unknown(), unknown()]).is_unknown());
-        // What only warns refuses nothing.
+        let verdict = |blockers| Verdict::from_blockers(ObjectRef::default(), blockers);
+        assert!(verdict(vec![unknown(), unknown()]).is_unknown());
+        // A blocker with action Warn does not count.
         let warns = blocker(Decision::Warn, Reason::InUse);
-        assert!(said(vec![unknown(), warns.clone()]).is_unknown());
-        assert!(!said(vec![blocker(Decision::Deny, Reason::InUse), unknown()]).is_unknown());
-        assert!(!said(vec![warns]).is_unknown());
-        assert!(!said(Vec::new()).is_unknown());
-        assert!(!Verdict { more: 1, ..said(vec![unknown()]) }.is_unknown());
+        assert!(verdict(vec![unknown(), warns.clone()]).is_unknown());
+        assert!(!verdict(vec![blocker(Decision::Deny, Reason::InUse), unknown()]).is_unknown());
+        assert!(!verdict(vec![warns]).is_unknown());
+        assert!(!verdict(Vec::new()).is_unknown());
+        assert!(!Verdict { more: 1, ..verdict(vec![unknown()]) }.is_unknown());
     }
 }

@@ -34,7 +34,7 @@ static ANY_OPTIONAL_USER: InUse =
 pub enum UseCheck {
     /// These reads must be made first, in this order.
     NeedsReads(Vec<LiveRead>),
-    /// These causes keep the target. There are at most as many as messages list.
+    /// These causes keep the target, up to the limit that messages list.
     InUse(Vec<Cause>),
     /// Something is unknown, which keeps the target.
     Unknown(UnknownUse),

@@ -53,7 +53,7 @@ impl<'a> UseSearch<'a> {
         let item = JudgedObject::of_node(self.owner_reader.situation, node);
         let modes = match refusal_in_cascade(self.owner_reader.situation, &item) {
             CollectorRefusal::No => return Ok(false),
-            CollectorRefusal::Perhaps => return Ok(true),
+            CollectorRefusal::Possible => return Ok(true),
             CollectorRefusal::WhileUsed(modes) => modes,
         };
         let lists = self.unread_lists(node)?;
