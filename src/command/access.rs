@@ -6,8 +6,8 @@ use clap::Args;
 
 use crate::cluster::Access;
 
-/// The group of these options in the help. A heading of a whole struct would also apply to the
-/// options that follow it.
+/// The heading of these options in the help. Each option sets it, because a heading of the struct
+/// would also apply to the options after it.
 pub const CONNECTION: &str = "Connection options";
 
 #[derive(Debug, Clone, Default, Args)]

@@ -20,19 +20,19 @@ use crate::objects::{Kinds, ObjectRef};
 use crate::policy::api::{Action, DeletionApproval, Scope};
 use crate::policy::{Approval, ObjectFacts, Policy};
 
-/// The number of approvals in the table, unless the user requests all.
-const SHOWN: usize = 50;
+/// The maximum number of approvals in the table, without `--all`.
+const MAX_APPROVALS: usize = 50;
 
 #[derive(Debug, Args)]
 pub struct ApprovalsArguments {
     #[command(flatten)]
-    near: ListScopeArguments,
+    scope: ListScopeArguments,
 
     #[command(flatten)]
     output: ListArguments,
 
     #[command(flatten)]
-    place: ClusterArguments,
+    cluster: ClusterArguments,
 }
 
 pub fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
@@ -40,37 +40,37 @@ pub fn run(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn approvals(arguments: ApprovalsArguments) -> Result<ExitCode, CommandError> {
-    let ApprovalsArguments { near, output, place } = arguments;
-    let session = UserSession::open(place).await?;
+    let ApprovalsArguments { scope, output, cluster } = arguments;
+    let session = UserSession::open(cluster).await?;
     let all = session.list_all::<DeletionApproval>().await?;
     let now = session.now();
     let compiled: Vec<_> = all.iter().filter_map(Approval::compile).collect();
-    let mut given = select_approvals(all, near.namespace.as_deref(), output.all, now);
-    // A user who may read nothing but approvals sees when they expire.
+    let mut items = select_approvals(all, scope.namespace.as_deref(), output.all, now);
+    // A user who may read only approvals still sees when they expire.
     if let Ok(snapshot) = session.read_rules().await {
-        for given in given.iter_mut().filter(|given| given.in_force && given.exempts.is_empty()) {
-            if let Some(approval) = compiled.iter().find(|one| one.name == given.name) {
-                given.uncounted = uncounted(&snapshot, approval).await;
+        for item in items.iter_mut().filter(|item| item.in_force && item.exempts.is_empty()) {
+            if let Some(approval) = compiled.iter().find(|approval| approval.name == item.name) {
+                item.uncounted = why_ineffective(&snapshot, approval).await;
             }
         }
     }
-    List { items: given, not_read: Vec::new() }.print(output)
+    List { items, not_read: Vec::new() }.print(output)
 }
 
-/// Why an approval does not count for a policy of its object. `None`: it does, or the
+/// Why an approval does not count for a policy of its object; `None` if it counts, or if the
 /// object could not be read.
-async fn uncounted(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
+async fn why_ineffective(snapshot: &Snapshot, approval: &Approval) -> Option<String> {
     let ObjectRef { group, resource, namespace, name, .. } = &approval.object;
-    let (kind, place) = {
+    let (kind, namespace_kind) = {
         let world = snapshot.context.world.read();
         let kinds = &world.graph.kinds;
-        let named = world.policies.iter().filter(|policy| policy.names_kind(group, resource));
-        // Only then is the object read.
-        Policy::ineffective(approval, named)?;
+        let naming_kind = world.policies.iter().filter(|policy| policy.names_kind(group, resource));
+        // The object is read only if a policy that names its kind may not count the approval.
+        Policy::ineffective(approval, naming_kind)?;
         (kinds.find_resource(group, resource)?, kinds.find("", "Namespace"))
     };
-    if let Some(place) = place.filter(|_| !namespace.is_empty()) {
-        snapshot.look_up(place, "", namespace).await.ok()?;
+    if let Some(kind) = namespace_kind.filter(|_| !namespace.is_empty()) {
+        snapshot.look_up(kind, "", namespace).await.ok()?;
     }
     snapshot.look_up(kind, namespace, name).await.ok()?;
     let world = snapshot.context.world.read();
@@ -110,9 +110,9 @@ pub struct ApprovalReport {
     exempts: Vec<String>,
     #[serde(skip)]
     expires: Timestamp,
-    /// In how many seconds it ends; negative: so many seconds ago.
+    /// The seconds until the expiry; negative if it is in the past.
     #[serde(skip)]
-    left: i64,
+    remaining_seconds: i64,
 }
 
 impl ApprovalReport {
@@ -132,7 +132,7 @@ impl ApprovalReport {
             uncounted: metadata.deletion_timestamp.map(|_| "is being deleted".to_owned()),
             exempts: spec.exempts,
             expires,
-            left: expires.as_second().saturating_sub(now.as_second()),
+            remaining_seconds: expires.as_second().saturating_sub(now.as_second()),
         }
     }
 
@@ -151,14 +151,17 @@ impl ApprovalReport {
         view.columns(first, wide, reason.into())
     }
 
-    /// The expiry in a word or two, and whether it is in the future.
+    /// The text about the expiry, or the reason why the approval does not count.
     fn state(&self) -> Field {
         match (&self.uncounted, self.in_force) {
             (Some(why), _) => Field::toned(Tone::Doubtful, format!("no: it {why}")),
-            (None, true) => Field::toned(Tone::Good, format!("{} left", format_age(self.left))),
-            (None, false) => {
-                Field::toned(Tone::Quiet, format!("expired {} ago", format_age(-self.left)))
+            (None, true) => {
+                Field::toned(Tone::Good, format!("{} left", format_age(self.remaining_seconds)))
             }
+            (None, false) => Field::toned(
+                Tone::Quiet,
+                format!("expired {} ago", format_age(-self.remaining_seconds)),
+            ),
         }
     }
 }
@@ -170,18 +173,18 @@ fn select_approvals(
     expired: bool,
     now: Timestamp,
 ) -> Vec<ApprovalReport> {
-    let near = |approval: &DeletionApproval| {
+    let in_scope = |approval: &DeletionApproval| {
         let target = approval.spec.target_ref.object_ref();
         namespace.is_none_or(|namespace| namespace == target.own_namespace())
     };
-    // Other kinds are shown by their plural, so the command needs to read nothing but
-    // approvals.
+    // The command reads only approvals, so it knows the kinds of custom resources only by their
+    // plural names.
     let kinds = Kinds::default();
     let all =
-        all.into_iter().filter(near).map(|approval| ApprovalReport::new(approval, &kinds, now));
-    let mut given: Vec<ApprovalReport> = all.filter(|given| expired || given.in_force).collect();
-    given.sort_by(|a, b| (b.expires, &a.name).cmp(&(a.expires, &b.name)));
-    given
+        all.into_iter().filter(in_scope).map(|approval| ApprovalReport::new(approval, &kinds, now));
+    let mut selected: Vec<ApprovalReport> = all.filter(|one| expired || one.in_force).collect();
+    selected.sort_by(|a, b| (b.expires, &a.name).cmp(&(a.expires, &b.name)));
+    selected
 }
 
 impl Report for List<ApprovalReport> {
@@ -189,22 +192,22 @@ impl Report for List<ApprovalReport> {
 
     fn text(&self, view: View) -> String {
         if self.items.is_empty() {
-            let none = match view.all {
+            let state = match view.all {
                 true => "there is none",
                 false => "none is in effect; --all lists expired ones",
             };
-            return format!("approvals: {none}\n");
+            return format!("approvals: {state}\n");
         }
         let heading = ["OBJECT", "APPROVED BY", "IN FORCE", "SCOPE"];
         let heading = view.columns(heading, ["NAME", "UNTIL", "UID"], "REASON");
-        view.table(&heading, (&self.items, SHOWN, "approvals"), |table, given| {
-            table.row(given.row(view))
+        view.table(&heading, (&self.items, MAX_APPROVALS, "approvals"), |table, item| {
+            table.row(item.row(view))
         })
     }
 
     fn names(&self) -> Option<String> {
         let names =
-            self.items.iter().map(|given| format!("deletionapprovals.belay.dev/{}\n", given.name));
+            self.items.iter().map(|item| format!("deletionapprovals.belay.dev/{}\n", item.name));
         Some(names.collect())
     }
 }

@@ -1,4 +1,4 @@
-//! The question before a command removes protection.
+//! Asks the user for confirmation before a command removes protection.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -14,8 +14,8 @@ pub struct ConfirmArguments {
 }
 
 impl ConfirmArguments {
-    /// Whether the user has to answer. An error: there is no terminal to ask on.
-    pub fn has_to_ask(&self) -> Result<bool, CommandError> {
+    /// Whether the command must ask. Without a terminal, this is an error.
+    pub fn must_ask(&self) -> Result<bool, CommandError> {
         if !self.yes && !std::io::stdin().is_terminal() {
             return Err(CommandError::Usage(
                 "this command asks for confirmation, and standard input is not a terminal; \
@@ -27,12 +27,13 @@ impl ConfirmArguments {
     }
 }
 
-/// Asks whether to go on. `effect`: what the command does. An error: the user does not agree.
+/// Asks for confirmation. `effect` describes what the command does. Returns an error if the user
+/// does not confirm.
 pub fn ask(effect: &str) -> Result<(), CommandError> {
     let mut answer = String::new();
     let mut stderr = std::io::stderr();
-    let asked = write!(stderr, "{effect} Type yes to continue: ").and_then(|()| stderr.flush());
-    asked.and_then(|()| std::io::stdin().read_line(&mut answer)).map_err(CommandError::Output)?;
+    let written = write!(stderr, "{effect} Type yes to continue: ").and_then(|()| stderr.flush());
+    written.and_then(|()| std::io::stdin().read_line(&mut answer)).map_err(CommandError::Output)?;
     match answer.trim() {
         "yes" => Ok(()),
         _ => Err(CommandError::Refused("not confirmed; nothing was changed".to_owned())),

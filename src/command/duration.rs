@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// A duration as people write it: `45s`, `30m`, `1h30m`, `7d`.
+/// Parses a duration such as `45s`, `30m`, `1h30m`, `7d`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("\"{text}\" is not a duration; expected one such as 45s, 30m or 1h30m");
+    let error = || format!("\"{text}\" is not a duration; expected one such as 45s, 30m or 1h30m");
     let (mut seconds, mut number) = (0_u64, String::new());
     for c in text.chars() {
         let unit = match c {
@@ -16,25 +16,25 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
             'h' => 3600,
             'm' => 60,
             's' => 1,
-            _ => return Err(wrong()),
+            _ => return Err(error()),
         };
-        let value: u64 = number.parse().map_err(|_| wrong())?;
-        let value = value.checked_mul(unit).ok_or_else(wrong)?;
-        seconds = seconds.checked_add(value).ok_or_else(wrong)?;
+        let value: u64 = number.parse().map_err(|_| error())?;
+        let value = value.checked_mul(unit).ok_or_else(error)?;
+        seconds = seconds.checked_add(value).ok_or_else(error)?;
         number.clear();
     }
     if seconds == 0 || !number.is_empty() || seconds > 10 * 365 * 86_400 {
-        return Err(wrong());
+        return Err(error());
     }
     Ok(Duration::from_secs(seconds))
 }
 
-/// The same, the other way round.
+/// Formats a duration as `parse_duration` reads it.
 pub fn format_duration(duration: Duration) -> String {
     crate::policy::format_seconds(duration.as_secs())
 }
 
-/// A duration as in a column of a table: in one unit, or in two if the smaller one is
+/// Formats a duration for a table: in one unit, or in two units if the smaller unit is
 /// significant.
 pub fn format_age(seconds: i64) -> String {
     let pair = |large: i64, small: i64, names: (&str, &str)| match seconds % large / small {

@@ -2,21 +2,21 @@
 
 use clap::Command;
 
-/// Adds its examples, and the exit codes after them, to the help of each command.
+/// Adds the examples to the help of each command, before its exit codes.
 pub fn add_examples(program: Command) -> Command {
-    EXAMPLES.iter().fold(program, |program, (path, lines)| add(program, path, lines))
+    EXAMPLES.iter().fold(program, |program, (path, lines)| add_to_help(program, path, lines))
 }
 
-fn add(command: Command, path: &[&'static str], lines: &[&str]) -> Command {
+fn add_to_help(command: Command, path: &[&'static str], lines: &[&str]) -> Command {
     if let [first, rest @ ..] = path {
-        return command.mut_subcommand(*first, |command| add(command, rest, lines));
+        return command.mut_subcommand(*first, |command| add_to_help(command, rest, lines));
     }
     let exit_codes = command.get_after_help().map(|text| format!("\n\n{text}"));
     let text = format!("Examples:\n  {}{}", lines.join("\n  "), exit_codes.unwrap_or_default());
     command.after_help(text)
 }
 
-/// The path of a command, and the lines to paste.
+/// The path of each command, and its examples.
 const EXAMPLES: &[(&[&str], &[&str])] = &[
     (
         &["serve"],

@@ -70,8 +70,8 @@ struct Arguments {
 
 const FORMER_HOLD: &str = "former-hold";
 
-/// The commands that read or write holds. Only their help contains the option.
-const READ_HOLDS: &[&[&str]] = &[
+/// The commands that read or write holds. Only their help contains `--former-hold`.
+const HOLD_COMMANDS: &[&[&str]] = &[
     &["serve"],
     &["why"],
     &["stuck"],
@@ -144,7 +144,7 @@ enum Command {
 /// The error of a command. The message contains what failed, why, and what to do.
 #[derive(Debug, thiserror::Error)]
 enum CommandError {
-    /// The arguments parse, but do not fit together.
+    /// The arguments are invalid, or contradict each other.
     #[error("{0}")]
     Usage(String),
     /// A file could not be read.
@@ -154,14 +154,14 @@ enum CommandError {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// A file could be read and not understood.
+    /// The content of a file is invalid.
     #[error("{path}: {detail}")]
     Content {
         /// The file.
         path: PathBuf,
         detail: String,
     },
-    /// Policies or objects in files are not as they should be.
+    /// Policies or objects in files are invalid.
     #[error(transparent)]
     Files(#[from] files::FileError),
     /// Standard output could not be written.
@@ -173,10 +173,10 @@ enum CommandError {
     Serve(#[from] ServeError),
     #[error(transparent)]
     Cluster(#[from] StartError),
-    /// The answer is no.
+    /// The request is denied, or the condition that the command checks is false.
     #[error("{0}")]
     Refused(String),
-    /// The cluster could not be reached, or refused.
+    /// A request to the API server failed, or the result is unknown.
     #[error("{0}")]
     Remote(String),
 }
@@ -206,7 +206,7 @@ impl CommandError {
     }
 }
 
-/// The commands that change nothing.
+/// The commands that change nothing. Only they are suggested for a mistyped command.
 const READ_ONLY: &[&str] = &[
     "approvals",
     "completion",
@@ -222,7 +222,7 @@ const READ_ONLY: &[&str] = &[
 
 /// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
-    // Must run before any TLS code. An error means that a provider is installed already.
+    // TLS needs a crypto provider. An error means that one is already installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let matches = program().try_get_matches().map_err(with_safe_suggestions);
     let arguments = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
@@ -254,7 +254,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Suggests no command that may change something: `delete` is similar to `release`.
+/// Removes suggestions of commands that may change something: `delete` is similar to `release`.
 fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
     let suggested = error.remove(ContextKind::SuggestedSubcommand);
     let names = match suggested {
@@ -286,14 +286,18 @@ fn program() -> clap::Command {
     let Some(former_hold) = former_hold.map(|option| option.clone().hide(false)) else {
         return program;
     };
-    let program = READ_HOLDS.iter().fold(program, |program, path| add(program, path, &former_hold));
+    let program =
+        HOLD_COMMANDS.iter().fold(program, |program, path| add_option(program, path, &former_hold));
     examples::add_examples(program)
 }
 
-fn add(command: clap::Command, path: &[&'static str], option: &clap::Arg) -> clap::Command {
+/// Adds an option to the subcommand at this path.
+fn add_option(command: clap::Command, path: &[&'static str], option: &clap::Arg) -> clap::Command {
     match path {
         [] => command.arg(option.clone()),
-        [first, rest @ ..] => command.mut_subcommand(*first, |command| add(command, rest, option)),
+        [first, rest @ ..] => {
+            command.mut_subcommand(*first, |command| add_option(command, rest, option))
+        }
     }
 }
 
@@ -308,7 +312,7 @@ fn block_on<F: Future>(command: F) -> Result<F::Output, CommandError> {
 
 /// Writes a command's result to standard output, which may be a terminal.
 fn print(text: &str) -> Result<(), CommandError> {
-    printed(write_output(text))
+    ignore_closed_pipe(write_output(text))
 }
 
 fn write_output(text: &str) -> std::io::Result<()> {
@@ -318,10 +322,10 @@ fn write_output(text: &str) -> std::io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
-/// Whether a failed write ends the command. `kubectl belay … | head` closes the pipe
-/// early, and the exit code must not depend on that.
-fn printed(written: std::io::Result<()>) -> Result<(), CommandError> {
-    match written {
+/// Ignores a closed pipe: `kubectl belay … | head` closes the pipe early, and the exit code must
+/// not depend on that.
+fn ignore_closed_pipe(result: std::io::Result<()>) -> Result<(), CommandError> {
+    match result {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(CommandError::Output),
     }
@@ -354,9 +358,9 @@ mod tests {
     #[test]
     fn a_closed_pipe_ends_no_command() {
         use std::io::{Error, ErrorKind};
-        assert!(printed(Ok(())).is_ok());
-        assert!(printed(Err(Error::from(ErrorKind::BrokenPipe))).is_ok());
-        let full = printed(Err(Error::from(ErrorKind::StorageFull))).unwrap_err();
+        assert!(ignore_closed_pipe(Ok(())).is_ok());
+        assert!(ignore_closed_pipe(Err(Error::from(ErrorKind::BrokenPipe))).is_ok());
+        let full = ignore_closed_pipe(Err(Error::from(ErrorKind::StorageFull))).unwrap_err();
         assert_eq!(full.exit_code(), 3, "{full}");
     }
 

@@ -1,5 +1,5 @@
 //! The arguments that name objects, as in kubectl: `TYPE/NAME …`, `TYPE NAME …`, or `TYPE`
-//! with a label selector. TYPE is any word for a kind, with or without its group.
+//! with a label selector. TYPE is any name of a kind, with or without its group.
 
 /// An error in the object arguments of a command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,12 +16,12 @@ pub enum ObjectWordsError {
     NamedAndSelected,
 }
 
-/// A word for a kind, with the name of an object or without.
+/// A kind and perhaps the name of an object, as the user typed them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectArgument {
-    /// The word for the kind.
+    /// The plural, singular or short name of the kind.
     pub kind: String,
-    /// The name. `None`: all objects of the kind.
+    /// The name; `None` for all objects of the kind.
     pub name: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl ObjectArgument {
     }
 }
 
-/// Reads `TYPE/NAME`.
+/// Parses `TYPE/NAME`.
 pub fn parse_type_and_name(word: &str) -> Option<(&str, &str)> {
     word.split_once('/').filter(|(kind, name)| is_word(kind) && is_word(name))
 }
@@ -40,7 +40,7 @@ fn is_word(word: &str) -> bool {
     !word.is_empty() && !word.contains('/')
 }
 
-/// Reads the words of one object.
+/// Parses the arguments for one object.
 pub fn parse_object(words: &[String]) -> Result<(&str, &str), ObjectWordsError> {
     let pair = match words {
         [one] => parse_type_and_name(one),
@@ -56,7 +56,7 @@ pub fn parse_object(words: &[String]) -> Result<(&str, &str), ObjectWordsError> 
     }
 }
 
-/// Reads the words of any number of objects; `selected`: labels select them.
+/// Parses the arguments for any number of objects; `selected`: labels select the objects.
 pub fn parse_objects(
     words: &[String],
     selected: bool,
@@ -86,9 +86,9 @@ pub fn parse_objects(
         }
         (true, false) => Err(ObjectWordsError::OnlyKind(words.join(" "))),
         (false, _) => {
-            let of =
+            let of_kind =
                 |kind: &str| names.iter().map(|name| ObjectArgument::new(kind, name)).collect();
-            let all: Vec<Vec<ObjectArgument>> = kinds.into_iter().map(of).collect();
+            let all: Vec<Vec<ObjectArgument>> = kinds.into_iter().map(of_kind).collect();
             Ok(all.concat())
         }
     }

@@ -1,4 +1,4 @@
-//! `belay pause`: belay records everything and refuses nothing for some time.
+//! `belay pause`: belay records all requests and denies none for some time.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub struct PauseArguments {
     output: FormatArguments,
 
     #[command(flatten)]
-    place: ClusterArguments,
+    cluster: ClusterArguments,
 }
 
 /// A pause that has begun.
@@ -98,29 +98,29 @@ pub fn run(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn pause(arguments: PauseArguments) -> Result<ExitCode, CommandError> {
-    let PauseArguments { lasts, reason, end: _, confirm, output, place } = arguments;
+    let PauseArguments { lasts, reason, end: _, confirm, output, cluster } = arguments;
     let output = output.output;
-    let asks = lasts.is_some() && confirm.has_to_ask()?;
-    let session = UserSession::open(place).await?;
+    let must_ask = lasts.is_some() && confirm.must_ask()?;
+    let session = UserSession::open(cluster).await?;
     let api: Api<Pause> = Api::all(session.caller.client.clone());
     match lasts.zip(reason) {
         Some((lasts, reason)) => {
-            if asks {
+            if must_ask {
                 confirm::ask(&format!(
                     "belay will deny nothing in the whole cluster for {}.",
                     format_duration(lasts)
                 ))?;
             }
             let params = PostParams::default();
-            let made = api.create(&params, &new_pause(&session, &reason, lasts)).await;
-            let made = made.map_err(|error| refused(&session, error))?;
-            begun(made, lasts).print(output)
+            let created = api.create(&params, &new_pause(&session, &reason, lasts)).await;
+            let created = created.map_err(|error| convert_error(&session, error))?;
+            pause_output(created, lasts).print(output)
         }
-        None => ended(&session, &api).await?.print(output),
+        None => end_pauses(&session, &api).await?.print(output),
     }
 }
 
-/// The Pause object. Its end is computed with the API server's clock.
+/// The Pause object. It ends by the clock of the API server.
 fn new_pause(session: &UserSession, reason: &str, lasts: Duration) -> Pause {
     let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
     let until = session.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
@@ -136,8 +136,8 @@ fn new_pause(session: &UserSession, reason: &str, lasts: Duration) -> Pause {
     pause
 }
 
-/// The user must see that enforcement is disabled and how to enable it.
-fn begun(pause: Pause, lasts: Duration) -> PauseOutput {
+/// The output states that enforcement is disabled, and how to enable it.
+fn pause_output(pause: Pause, lasts: Duration) -> PauseOutput {
     let pause = PauseReport::from_pause(pause);
     let PauseReport { name, by, reason, until } = &pause;
     let lines = vec![
@@ -153,65 +153,65 @@ fn begun(pause: Pause, lasts: Duration) -> PauseOutput {
     PauseOutput { pause, lines }
 }
 
-/// Text for users. Another user may have written the reason.
+/// The lines without control characters, because another user may have written the reason.
 fn text(lines: &[String]) -> String {
     lines.iter().map(|line| without_controls(line) + "\n").collect()
 }
 
-async fn ended(session: &UserSession, api: &Api<Pause>) -> Result<PausesEnded, CommandError> {
+async fn end_pauses(session: &UserSession, api: &Api<Pause>) -> Result<PausesEnded, CommandError> {
     let all: Vec<Pause> = session.list_all().await?;
-    let running = in_force(&all, session.now());
+    let active = active_pauses(&all, session.now());
     let mut lines = Vec::new();
-    for pause in &running {
+    for pause in &active {
         let name = pause.metadata.name.as_deref().unwrap_or_default();
         match api.delete(name, &DeleteParams::default()).await {
             Ok(_) => {}
             // Another user has ended it.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(add_ended(&lines, refused(session, error))),
+            Err(error) => return Err(add_ended(&lines, convert_error(session, error))),
         }
         lines.push(format!("ended: pause {name} by {}", pause.spec.by));
     }
-    let last = match running.is_empty() {
+    let last = match active.is_empty() {
         true => "belay is not paused",
         false => "belay enforces its policies again",
     };
     lines.push(last.to_owned());
     Ok(PausesEnded {
-        pauses: running.into_iter().cloned().map(PauseReport::from_pause).collect(),
+        pauses: active.into_iter().cloned().map(PauseReport::from_pause).collect(),
         lines,
     })
 }
 
-/// Why one pause could not be ended, and the pauses that were.
+/// Adds the pauses that were already ended to an error.
 fn add_ended(ended: &[String], error: CommandError) -> CommandError {
-    let said = |text: String| [ended, &[text]].concat().join("; ");
+    let with_ended = |text: String| [ended, &[text]].concat().join("; ");
     match error {
-        CommandError::Refused(text) => CommandError::Refused(said(text)),
-        CommandError::Remote(text) => CommandError::Remote(said(text)),
+        CommandError::Refused(text) => CommandError::Refused(with_ended(text)),
+        CommandError::Remote(text) => CommandError::Remote(with_ended(text)),
         other => other,
     }
 }
 
-fn in_force(all: &[Pause], now: Timestamp) -> Vec<&Pause> {
+fn active_pauses(all: &[Pause], now: Timestamp) -> Vec<&Pause> {
     all.iter().filter(|pause| now < pause.spec.expiration_time.0).collect()
 }
 
 /// Converts an error of the API server.
-fn refused(session: &UserSession, error: kube::Error) -> CommandError {
-    let said = match &error {
+fn convert_error(session: &UserSession, error: kube::Error) -> CommandError {
+    let message = match &error {
         kube::Error::Api(status) if status.code == 403 => {
             policy_message(&status.message).map(str::to_owned)
         }
         _ => None,
     };
-    match said {
-        // This message is from the validation in the API server.
-        Some(said) if said.contains("the RBAC verb pause") => CommandError::Refused(format!(
-            "{said}; next: ask an administrator to grant it to {}",
+    match message {
+        // The message is from the ValidatingAdmissionPolicy for pauses.
+        Some(message) if message.contains("the RBAC verb pause") => CommandError::Refused(format!(
+            "{message}; next: ask an administrator to grant it to {}",
             session.me.name
         )),
-        Some(said) => CommandError::Refused(said),
+        Some(message) => CommandError::Refused(message),
         None => match &error {
             kube::Error::Api(status) if status.code == 403 => {
                 CommandError::Refused(format!("you may not: {}", status.message))
@@ -238,9 +238,9 @@ mod tests {
 
     #[test]
     fn a_pause_reports_what_it_does_and_how_it_ends() {
-        let begun = begun(pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
+        let output = pause_output(pause("pause-x", 1_800_000_000), Duration::from_secs(1800));
         let render = |format| {
-            begun
+            output
                 .render(
                     format,
                     View { screen: Screen::pipe(), all: false, wide: false, verbose: false },
@@ -264,8 +264,8 @@ mod tests {
         let all = [pause("old", 100), pause("new", 200)];
         let now = |second| Timestamp::from_second(second).unwrap();
         let names = |second| {
-            let running = in_force(&all, now(second));
-            running.iter().map(|p| p.metadata.name.clone().unwrap()).collect::<Vec<_>>()
+            let active = active_pauses(&all, now(second));
+            active.iter().map(|p| p.metadata.name.clone().unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(names(99), ["old", "new"]);
         assert_eq!(names(100), ["new"]);

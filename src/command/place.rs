@@ -9,7 +9,7 @@ use super::access::{AccessArguments, CONNECTION};
 use super::files::Archive;
 use crate::cluster::{Access, Caller};
 
-/// Where to go, and as whom.
+/// The cluster, and the user for its API server.
 #[derive(Debug, Clone, Args)]
 pub struct ClusterArguments {
     #[command(flatten)]
@@ -30,10 +30,10 @@ impl ClusterArguments {
     /// The namespace and the name of the installation.
     pub fn installation(&self) -> Result<(String, String), CommandError> {
         let installation = self.installation.split_once('/');
-        let sound = installation
+        let valid = installation
             .filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains('/'))
-            .map(|(place, own)| (place.to_owned(), own.to_owned()));
-        sound.ok_or_else(|| {
+            .map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        valid.ok_or_else(|| {
             CommandError::Usage(format!(
                 "--installation is \"{}\"; expected NAMESPACE/NAME, such as belay/belay",
                 self.installation
@@ -41,8 +41,8 @@ impl ClusterArguments {
         })
     }
 
-    /// Returns an error if --from names files, because the command needs a cluster.
-    pub fn asks_no_cluster(&self) -> Result<(), CommandError> {
+    /// Returns an error if the options name a cluster, because `--from` replaces it.
+    pub fn check_unused(&self) -> Result<(), CommandError> {
         match self.access.is_given() {
             false => Ok(()),
             true => Err(CommandError::Usage(
@@ -52,17 +52,16 @@ impl ClusterArguments {
         }
     }
 
-    /// Connects.
     pub async fn connect(self) -> Result<Caller, CommandError> {
         let access = Access::from(self.access);
         Ok(Caller::connect(&access).await?)
     }
 }
 
-/// The note on every answer from files.
+/// The note on every report from files.
 pub const OF_FILES: &str = "read from files: objects that are not in them count as absent";
 
-/// Files in the place of a cluster.
+/// Files instead of a cluster.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SourceArguments {
     /// Read files instead of a cluster: a folder, manifests, the output of kubectl get -o
@@ -72,27 +71,27 @@ pub struct SourceArguments {
 }
 
 impl SourceArguments {
-    /// Whether files are looked at.
+    /// Whether the command reads files instead of a cluster.
     pub fn is_given(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// The content of the files. `None`: the user means a cluster.
-    pub fn archive(&self, place: &ClusterArguments) -> Result<Option<Archive>, CommandError> {
+    /// The content of the files; `None` if the command reads a cluster.
+    pub fn archive(&self, cluster: &ClusterArguments) -> Result<Option<Archive>, CommandError> {
         if !self.is_given() {
             return Ok(None);
         }
-        place.asks_no_cluster()?;
+        cluster.check_unused()?;
         super::files::stdin_once(&self.files)?;
         Archive::read(&self.files).map(Some)
     }
 }
 
-/// The name of a namespace. An invalid name would become another path of the API server,
-/// and an empty name would mean all namespaces.
+/// Parses the name of a namespace. An invalid name would change the path of a request, and an
+/// empty name would select all namespaces.
 pub fn namespace(text: &str) -> Result<String, String> {
-    let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    match !text.is_empty() && text.len() <= 63 && text.chars().all(sound) {
+    let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    match !text.is_empty() && text.len() <= 63 && text.chars().all(is_valid) {
         true => Ok(text.to_owned()),
         false => Err("this is not a valid namespace; expected lower-case letters, digits and \
                       -"
@@ -100,7 +99,7 @@ pub fn namespace(text: &str) -> Result<String, String> {
     }
 }
 
-/// Of which objects a list tells that is about all of them.
+/// The scope of a list that contains all objects by default.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ListScopeArguments {
     /// Only objects in this namespace, and the Namespace itself [default: all objects]
@@ -112,7 +111,7 @@ pub struct ListScopeArguments {
     all_namespaces: bool,
 }
 
-/// Which namespaces are meant.
+/// The namespace of a command, or all namespaces.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ScopeArguments {
     /// The namespace [default: that of the context; with --from: all]
@@ -125,8 +124,8 @@ pub struct ScopeArguments {
 }
 
 impl ScopeArguments {
-    /// The namespace; empty: all of them. Files have no context with a default namespace,
-    /// so the default is all of them.
+    /// The namespace; empty for all namespaces. Files have no context with a default namespace,
+    /// so their default is all namespaces.
     pub fn namespace(self, caller: &Caller, from: &SourceArguments) -> String {
         match self {
             Self { all_namespaces: true, .. } => String::new(),

@@ -1,4 +1,4 @@
-//! The look of output: the capabilities of the terminal, tables, long lists, and progress.
+//! Text output: the capabilities of the terminal, tables, long lists, and progress.
 
 use std::cell::Cell as Slot;
 use std::io::{IsTerminal as _, Write as _};
@@ -12,16 +12,16 @@ pub use crate::objects::without_controls;
 /// The meaning of a colour. The text contains the same information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tone {
-    /// Nothing in particular.
+    /// Normal text.
     #[default]
     Plain,
     /// A heading.
     Strong,
     /// Less important.
     Quiet,
-    /// As it should be.
+    /// A good state.
     Good,
-    /// To be looked at.
+    /// A state that the user should check.
     Doubtful,
     /// Refused, broken or deleted.
     Bad,
@@ -44,8 +44,8 @@ impl Tone {
 /// The capabilities of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Screen {
-    /// The number of columns. `None`: the output is not a terminal, and lines are not
-    /// wrapped so that they can be searched.
+    /// The number of columns. `None`: the output is not a terminal. Lines are not wrapped then,
+    /// so that tools can search them.
     pub width: Option<usize>,
     colour: bool,
 }
@@ -62,30 +62,30 @@ impl Screen {
         Self { width: Some(columns), colour: false }
     }
 
-    /// Standard output, as it is.
+    /// The capabilities of standard output.
     pub fn stdout() -> Self {
         let stdout = std::io::stdout();
         let measured = terminal_size::terminal_size_of(&stdout);
         let measured = measured.map(|(Width(columns), _)| usize::from(columns));
         let environment = |name: &str| std::env::var(name).ok();
-        Self::of(stdout.is_terminal(), measured, environment)
+        Self::detect(stdout.is_terminal(), measured, environment)
     }
 
-    /// The capabilities, from the facts about the terminal.
-    fn of(
+    /// The capabilities, from the size of the terminal and environment variables.
+    fn detect(
         terminal: bool,
         measured: Option<usize>,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
-        let said = environment("COLUMNS").and_then(|columns| columns.parse().ok());
-        let columns = said.or(measured).filter(|columns| *columns > 0).unwrap_or(80);
-        let silenced = environment("NO_COLOR").is_some_and(|said| !said.is_empty());
+        let requested = environment("COLUMNS").and_then(|columns| columns.parse().ok());
+        let columns = requested.or(measured).filter(|columns| *columns > 0).unwrap_or(80);
+        let no_color = environment("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = environment("TERM").is_some_and(|term| term == "dumb");
-        Self { width: terminal.then_some(columns), colour: terminal && !silenced && !dumb }
+        Self { width: terminal.then_some(columns), colour: terminal && !no_color && !dumb }
     }
 
-    /// The text in its colour, if colours are used, without control characters: texts come
-    /// from a cluster where many users write.
+    /// Adds the colour, if colours are used. Removes control characters, because many users can
+    /// write texts in a cluster.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         let text = without_controls(text);
         match tone.code() {
@@ -95,59 +95,58 @@ impl Screen {
         }
     }
 
-    /// A whole text without control characters, except for line breaks, tabs, and the
-    /// colours of [`Screen::paint`]. It cleans the texts that were put together without a
-    /// screen.
+    /// Removes all control characters except line breaks, tabs, and the colours of
+    /// [`Screen::paint`]. Some texts are built without `paint`.
     pub fn clean(self, text: &str) -> String {
         let mut clean = String::with_capacity(text.len());
         let mut rest = text;
-        while let Some(at) = rest.find(|c: char| c.is_control() && !matches!(c, '\n' | '\t')) {
-            let (before, after) = rest.split_at(at);
+        while let Some(position) = rest.find(|c: char| c.is_control() && !matches!(c, '\n' | '\t'))
+        {
+            let (before, after) = rest.split_at(position);
             clean.push_str(before);
-            let painted = if self.colour { painted(after) } else { 0 };
-            let (own, after) = after.split_at(painted);
-            clean.push_str(own);
-            let mut left = after.chars();
-            if own.is_empty() && left.next().is_some() {
+            let length = if self.colour { painted_length(after) } else { 0 };
+            let (painted, after) = after.split_at(length);
+            clean.push_str(painted);
+            let mut remaining = after.chars();
+            if painted.is_empty() && remaining.next().is_some() {
                 clean.push(' ');
             }
-            rest = left.as_str();
+            rest = remaining.as_str();
         }
         clean + rest
     }
 
-    /// A text below a line of a table: on a terminal its lines are broken at
-    /// spaces, and all of them are indented.
+    /// An indented text. On a terminal, long lines are broken at spaces.
     pub fn paragraph(self, indent: usize, text: &str) -> String {
         let margin = " ".repeat(indent);
         self.lines(indent, text).iter().map(|line| format!("{margin}{line}\n")).collect()
     }
 
-    /// The same text after a heading with the width of the indent.
+    /// A paragraph after a heading. The heading has the width of the indent.
     pub fn behind(self, heading: &str, indent: usize, text: &str) -> String {
         format!("{heading}{}", self.paragraph(indent, text).get(indent..).unwrap_or_default())
     }
 
-    /// A text of several lines, broken at spaces on a terminal. Further lines are indented by
-    /// two more columns than their first one.
+    /// A text of several lines. On a terminal, long lines are broken at spaces, and the second and
+    /// later parts of a line are indented by two more columns.
     pub fn wrap(self, text: &str) -> String {
         let lines = text.lines().map(|line| {
             let indent = line.len() - line.trim_start_matches(' ').len();
             let (margin, line) = line.split_at(indent);
-            self.behind(margin, indent + BELOW, line)
+            self.behind(margin, indent + CONTINUATION_INDENT, line)
         });
         lines.collect()
     }
 
-    /// The lines of a text behind so many columns.
+    /// The lines of a text that starts in column `indent`.
     pub fn lines(self, indent: usize, text: &str) -> Vec<String> {
-        wrapped(&without_controls(text), self.width.map(|width| width.saturating_sub(indent)))
+        wrap_words(&without_controls(text), self.width.map(|width| width.saturating_sub(indent)))
     }
 }
 
-/// The length of the painted piece at the start of a text; 0: there is none. A colour
-/// without an end is not from belay.
-fn painted(text: &str) -> usize {
+/// The length of the text at the start that [`Screen::paint`] has coloured, or 0. A colour without
+/// an end is not from `paint`.
+fn painted_length(text: &str) -> usize {
     let tones = [Tone::Strong, Tone::Quiet, Tone::Good, Tone::Doubtful, Tone::Bad];
     let begins = |tone: Tone| format!("\x1b[{}m", tone.code());
     let Some(begin) = tones.into_iter().map(begins).find(|begin| text.starts_with(begin)) else {
@@ -158,12 +157,12 @@ fn painted(text: &str) -> usize {
     if text[end..].starts_with(END) { end + END.len() } else { 0 }
 }
 
-/// The end of a colour.
+/// The escape sequence that ends a colour.
 const END: &str = "\x1b[0m";
 
-/// Lines of at most this many columns, broken at spaces. A longer word or command stays whole,
-/// because half a name or half a command is useless. A very narrow text is not broken.
-fn wrapped(text: &str, width: Option<usize>) -> Vec<String> {
+/// Breaks a text at spaces into lines of at most `width` columns. A longer word or command is not
+/// broken, because a user can't copy a part of it. A very narrow text is not broken.
+fn wrap_words(text: &str, width: Option<usize>) -> Vec<String> {
     let Some(width) = width.filter(|width| *width >= 20) else { return vec![text.to_owned()] };
     let mut lines = vec![String::new()];
     for word in parts(text) {
@@ -195,14 +194,15 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The verbs of kubectl in messages. Elsewhere the word is a part of a sentence.
+/// The verbs of the kubectl commands in messages. Before another word, `kubectl` is a part of a
+/// sentence.
 const VERBS: &[&str] = &[
     "annotate", "apply", "auth", "belay", "delete", "describe", "get", "label", "logs", "patch",
     "wait",
 ];
 
-/// Words of a sentence after a command.
-const AFTER: &[&str] = &["and", "or", "says", "shows", "to"];
+/// Words that continue a sentence after a command.
+const WORDS_AFTER_COMMAND: &[&str] = &["and", "or", "says", "shows", "to"];
 
 /// The end of the command at the start of a text, with the punctuation after it.
 fn command_end(text: &str) -> Option<usize> {
@@ -216,18 +216,18 @@ fn command_end(text: &str) -> Option<usize> {
         return None;
     }
     let (mut quote, mut before) = (None, ' ');
-    for (at, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         match (quote, c) {
             (Some(open), _) if open == c => quote = None,
             (None, '"' | '\'') if matches!(before, ' ' | '=') => {
-                quote = Some(c).filter(|_| text[at + 1..].contains(c));
+                quote = Some(c).filter(|_| text[index + 1..].contains(c));
             }
             (None, ' ') => {
-                let next = text[at..].trim_start_matches(' ');
+                let next = text[index..].trim_start_matches(' ');
                 let word = next.split(' ').next().unwrap_or_default();
                 let ends = matches!(before, '.' | ',' | ';' | ':' | ')');
-                if ends || next.starts_with('(') || AFTER.contains(&word) {
-                    return Some(at);
+                if ends || next.starts_with('(') || WORDS_AFTER_COMMAND.contains(&word) {
+                    return Some(index);
                 }
             }
             _ => {}
@@ -263,10 +263,10 @@ impl From<&str> for Field {
     }
 }
 
-/// Rows below a heading, aligned.
+/// A table with a heading and aligned columns.
 #[derive(Debug)]
 pub struct Table {
-    /// The names of the columns, in capitals as kubectl has them.
+    /// The names of the columns, in capitals as in kubectl.
     heading: Vec<&'static str>,
     /// Each row with the lines below it.
     rows: Vec<(Vec<Field>, String)>,
@@ -278,20 +278,20 @@ impl Table {
         Self { heading: heading.to_vec(), rows: Vec::new() }
     }
 
-    /// One more row.
+    /// Adds a row.
     pub fn row(&mut self, fields: impl IntoIterator<Item = Field>) {
         self.rows.push((fields.into_iter().collect(), String::new()));
     }
 
-    /// Adds whole lines below the last row, as [`Screen::paragraph`] makes them.
+    /// Adds complete lines below the last row.
     pub fn below(&mut self, lines: &str) {
         if let Some((_, below)) = self.rows.last_mut() {
             below.push_str(lines);
         }
     }
 
-    /// The whole table. Its last column is wrapped below itself on a terminal, or below the row
-    /// if there is little space for it.
+    /// The complete table. On a terminal, a long last field is wrapped in its column, or below the
+    /// row if the column is too narrow.
     pub fn text(&self, screen: Screen) -> String {
         let heading: Vec<Field> =
             self.heading.iter().map(|name| Field::toned(Tone::Quiet, *name)).collect();
@@ -299,14 +299,14 @@ impl Table {
         let all = std::iter::once(&heading).chain(self.rows.iter().map(|(fields, _)| fields));
         for fields in all {
             for (column, field) in fields.iter().enumerate() {
-                let wide = without_controls(&field.text).width();
+                let field_width = without_controls(&field.text).width();
                 match widths.get_mut(column) {
-                    Some(width) => *width = wide.max(*width),
-                    None => widths.push(wide),
+                    Some(width) => *width = field_width.max(*width),
+                    None => widths.push(field_width),
                 }
             }
         }
-        let layout = Layout::of(&widths, screen);
+        let layout = Layout::choose(&widths, screen);
         let mut text = line(&heading, &widths, layout, screen);
         for (fields, below) in &self.rows {
             text.push_str(&line(fields, &widths, layout, screen));
@@ -316,73 +316,76 @@ impl Table {
     }
 }
 
-/// Between two columns, as kubectl has it.
+/// The number of spaces between two columns, as in kubectl.
 const GAP: usize = 3;
 
-/// The smallest width of the last column beside the others.
-const NARROWEST: usize = 40;
+/// The minimum width of a wrapped last column beside the others.
+const MIN_LAST_WIDTH: usize = 40;
 
 /// The indent of the lines below a row.
-const BELOW: usize = 2;
+const CONTINUATION_INDENT: usize = 2;
 
-/// The place of the fields of a row.
+/// The layout of the fields of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// All beside each other. The last one has so many columns; `None`: any number.
+    /// All fields are beside each other. The last field has this width; `None`: no limit.
     Beside(Option<usize>),
-    /// The last field is below the others, unless it fits into so many columns.
+    /// The last field is below the others, unless it fits into this number of columns.
     Below(usize),
-    /// Even the others need several lines of so many columns.
+    /// All fields together need several lines of this number of columns.
     Lines(usize),
 }
 
 impl Layout {
-    fn of(widths: &[usize], screen: Screen) -> Self {
+    fn choose(widths: &[usize], screen: Screen) -> Self {
         let Some(columns) = screen.width else { return Self::Beside(None) };
         let Some((last, before)) = widths.split_last() else { return Self::Beside(None) };
         match columns.checked_sub(before.iter().map(|width| width + GAP).sum()) {
             None => Self::Lines(columns),
-            Some(left) if left < NARROWEST.min(*last) => Self::Below(left),
-            Some(left) => Self::Beside(Some(left)),
+            Some(rest) if rest < MIN_LAST_WIDTH.min(*last) => Self::Below(rest),
+            Some(rest) => Self::Beside(Some(rest)),
         }
     }
 }
 
 fn line(fields: &[Field], widths: &[usize], layout: Layout, screen: Screen) -> String {
     let Some((last, before)) = fields.split_last() else { return "\n".to_owned() };
-    let (mut text, mut at) = (String::new(), 0);
+    let (mut text, mut column) = (String::new(), 0);
     for (field, width) in before.iter().zip(widths) {
         let shown = without_controls(&field.text).width();
         match layout {
-            Layout::Lines(columns) if at > 0 && at + shown > columns => {
+            Layout::Lines(columns) if column > 0 && column + shown > columns => {
                 text.truncate(text.trim_end_matches(' ').len());
-                text.push_str(&format!("\n{:BELOW$}", ""));
-                at = BELOW;
+                text.push_str(&format!("\n{:CONTINUATION_INDENT$}", ""));
+                column = CONTINUATION_INDENT;
             }
             _ => {}
         }
         let width = if matches!(layout, Layout::Lines(_)) { shown } else { *width };
         text.push_str(&screen.paint(field.tone, &field.text));
         text.push_str(&" ".repeat(width + GAP - shown));
-        at += width + GAP;
+        column += width + GAP;
     }
     let length = without_controls(&last.text).width();
-    let (left, is_below) = match layout {
-        Layout::Beside(left) => (left, false),
-        Layout::Below(left) => (screen.width, length > left),
-        Layout::Lines(columns) => (screen.width, at + length > columns),
+    let (max_width, is_below) = match layout {
+        Layout::Beside(max_width) => (max_width, false),
+        Layout::Below(max_width) => (screen.width, length > max_width),
+        Layout::Lines(columns) => (screen.width, column + length > columns),
     };
-    let (left, at) = match is_below {
+    let (max_width, column) = match is_below {
         true => {
             text.truncate(text.trim_end_matches(' ').len());
-            text.push_str(&format!("\n{:BELOW$}", ""));
-            (left.map(|left| left.saturating_sub(BELOW)), BELOW)
+            text.push_str(&format!("\n{:CONTINUATION_INDENT$}", ""));
+            (
+                max_width.map(|max_width| max_width.saturating_sub(CONTINUATION_INDENT)),
+                CONTINUATION_INDENT,
+            )
         }
-        false => (left, at),
+        false => (max_width, column),
     };
-    for (index, part) in wrapped(&without_controls(&last.text), left).iter().enumerate() {
+    for (index, part) in wrap_words(&without_controls(&last.text), max_width).iter().enumerate() {
         if index > 0 {
-            text.push_str(&" ".repeat(at));
+            text.push_str(&" ".repeat(column));
         }
         text.push_str(&screen.paint(last.tone, part));
         text.truncate(text.trim_end_matches(' ').len());
@@ -391,49 +394,52 @@ fn line(fields: &[Field], widths: &[usize], layout: Layout, screen: Screen) -> S
     text
 }
 
-/// The part of a list that is shown, and a note about the rest. `what`: the plural of the
-/// items.
-pub fn cut<'l, T>(list: &'l [T], limit: usize, all: bool, what: &str) -> (&'l [T], Option<String>) {
+/// The first items of a list, and a note about the others. `plural`: the plural name of the items.
+pub fn cut<'l, T>(
+    list: &'l [T],
+    limit: usize,
+    all: bool,
+    plural: &str,
+) -> (&'l [T], Option<String>) {
     match list.split_at_checked(limit) {
         // A note about one missing item takes as much space as the item.
         Some((shown, rest)) if !all && rest.len() > 1 => {
-            (shown, Some(format!("… and {} more {what}; --all", rest.len())))
+            (shown, Some(format!("… and {} more {plural}; --all", rest.len())))
         }
         _ => (list, None),
     }
 }
 
-/// One line on the terminal of standard error with the progress of long work. It is cleared
-/// at the end. A pipe gets no progress.
+/// One line on standard error with the progress of a long operation. It is cleared at the end. A
+/// pipe gets no progress.
 #[derive(Debug)]
 pub struct Progress {
-    shown: bool,
+    enabled: bool,
     began: Instant,
     last: Slot<Option<Instant>>,
 }
 
-/// Shorter waits show no progress.
-const PATIENCE: Duration = Duration::from_millis(400);
+/// The time before the first progress, so that short operations show none.
+const DELAY: Duration = Duration::from_millis(400);
 
-/// How often the line changes at the most.
-const RATE: Duration = Duration::from_millis(100);
+/// The minimum time between two changes of the line.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Progress {
-    /// The beginning of work.
     pub fn begin() -> Self {
         let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
-        let shown = std::io::stderr().is_terminal() && !dumb;
-        Self { shown, began: Instant::now(), last: Slot::new(None) }
+        let enabled = std::io::stderr().is_terminal() && !dumb;
+        Self { enabled, began: Instant::now(), last: Slot::new(None) }
     }
 
     /// Shows the progress, such as `reading 12 kinds … 34,000 objects`.
     pub fn say(&self, text: impl FnOnce() -> String) {
         let now = Instant::now();
-        let early = now.duration_since(self.began) < PATIENCE
-            || self.last.get().is_some_and(|last| now.duration_since(last) < RATE);
-        if self.shown && !early {
+        let early = now.duration_since(self.began) < DELAY
+            || self.last.get().is_some_and(|last| now.duration_since(last) < MIN_INTERVAL);
+        if self.enabled && !early {
             self.last.set(Some(now));
-            // A line that cannot be shown is not missed.
+            // Progress is not important, so a failed write is ignored.
             let _ = write!(std::io::stderr(), "\r\x1b[K{}", without_controls(&text()));
         }
     }

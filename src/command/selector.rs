@@ -1,9 +1,9 @@
-//! A label selector, as kubectl's `-l` has it: `app=web,tier!=db`,
+//! Parses label selectors as kubectl's `-l` does: `app=web,tier!=db`,
 //! `env in (a,b)`, `env notin (c)`, `track`, `!track`.
 
 use crate::graph::Requirement;
 
-/// A part that is no label selector.
+/// The invalid part of a label selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{0}\" is not a label selector; expected KEY=VALUE, KEY!=VALUE, KEY, !KEY, \"KEY in (A,B)\" \
@@ -11,7 +11,6 @@ use crate::graph::Requirement;
 )]
 pub struct SelectorError(String);
 
-/// Reads one.
 pub fn parse(text: &str) -> Result<Vec<Requirement>, SelectorError> {
     parts(text).into_iter().filter(|part| !part.is_empty()).map(requirement).collect()
 }
@@ -19,13 +18,13 @@ pub fn parse(text: &str) -> Result<Vec<Requirement>, SelectorError> {
 /// Splits at commas outside of brackets.
 fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0_u32, 0);
-    for (at, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         match c {
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
             ',' if depth == 0 => {
-                parts.push(text[from..at].trim());
-                from = at + 1;
+                parts.push(text[from..index].trim());
+                from = index + 1;
             }
             _ => {}
         }
@@ -35,30 +34,30 @@ fn parts(text: &str) -> Vec<&str> {
 }
 
 fn requirement(part: &str) -> Result<Requirement, SelectorError> {
-    let wrong = || SelectorError(part.to_owned());
+    let error = || SelectorError(part.to_owned());
     let key = |key: &str| {
         let key = key.trim();
-        let sound = !key.is_empty() && !key.contains([' ', '(', ')', '=', '!']);
-        sound.then(|| key.to_owned()).ok_or_else(wrong)
+        let is_valid = !key.is_empty() && !key.contains([' ', '(', ')', '=', '!']);
+        is_valid.then(|| key.to_owned()).ok_or_else(error)
     };
-    let one = |value: &str| {
+    let single_value = |value: &str| {
         let value = value.trim();
-        let sound = !value.contains([' ', '(', ')', '=', '!']);
-        sound.then(|| vec![value.to_owned()]).ok_or_else(wrong)
+        let is_valid = !value.contains([' ', '(', ')', '=', '!']);
+        is_valid.then(|| vec![value.to_owned()]).ok_or_else(error)
     };
     if let Some((name, rest)) = part.split_once('(') {
-        let values = rest.strip_suffix(')').ok_or_else(wrong)?;
+        let values = rest.strip_suffix(')').ok_or_else(error)?;
         let values = values.split(',').map(|value| value.trim().to_owned()).collect();
         return match name.trim_end().rsplit_once(' ') {
             Some((name, "in")) => Ok(Requirement::In(key(name)?, values)),
             Some((name, "notin")) => Ok(Requirement::NotIn(key(name)?, values)),
-            _ => Err(wrong()),
+            _ => Err(error()),
         };
     }
     if let Some((name, value)) = part.split_once("!=") {
-        Ok(Requirement::NotIn(key(name)?, one(value)?))
+        Ok(Requirement::NotIn(key(name)?, single_value(value)?))
     } else if let Some((name, value)) = part.split_once('=') {
-        Ok(Requirement::In(key(name)?, one(value.strip_prefix('=').unwrap_or(value))?))
+        Ok(Requirement::In(key(name)?, single_value(value.strip_prefix('=').unwrap_or(value))?))
     } else if let Some(name) = part.strip_prefix('!') {
         Ok(Requirement::Absent(key(name)?))
     } else {

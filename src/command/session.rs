@@ -27,49 +27,48 @@ use crate::timing::Timing;
 /// The user of a command, and the cluster or the files that the command reads.
 pub struct UserSession {
     pub caller: Caller,
-    /// The user as the API server knows it; unknown for files.
+    /// The user as the API server reports it; empty for files.
     pub me: UserIdentity,
     /// The namespace and name of the installation.
     pub installation: (String, String),
-    /// The name of belay's own account there.
+    /// The name of belay's service account in the installation.
     pub account: String,
-    /// When the API server reported its time.
+    /// When `me.now` was the time of the API server.
     opened: Instant,
-    /// The content of files, if they replace a cluster.
-    held: Option<KindsInFiles>,
+    /// The kinds and namespaces in the files; `None` for a cluster.
+    kinds_in_files: Option<KindsInFiles>,
 }
 
 impl UserSession {
-    /// Connects to the cluster.
-    pub async fn open(place: ClusterArguments) -> Result<Self, CommandError> {
-        let installation = place.installation()?;
-        Self::connect(place.connect().await?, installation).await
+    pub async fn open(cluster: ClusterArguments) -> Result<Self, CommandError> {
+        let installation = cluster.installation()?;
+        Self::connect(cluster.connect().await?, installation).await
     }
 
-    /// The same, with every name of the served kinds.
+    /// Connects to the cluster, and reads the names of the served kinds.
     pub async fn open_with_names(
-        place: ClusterArguments,
+        cluster: ClusterArguments,
     ) -> Result<(Self, KindNames), CommandError> {
-        let installation = place.installation()?;
-        let caller = place.connect().await?;
+        let installation = cluster.installation()?;
+        let caller = cluster.connect().await?;
         let client = caller.client.clone();
         let (session, names) =
             tokio::join!(Self::connect(caller, installation), read_names(&client));
         Ok((session?, names.map_err(no_kinds)?))
     }
 
-    /// Opens files.
+    /// Opens a session that reads files.
     pub async fn of_files(
         archive: Archive,
-        place: &ClusterArguments,
+        cluster: &ClusterArguments,
     ) -> Result<Self, CommandError> {
-        let installation = place.installation()?;
-        let held = Some(archive.held());
+        let installation = cluster.installation()?;
+        let kinds_in_files = Some(archive.kinds_in_files());
         let caller = Caller::with_client(archive.client());
         let (namespace, name) = &installation;
         let account = account(&caller.client, namespace, name).await;
         let me = UserIdentity { name: String::new(), groups: Vec::new(), now: Timestamp::now() };
-        Ok(Self { caller, me, installation, account, opened: Instant::now(), held })
+        Ok(Self { caller, me, installation, account, opened: Instant::now(), kinds_in_files })
     }
 
     async fn connect(caller: Caller, installation: (String, String)) -> Result<Self, CommandError> {
@@ -83,27 +82,26 @@ impl UserSession {
                 caller.address()
             ))
         })?;
-        Ok(Self { caller, me, installation, account, opened: Instant::now(), held: None })
+        Ok(Self { caller, me, installation, account, opened: Instant::now(), kinds_in_files: None })
     }
 
     /// Whether the session reads files instead of a cluster. Files don't contain the
     /// current user, the leader and the permissions.
     pub fn asks_files(&self) -> bool {
-        self.held.is_some()
+        self.kinds_in_files.is_some()
     }
 
-    /// The time, by the API server's clock.
+    /// The current time of the API server.
     pub fn now(&self) -> Timestamp {
         self.me.now.saturating_add(self.opened.elapsed()).unwrap_or(self.me.now)
     }
 
-    /// The name by which the API server knows belay.
+    /// The username of belay.
     pub fn own_user(&self) -> String {
         user_of(&self.installation.0, &self.account)
     }
 
-    /// The settings of the installation that the code of the server needs to run for a
-    /// user.
+    /// The settings with which a command runs code of the server.
     pub fn settings(&self) -> Settings {
         let (namespace, name) = &self.installation;
         Settings {
@@ -113,31 +111,32 @@ impl UserSession {
             instance: instance(),
             labelled: parse_kinds(LABELLED_KINDS),
             certificates: Certificates::Files { authorities: None },
-            // A person's command puts no holds on.
+            // A command adds no holds.
             backfill: 0,
             timeout_seconds: TIMEOUT_SECONDS,
             timing: Timing::default(),
         }
     }
 
-    /// The identities that policies need not name.
+    /// The identities that count for every policy.
     pub fn identities(&self) -> Identities {
         Identities { own: Some(self.own_user()), ..Identities::of_namespace(&self.installation.0) }
     }
 
-    /// The current time, as a clock that continues from it.
+    /// A clock that shows the time of the API server.
     pub fn clock(&self) -> Clock {
         Clock::from_server(self.now())
     }
 
-    /// The served kinds and belay's own objects, read with the rights of the user.
+    /// Reads the served kinds and belay's own objects with the rights of the user.
     pub async fn read_rules(&self) -> Result<Snapshot, CommandError> {
         let client = self.caller.client.clone();
         let snapshot = Snapshot::read_rules(client, self.settings(), self.identities()).await;
-        self.dated(snapshot)
+        self.with_clock(snapshot)
     }
 
-    /// The same with these policies and relations instead of those in the cluster.
+    /// Reads the served kinds. The snapshot contains these policies and relations instead of the
+    /// objects in the cluster.
     pub async fn plan_rules(
         &self,
         policies: Vec<Policy>,
@@ -147,18 +146,18 @@ impl UserSession {
         let (settings, identities) = (self.settings(), self.identities());
         let snapshot =
             Snapshot::with_rules(client, settings, identities, policies, relations).await;
-        self.dated(snapshot)
+        self.with_clock(snapshot)
     }
 
-    /// A snapshot with the time of the API server's clock.
-    fn dated(&self, snapshot: Result<Snapshot, ApiError>) -> Result<Snapshot, CommandError> {
+    /// Sets the clock and the kinds in files of a snapshot.
+    fn with_clock(&self, snapshot: Result<Snapshot, ApiError>) -> Result<Snapshot, CommandError> {
         let mut snapshot = snapshot.map_err(no_kinds)?;
         snapshot.context.world.write().clock = self.clock();
-        snapshot.kinds_in_files.clone_from(&self.held);
+        snapshot.kinds_in_files.clone_from(&self.kinds_in_files);
         Ok(snapshot)
     }
 
-    /// All objects of a kind of belay. Unreadable ones are reported on standard error.
+    /// Lists all objects of a kind of belay. Unreadable objects are reported on standard error.
     pub async fn list_all<K>(&self) -> Result<Vec<K>, CommandError>
     where
         K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
@@ -176,7 +175,7 @@ impl UserSession {
         })
     }
 
-    /// The same, with the error of the API server.
+    /// Like `list_all`, but returns the error of the API server.
     pub async fn try_list_all<K>(&self) -> Result<Vec<K>, ApiError>
     where
         K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
@@ -201,8 +200,8 @@ impl UserSession {
                 "belay is not installed: the API server does not serve {kind}; next: belay admin \
                  crds | kubectl apply -f -, and try again"
             )),
-            ApiError::Forbidden(said) => CommandError::Remote(format!(
-                "you may not ({said}); next: have an administrator bind that RBAC verb on {kind} \
+            ApiError::Forbidden(detail) => CommandError::Remote(format!(
+                "you may not ({detail}); next: have an administrator bind that RBAC verb on {kind} \
                  to {}",
                 self.me.name
             )),

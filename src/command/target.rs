@@ -1,4 +1,4 @@
-//! The object of a command: the words that name it, and the object itself.
+//! The objects that the arguments of a command name.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,31 +28,30 @@ pub struct TargetArguments {
     pub(super) namespace: Option<String>,
 
     #[command(flatten)]
-    pub(super) place: ClusterArguments,
+    pub(super) cluster: ClusterArguments,
 }
 
-/// The object of a command, and the user of the command.
+/// One object of a command, and the session of the user.
 pub struct TargetObject {
     pub session: Arc<UserSession>,
-    /// Its kind.
+    /// The kind.
     pub info: KindInfo,
-    /// Which object it is.
     pub object_ref: ObjectRef,
-    /// It, as it is now.
+    /// The current content.
     pub json: Value,
 }
 
-/// The objects of a command, and the user of the command.
+/// All objects of a command, and the session of the user.
 pub struct Targets {
     pub session: Arc<UserSession>,
     pub objects: Vec<TargetObject>,
-    /// Those that could not be read.
+    /// The objects that could not be read.
     pub unread: Vec<UnreadTarget>,
 }
 
 /// An object that could not be read.
 pub struct UnreadTarget {
-    /// The words of the user.
+    /// The object as the user typed it.
     pub typed: String,
     pub error: CommandError,
 }
@@ -64,35 +63,35 @@ impl TargetArguments {
         Ok(self.read(&SourceArguments::default()).await?.objects.swap_remove(0))
     }
 
-    /// Reads the objects, from files where some are named. An error: the only object could
-    /// not be read.
+    /// Reads the objects, from files if `from` names some. If the only object can't be read,
+    /// this returns its error.
     pub async fn read(self, from: &SourceArguments) -> Result<Targets, CommandError> {
-        let Self { targets, namespace, place } = self;
+        let Self { targets, namespace, cluster } = self;
         let words = parse_objects(&targets, false).map_err(|error| match error {
             ObjectWordsError::OnlyKind(kind) => usage(ObjectWordsError::NoObject(kind)),
             error => usage(error),
         })?;
-        let (session, names, prefix) = match from.archive(&place)? {
+        let (session, names, prefix) = match from.archive(&cluster)? {
             Some(archive) => {
                 let names = archive.names().clone();
-                (UserSession::of_files(archive, &place).await?, names, UNSERVED_IN_FILES)
+                (UserSession::of_files(archive, &cluster).await?, names, UNSERVED_IN_FILES)
             }
             None => {
-                let (session, names) = UserSession::open_with_names(place).await?;
+                let (session, names) = UserSession::open_with_names(cluster).await?;
                 (session, names, UNSERVED)
             }
         };
         let session = Arc::new(session);
         let namespace = namespace.unwrap_or_else(|| session.caller.namespace.clone());
-        let (mut objects, mut unread, mut known) = (Vec::new(), Vec::new(), HashSet::new());
+        let (mut objects, mut unread, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
         for ObjectArgument { kind, name } in words {
             let name = name.unwrap_or_default();
             let read = match names.find(&kind) {
                 Some(info) => {
                     let namespace = if info.namespaced { namespace.as_str() } else { "" };
                     let object_ref = ObjectRef::of_kind(info, namespace, &name);
-                    // The same object may have two words.
-                    if !known.insert(object_ref.arguments()) {
+                    // The user may have named the object twice, with different names of its kind.
+                    if !seen.insert(object_ref.arguments()) {
                         continue;
                     }
                     TargetObject::read(&session, info, object_ref).await
@@ -115,8 +114,8 @@ fn usage(error: ObjectWordsError) -> CommandError {
     CommandError::Usage(error.to_string())
 }
 
-/// An object, with the namespace that it is in.
-fn placed(object: &ObjectRef) -> String {
+/// The text for an object and its namespace.
+fn text_with_namespace(object: &ObjectRef) -> String {
     match object.namespace.as_str() {
         "" => object.quoted(),
         namespace => format!("{} in namespace {namespace}", object.quoted()),
@@ -124,39 +123,42 @@ fn placed(object: &ObjectRef) -> String {
 }
 
 /// Why the object could not be read, and the next step.
-fn unread(session: &UserSession, object: &ObjectRef, why: &ApiError) -> CommandError {
+fn unread_error(session: &UserSession, object: &ObjectRef, why: &ApiError) -> CommandError {
     let next = match (why, object.namespace.as_str()) {
         (ApiError::Forbidden(_), namespace) => {
-            let place = match namespace {
+            let scope = match namespace {
                 "" => String::new(),
                 namespace => format!(" in namespace {namespace}"),
             };
             format!(
-                "have an administrator bind the RBAC verb get on {}{place} to {}",
+                "have an administrator bind the RBAC verb get on {}{scope} to {}",
                 full_name(&object.group, &object.resource),
                 session.me.name
             )
         }
-        // Its conversion webhook may not answer. Its metadata explains why it stays.
+        // The conversion webhook of the kind may not answer. `stuck` reads only the metadata.
         (_, "") => "if it is Terminating, kubectl belay stuck -A says why".to_owned(),
         (_, namespace) => {
             format!("if it is Terminating, kubectl belay stuck -n {namespace} says why")
         }
     };
-    CommandError::Remote(format!("cannot read {}: {why}; next: {next}", placed(object)))
+    CommandError::Remote(format!(
+        "cannot read {}: {why}; next: {next}",
+        text_with_namespace(object)
+    ))
 }
 
-/// Why the kinds of a group are unknown.
+/// Why the kinds of an API group are unknown.
 pub const SILENT: &str = "its server does not answer";
 
-/// The words before the name of a kind that is not there.
+/// The start of the message about a kind that the API server does not serve.
 pub const UNSERVED: &str = "the API server serves no kind";
 
-/// The same, of files.
+/// The start of the message about a kind that the files do not contain.
 pub const UNSERVED_IN_FILES: &str = "neither Kubernetes nor the files have a kind";
 
-/// The message for a kind that is not served, with the most similar names. `prefix`: the
-/// words before its name.
+/// The message about a kind that is not served, with the most similar names. `prefix` is the
+/// start of the message.
 pub fn unserved(names: &KindNames, kind: &str, prefix: &str) -> String {
     let near = names.nearest(kind);
     let next = match near.as_slice() {
@@ -165,13 +167,13 @@ pub fn unserved(names: &KindNames, kind: &str, prefix: &str) -> String {
     };
     let silent = match names.unavailable_groups.as_slice() {
         [] => String::new(),
-        silent => format!(" (the kinds of {} are unknown: {SILENT})", silent.join(", ")),
+        groups => format!(" (the kinds of {} are unknown: {SILENT})", groups.join(", ")),
     };
     format!("{prefix} \"{kind}\"{silent}; {next}")
 }
 
-/// Why the protected objects are unknown, and the next step.
-pub fn unprotected(session: &UserSession, snapshot: &Snapshot) -> String {
+/// Why the policies are unknown, and the next step.
+pub fn unknown_policies_text(session: &UserSession, snapshot: &Snapshot) -> String {
     if !snapshot.is_installed() {
         // A user who has uninstalled belay may have left objects with its hold.
         let next = match session.asks_files() {
@@ -196,7 +198,7 @@ pub fn unprotected(session: &UserSession, snapshot: &Snapshot) -> String {
     )
 }
 
-/// The current facts of a world, without live reads.
+/// The situation of a world now, without live reads.
 pub fn situation(world: &World) -> Situation<'_> {
     Situation::new(
         &world.graph,
@@ -206,8 +208,8 @@ pub fn situation(world: &World) -> Situation<'_> {
     )
 }
 
-/// Adds an object to a snapshot, with its Namespace, and returns its index. `None`: its
-/// kind is no longer served.
+/// Adds an object and its Namespace to a snapshot, and returns the key of the object; `None` if
+/// its kind is no longer served.
 pub async fn add_object(
     snapshot: &Snapshot,
     object_ref: &ObjectRef,
@@ -228,8 +230,7 @@ pub async fn add_object(
     Some((kind, namespace.clone(), name.clone()))
 }
 
-/// belay's own objects, read with the rights of the user, and the objects of a command among
-/// them.
+/// Reads belay's own objects with the rights of the user, and adds the objects of a command.
 pub async fn read_rules(
     session: &UserSession,
     targets: &[TargetObject],
@@ -248,41 +249,39 @@ impl TargetObject {
         object_ref: ObjectRef,
     ) -> Result<Self, CommandError> {
         let ObjectRef { namespace, name, .. } = &object_ref;
-        let read = session.caller.object(info, namespace, name).await;
-        let read = read.map_err(|why| unread(session, &object_ref, &why))?;
-        let json = read.ok_or_else(|| {
-            // A missing namespace is the most common mistake.
+        let object = session.caller.object(info, namespace, name).await;
+        let object = object.map_err(|why| unread_error(session, &object_ref, &why))?;
+        let json = object.ok_or_else(|| {
+            // Users often forget the namespace.
             let next = if info.namespaced { "; next: name its namespace with -n" } else { "" };
-            CommandError::Remote(format!("there is no {}{next}", placed(&object_ref)))
+            CommandError::Remote(format!("there is no {}{next}", text_with_namespace(&object_ref)))
         })?;
         Ok(Self { session: session.clone(), info: info.clone(), object_ref, json })
     }
 
-    /// The place of the object in a snapshot. The caller holds the guard of the world: a second
-    /// one would wait for a writer that waits for the first.
-    pub fn place(&self, world: &World) -> Option<ObjectKey> {
+    /// The key of the object in a snapshot. The caller passes the locked world, because a second
+    /// read lock could wait forever for a writer that waits for the first lock.
+    pub fn key(&self, world: &World) -> Option<ObjectKey> {
         let ObjectRef { group, resource, namespace, name, .. } = &self.object_ref;
         let kind = world.graph.kinds.find_resource(group, resource)?;
         Some((kind, namespace.clone(), name.clone()))
     }
 
-    /// It, as documents name it.
+    /// The object for a report.
     pub fn document(&self) -> Object {
         let ObjectRef { namespace, name, .. } = &self.object_ref;
         Object::of_kind(&self.info, namespace, name).with_uid(self.uid())
     }
 
-    /// Its uid.
     pub fn uid(&self) -> &str {
         self.text("/metadata/uid").unwrap_or_default()
     }
 
-    /// Since when it is Terminating.
+    /// The time of the DELETE; `None` if the object is not Terminating.
     pub fn terminating_since(&self) -> Option<&str> {
         self.text("/metadata/deletionTimestamp")
     }
 
-    /// When it was created.
     pub fn created_at(&self) -> Option<Timestamp> {
         self.text("/metadata/creationTimestamp")?.parse().ok()
     }
@@ -312,9 +311,9 @@ mod tests {
 
     #[test]
     fn approvals_are_judged_by_the_time_of_the_api_server() {
-        let told: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let world = World { clock: Clock::from_server(told), ..World::default() };
-        let late = situation(&world).now - told.as_second();
+        let server_time: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let world = World { clock: Clock::from_server(server_time), ..World::default() };
+        let late = situation(&world).now - server_time.as_second();
         assert!((0..60).contains(&late), "{late}");
         // A replica uses its own clock.
         let own = situation(&World::default()).now - jiff::Timestamp::now().as_second();

@@ -20,31 +20,31 @@ pub struct VersionArguments {
     client: bool,
 
     #[command(flatten)]
-    place: ClusterArguments,
+    cluster: ClusterArguments,
 }
 
 pub fn run(arguments: VersionArguments) -> Result<ExitCode, CommandError> {
-    let VersionArguments { client, place } = arguments;
-    let own = concat!("Client Version: ", env!("CARGO_PKG_VERSION"), "\n");
+    let VersionArguments { client, cluster } = arguments;
+    let client_version = concat!("Client Version: ", env!("CARGO_PKG_VERSION"), "\n");
     if client {
-        print(own)?;
+        print(client_version)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (server, code) = match block_on(read_server(place))?? {
+    let (server, code) = match block_on(read_server(cluster))?? {
         Ok(version) => (version, ExitCode::SUCCESS),
         Err(why) => (format!("unknown ({why})"), ExitCode::from(3)),
     };
-    print(&format!("{own}Server Version: {server}\n"))?;
+    print(&format!("{client_version}Server Version: {server}\n"))?;
     Ok(code)
 }
 
 /// The version of the installation, from the labels of its Deployment, or why it is unknown.
-async fn read_server(place: ClusterArguments) -> Result<Result<String, String>, CommandError> {
-    let (namespace, name) = place.installation()?;
-    let caller = place.connect().await?;
+async fn read_server(cluster: ClusterArguments) -> Result<Result<String, String>, CommandError> {
+    let (namespace, name) = cluster.installation()?;
+    let caller = cluster.connect().await?;
     let deployments: Api<Deployment> = Api::namespaced(caller.client, &namespace);
     let label = match deployments.get_metadata_opt(&name).await {
-        Ok(found) => found.map(|found| found.metadata.labels.unwrap_or_default()),
+        Ok(object) => object.map(|object| object.metadata.labels.unwrap_or_default()),
         Err(error) => {
             let why = ApiError::from(error);
             return Ok(Err(format!("cannot read deployment {namespace}/{name}: {why}")));

@@ -1,5 +1,4 @@
-//! The first output of the standalone server: commands to paste that show how belay
-//! works.
+//! The first output of the standalone server: commands that show how belay works.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -10,7 +9,7 @@ use crate::webhook::{Parsed, parse_review};
 
 /// A review that the standalone server proposes to send to itself.
 struct Sample {
-    /// The expected result.
+    /// The description of the expected verdict.
     shows: &'static str,
     phase: AdmissionPhase,
     file: &'static str,
@@ -44,30 +43,31 @@ const SAMPLES: [Sample; 4] = [
     },
 ];
 
-/// Commands to paste. With the user's own policies and objects a sample may have no effect;
-/// those samples are left out.
+/// The output. It omits samples whose verdict is different because of the user's own policies and
+/// objects.
 pub fn welcome(
     listen: SocketAddr,
     probes: SocketAddr,
     ca: Option<&Path>,
-    asks_clients: bool,
+    requires_client_certificate: bool,
     decider: &dyn Fn(&Review<'_>) -> Verdict,
 ) -> String {
-    // The certificate is for names of this machine, not for "every address".
+    // The certificate contains the names of this machine, but not the unspecified address.
     let mut url = listen;
     if url.ip().is_unspecified() {
         url.set_ip(Ipv4Addr::LOCALHOST.into());
     }
     let ca = ca
         .map_or(String::new(), |ca| format!("--cacert {} ", shell_word(&ca.display().to_string())));
-    let identity = if asks_clients { "--cert CLIENT.crt --key CLIENT.key " } else { "" };
+    let identity =
+        if requires_client_certificate { "--cert CLIENT.crt --key CLIENT.key " } else { "" };
     let mut text =
         format!("belay answers on https://{url}, probes and metrics on http://{probes}\n\n");
-    for sample in SAMPLES.iter().filter(|sample| sample.shows_something(decider)) {
+    for sample in SAMPLES.iter().filter(|sample| sample.has_expected_verdict(decider)) {
         let Sample { shows, phase, file, text: review } = sample;
-        // belay may run in any folder: without the file, the command contains the review
-        // itself.
-        let data = if std::fs::read_to_string(file).is_ok_and(|found| found == *review) {
+        // The command names the file if the working directory contains it. Otherwise the command
+        // contains the review.
+        let data = if std::fs::read_to_string(file).is_ok_and(|content| content == *review) {
             format!("@{file}")
         } else {
             let compact: String = review.lines().map(str::trim).collect();
@@ -84,8 +84,8 @@ pub fn welcome(
 }
 
 impl Sample {
-    /// Whether the verdict is the expected one.
-    fn shows_something(&self, decider: &dyn Fn(&Review<'_>) -> Verdict) -> bool {
+    /// Whether belay returns the expected verdict.
+    fn has_expected_verdict(&self, decider: &dyn Fn(&Review<'_>) -> Verdict) -> bool {
         let Ok(Parsed::Review(review)) = parse_review(self.text.as_bytes(), self.phase) else {
             return false;
         };

@@ -64,11 +64,11 @@ pub fn run(arguments: CertsArguments) -> Result<(), CommandError> {
             path.display()
         )));
     }
-    let made = make_pair(&folder, &names, days.or(configured).unwrap_or(365))?;
+    let paths = make_pair(&folder, &names, days.or(configured).unwrap_or(365))?;
     print(&format!(
         "{}  the CA certificate (caBundle)\n{}\n{}  keep it secret\n",
-        made.ca_cert.display(),
-        made.tls_cert.display(),
-        made.tls_key.display()
+        paths.ca_cert.display(),
+        paths.tls_cert.display(),
+        paths.tls_key.display()
     ))
 }

@@ -1,10 +1,9 @@
 //! `kubectl belay admin manifests`: prints the webhook configurations and the other
 //! objects of an installation as YAML.
 //!
-//! With a CA certificate it prints the manifests of a standalone belay: only the webhooks
-//! for the label, complete. Without one, it prints the manifests for replicas in a
-//! cluster: all webhooks, which the leader completes, and the ServiceAccount with its
-//! permissions.
+//! With a CA certificate, the command prints the manifests of a standalone belay: the complete
+//! webhooks for the label. Without one, it prints the manifests for replicas in a cluster: all
+//! webhooks, which the leader completes, and the ServiceAccount with its permissions.
 
 use std::path::{Path, PathBuf};
 
@@ -61,15 +60,17 @@ pub fn run(arguments: ManifestsArguments) -> Result<(), CommandError> {
     let documents = match (url, service, ca_file) {
         (_, Some(service), None) => {
             let also = watch_also.iter().map(|kind| parse_kind(kind)).collect::<Result<_, _>>()?;
-            for_replicas(
+            replica_manifests(
                 &parse_service(&service)?,
                 ExtraKinds { also, everything: watch_everything },
             )?
         }
-        (_, Some(service), Some(ca_file)) => standalone(&parse_service(&service)?, &ca_file)?,
+        (_, Some(service), Some(ca_file)) => {
+            standalone_manifests(&parse_service(&service)?, &ca_file)?
+        }
         (Some(url), None, ca_file) => {
             let ca_file = ca_file.unwrap_or_else(|| PathBuf::from("certs/ca.crt"));
-            standalone(&parse_url(url)?, &ca_file)?
+            standalone_manifests(&parse_url(url)?, &ca_file)?
         }
         (None, None, _) => return Err(CommandError::Usage("give --url or --service".to_owned())),
     };
@@ -77,14 +78,14 @@ pub fn run(arguments: ManifestsArguments) -> Result<(), CommandError> {
 }
 
 /// The manifests of a standalone belay.
-fn standalone(address: &Address, ca_file: &Path) -> Result<Vec<String>, CommandError> {
+fn standalone_manifests(address: &Address, ca_file: &Path) -> Result<Vec<String>, CommandError> {
     let WebhookConfigurations { validating, mutating } =
         label_only("belay", address, &ca_bundle(ca_file)?);
     Ok(vec![yaml(&validating)?, yaml(&mutating)?])
 }
 
 /// The manifests for replicas. The ServiceAccount comes before its permissions.
-fn for_replicas(address: &Address, rights: ExtraKinds) -> Result<Vec<String>, CommandError> {
+fn replica_manifests(address: &Address, rights: ExtraKinds) -> Result<Vec<String>, CommandError> {
     let Address::Service { namespace, name, .. } = address else { return Ok(Vec::new()) };
     let account = user_of(namespace, name);
     let WebhookConfigurations { validating, mutating } = skeleton(name, address, &account);
@@ -93,18 +94,17 @@ fn for_replicas(address: &Address, rights: ExtraKinds) -> Result<Vec<String>, Co
     Ok(documents)
 }
 
-/// Only the certificates of a file: every user may read the webhook configuration, and
-/// the file may contain keys. An invalid file would cause a TLS error at the first
-/// deletion.
+/// Reads only the certificates of a file, because the file may contain keys and every user may
+/// read a webhook configuration. An invalid certificate would cause TLS errors later.
 fn ca_bundle(path: &Path) -> Result<Vec<u8>, CommandError> {
     let pem = std::fs::read(path)
         .map_err(|source| CommandError::Read { path: path.to_owned(), source })?;
-    let unusable = |detail: String| CommandError::Content { path: path.to_owned(), detail };
+    let error = |detail: String| CommandError::Content { path: path.to_owned(), detail };
     let mut bundle = String::new();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|e| unusable(format!("holds broken PEM: {e}")))?;
+        let certificate = certificate.map_err(|e| error(format!("holds broken PEM: {e}")))?;
         x509_parser::parse_x509_certificate(&certificate)
-            .map_err(|e| unusable(format!("holds a certificate that cannot be read: {e}")))?;
+            .map_err(|e| error(format!("holds a certificate that cannot be read: {e}")))?;
         bundle.push_str("-----BEGIN CERTIFICATE-----\n");
         for line in STANDARD.encode(&certificate).as_bytes().chunks(64) {
             bundle.push_str(&String::from_utf8_lossy(line));
@@ -113,25 +113,25 @@ fn ca_bundle(path: &Path) -> Result<Vec<u8>, CommandError> {
         bundle.push_str("-----END CERTIFICATE-----\n");
     }
     if bundle.is_empty() {
-        return Err(unusable("holds no PEM certificate; belay admin certs makes one".to_owned()));
+        return Err(error("holds no PEM certificate; belay admin certs makes one".to_owned()));
     }
     Ok(bundle.into_bytes())
 }
 
 fn parse_url(url: String) -> Result<Address, CommandError> {
     let authority = url.strip_prefix("https://").map(|rest| rest.trim_end_matches('/'));
-    let sound = authority.is_some_and(|authority| {
+    let is_valid = authority.is_some_and(|authority| {
         let (host, port) = match authority.rsplit_once(':') {
             // A colon inside brackets is part of an IPv6 address.
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (authority, None),
         };
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-        let named = rustls::pki_types::ServerName::try_from(host).is_ok();
-        named && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+        let has_name = rustls::pki_types::ServerName::try_from(host).is_ok();
+        has_name && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
     });
     match authority {
-        Some(authority) if sound => Ok(Address::Url(format!("https://{authority}"))),
+        Some(authority) if is_valid => Ok(Address::Url(format!("https://{authority}"))),
         _ => Err(CommandError::Usage(format!(
             "--url is \"{url}\"; expected https://HOST:PORT without a path"
         ))),
@@ -139,23 +139,23 @@ fn parse_url(url: String) -> Result<Address, CommandError> {
 }
 
 fn parse_service(service: &str) -> Result<Address, CommandError> {
-    let wrong = || {
+    let error = || {
         CommandError::Usage(format!(
             "--service is \"{service}\"; expected NAMESPACE/NAME or NAMESPACE/NAME:PORT"
         ))
     };
-    let (namespace, rest) = service.split_once('/').ok_or_else(wrong)?;
+    let (namespace, rest) = service.split_once('/').ok_or_else(error)?;
     let (name, port) = match rest.split_once(':') {
         None => (rest, 443),
-        Some((name, port)) => (name, i32::from(port.parse::<u16>().map_err(|_| wrong())?)),
+        Some((name, port)) => (name, i32::from(port.parse::<u16>().map_err(|_| error())?)),
     };
     if !is_dns_label(namespace) || !is_dns_label(name) || port == 0 {
-        return Err(wrong());
+        return Err(error());
     }
     Ok(Address::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
 }
 
-/// Whether the API server accepts it as the name of a Namespace or Service.
+/// Whether the API server accepts the name for a Namespace or Service.
 fn is_dns_label(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&name.len())
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn replicas_get_their_account_its_rights_and_every_entry() {
         let address = parse_service("ops/guard").unwrap();
-        let documents = for_replicas(&address, ExtraKinds::default()).unwrap();
+        let documents = replica_manifests(&address, ExtraKinds::default()).unwrap();
         let documents: Vec<serde_json::Value> =
             documents.iter().map(|text| serde_saphyr::from_str(text).unwrap()).collect();
         let kinds: Vec<_> = documents.iter().map(|d| d["kind"].as_str().unwrap()).collect();

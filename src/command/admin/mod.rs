@@ -31,16 +31,15 @@ pub enum AdminCommand {
     Schemas(schemas::SchemasArguments),
 }
 
-/// Does it.
 pub fn run(command: AdminCommand) -> Result<ExitCode, CommandError> {
-    let done = |()| ExitCode::SUCCESS;
+    let success = |()| ExitCode::SUCCESS;
     match command {
-        AdminCommand::Certs(arguments) => certs::run(arguments).map(done),
-        AdminCommand::Crds(arguments) => crds::run(arguments).map(done),
-        AdminCommand::Manifests(arguments) => manifests::run(arguments).map(done),
+        AdminCommand::Certs(arguments) => certs::run(arguments).map(success),
+        AdminCommand::Crds(arguments) => crds::run(arguments).map(success),
+        AdminCommand::Manifests(arguments) => manifests::run(arguments).map(success),
         AdminCommand::Selftest(arguments) => selftest::run(arguments),
         AdminCommand::Uninstall(arguments) => uninstall::run(*arguments),
-        AdminCommand::Schemas(arguments) => schemas::run(arguments).map(done),
+        AdminCommand::Schemas(arguments) => schemas::run(arguments).map(success),
     }
 }
 

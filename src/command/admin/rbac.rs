@@ -1,9 +1,8 @@
 //! The ServiceAccount of the replicas and its permissions.
 //!
 //! RBAC can grant access to named kinds or to all kinds, but not to all kinds except
-//! Secrets. So belay gets read access to the kinds of its built-in relations, without
-//! Secrets, and administrators add others. The condition of a policy reports missing
-//! permissions.
+//! Secrets. So belay gets read access to the kinds of its built-in relations without Secrets, and
+//! administrators add other kinds. The conditions of a policy report missing permissions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,18 +25,19 @@ const REGISTRATION: &str = "admissionregistration.k8s.io";
 /// The kinds that the administrator adds.
 #[derive(Debug, Default)]
 pub(super) struct ExtraKinds {
-    /// These kinds, by group and plural name.
+    /// Kinds by group and plural name.
     pub(super) also: Vec<(String, String)>,
-    /// Every kind.
+    /// Whether belay gets access to every kind.
     pub(super) everything: bool,
 }
 
-/// A kind as people write it: `secrets`, `apps/deployments`.
+/// Parses a kind such as `secrets` or `apps/deployments`.
 pub(super) fn parse_kind(text: &str) -> Result<(String, String), CommandError> {
     let (group, resource) = text.split_once('/').unwrap_or(("", text));
-    let name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    let sound = !resource.is_empty() && resource.chars().all(name) && group.chars().all(name);
-    if !sound {
+    let is_valid_char =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let is_valid = !resource.is_empty() && resource.chars().chain(group.chars()).all(is_valid_char);
+    if !is_valid {
         return Err(CommandError::Usage(format!(
             "--watch-also is \"{text}\"; expected RESOURCE or GROUP/RESOURCE, such as secrets or \
              apps/deployments"
@@ -47,14 +47,15 @@ pub(super) fn parse_kind(text: &str) -> Result<(String, String), CommandError> {
 }
 
 impl ExtraKinds {
-    /// The account, its roles and their bindings, one document each.
+    /// The ServiceAccount, its roles and their bindings, each as one document.
     pub(super) fn documents(
         &self,
         namespace: &str,
         name: &str,
     ) -> Result<Vec<String>, CommandError> {
-        let everywhere = || ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-        let here = || ObjectMeta { namespace: Some(namespace.to_owned()), ..everywhere() };
+        let cluster_scoped = || ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let namespaced =
+            || ObjectMeta { namespace: Some(namespace.to_owned()), ..cluster_scoped() };
         let subjects = || {
             Some(vec![Subject {
                 kind: "ServiceAccount".to_owned(),
@@ -69,50 +70,51 @@ impl ExtraKinds {
             name: name.to_owned(),
         };
         Ok(vec![
-            yaml(&ServiceAccount { metadata: here(), ..ServiceAccount::default() })?,
+            yaml(&ServiceAccount { metadata: namespaced(), ..ServiceAccount::default() })?,
             yaml(&ClusterRole {
-                metadata: everywhere(),
-                rules: Some(self.cluster(name)),
+                metadata: cluster_scoped(),
+                rules: Some(self.cluster_rules(name)),
                 ..ClusterRole::default()
             })?,
             yaml(&ClusterRoleBinding {
-                metadata: everywhere(),
+                metadata: cluster_scoped(),
                 role_ref: role_ref("ClusterRole"),
                 subjects: subjects(),
             })?,
-            yaml(&Role { metadata: here(), rules: Some(own_namespace(name)) })?,
+            yaml(&Role { metadata: namespaced(), rules: Some(namespace_rules(name)) })?,
             yaml(&RoleBinding {
-                metadata: here(),
+                metadata: namespaced(),
                 role_ref: role_ref("Role"),
                 subjects: subjects(),
             })?,
         ])
     }
 
-    /// In the whole cluster.
-    fn cluster(&self, name: &str) -> Vec<PolicyRule> {
+    /// The permissions in the whole cluster.
+    fn cluster_rules(&self, name: &str) -> Vec<PolicyRule> {
         let also = || self.also.iter().map(|(g, r)| (g.as_str(), r.as_str()));
         let mut read: BTreeSet<(&str, &str)> = related_kinds();
-        // Access to Secrets is granted only if the administrator wants to protect them.
+        // The administrator must request access to Secrets.
         read.remove(&("", "secrets"));
-        read.extend(KNOWN);
+        read.extend(ALWAYS_READ);
         read.extend(also());
         let mut rules = if self.everything {
             vec![rule(&["*"], &["*"], READ), rule(&["*"], &["*"], &["patch"])]
         } else {
-            // Adding and removing the hold requires patch, and RBAC has no narrower
-            // permission. So it is requested only for the kinds that belay's own policies
-            // and the label hold, and for those that the administrator adds.
+            // To add and remove the hold, belay needs the verb patch, and RBAC has no narrower
+            // permission. So only the kinds that the policies of the chart or the label hold get
+            // it, and the kinds that the administrator adds.
             let labelled = parse_kinds(LABELLED_KINDS);
             let labelled = labelled.iter().map(|(g, r)| (g.as_str(), r.as_str()));
-            let held: BTreeSet<_> = HELD.into_iter().chain(labelled).chain(also()).collect();
-            let mut rules = grouped(&read, READ);
-            rules.extend(grouped(&held, &["patch"]));
+            let held: BTreeSet<_> =
+                HELD_BY_CHART.into_iter().chain(labelled).chain(also()).collect();
+            let mut rules = rules_by_group(&read, READ);
+            rules.extend(rules_by_group(&held, &["patch"]));
             rules
         };
         rules.extend([
-            // The leader updates and watches these two. It never creates them: a
-            // configuration that was uninstalled stays deleted.
+            // The leader updates and watches both webhook configurations. It never creates them,
+            // so that they stay deleted after an uninstall.
             named(
                 rule(
                     &[REGISTRATION],
@@ -124,21 +126,20 @@ impl ExtraKinds {
             // belay's own objects and their status.
             rule(&[GROUP], &["*"], READ),
             rule(&[GROUP], &["deletionpolicies/status"], &["patch"]),
-            // An exemption is recorded as an approval of belay's own, and the check of
-            // approvals asks whether the approver may approve; this verb allows nothing
-            // else. belay deletes expired approvals.
+            // belay records an exemption as an approval, so it needs the verb approve-deletion,
+            // which allows nothing else. belay deletes expired approvals.
             rule(&[GROUP], &["deletionapprovals"], &["create", "delete"]),
             rule(&["*"], &["*"], &["approve-deletion"]),
-            // An Event is in the namespace of its object.
+            // belay creates an Event in the namespace of its object, which can be any namespace.
             rule(&[""], &["events"], &["create", "patch"]),
         ]);
         rules
     }
 }
 
-/// The kinds that policies of the chart hold, enabled or not: holds of a disabled policy
-/// must still be released.
-const HELD: [(&str, &str); 5] = [
+/// The kinds that the policies of the chart hold. Disabled policies count, because belay must
+/// still release their holds.
+const HELD_BY_CHART: [(&str, &str); 5] = [
     ("", "configmaps"),
     ("", "persistentvolumeclaims"),
     ("", "persistentvolumes"),
@@ -147,7 +148,7 @@ const HELD: [(&str, &str); 5] = [
 ];
 
 /// The kinds that belay always reads: containers, APIs and owners.
-const KNOWN: [(&str, &str); 8] = [
+const ALWAYS_READ: [(&str, &str); 8] = [
     ("", "namespaces"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),
     ("apiregistration.k8s.io", "apiservices"),
@@ -158,8 +159,8 @@ const KNOWN: [(&str, &str); 8] = [
     ("batch", "jobs"),
 ];
 
-/// In belay's own namespace. RBAC cannot restrict a create to names.
-fn own_namespace(name: &str) -> Vec<PolicyRule> {
+/// The permissions in belay's own namespace. RBAC can't restrict the verb create to names.
+fn namespace_rules(name: &str) -> Vec<PolicyRule> {
     let [path, tls] = ["path", "tls"].map(|suffix| format!("{name}-{suffix}"));
     vec![
         // The Leases of the leader election and of the served certificates. Names can't
@@ -169,7 +170,7 @@ fn own_namespace(name: &str) -> Vec<PolicyRule> {
             &["leases"],
             &["get", "list", "create", "update", "patch", "delete"],
         ),
-        // The secret of the webhook path, the certificate, and no other Secret.
+        // The Secrets with the token of the webhook path and with the certificate.
         rule(&[""], &["secrets"], &["create"]),
         named(rule(&[""], &["secrets"], &["list", "watch", "update"]), &[&path, &tls]),
         // The journals of the replicas.
@@ -192,8 +193,8 @@ fn named(rule: PolicyRule, names: &[&str]) -> PolicyRule {
     PolicyRule { resource_names: Some(names), ..rule }
 }
 
-/// One rule a group.
-fn grouped(kinds: &BTreeSet<(&str, &str)>, verbs: &[&str]) -> Vec<PolicyRule> {
+/// One rule for each API group.
+fn rules_by_group(kinds: &BTreeSet<(&str, &str)>, verbs: &[&str]) -> Vec<PolicyRule> {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (group, resource) in kinds {
         groups.entry(group).or_default().push(resource);
@@ -208,7 +209,7 @@ mod tests {
     /// Whether a rule without object names grants a right.
     fn may(rights: &ExtraKinds, verb: &str, group: &str, resource: &str) -> bool {
         let has = |list: &[String], text: &str| list.iter().any(|t| t == text || t == "*");
-        rights.cluster("belay").iter().any(|rule| {
+        rights.cluster_rules("belay").iter().any(|rule| {
             rule.resource_names.is_none()
                 && has(&rule.verbs, verb)
                 && has(rule.api_groups.as_deref().unwrap(), group)
@@ -251,7 +252,7 @@ mod tests {
         let configurations = "validatingwebhookconfigurations";
         assert!(!may(&rights, "patch", REGISTRATION, configurations));
         assert!(!may(&rights, "create", REGISTRATION, configurations));
-        let mut own = rights.cluster("guard").into_iter();
+        let mut own = rights.cluster_rules("guard").into_iter();
         let own = own.find(|rule| rule.resource_names == Some(vec!["guard".to_owned()])).unwrap();
         assert!(own.verbs.iter().any(|verb| verb == "patch"), "{own:?}");
         assert!(own.resources.unwrap().contains(&configurations.to_owned()));

@@ -18,7 +18,6 @@ pub struct SchemasArguments {
     kind: Option<String>,
 }
 
-/// Prints them.
 pub fn run(arguments: SchemasArguments) -> Result<(), CommandError> {
     let kinds = kinds();
     let schema: Value = match arguments.kind {

@@ -1,4 +1,4 @@
-//! `belay admin selftest`: whether an installation protects anything.
+//! `belay admin selftest`: tests whether an installation protects objects.
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -16,12 +16,12 @@ use crate::command::report::{Format, FormatArguments, Report, View};
 use crate::command::{CommandError, block_on, print};
 use crate::policy::exempt_namespaces;
 
-/// The interval of attempts.
-const AGAIN: Duration = Duration::from_millis(500);
+/// The interval between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a missing permission is retried: a new permission reaches the API servers
+/// How long the test retries after a missing permission: a new permission reaches the API servers
 /// with a delay.
-const RIGHTS: Duration = Duration::from_secs(5);
+const PERMISSION_LIMIT: Duration = Duration::from_secs(5);
 
 const HELP: &str = "\
 Stages:
@@ -91,7 +91,7 @@ impl Report for SelftestReport {
     const KIND: &'static str = "Selftest";
 
     fn text(&self, _: View) -> String {
-        // The table prints each stage as soon as it has ended.
+        // `Test::record` has printed each stage.
         String::new()
     }
 
@@ -101,7 +101,7 @@ impl Report for SelftestReport {
 }
 
 pub fn run(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
-    if exempt_namespaces(None).any(|unasked| unasked == arguments.namespace) {
+    if exempt_namespaces(None).any(|exempt| exempt == arguments.namespace) {
         return Err(CommandError::Usage(format!(
             "the API server never asks belay about namespace {}; name another one, such as default",
             arguments.namespace
@@ -117,17 +117,17 @@ async fn test(arguments: SelftestArguments) -> Result<ExitCode, CommandError> {
         probe: Probe::new(&caller.client, &namespace),
         namespace,
         limit: Duration::from_secs(timeout),
-        until: Instant::now() + Duration::from_secs(timeout),
+        deadline: Instant::now() + Duration::from_secs(timeout),
         format: output.output,
         stages: RefCell::default(),
     };
     tokio::select! {
         result = test.stages() => test.finish(result),
         signal = interrupted() => {
-            let left = if test.probe.take_away().await { "no objects remain" } else {
+            let remaining = if test.probe.take_away().await { "no objects remain" } else {
                 "its Event may remain and expires automatically"
             };
-            Err(CommandError::Remote(format!("interrupted by {signal}; {left}")))
+            Err(CommandError::Remote(format!("interrupted by {signal}; {remaining}")))
         }
     }
 }
@@ -148,7 +148,7 @@ struct Test {
     probe: Probe,
     namespace: String,
     limit: Duration,
-    until: Instant,
+    deadline: Instant,
     format: Format,
     /// The results so far.
     stages: RefCell<Vec<TestStage>>,
@@ -165,28 +165,27 @@ impl Test {
         };
         let denied = self.stage(2, "a DELETE is refused", NOT_DENIED, denied).await;
         if denied.is_err() {
-            // The test failed.
-            let gone = self.probe.take_away().await;
-            let left = if gone {
+            let remaining = if self.probe.take_away().await {
                 "no objects remain".to_owned()
             } else {
                 format!("Event {namespace}/{name} expires automatically")
             };
-            self.ended(3, "it is cleaned up", (true, 0.0), left.clone(), &left)?;
+            self.record(3, "it is cleaned up", (true, 0.0), remaining.clone(), &remaining)?;
             return denied;
         }
-        let left = format!("only Event {namespace}/{name} remains, which expires automatically");
-        self.ended(3, "it is cleaned up", (true, 0.0), left.clone(), &left)
+        let remaining =
+            format!("only Event {namespace}/{name} remains, which expires automatically");
+        self.record(3, "it is cleaned up", (true, 0.0), remaining.clone(), &remaining)
     }
 
-    /// Records the result of a stage, and prints it for an interactive user.
-    fn ended(
+    /// Records the result of a stage. In the table format, prints it.
+    fn record(
         &self,
         stage: u8,
         what: &str,
         (passed, seconds): (bool, f64),
         says: String,
-        came_to: &str,
+        result_text: &str,
     ) -> Result<(), CommandError> {
         self.stages.borrow_mut().push(TestStage {
             stage,
@@ -196,12 +195,12 @@ impl Test {
             says,
         });
         match self.format {
-            Format::Table => print(&line(stage, what, came_to)),
+            Format::Table => print(&line(stage, what, result_text)),
             _ => Ok(()),
         }
     }
 
-    /// The whole of it. For programs a no is an answer.
+    /// Prints the report. In the table format, a failed test is an error.
     fn finish(&self, result: Result<(), CommandError>) -> Result<ExitCode, CommandError> {
         let (exit_code, says) = match &result {
             Ok(()) => (0, None),
@@ -220,39 +219,43 @@ impl Test {
         }
     }
 
-    /// Retries until the test succeeds or the time is over.
+    /// Runs a stage: retries the check until it succeeds or the time is over. `hint`: the next step
+    /// after a failure.
     async fn stage(
         &self,
         number: u8,
         what: &str,
-        look_at: &str,
-        look: impl AsyncFn() -> Answer,
+        hint: &str,
+        check: impl AsyncFn() -> Answer,
     ) -> Result<(), CommandError> {
         let began = Instant::now();
-        let waited = self.limit.as_secs();
-        // Why not, and whether that is certain or could not be tested.
-        let (why, known) = loop {
-            let why = match look().await {
-                Answer::Right(said) => {
+        let limit = self.limit.as_secs();
+        // The reason of the failure, and whether the check ran.
+        let (why, has_run) = loop {
+            let why = match check().await {
+                Answer::Right(detail) => {
                     let took = began.elapsed().as_secs_f64();
-                    let told = if said.is_empty() { String::new() } else { format!(": {said}") };
-                    let came_to = format!("ok after {took:.1} s{told}");
-                    return self.ended(number, what, (true, took), said, &came_to);
+                    let suffix =
+                        if detail.is_empty() { String::new() } else { format!(": {detail}") };
+                    let result_text = format!("ok after {took:.1} s{suffix}");
+                    return self.record(number, what, (true, took), detail, &result_text);
                 }
-                Answer::Forbidden(why) if began.elapsed() >= RIGHTS => break (why, false),
+                Answer::Forbidden(why) if began.elapsed() >= PERMISSION_LIMIT => {
+                    break (why, false);
+                }
                 Answer::Never(why) => break (why, true),
                 Answer::NotYet(why) | Answer::Forbidden(why) => why,
             };
-            if Instant::now() + AGAIN >= self.until {
-                break (format!("after {waited} s: {why}"), true);
+            if Instant::now() + RETRY_INTERVAL >= self.deadline {
+                break (format!("after {limit} s: {why}"), true);
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         };
         let took = began.elapsed().as_secs_f64();
-        self.ended(number, what, (false, took), why.clone(), "FAILED")?;
-        Err(match known {
+        self.record(number, what, (false, took), why.clone(), "FAILED")?;
+        Err(match has_run {
             true => CommandError::Refused(format!(
-                "stage {number} of 3 ({what}) failed in namespace {}: {why}. Next: {look_at}",
+                "stage {number} of 3 ({what}) failed in namespace {}: {why}. Next: {hint}",
                 self.namespace
             )),
             false => CommandError::Remote(format!(
@@ -265,8 +268,8 @@ impl Test {
     }
 }
 
-fn line(number: u8, what: &str, came_to: &str) -> String {
-    format!("{number} of 3  {what:<20}  {came_to}\n")
+fn line(number: u8, what: &str, result_text: &str) -> String {
+    format!("{number} of 3  {what:<20}  {result_text}\n")
 }
 
 const NOT_HELD: &str = "check that belay's Pods are ready and one is the leader (its log), that \

@@ -28,7 +28,7 @@ use crate::policy::api::{Action, DeletionApproval, DeletionApprovalSpec, Scope, 
 use crate::policy::{ObjectFacts, Policy};
 
 /// The default lifetime of an approval.
-const USUAL: Duration = Duration::from_secs(1800);
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(1800);
 
 #[derive(Debug, Args)]
 pub struct ApproveArguments {
@@ -112,14 +112,14 @@ pub fn run(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
 async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> {
     let ApproveArguments { targets, reason, scope, lasts, output } = arguments;
     let Targets { session, objects, unread } = targets.read(&SourceArguments::default()).await?;
-    // Either all objects are approved, or none.
+    // If one object can't be read, the command approves none.
     let mut unread: Vec<CommandError> = unread.into_iter().map(|unread| unread.error).collect();
     if let Some(last) = unread.pop() {
         unread.iter().for_each(CommandError::print);
         return Err(last);
     }
     let content = scope == ScopeArgument::Content;
-    // belay accepts an approval when it can't read the policies: the API server checks it
+    // The command can approve without the policies, because the API server checks the approval
     // as well.
     let (snapshot, unread) = match read_rules(&session, &objects).await {
         Ok(snapshot) if snapshot.context.world.read().loaded => (Some(snapshot), None),
@@ -158,7 +158,7 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
     }
     match failed {
         Some(error) if reports.is_empty() => Err(error),
-        // The dry run has passed, so this is rare: the user must see what was created.
+        // Some approvals were created before the failure, so the command prints them.
         Some(error) => print_each(reports, Vec::new(), output.output).and(Err(error)),
         None => print_each(reports, Vec::new(), output.output),
     }
@@ -167,14 +167,14 @@ async fn approve(arguments: ApproveArguments) -> Result<ExitCode, CommandError> 
 /// An approval to create.
 struct Request<'a> {
     target: &'a TargetObject,
-    /// The policies whose terms it has to satisfy.
+    /// The policies whose terms the approval must satisfy.
     policies: Vec<Policy>,
     reason: &'a str,
     content: bool,
     /// The requested lifetime.
-    asked: Duration,
-    /// The lifetime, as long as the policies allow.
-    lasts: Duration,
+    requested: Duration,
+    /// The lifetime that the policies allow.
+    lifetime: Duration,
 }
 
 impl<'a> Request<'a> {
@@ -185,19 +185,19 @@ impl<'a> Request<'a> {
         content: bool,
         lasts: Option<Duration>,
     ) -> Self {
-        let asked = lasts.unwrap_or(USUAL);
-        let most = policies.iter().map(|policy| policy.approval.longest_seconds).min();
-        let most = most.and_then(|most| u64::try_from(most).ok()).map(Duration::from_secs);
-        let lasts = most.map_or(asked, |most| asked.min(most));
-        Self { target, policies, reason, content, asked, lasts }
+        let requested = lasts.unwrap_or(DEFAULT_LIFETIME);
+        let max = policies.iter().map(|policy| policy.approval.longest_seconds).min();
+        let max = max.and_then(|max| u64::try_from(max).ok()).map(Duration::from_secs);
+        let lifetime = max.map_or(requested, |max| requested.min(max));
+        Self { target, policies, reason, content, requested, lifetime }
     }
 
     /// Creates the approval, or with `dry_run` asks whether the API server would accept it.
     async fn create(&self, dry_run: bool) -> Result<DeletionApproval, CommandError> {
-        let Self { target, reason, content, lasts, .. } = *self;
+        let Self { target, reason, content, lifetime, .. } = *self;
         let object = &target.object_ref;
-        let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
-        let until = target.session.me.now.saturating_add(lasts).unwrap_or(Timestamp::MAX);
+        let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
+        let until = target.session.me.now.saturating_add(lifetime).unwrap_or(Timestamp::MAX);
         let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
         let spec = DeletionApprovalSpec {
             target_ref: TargetRef::new(object, target.uid()),
@@ -213,7 +213,7 @@ impl<'a> Request<'a> {
         let api: Api<DeletionApproval> = Api::all(target.session.caller.client.clone());
         let parameters = PostParams { dry_run, ..PostParams::default() };
         let created = api.create(&parameters, &approval).await;
-        created.map_err(|error| refused(target, content, error))
+        created.map_err(|error| refusal_error(target, content, error))
     }
 
     /// The report on the created approval. `unread`: why the policies could not be read.
@@ -223,21 +223,22 @@ impl<'a> Request<'a> {
         snapshot: Option<&Snapshot>,
         unread: Option<&ApiError>,
     ) -> ApproveOutput {
-        let Self { target, policies, content, asked, lasts, .. } = self;
-        let outcome = match snapshot {
+        let Self { target, policies, content, requested, lifetime, .. } = self;
+        let effect = match snapshot {
             Some(snapshot) => ApprovalEffect::new(target, snapshot, policies, *content).await,
             None => ApprovalEffect::default(),
         };
         let name = created.metadata.name.unwrap_or_default();
         let until = created.spec.expiration_time.0;
         let subject = target.object_ref.arguments();
-        let subject = if outcome.passes { subject + " may be deleted" } else { subject + "," };
-        let mut first = format!("approved: {subject} until {until} ({})", format_duration(*lasts));
+        let subject = if effect.passes { subject + " may be deleted" } else { subject + "," };
+        let mut first =
+            format!("approved: {subject} until {until} ({})", format_duration(*lifetime));
         let strictest = policies.iter().min_by_key(|policy| policy.approval.longest_seconds);
-        if let Some(policy) = strictest.filter(|_| lasts < asked) {
+        if let Some(policy) = strictest.filter(|_| lifetime < requested) {
             first.push_str(&format!(
                 "; {} is more than {} allows for one approval",
-                format_duration(*asked),
+                format_duration(*requested),
                 policy.source
             ));
         }
@@ -257,7 +258,7 @@ impl<'a> Request<'a> {
                  approvals: {why}"
             )
         }));
-        lines.extend(outcome.says);
+        lines.extend(effect.sentences);
         ApproveOutput {
             name,
             object: target.document(),
@@ -265,14 +266,14 @@ impl<'a> Request<'a> {
             reason: created.spec.reason,
             scope: created.spec.scope,
             until: until.to_string(),
-            counts: outcome.counts,
+            counts: effect.counts,
             lines,
         }
     }
 }
 
-/// The policies whose terms the approval has to satisfy: those of the object. For an
-/// approval with its content, also those of the objects that are deleted as well.
+/// The policies whose terms the approval must satisfy: the policies of the object. For an
+/// approval with its content, also the policies of the objects that are deleted as well.
 async fn policies_to_satisfy(
     target: &TargetObject,
     snapshot: &Snapshot,
@@ -280,16 +281,17 @@ async fn policies_to_satisfy(
 ) -> Vec<Policy> {
     let mut sources = Vec::new();
     if content && let Ok(verdict) = verdict_on_delete(target, snapshot).await {
-        let along =
+        let content_blockers =
             verdict.blockers.into_iter().filter(|blocker| blocker.covered_by_content_approval);
-        sources.extend(along.flat_map(|blocker| blocker.policies));
+        sources.extend(content_blockers.flat_map(|blocker| blocker.policies));
     }
     let world = snapshot.context.world.read();
     if let Some(node) = world.graph.object_by_ref(&target.object_ref) {
         let applied = situation(&world).policies_of(ObjectFacts::of_node(node));
         let enforcing = applied.iter().filter(|applied| applied.action == Action::Deny);
         sources.extend(enforcing.map(|applied| applied.policy.source.clone()));
-        // A pause lets users delete objects. An object that is held by then stays held.
+        // A pause does not release holds, so a Terminating object also needs the approvals that
+        // its hold requires.
         if target.terminating_since().is_some() {
             let holding = holding_policies(&world, &target.object_ref);
             sources.extend(holding.into_iter().map(|policy| policy.source.clone()));
@@ -299,20 +301,20 @@ async fn policies_to_satisfy(
     policies.cloned().collect()
 }
 
-/// The beginning of a name: readable, and valid for every name of an object.
+/// The start of the name of an approval: readable, and valid whatever the object is called.
 fn name_prefix(text: &str) -> String {
-    let sound = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
-    let text: String = text.chars().map(sound).take(48).collect();
+    let replace = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
+    let text: String = text.chars().map(replace).take(48).collect();
     format!("{}-", text.trim_matches('-'))
 }
 
-/// The error for a refusal of the API server, with the next step.
-fn refused(target: &TargetObject, content: bool, error: kube::Error) -> CommandError {
+/// The error if the API server refuses an approval, with the next step.
+fn refusal_error(target: &TargetObject, content: bool, error: kube::Error) -> CommandError {
     match error {
         kube::Error::Api(status) => {
             let right = right_to_approve(&target.object_ref, content);
-            match refusal_of(status.code, &status.message, &target.session.me.name, &right) {
-                Some(says) => CommandError::Refused(says),
+            match refusal_text(status.code, &status.message, &target.session.me.name, &right) {
+                Some(text) => CommandError::Refused(text),
                 None => {
                     CommandError::Remote(format!("cannot create the approval: {}", status.message))
                 }
@@ -327,19 +329,19 @@ fn refused(target: &TargetObject, content: bool, error: kube::Error) -> CommandE
 
 /// The reason for a refusal of an approval, with the next step. `None`: the request was not
 /// refused.
-fn refusal_of(code: u16, message: &str, me: &str, right: &str) -> Option<String> {
-    // The API server puts words before the message of a ValidatingAdmissionPolicy. The
-    // messages of other policies name the policy.
-    let said = policy_message(message);
-    let said = said.filter(|_| message.contains("'approvals.belay.dev'"));
-    match (code, said) {
-        (403, Some(said)) if said.contains("approve-deletion") => Some(format!(
-            "{said}; next: ask a user who has it, or have an administrator bind {right} to {me}"
+fn refusal_text(code: u16, message: &str, me: &str, right: &str) -> Option<String> {
+    // The API server adds a prefix with the name of the policy to the message of a
+    // ValidatingAdmissionPolicy.
+    let policy_text = policy_message(message);
+    let policy_text = policy_text.filter(|_| message.contains("'approvals.belay.dev'"));
+    match (code, policy_text) {
+        (403, Some(policy_text)) if policy_text.contains("approve-deletion") => Some(format!(
+            "{policy_text}; next: ask a user who has it, or have an administrator bind {right} to {me}"
         )),
-        (_, Some(said)) if said.contains("expirationTime") => {
-            Some(format!("{said}; next: choose another --for"))
+        (_, Some(policy_text)) if policy_text.contains("expirationTime") => {
+            Some(format!("{policy_text}; next: choose another --for"))
         }
-        (_, Some(said)) => Some(said.to_owned()),
+        (_, Some(policy_text)) => Some(policy_text.to_owned()),
         (403, None) if message.contains("cannot create resource") => Some(format!(
             "{me} may not create approvals; next: have an administrator bind the RBAC verb create \
              on deletionapprovals.belay.dev to {me}, beside {right}"
@@ -371,7 +373,7 @@ mod tests {
 
     #[test]
     fn the_source_of_a_refused_approval_follows_from_its_message() {
-        let says = |code, message: &str| refusal_of(code, message, "bob", "a right");
+        let says = |code, message: &str| refusal_text(code, message, "bob", "a right");
         let begin = "deletionapprovals.belay.dev \"x\" is forbidden: ";
         let own = format!(
             "{begin}ValidatingAdmissionPolicy 'approvals.belay.dev' with binding \

@@ -1,4 +1,4 @@
-//! The result of an approval, and which approvals are still missing.
+//! The effect of an approval, and the approvals that are still missing.
 
 use crate::cluster::Snapshot;
 use crate::command::diagnosis::{
@@ -9,20 +9,20 @@ use crate::decide::{Blocker, Decision, RequiredApprovals, Verdict, approve_comma
 use crate::objects::{FOREGROUND, Object, ObjectRef, split_api_version};
 use crate::policy::{Policy, service_account};
 
-/// The result of an approval.
+/// The effect of an approval.
 pub struct ApprovalEffect {
-    /// Whether it counts for the policies that refuse.
+    /// Whether the approval counts for the policies that deny the deletion.
     pub counts: bool,
     /// Whether nothing blocks the deletion any longer.
     pub passes: bool,
     /// Further sentences for the user.
-    pub says: Vec<String>,
+    pub sentences: Vec<String>,
 }
 
 impl Default for ApprovalEffect {
-    /// For policies that can't be read.
+    /// The effect if the policies can't be read.
     fn default() -> Self {
-        Self { counts: true, passes: false, says: Vec::new() }
+        Self { counts: true, passes: false, sentences: Vec::new() }
     }
 }
 
@@ -36,44 +36,44 @@ impl ApprovalEffect {
         let typed = target.object_ref.arguments();
         let me = &target.session.me.name;
         let verdict = verdict(target, snapshot).await;
-        let along = verdict.as_ref().filter(|_| !content).and_then(cascade_note);
-        let others = unread_approvals(snapshot);
-        let (mut counts, mut enough, mut says) = (true, true, Vec::new());
-        match consented(target, snapshot, policies) {
+        let cascade = verdict.as_ref().filter(|_| !content).and_then(cascade_note);
+        let unread = unread_approvals(snapshot);
+        let (mut counts, mut is_enough, mut sentences) = (true, true, Vec::new());
+        match read_consent(target, snapshot, policies) {
             None if verdict.as_ref().and_then(refusal).is_some() => {}
-            None => says.push("no policy protects it now: it needs no approval".to_owned()),
+            None => sentences.push("no policy protects it now: it needs no approval".to_owned()),
             Some(consent) => {
                 counts = consent.people.contains(me);
-                enough = consent.people.len() >= consent.terms.required;
+                is_enough = consent.people.len() >= consent.terms.required;
                 let right = right_to_approve(&target.object_ref, content);
-                says.push(missing(me, policies, &consent, others.is_none(), &right));
+                sentences.push(missing_text(me, policies, &consent, unread.is_none(), &right));
             }
         }
-        let others = others.filter(|_| !enough);
-        says.extend(others.map(|why| format!("the other approvals cannot be read: {why}")));
-        let passes = enough && verdict.as_ref().is_some_and(|verdict| verdict.decision.passes());
-        let stands = match verdict.as_ref().is_some_and(Verdict::is_unknown) {
+        let unread = unread.filter(|_| !is_enough);
+        sentences.extend(unread.map(|why| format!("the other approvals cannot be read: {why}")));
+        let passes = is_enough && verdict.as_ref().is_some_and(|verdict| verdict.decision.passes());
+        let state = match verdict.as_ref().is_some_and(Verdict::is_unknown) {
             true => "it is unknown whether it can be deleted now",
             false => "it still cannot be deleted",
         };
-        if let Some(refusal) = along {
+        if let Some(refusal) = cascade {
             let next = approve_command(&target.object_ref, true);
-            says.push(format!("{stands}: {refusal}; next: {next}"));
-        } else if let Some(refusal) = verdict.as_ref().filter(|_| enough).and_then(refusal) {
-            says.push(format!("{stands}: {refusal}; next: kubectl belay why {typed}"));
+            sentences.push(format!("{state}: {refusal}; next: {next}"));
+        } else if let Some(refusal) = verdict.as_ref().filter(|_| is_enough).and_then(refusal) {
+            sentences.push(format!("{state}: {refusal}; next: kubectl belay why {typed}"));
         }
-        if let Some(why) = why_collector_gave_up(target, snapshot).await {
-            says.push(format!(
+        if let Some(why) = why_collector_stopped(target, snapshot).await {
+            sentences.push(format!(
                 "{why}, and the garbage collector, which was refused, waits longer before each \
                  retry; next: delete it now: kubectl delete {typed}"
             ));
         }
-        Self { counts, passes, says }
+        Self { counts, passes, sentences }
     }
 }
 
-/// The verdict on a DELETE after the approval. `None`: the DELETE was sent already, or the
-/// verdict is unknown.
+/// The verdict on a DELETE after the approval; `None` if the object is already Terminating, or
+/// the verdict is unknown.
 async fn verdict(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> {
     if target.terminating_since().is_some() {
         return None;
@@ -81,25 +81,25 @@ async fn verdict(target: &TargetObject, snapshot: &Snapshot) -> Option<Verdict> 
     verdict_on_delete(target, snapshot).await.ok()
 }
 
-/// The objects that a DELETE cascades to and that an approval of the object alone does not
-/// cover. The user reads this before the next DELETE is refused.
+/// The blocker that an approval of the object alone does not cover: an object to which the DELETE
+/// cascades.
 fn cascade_note(verdict: &Verdict) -> Option<String> {
-    refusing_of(verdict, |blocker| blocker.covered_by_content_approval)
+    denial_text(verdict, |blocker| blocker.covered_by_content_approval)
 }
 
-/// The reasons why a DELETE is still refused.
+/// The first blocker that denies the DELETE.
 fn refusal(verdict: &Verdict) -> Option<String> {
-    refusing_of(verdict, |_| true)
+    denial_text(verdict, |_| true)
 }
 
-fn refusing_of(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<String> {
+fn denial_text(verdict: &Verdict, which: impl Fn(&Blocker) -> bool) -> Option<String> {
     let mut denying = verdict.blockers.iter().filter(|b| b.decision == Decision::Deny);
     let blocker = denying.find(|blocker| which(blocker))?;
     Some(sentence(&verdict.target, blocker))
 }
 
-/// Who has approved so far, compared with what the policies require.
-fn consented(
+/// The approvals so far, and the approvals that the policies require.
+fn read_consent(
     target: &TargetObject,
     snapshot: &Snapshot,
     policies: &[Policy],
@@ -108,9 +108,9 @@ fn consented(
     consent_to(&world, &target.object_ref, &policies.iter().collect::<Vec<_>>())
 }
 
-/// How many approvals are missing, and who may give them. `known`: the existing approvals
-/// could be read.
-fn missing(
+/// The text about missing approvals and the users who may give them. `known`: the existing
+/// approvals could be read.
+fn missing_text(
     me: &str,
     policies: &[Policy],
     RequiredApprovals { terms, people }: &RequiredApprovals,
@@ -141,40 +141,41 @@ fn missing(
             "{by} requires approvals by {required} users, of which one is by {given}; each takes \
              {right}"
         ),
-        left => {
-            let users = if left == 1 { "user" } else { "users" };
+        count => {
+            let users = if count == 1 { "user" } else { "users" };
             format!(
-                "{left} more {users} must approve: {by} requires {required}, and {given} approved; \
+                "{count} more {users} must approve: {by} requires {required}, and {given} approved; \
                  each takes {right}"
             )
         }
     }
 }
 
-/// Why the garbage collector does not retry after a refusal: a user has to send the DELETE.
-async fn why_collector_gave_up(target: &TargetObject, snapshot: &Snapshot) -> Option<String> {
+/// Why the garbage collector will not soon retry a refused DELETE, so that the user must send it;
+/// `None` if the garbage collector did not try to delete the object.
+async fn why_collector_stopped(target: &TargetObject, snapshot: &Snapshot) -> Option<String> {
     let text = target.json.to_string();
     let object: Object<'_> = serde_json::from_str(&text).ok()?;
     if object.is_terminating() || object.metadata.owner_references.is_empty() {
         return None;
     }
-    let mut said = None;
+    let mut reason = None;
     for reference in &object.metadata.owner_references {
         let (group, _) = split_api_version(&reference.api_version);
         let info = {
             let kinds = &snapshot.context.world.read().graph.kinds;
             kinds.info(kinds.find(group, &reference.kind)?).clone()
         };
-        let place = if info.namespaced { target.object_ref.namespace.as_str() } else { "" };
+        let namespace = if info.namespaced { target.object_ref.namespace.as_str() } else { "" };
         let name = reference.name.as_str();
-        let owner = target.session.caller.object(&info, place, name).await.ok()?;
+        let owner = target.session.caller.object(&info, namespace, name).await.ok()?;
         let text = |pointer: &str| owner.as_ref()?.pointer(pointer)?.as_str();
         let in_foreground =
             owner.as_ref().is_some_and(|owner| finalizers_of(owner).contains(&FOREGROUND));
         if text("/metadata/uid") != Some(reference.uid.as_str()) {
-            said = Some(format!("its owner {} {name} is gone", reference.kind));
+            reason = Some(format!("its owner {} {name} is gone", reference.kind));
         } else if text("/metadata/deletionTimestamp").is_some() && in_foreground {
-            said = Some(format!(
+            reason = Some(format!(
                 "its owner {} {name} is being deleted and waits for it",
                 reference.kind
             ));
@@ -182,10 +183,10 @@ async fn why_collector_gave_up(target: &TargetObject, snapshot: &Snapshot) -> Op
             return None;
         }
     }
-    // The approval may have let the collector through.
+    // After the approval, the garbage collector may have deleted the object.
     let ObjectRef { namespace, name, .. } = &target.object_ref;
-    let left = target.session.caller.object(&target.info, namespace, name).await.ok()?;
-    left.and(said)
+    let remaining = target.session.caller.object(&target.info, namespace, name).await.ok()?;
+    remaining.and(reason)
 }
 
 #[cfg(test)]
@@ -204,7 +205,7 @@ mod tests {
     fn missing_approvers_are_named_as_far_as_they_are_known() {
         let (ci, right) = ("system:serviceaccount:ops:ci", "a right");
         let says = |me: &str, consent: &RequiredApprovals, known: bool| {
-            missing(me, &[], consent, known, right)
+            missing_text(me, &[], consent, known, right)
         };
         let said = says(ci, &consented(1, &[], &[]), true);
         assert!(said.contains("ops:ci is a service account that "), "{said}");

@@ -3,7 +3,7 @@
 use crate::objects::shell_word;
 use clap::{Arg, Command};
 
-/// The names in a cluster. They are read only if they are needed.
+/// Reads names in a cluster for completions, on demand.
 pub trait ClusterNames {
     /// The names of kinds.
     fn kinds(&self) -> Vec<String>;
@@ -14,27 +14,31 @@ pub trait ClusterNames {
 }
 
 /// The completions of the last word.
-pub fn candidates(mut program: Command, typed: &[String], known: &dyn ClusterNames) -> Vec<String> {
-    // Global options are added to every command only by the build.
+pub fn candidates(
+    mut program: Command,
+    typed: &[String],
+    cluster: &dyn ClusterNames,
+) -> Vec<String> {
+    // `build` adds the global options to every command.
     program.build();
     let (current, before) = match typed.split_last() {
         Some((current, before)) => (current.as_str(), before),
         None => ("", &[][..]),
     };
-    let (mut command, mut behind) = (&program, before);
-    for (at, word) in before.iter().enumerate() {
-        if let Some(found) = command.find_subcommand(word) {
-            (command, behind) = (found, before.get(at + 1..).unwrap_or_default());
+    let (mut command, mut arguments) = (&program, before);
+    for (index, word) in before.iter().enumerate() {
+        if let Some(subcommand) = command.find_subcommand(word) {
+            (command, arguments) = (subcommand, before.get(index + 1..).unwrap_or_default());
         }
     }
     let values = |option: &Arg| match option.get_id().as_str() {
-        "namespace" => known.namespaces(),
+        "namespace" => cluster.namespaces(),
         _ => values(option),
     };
     if let Some((option, _)) = current.split_once('=') {
         let values = find_option(command, option).map_or_else(Vec::new, values);
-        let whole = values.into_iter().map(|value| format!("{option}={value}"));
-        return with_prefix(whole, current);
+        let words = values.into_iter().map(|value| format!("{option}={value}"));
+        return with_prefix(words, current);
     }
     let option = before.last().and_then(|word| find_option(command, word));
     if let Some(option) = option.filter(|option| takes_value(option)) {
@@ -46,14 +50,14 @@ pub fn candidates(mut program: Command, typed: &[String], known: &dyn ClusterNam
     let subcommands = command.get_subcommands().filter(|one| !one.is_hide_set());
     let subcommands: Vec<String> = subcommands.map(|one| one.get_name().to_owned()).collect();
     let positional = command.get_positionals().filter(|one| !one.is_hide_set()).flat_map(values);
-    let objects = match (expected(command, behind), current.split_once('/')) {
+    let objects = match (expected_word(command, arguments), current.split_once('/')) {
         (ExpectedWord::Nothing, _) => Vec::new(),
-        (ExpectedWord::Kind, None) => known.kinds(),
+        (ExpectedWord::Kind, None) => cluster.kinds(),
         (ExpectedWord::Kind, Some((kind, _))) => {
-            let names = known.objects(kind).into_iter();
+            let names = cluster.objects(kind).into_iter();
             names.map(|name| format!("{kind}/{name}")).collect()
         }
-        (ExpectedWord::NameOf(kind), _) => known.objects(kind),
+        (ExpectedWord::NameOf(kind), _) => cluster.objects(kind),
     };
     let plain: Vec<String> = subcommands.into_iter().chain(positional).chain(objects).collect();
     if plain.is_empty() {
@@ -67,32 +71,33 @@ fn options(command: &Command) -> impl Iterator<Item = String> {
     shown.filter_map(|option| option.get_long()).map(|long| format!("--{long}"))
 }
 
-/// What the next word names.
+/// The meaning of the next word.
 enum ExpectedWord<'w> {
     /// A kind, or a kind and a name with a slash between them.
     Kind,
     /// An object of this kind.
     NameOf(&'w str),
+    /// No object.
     Nothing,
 }
 
-/// What follows the words of a command: `TYPE/NAME` or `TYPE NAME`. Only some commands accept
-/// several objects.
-fn expected<'w>(command: &Command, behind: &'w [String]) -> ExpectedWord<'w> {
+/// The meaning of the word after these arguments: objects are `TYPE/NAME` or `TYPE NAME`, and only
+/// some commands accept several.
+fn expected_word<'w>(command: &Command, arguments: &'w [String]) -> ExpectedWord<'w> {
     let target = command.get_positionals().map(|one| one.get_id().as_str());
     let Some(target) = target.into_iter().find(|id| ["target", "targets"].contains(id)) else {
         return ExpectedWord::Nothing;
     };
-    let mut plain = Vec::new();
-    let mut words = behind.iter();
+    let mut positional = Vec::new();
+    let mut words = arguments.iter();
     while let Some(word) = words.next() {
         match find_option(command, word) {
             Some(option) if takes_value(option) => drop(words.next()),
             _ if word.starts_with('-') => {}
-            _ => plain.push(word.as_str()),
+            _ => positional.push(word.as_str()),
         }
     }
-    match plain[..] {
+    match positional[..] {
         [] => ExpectedWord::Kind,
         [kind] if !kind.contains('/') => ExpectedWord::NameOf(kind),
         [kind, ..] if target == "targets" && !kind.contains('/') => ExpectedWord::NameOf(kind),
@@ -101,13 +106,13 @@ fn expected<'w>(command: &Command, behind: &'w [String]) -> ExpectedWord<'w> {
     }
 }
 
-/// The option of this name.
+/// The option with this name.
 fn find_option<'c>(command: &'c Command, word: &str) -> Option<&'c Arg> {
-    let is_it = |option: &&Arg| match word.strip_prefix("--") {
+    let has_name = |option: &&Arg| match word.strip_prefix("--") {
         Some(long) => option.get_long() == Some(long),
         None => option.get_short().is_some_and(|short| word == format!("-{short}")),
     };
-    command.get_arguments().find(is_it)
+    command.get_arguments().find(has_name)
 }
 
 fn takes_value(option: &Arg) -> bool {
@@ -121,8 +126,8 @@ fn values(option: &Arg) -> Vec<String> {
     shown.map(|value| value.get_name().to_owned()).collect()
 }
 
-/// Shells expand completions, so words with special characters are left out. No name in a
-/// cluster contains them.
+/// The words with this prefix. Words with special characters are omitted, because shells expand
+/// completions. No name in a cluster contains such characters.
 fn with_prefix(words: impl Iterator<Item = String>, current: &str) -> Vec<String> {
     words.filter(|word| word.starts_with(current) && shell_word(word) == *word).collect()
 }

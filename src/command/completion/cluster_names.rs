@@ -13,14 +13,14 @@ use crate::cluster::{Access, Caller, read_names};
 use crate::command::block_on;
 use crate::objects::{KindNames, Kinds};
 
-/// The time limit.
+/// The time limit of one completion.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The maximum number of Namespaces.
-const MOST: u32 = 500;
+/// The maximum number of names in a page.
+const PAGE_SIZE: u32 = 500;
 
-/// How long pages of names are read.
-const PAGES: Duration = Duration::from_millis(600);
+/// The time after which the command reads no further page.
+const PAGE_LIMIT: Duration = Duration::from_millis(600);
 
 /// The cluster of this command line.
 pub struct Cluster {
@@ -33,8 +33,8 @@ pub struct Cluster {
 impl Cluster {
     pub fn from_words(typed: &[String]) -> Self {
         let given = |option: &str| {
-            typed.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(option)? {
-                "" => typed.get(at + 1).cloned(),
+            typed.iter().enumerate().find_map(|(index, word)| match word.strip_prefix(option)? {
+                "" => typed.get(index + 1).cloned(),
                 rest => rest.strip_prefix('=').map(str::to_owned),
             })
         };
@@ -46,29 +46,29 @@ impl Cluster {
         Self { access, namespace: given("-n").or_else(|| given("--namespace")) }
     }
 
-    /// Returns the answer if it arrives in time. A credential plugin of the kubeconfig
-    /// may prompt and block its thread, so the read has its own thread, which is not
-    /// joined.
+    /// Returns the answer if it arrives within the limit. A credential plugin of the kubeconfig
+    /// may block its thread with a prompt, so the read runs on its own thread. No code waits for
+    /// that thread to end.
     fn ask<T, F>(&self, question: impl FnOnce(Caller) -> F + Send + 'static) -> Option<T>
     where
         T: Send + 'static,
         F: Future<Output = Option<T>>,
     {
         let access = self.access.clone()?;
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             let answer = block_on(async { question(Caller::connect(&access).await.ok()?).await });
             if let Ok(Some(answer)) = answer {
                 // The receiver may be closed.
-                let _ = tell.send(answer);
+                let _ = sender.send(answer);
             }
         });
-        told.recv_timeout(LIMIT).ok()
+        receiver.recv_timeout(LIMIT).ok()
     }
 }
 
 impl ClusterNames for Cluster {
-    /// The kinds of the cluster, or those of every cluster.
+    /// The kinds of the cluster, or the built-in kinds if the cluster does not answer.
     fn kinds(&self) -> Vec<String> {
         let served = self.ask(async |caller| read_names(&caller.client).await.ok());
         served.unwrap_or_else(|| KindNames::of_kinds(&Kinds::default(), &[])).unambiguous_names()
@@ -77,7 +77,7 @@ impl ClusterNames for Cluster {
     fn namespaces(&self) -> Vec<String> {
         let listed = self.ask(async |caller| {
             let api: Api<Namespace> = Api::all(caller.client.clone());
-            let list = api.list_metadata(&ListParams::default().limit(MOST)).await.ok()?;
+            let list = api.list_metadata(&ListParams::default().limit(PAGE_SIZE)).await.ok()?;
             Some(list.items.into_iter().filter_map(|one| one.metadata.name).collect())
         });
         listed.unwrap_or_default()
@@ -96,13 +96,15 @@ impl ClusterNames for Cluster {
                 true => Api::namespaced_with(caller.client.clone(), &namespace, &resource),
                 false => Api::all_with(caller.client.clone(), &resource),
             };
-            let (mut found, mut page) = (Vec::new(), ListParams::default().limit(MOST));
+            let (mut objects, mut page) = (Vec::new(), ListParams::default().limit(PAGE_SIZE));
             loop {
                 let list = api.list_metadata(&page).await.ok()?;
-                found.extend(list.items.into_iter().filter_map(|one| one.metadata.name));
+                objects.extend(list.items.into_iter().filter_map(|one| one.metadata.name));
                 match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) if began.elapsed() < PAGES => page = page.continue_token(&token),
-                    _ => return Some(found),
+                    Some(token) if began.elapsed() < PAGE_LIMIT => {
+                        page = page.continue_token(&token)
+                    }
+                    _ => return Some(objects),
                 }
             }
         });

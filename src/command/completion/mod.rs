@@ -49,18 +49,18 @@ pub fn run(arguments: &CompletionArguments) -> Result<ExitCode, CommandError> {
         Shell::Fish => FISH,
         Shell::Kubectl => KUBECTL,
         Shell::Words => {
-            let found = candidates(super::program(), typed, &Cluster::from_words(typed));
-            words = found.into_iter().map(|word| word + "\n").collect::<String>();
+            let completions = candidates(super::program(), typed, &Cluster::from_words(typed));
+            words = completions.into_iter().map(|word| word + "\n").collect::<String>();
             &words
         }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// File names are completed where the program has no completions. bash splits
-/// `--output=json` into three words, the program does not, and bash replaces only the
-/// part after the last break. `compgen -W` would expand names from the cluster and could
-/// run commands in them.
+/// The script completes file names if the program has no completions. bash splits
+/// `--output=json` into three words, so the script joins the words for the program and returns
+/// only the part after the last break. It does not use `compgen -W`, which would expand names
+/// from the cluster and could run commands in them.
 const BASH: &str = r#"# belay's completion for bash: source <(belay completion bash)
 _belay() {
     local word words=() last=-1
@@ -104,7 +104,7 @@ end
 complete -c belay -a '(__belay_words)'
 "#;
 
-/// kubectl calls it with the words after `kubectl belay`. The last line is a directive
+/// kubectl calls the script with the words after `kubectl belay`. The last line is a directive
 /// for kubectl: 4 disables file completion.
 const KUBECTL: &str = r#"#!/bin/sh
 # The completion of kubectl belay: an executable in the PATH, called

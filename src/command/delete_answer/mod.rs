@@ -1,5 +1,6 @@
-//! What is known about a DELETE by the user: the verdict that the command computed from what
-//! the user may read, and the answer of the API server.
+//! Whether the user can delete an object. This merges two sources: the verdict that the command
+//! computes from the objects that the user may read, and the answer of the API server to a dry
+//! run.
 
 mod server;
 
@@ -11,37 +12,38 @@ use crate::objects::{ObjectRef, without_controls};
 /// What was not read if the answer of the API server is unknown.
 pub const DRY_RUN: &str = "the answer to a dry run of the DELETE";
 
-/// What is known about a DELETE.
+/// The merged answer about a DELETE.
 #[derive(Debug)]
 pub struct DeleteAnswer {
     /// The verdict of belay. It has no blockers if it is unknown.
     pub verdict: Verdict,
-    /// The same for users.
+    /// The verdict for reports.
     pub reported: ReportedVerdict,
     /// The texts of the blockers if the API server sent them, in the order of the blockers.
-    pub told: Vec<DeniedBlocker>,
-    /// What to do instead of an approval, if the API server sent it.
+    pub blocker_texts: Vec<DeniedBlocker>,
+    /// The next step instead of an approval, if the API server sent it.
     pub next_step: Option<String>,
-    /// Why the API server refuses the DELETE for another reason.
+    /// The reason of the API server, if it refuses the DELETE and belay does not.
     pub refused: Option<String>,
-    /// The warnings of the API server, if belay's verdict is unknown otherwise.
+    /// The warnings of the API server, if its answer replaces the verdict.
     pub warnings: Vec<String>,
     /// Why the answer of the API server is unknown.
     pub unanswered: Option<FailedRead>,
 }
 
 impl DeleteAnswer {
-    /// Merges both. `local` is absent if the policies could not be read; `complete`: the
-    /// user could read everything. If not, the API server's answer replaces a verdict that
-    /// differs, because belay reads more.
+    /// Merges the verdict of the command and the answer of the API server. `local` is `None` if
+    /// the policies could not be read. `complete`: the user could read everything. If not, the
+    /// answer of the API server replaces a different verdict, because belay reads more than the
+    /// user.
     pub fn merge(
         target: &ObjectRef,
         local: Option<Verdict>,
         complete: bool,
         server: Option<ServerAnswer>,
     ) -> Self {
-        let known = local.as_ref().filter(|verdict| !verdict.is_unknown());
-        let passes = known.map(|verdict| verdict.decision.passes());
+        let known_verdict = local.as_ref().filter(|verdict| !verdict.is_unknown());
+        let passes = known_verdict.map(|verdict| verdict.decision.passes());
         let mut answer = Self::from_verdict(target, local);
         match server {
             None => {}
@@ -60,7 +62,7 @@ impl DeleteAnswer {
             Some(ServerAnswer::Denies(_)) if passes == Some(false) => {}
             Some(ServerAnswer::Denies(denial)) => {
                 answer = Self::from_verdict(target, Some(denial.verdict));
-                (answer.told, answer.next_step) = (denial.told, denial.next_step);
+                (answer.blocker_texts, answer.next_step) = (denial.blocker_texts, denial.next_step);
             }
             Some(ServerAnswer::Refuses(why)) => answer.refused = Some(why),
             Some(ServerAnswer::Unknown(why)) => {
@@ -78,7 +80,7 @@ impl DeleteAnswer {
         Self {
             verdict: verdict.unwrap_or_else(|| Verdict::allow(target.clone())),
             reported,
-            told: Vec::new(),
+            blocker_texts: Vec::new(),
             next_step: None,
             refused: None,
             warnings: Vec::new(),
@@ -117,26 +119,26 @@ mod tests {
         let held = ["configmap \"a\" stays Terminating until it is unused"];
         let denies = || {
             let verdict = verdict(Decision::Deny, Reason::Protected);
-            let denial = ServerDenial { verdict, told: Vec::new(), next_step: None };
+            let denial = ServerDenial { verdict, blocker_texts: Vec::new(), next_step: None };
             ServerAnswer::Denies(Box::new(denial))
         };
         let refuses = || ServerAnswer::Refuses("no".to_owned());
-        let silent = || ServerAnswer::Unknown("late".to_owned());
+        let unknown_answer = || ServerAnswer::Unknown("late".to_owned());
         let rows = [
-            // What was read, whether that is all, the answer, and the result.
+            // The local verdict, whether it is complete, the answer of the API server, the result.
             (None, false, Some(accepts(&[])), Allow, None, true),
             (None, false, Some(accepts(&["careful"])), Warn, None, true),
             (None, false, Some(accepts(&held)), Hold, None, false),
             (None, false, Some(denies()), Deny, Some(Reason::Protected), false),
             (None, false, Some(refuses()), Unknown, None, false),
-            (None, false, Some(silent()), Unknown, None, false),
+            (None, false, Some(unknown_answer()), Unknown, None, false),
             (deny(), true, None, Deny, Some(Reason::InUse), false),
             (deny(), true, Some(accepts(&[])), Deny, Some(Reason::InUse), false),
             (deny(), false, Some(accepts(&[])), Allow, None, true),
             (deny(), false, Some(denies()), Deny, Some(Reason::InUse), false),
             (unknown(), true, Some(accepts(&[])), Allow, None, true),
             (unknown(), false, Some(denies()), Deny, Some(Reason::Protected), false),
-            (unknown(), false, Some(silent()), Unknown, Some(Reason::Unknown), false),
+            (unknown(), false, Some(unknown_answer()), Unknown, Some(Reason::Unknown), false),
             (warn(), false, Some(accepts(&[])), Warn, Some(Reason::InUse), true),
             (warn(), true, Some(denies()), Deny, Some(Reason::Protected), false),
             (warn(), true, Some(refuses()), Warn, Some(Reason::InUse), false),
@@ -145,8 +147,8 @@ mod tests {
             rows.into_iter().enumerate()
         {
             let answer = DeleteAnswer::merge(&ObjectRef::default(), local, complete, server);
-            let found = (answer.reported, answer.verdict.reason, answer.deletes());
-            assert_eq!(found, (reported, reason, deletes), "row {number}");
+            let result = (answer.reported, answer.verdict.reason, answer.deletes());
+            assert_eq!(result, (reported, reason, deletes), "row {number}");
         }
     }
 }

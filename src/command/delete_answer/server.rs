@@ -1,6 +1,6 @@
-//! The answer of the API server to a DELETE by the user, as a dry run. It is belay's own
-//! verdict, also for a user who may not read what belay reads, and it tells that user only
-//! what a refusal tells.
+//! The answer of the API server to a dry run of a DELETE by the user. It contains belay's own
+//! verdict, also for a user who may not read the objects that belay reads. It shows this user
+//! only the texts of a denial.
 
 use kube::api::PropagationPolicy;
 use kube::core::Status;
@@ -18,33 +18,32 @@ use crate::policy::PolicySource;
 /// The answer of the API server.
 #[derive(Debug)]
 pub enum ServerAnswer {
-    /// It accepts the DELETE, with these warnings.
+    /// The API server accepts the DELETE, with these warnings.
     Accepts(Vec<String>),
     /// belay denies it.
     Denies(Box<ServerDenial>),
-    /// It refuses the DELETE for this other reason.
+    /// The API server refuses the DELETE for this reason, which is not a denial by belay.
     Refuses(String),
     /// The answer is unknown for this reason.
     Unknown(String),
 }
 
-/// A denial by belay, read from the causes of the answer.
+/// A denial by belay, parsed from the causes of the answer.
 #[derive(Debug)]
 pub struct ServerDenial {
-    /// The verdict, without the causes of its blockers: these are only texts.
+    /// The verdict. Its blockers have no causes, because the answer contains only their texts.
     pub verdict: Verdict,
     /// The texts of the blockers, in the same order.
-    pub told: Vec<DeniedBlocker>,
-    /// What to do instead of an approval.
+    pub blocker_texts: Vec<DeniedBlocker>,
+    /// The next step instead of an approval.
     pub next_step: Option<String>,
 }
 
 /// The texts of a blocker.
 #[derive(Debug)]
 pub struct DeniedBlocker {
-    /// Its sentence.
     pub says: String,
-    /// Its causes, each with the field.
+    /// The text and the field of each cause.
     pub causes: Vec<(String, String)>,
 }
 
@@ -56,8 +55,8 @@ impl ServerAnswer {
         (target, uid): (&ObjectRef, &str),
         propagation: Option<PropagationPolicy>,
     ) -> Self {
-        let place = (target.namespace.as_str(), target.name.as_str());
-        let answer = caller.dry_run_delete(info, place, uid, propagation).await;
+        let key = (target.namespace.as_str(), target.name.as_str());
+        let answer = caller.dry_run_delete(info, key, uid, propagation).await;
         let status = match answer {
             Ok(DryRunAnswer::Accepted(warnings)) => return Self::Accepts(warnings),
             Ok(DryRunAnswer::Unsupported) => {
@@ -69,20 +68,20 @@ impl ServerAnswer {
         };
         let kind = (target.group.as_str(), target.resource.as_str());
         let may = match status.code {
-            403 if !is_refusal(&status.message) => caller.may("delete", kind, place).await,
+            403 if !is_refusal(&status.message) => caller.may("delete", kind, key).await,
             _ => None,
         };
         Self::from_status(target, &me.name, &status, may)
     }
 
-    /// Reads a refusal; `may`: whether the user has the right to delete the object.
+    /// Parses a refusal; `may`: whether the user has the right to delete the object.
     fn from_status(target: &ObjectRef, user: &str, status: &Status, may: Option<bool>) -> Self {
-        if let Some(denial) = ServerDenial::read(target, status) {
+        if let Some(denial) = ServerDenial::parse(target, status) {
             return Self::Denies(Box::new(denial));
         }
         let says = shortened(&without_controls(&status.message));
         match status.code {
-            403 if may == Some(false) => Self::Refuses(no_right(target, user)),
+            403 if may == Some(false) => Self::Refuses(missing_right_text(target, user)),
             403 => Self::Refuses(says),
             _ if is_refusal(&status.message) => Self::Refuses(says),
             // The object was re-created, or a webhook does not support dry runs.
@@ -92,20 +91,20 @@ impl ServerAnswer {
 }
 
 /// The sentence for a user without the right to delete the object.
-fn no_right(object: &ObjectRef, user: &str) -> String {
+fn missing_right_text(object: &ObjectRef, user: &str) -> String {
     let kind = full_name(&object.group, &object.resource);
-    let place = match object.namespace.as_str() {
+    let scope = match object.namespace.as_str() {
         "" => String::new(),
         namespace => format!(" in namespace {namespace}"),
     };
     format!(
         "you may not delete it; next: have an administrator bind the RBAC verb delete on \
-         {kind}{place} to {user}"
+         {kind}{scope} to {user}"
     )
 }
 
-/// Whether a webhook of belay refused.
-fn is_of_belay(message: &str) -> bool {
+/// Whether the message reports a denial by a webhook of belay.
+fn is_denied_by_belay(message: &str) -> bool {
     let name = message.strip_prefix("admission webhook \"").and_then(|rest| rest.split_once('"'));
     name.is_some_and(|(name, rest)| {
         name.ends_with(".belay.dev") && rest.starts_with(" denied the request")
@@ -113,55 +112,60 @@ fn is_of_belay(message: &str) -> bool {
 }
 
 impl ServerDenial {
-    /// Reads the causes of a refusal by belay. `None`: it is not belay's, or has no causes.
-    fn read(target: &ObjectRef, status: &Status) -> Option<Self> {
-        let causes = &status.details.as_ref().filter(|_| is_of_belay(&status.message))?.causes;
-        let (mut blockers, mut told) = (Vec::<Blocker>::new(), Vec::<DeniedBlocker>::new());
+    /// Parses the causes of a denial by belay. `None`: belay did not deny the request, or the
+    /// answer has no causes.
+    fn parse(target: &ObjectRef, status: &Status) -> Option<Self> {
+        let causes =
+            &status.details.as_ref().filter(|_| is_denied_by_belay(&status.message))?.causes;
+        let (mut blockers, mut blocker_texts) =
+            (Vec::<Blocker>::new(), Vec::<DeniedBlocker>::new());
         let (mut more, mut next_step, mut commands) = (0, None, Vec::<(&str, usize)>::new());
         for StatusCause { reason, message, field } in causes {
-            if let Some(reason) = reason_of(reason) {
+            if let Some(reason) = parse_reason(reason) {
                 blockers.push(Blocker::new(Decision::Deny, reason, target.clone()));
-                told.push(DeniedBlocker { says: without_controls(message), causes: Vec::new() });
+                blocker_texts
+                    .push(DeniedBlocker { says: without_controls(message), causes: Vec::new() });
                 continue;
             }
             let text = || without_controls(message);
             let number = message.parse().unwrap_or(0);
-            match (reason.as_str(), blockers.last_mut(), told.last_mut()) {
+            match (reason.as_str(), blockers.last_mut(), blocker_texts.last_mut()) {
                 ("MoreReasons", ..) => more = number,
                 ("NextStep", ..) => next_step = Some(text()),
                 ("Approve", ..) => commands.push((message, 1)),
                 ("Approvers", ..) => {
-                    commands.last_mut().into_iter().for_each(|(_, people)| *people = number);
+                    commands.last_mut().into_iter().for_each(|(_, required)| *required = number);
                 }
-                ("Object", Some(blocker), _) => blocker.object = object_of(message, target),
+                ("Object", Some(blocker), _) => blocker.object = parse_object(message, target),
                 ("MoreCauses", Some(blocker), _) => blocker.more = number,
                 ("Policy", Some(blocker), _) => blocker.policies.push(PolicySource::Policy(text())),
-                ("Label", Some(blocker), _) => blocker.policies.extend(label_of(message)),
-                ("Cause", _, Some(told)) => told.causes.push((text(), without_controls(field))),
+                ("Label", Some(blocker), _) => blocker.policies.extend(parse_label(message)),
+                ("Cause", _, Some(texts)) => texts.causes.push((text(), without_controls(field))),
                 _ => {}
             }
         }
         // An approval of the target with its content covers the blockers without a command.
         let with_content = approve_command(target, true);
         for blocker in &mut blockers {
-            let own = approve_command(&blocker.object, false);
-            let found = commands.iter().find(|(command, _)| *command == own);
-            let content = commands.iter().find(|(command, _)| *command == with_content);
-            blocker.covered_by_content_approval = found.is_none() && content.is_some();
-            blocker.required_approvals = found.or(content).map_or(1, |(_, people)| *people);
+            let object_command = approve_command(&blocker.object, false);
+            let for_object = commands.iter().find(|(command, _)| *command == object_command);
+            let for_content = commands.iter().find(|(command, _)| *command == with_content);
+            blocker.covered_by_content_approval = for_object.is_none() && for_content.is_some();
+            blocker.required_approvals =
+                for_object.or(for_content).map_or(1, |(_, required)| *required);
         }
         let verdict = Verdict { more, ..Verdict::from_blockers(target.clone(), blockers) };
-        (!told.is_empty()).then_some(Self { verdict, told, next_step })
+        (!blocker_texts.is_empty()).then_some(Self { verdict, blocker_texts, next_step })
     }
 }
 
-fn reason_of(word: &str) -> Option<Reason> {
+fn parse_reason(word: &str) -> Option<Reason> {
     let word: serde::de::value::StrDeserializer<'_, Error> = word.into_deserializer();
     Reason::deserialize(word).ok()
 }
 
-/// The object of `deployments.apps/web -n shop`. The target has a kind as well.
-fn object_of(arguments: &str, target: &ObjectRef) -> ObjectRef {
+/// Parses `deployments.apps/web -n shop`. Only the target is returned with its kind.
+fn parse_object(arguments: &str, target: &ObjectRef) -> ObjectRef {
     if arguments == target.arguments() {
         return target.clone();
     }
@@ -171,8 +175,8 @@ fn object_of(arguments: &str, target: &ObjectRef) -> ObjectRef {
     ObjectRef::new((group, resource), namespace, name)
 }
 
-/// The label of `label belay.dev/protect=Always`.
-fn label_of(text: &str) -> Option<PolicySource> {
+/// Parses `label belay.dev/protect=Always`.
+fn parse_label(text: &str) -> Option<PolicySource> {
     LABEL_VALUES.map(PolicySource::Label).into_iter().find(|label| label.to_string() == text)
 }
 
@@ -225,19 +229,21 @@ mod tests {
     #[test]
     fn the_verdict_is_read_back_from_its_causes() {
         let mut sent = verdict();
-        let denial = ServerDenial::read(&claim(), &status("delete.belay.dev", &sent)).unwrap();
+        let denial = ServerDenial::parse(&claim(), &status("delete.belay.dev", &sent)).unwrap();
         assert_eq!(
-            denial.told[0].causes,
+            denial.blocker_texts[0].causes,
             [("StatefulSet db/postgres".to_owned(), "spec.a".to_owned())]
         );
-        assert!(denial.told[1].says.ends_with("deployments.apps \"web\", which is protected"));
+        assert!(
+            denial.blocker_texts[1].says.ends_with("deployments.apps \"web\", which is protected")
+        );
         assert!(denial.next_step.unwrap().starts_with("first delete StatefulSet db/postgres"));
         sent.blockers[0].causes.clear();
         assert_eq!(denial.verdict, sent);
 
         // An approval with the content covers the other object.
         sent.blockers[1].covered_by_content_approval = true;
-        let denial = ServerDenial::read(&claim(), &status("delete.belay.dev", &sent)).unwrap();
+        let denial = ServerDenial::parse(&claim(), &status("delete.belay.dev", &sent)).unwrap();
         assert!(denial.verdict.blockers[1].covered_by_content_approval, "{denial:?}");
     }
 

@@ -1,4 +1,4 @@
-//! Which webhooks and policies refuse, or may refuse, the writes that end an object.
+//! The webhooks and policies that refuse, or may refuse, the writes that a deletion needs.
 
 use super::finalizers::{finalizers_of, removal};
 use super::finding::{Cause, Finding};
@@ -8,11 +8,10 @@ use crate::cluster::terminating::{
 };
 use crate::objects::{FOREGROUND, ObjectRef, more as count_more};
 
-/// The number of named webhooks that may refuse.
-const NAMED: usize = 5;
+/// The maximum number of webhooks that a finding names.
+const MAX_NAMED: usize = 5;
 
-/// What to do about the webhook that a refusal names. `None`: the refusal names no existing
-/// webhook.
+/// The next step about the webhook that a refusal names; `None` if it names no existing webhook.
 pub fn ask_who_refuses(message: &str, evidence: &Evidence) -> Option<String> {
     let (_, rest) = message.split_once("webhook \"")?;
     let (name, _) = rest.split_once('"')?;
@@ -30,33 +29,35 @@ pub fn refusals(
     evidence: &Evidence,
     finalizers: &[&str],
 ) -> Vec<Finding> {
-    let next = |said: &[&ObjectEvent], target: &ObjectRef| {
-        let webhook = said.iter().find_map(|said| ask_who_refuses(&said.message, evidence));
+    let next = |events: &[&ObjectEvent], target: &ObjectRef| {
+        let webhook = events.iter().find_map(|event| ask_who_refuses(&event.message, evidence));
         webhook.unwrap_or_else(|| format!("kubectl describe {}", target.arguments()))
     };
     let mut findings = Vec::new();
-    let refused = |said: &&ObjectEvent| {
-        is_refusal(&said.message) || (said.by == "belay" && said.reason == "FinalizerGuarded")
+    let refused = |event: &&ObjectEvent| {
+        is_refusal(&event.message) || (event.by == "belay" && event.reason == "FinalizerGuarded")
     };
-    let own = evidence.events.get(&found.uid).into_iter().flatten();
-    let own: Vec<&ObjectEvent> = own.filter(refused).take(3).collect();
-    if !own.is_empty() {
+    let events = evidence.events.get(&found.uid).into_iter().flatten();
+    let own_events: Vec<&ObjectEvent> = events.filter(refused).take(3).collect();
+    if !own_events.is_empty() {
         let says = "a controller that works on its deletion was refused";
-        let finding = Finding::new(Cause::Refused, says, next(&own, &found.object_ref));
-        findings.push(finding.with(own.into_iter().map(event_text)));
+        let finding = Finding::new(Cause::Refused, says, next(&own_events, &found.object_ref));
+        findings.push(finding.with(own_events.into_iter().map(event_text)));
     }
-    let waits = finalizers.contains(&FOREGROUND);
-    for dependent in survey.dependents.get(&found.uid).into_iter().flatten().filter(|_| waits) {
-        let said = evidence.events.get(&dependent.uid).into_iter().flatten();
-        // An Event of belay about an object that is not Terminating reports a refused
+    let waits_for_dependents = finalizers.contains(&FOREGROUND);
+    for dependent in
+        survey.dependents.get(&found.uid).into_iter().flatten().filter(|_| waits_for_dependents)
+    {
+        let events = evidence.events.get(&dependent.uid).into_iter().flatten();
+        // belay writes an Event about an object that is not Terminating only if it denied the
         // DELETE.
-        let of_belay = |said: &&ObjectEvent| said.by == "belay" && !dependent.terminating;
-        let said = said.filter(|said| refused(said) || of_belay(said));
-        let said: Vec<&ObjectEvent> = said.take(3).collect();
-        if !said.is_empty() {
+        let of_belay = |event: &&ObjectEvent| event.by == "belay" && !dependent.terminating;
+        let events = events.filter(|event| refused(event) || of_belay(event));
+        let events: Vec<&ObjectEvent> = events.take(3).collect();
+        if !events.is_empty() {
             let says = format!("the deletion of {} was refused", dependent.object_ref.short());
-            let finding = Finding::new(Cause::Refused, says, next(&said, &dependent.object_ref));
-            findings.push(finding.with(said.into_iter().map(event_text)));
+            let finding = Finding::new(Cause::Refused, says, next(&events, &dependent.object_ref));
+            findings.push(finding.with(events.into_iter().map(event_text)));
         }
     }
     for webhook in evidence.webhooks.iter().filter(|webhook| webhook.keeps(found, &evidence.places))
@@ -80,20 +81,20 @@ pub fn refusals(
 
 const CONDITIONS: &str = "the API server asks it only where its matchConditions match";
 
-fn event_text(said: &ObjectEvent) -> String {
-    format!("Event {} by {}: {}", said.reason, said.by, said.message)
+fn event_text(event: &ObjectEvent) -> String {
+    format!("Event {} by {}: {}", event.reason, event.by, event.message)
 }
 
-/// The webhooks that may refuse the removal of a finalizer, for an object without another
-/// explanation and without an Event about a refusal.
+/// The finding about webhooks that may refuse the removal of a finalizer. `None` if another
+/// finding explains why the object stays.
 pub fn webhooks_that_may_refuse(
     found: &TerminatingObject,
     evidence: &Evidence,
     findings: &[Finding],
 ) -> Option<Finding> {
-    // A removal by hand can be refused as well.
-    let open = |cause| matches!(cause, Cause::Owner | Cause::OwnerGone | Cause::Unknown);
-    if findings.iter().any(|finding| !open(finding.cause)) {
+    // With these causes, a webhook may refuse the removal of the finalizer by hand.
+    let is_open = |cause| matches!(cause, Cause::Owner | Cause::OwnerGone | Cause::Unknown);
+    if findings.iter().any(|finding| !is_open(finding.cause)) {
         return None;
     }
     let asked =
@@ -104,29 +105,29 @@ pub fn webhooks_that_may_refuse(
         !webhook.name.ends_with(".belay.dev") && (webhook.fails || webhook.silence.is_none())
     });
     let mut asked: Vec<&Webhook> = asked.collect();
-    // A webhook behind a Service is known to exist.
+    // Webhooks behind a Service come last, because belay can check whether they answer.
     asked.sort_by_key(|webhook| matches!(webhook.at, WebhookAddress::Service(_)));
-    let more = asked.len().saturating_sub(NAMED);
-    let who = match &asked[..] {
+    let more = asked.len().saturating_sub(MAX_NAMED);
+    let webhooks = match &asked[..] {
         [] => return None,
         [one] => format!("the webhook {}", one.name),
         several => format!("{} webhooks", several.len()),
     };
     let says = format!(
-        "before a finalizer is removed, the API server asks {who}; the answer is not known"
+        "before a finalizer is removed, the API server asks {webhooks}; the answer is not known"
     );
     let finalizers = finalizers_of(&found.object);
     let next = match finalizers.first() {
         Some(first) => {
-            let dry = removal((first, 0), found, evidence, " --dry-run=server");
-            format!("to find out without a change: {dry}")
+            let command = removal((first, 0), found, evidence, " --dry-run=server");
+            format!("to find out without a change: {command}")
         }
         None => {
             let configuration = asked.first().map_or("", |webhook| &webhook.configuration);
             format!("kubectl get {configuration} -o yaml")
         }
     };
-    let shown = asked.into_iter().take(NAMED).map(describe_location);
+    let shown = asked.into_iter().take(MAX_NAMED).map(describe_location);
     let more = (more > 0).then(|| format!("and {}", count_more(more, "webhook")));
     Some(Finding::new(Cause::Unknown, says, next).with(shown.chain(more)))
 }
@@ -134,7 +135,7 @@ pub fn webhooks_that_may_refuse(
 /// Where a webhook runs, and what happens if it does not answer.
 fn describe_location(webhook: &Webhook) -> String {
     let Webhook { configuration, name, at, fails, conditions, .. } = webhook;
-    let place = match at {
+    let address = match at {
         WebhookAddress::Service((namespace, name)) => {
             format!("it is behind the Service {namespace}/{name}")
         }
@@ -148,5 +149,5 @@ fn describe_location(webhook: &Webhook) -> String {
         (_, true) => "; without an answer, the request is refused (failurePolicy Fail)",
     };
     let conditions = if *conditions { format!("; {CONDITIONS}") } else { String::new() };
-    format!("{configuration}: {name}: {place}{fails}{conditions}")
+    format!("{configuration}: {name}: {address}{fails}{conditions}")
 }

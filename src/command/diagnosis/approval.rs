@@ -9,37 +9,37 @@ use crate::objects::{ApiError, ObjectRef, full_name};
 use crate::policy::api::GROUP;
 use crate::policy::{ObjectFacts, Policy};
 
-/// The right to approve the deletion of an object. With its content: the right for the
-/// objects that are deleted as well.
+/// The text of the right to approve the deletion of an object. `content`: the approval also
+/// covers the objects that are deleted as well.
 pub fn right_to_approve(target: &ObjectRef, content: bool) -> String {
     let kind = match content {
         true => "every resource (*) of every API group (*)".to_owned(),
         false => full_name(&target.group, &target.resource),
     };
-    let place = match (target.own_namespace(), content) {
+    let scope = match (target.own_namespace(), content) {
         ("", true) => " everywhere".to_owned(),
         ("", false) => String::new(),
         (namespace, _) => format!(" in namespace {namespace}"),
     };
-    format!("the RBAC verb approve-deletion on {kind}{place}")
+    format!("the RBAC verb approve-deletion on {kind}{scope}")
 }
 
-/// Why the approvals could not be read; `None`: they were read.
+/// The error if the approvals could not be read.
 pub fn unread_approvals(snapshot: &Snapshot) -> Option<ApiError> {
     let approvals = format!("deletionapprovals.{GROUP}");
     let unread = snapshot.unread().into_iter().find(|unread| unread.resource == approvals);
     unread.map(|unread| unread.why.clone())
 }
 
-/// The policies by which an object is held.
+/// The policies for which belay holds an object.
 pub fn holding_policies<'w>(world: &'w World, object: &ObjectRef) -> Vec<&'w Policy> {
     let Some(node) = world.graph.object_by_ref(object) else { return Vec::new() };
     let applied = release_policies(&situation(world), ObjectFacts::of_node(node));
     applied.iter().map(|applied| applied.policy).collect()
 }
 
-/// What these policies require together, and who has approved the deletion so far. `None`:
-/// they require no approval.
+/// The approvals that these policies require together, and the users who have approved the
+/// deletion so far; `None` if they require no approval.
 pub fn consent_to(
     world: &World,
     object: &ObjectRef,

@@ -1,17 +1,17 @@
-//! All reasons why a Terminating object stays, by the evidence that was read.
+//! All causes why an object stays Terminating, found in the evidence.
 
 use serde_json::Value;
 
 use super::admission::{refusals, webhooks_that_may_refuse};
 use super::controller::foreign_finalizer;
-use super::finalizers::{finalizers_of, known};
+use super::finalizers::{finalizers_of, remover};
 use super::finding::{Cause, Finding};
 use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
 use crate::cluster::terminating::{Dependent, Evidence, Survey, TerminatingObject};
 use crate::objects::{FOREGROUND, and_more, is_hold};
 
-/// Every reason why an object stays, the likeliest first.
+/// The causes why an object stays, the most likely first.
 pub fn find_causes(
     found: &TerminatingObject,
     survey: &Survey,
@@ -23,29 +23,28 @@ pub fn find_causes(
     for (index, finalizer) in finalizers.iter().enumerate() {
         let finding = match *finalizer {
             name if is_hold(name) => hold.finding(&found.object_ref),
-            FOREGROUND => foreground(found, survey),
+            FOREGROUND => foreground_deletion(found, survey),
             CLEANUP => content_of_kind(found, survey),
-            "kubernetes.io/pvc-protection" => claimed(found, evidence),
-            "kubernetes.io/pv-protection" => bound(found),
-            name => match known(name) {
-                Some(who) => waits(found, name, who),
+            "kubernetes.io/pvc-protection" => mounted_claim(found, evidence),
+            "kubernetes.io/pv-protection" => bound_volume(found),
+            name => match remover(name) {
+                Some(controller) => kubernetes_finalizer(found, name, controller),
                 None => foreign_finalizer(name, index, found, evidence),
             },
         };
-        findings.push(finding.of(finalizer));
+        findings.push(finding.with_finalizer(finalizer));
     }
-    let definition = found.info.full_name();
-    let named =
-        if found.object_ref.is_of(DEFINITIONS) { &found.object_ref.name } else { &definition };
-    findings.extend(conversion(named, evidence));
+    let own_crd = found.info.full_name();
+    let crd = if found.object_ref.is_of(CRDS) { &found.object_ref.name } else { &own_crd };
+    findings.extend(dead_conversion(crd, evidence));
     if found.object_ref.is_namespace() {
         findings.extend(why_namespace_stays(found, survey, evidence));
     }
     if found.object_ref.is_of(("", "pods")) {
-        findings.extend(pod(found, evidence, finalizers.is_empty()));
+        findings.extend(pod_without_kubelet(found, evidence, finalizers.is_empty()));
     }
     findings.extend(webhooks_that_may_refuse(found, evidence, &findings));
-    findings.extend(hidden(found));
+    findings.extend(unread_object(found));
     if findings.is_empty() {
         let next = format!("kubectl get {} -o yaml", found.object_ref.arguments());
         findings.push(Finding::new(Cause::Unknown, "no finalizer keeps it", next));
@@ -54,26 +53,26 @@ pub fn find_causes(
     findings
 }
 
-/// That more objects may keep it than the report shows: for some kinds the metadata does
-/// not explain why objects stay.
-fn hidden(found: &TerminatingObject) -> Option<Finding> {
+/// The finding that only the metadata of the object could be read, so causes in the other fields
+/// are unknown.
+fn unread_object(found: &TerminatingObject) -> Option<Finding> {
     let why = found.unread.as_ref()?;
     let says = "only its metadata could be read, so other causes are unknown";
-    let place = match found.object_ref.namespace.as_str() {
+    let option = match found.object_ref.namespace.as_str() {
         "" => String::new(),
         namespace => format!(" -n {namespace}"),
     };
     let kind = found.info.full_name();
-    let next = format!("ask for the right: kubectl auth can-i get {kind}{place}");
+    let next = format!("ask for the right: kubectl auth can-i get {kind}{option}");
     Some(Finding::new(Cause::Unknown, says, next).with([why.to_string()]))
 }
 
 /// The finalizer that the API server removes from a CRD.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
-fn foreground(found: &TerminatingObject, survey: &Survey) -> Finding {
+fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
     let dependents = survey.dependents.get(&found.uid).map_or(&[][..], Vec::as_slice);
     let finding = |says: String, next: String| Finding::new(Cause::Foreground, says, next);
     let Some(first) = dependents.first() else {
@@ -92,12 +91,12 @@ fn foreground(found: &TerminatingObject, survey: &Survey) -> Finding {
         true => format!("{} is Terminating as well", dependent.object_ref.short()),
         false => format!("{} has not been deleted", dependent.object_ref.short()),
     };
-    // The garbage collector deletes them at once, and does not report who refused its
-    // DELETE.
+    // The garbage collector deletes dependents at once. If one is not Terminating, its DELETE
+    // was refused, and no object reports by whom.
     let next = match dependents.iter().find(|dependent| !dependent.terminating) {
-        Some(left) => format!(
+        Some(remaining) => format!(
             "to see who refuses its deletion: kubectl delete {} --dry-run=server",
-            left.object_ref.arguments()
+            remaining.object_ref.arguments()
         ),
         None => format!("kubectl describe {}", first.object_ref.arguments()),
     };
@@ -108,14 +107,14 @@ fn foreground(found: &TerminatingObject, survey: &Survey) -> Finding {
     .with(dependents.iter().take(5).map(state))
 }
 
-/// What keeps a CustomResourceDefinition: objects of its kind.
+/// The finding that a CRD waits for the objects of its kind.
 fn content_of_kind(found: &TerminatingObject, survey: &Survey) -> Finding {
     let text = |pointer: &str| found.object.pointer(pointer).and_then(Value::as_str);
     let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
-    let of_it = |other: &&TerminatingObject| {
+    let of_kind = |other: &&TerminatingObject| {
         Some(other.info.group.as_str()) == group && Some(other.info.resource.as_str()) == plural
     };
-    let stuck: Vec<&TerminatingObject> = survey.objects.iter().filter(of_it).collect();
+    let stuck: Vec<&TerminatingObject> = survey.objects.iter().filter(of_kind).collect();
     let message = message(&found.object, "Terminating");
     let examples = stuck
         .iter()
@@ -129,19 +128,23 @@ fn content_of_kind(found: &TerminatingObject, survey: &Survey) -> Finding {
     Finding::new(Cause::Content, says, next).with(message.into_iter().chain(examples))
 }
 
-fn conversion(definition: &str, evidence: &Evidence) -> Option<Finding> {
-    let dead = evidence.conversions.iter().find(|dead| dead.definition == definition)?;
-    let says = format!("no client can read {definition}: its conversion webhook does not answer");
+fn dead_conversion(crd: &str, evidence: &Evidence) -> Option<Finding> {
+    let dead = evidence.conversions.iter().find(|dead| dead.definition == crd)?;
+    let says = format!("no client can read {crd}: its conversion webhook does not answer");
     let finding = Finding::new(Cause::ConversionWebhook, says, repair_conversion(dead));
     Some(finding.with([dead.silence.why.clone()]))
 }
 
-fn claimed(found: &TerminatingObject, evidence: &Evidence) -> Finding {
+fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
     let claim = &found.object_ref;
-    let place = (claim.namespace.clone(), claim.name.clone());
-    let pods = evidence.users.get(&place).map_or(&[][..], Vec::as_slice);
+    let key = (claim.namespace.clone(), claim.name.clone());
+    let pods = evidence.users.get(&key).map_or(&[][..], Vec::as_slice);
     let Some(first) = pods.first() else {
-        return waits(found, "kubernetes.io/pvc-protection", "the PVC protection controller");
+        return kubernetes_finalizer(
+            found,
+            "kubernetes.io/pvc-protection",
+            "the PVC protection controller",
+        );
     };
     let says = format!(
         "Pod {first}{} use{} it",
@@ -153,7 +156,7 @@ fn claimed(found: &TerminatingObject, evidence: &Evidence) -> Finding {
     Finding::new(Cause::InUse, says, next).with(shown)
 }
 
-fn bound(found: &TerminatingObject) -> Finding {
+fn bound_volume(found: &TerminatingObject) -> Finding {
     let text = |pointer: &str| found.object.pointer(pointer).and_then(Value::as_str);
     let claim = text("/spec/claimRef/namespace").zip(text("/spec/claimRef/name"));
     match claim.filter(|_| text("/status/phase") == Some("Bound")) {
@@ -163,22 +166,31 @@ fn bound(found: &TerminatingObject) -> Finding {
             format!("kubectl describe pvc/{name} -n {namespace}"),
         )
         .with(["spec.claimRef names it, and status.phase is Bound".to_owned()]),
-        None => waits(found, "kubernetes.io/pv-protection", "the PV protection controller"),
+        None => kubernetes_finalizer(
+            found,
+            "kubernetes.io/pv-protection",
+            "the PV protection controller",
+        ),
     }
 }
 
 /// A finalizer that a component of Kubernetes removes.
-fn waits(found: &TerminatingObject, finalizer: &str, who: &str) -> Finding {
-    let says = format!("{finalizer} is removed by {who}");
+fn kubernetes_finalizer(found: &TerminatingObject, finalizer: &str, controller: &str) -> Finding {
+    let says = format!("{finalizer} is removed by {controller}");
     Finding::new(Cause::Owner, says, format!("kubectl describe {}", found.object_ref.arguments()))
 }
 
-/// What a Pod waits for in addition to its finalizers: its kubelet.
-fn pod(found: &TerminatingObject, evidence: &Evidence, alone: bool) -> Option<Finding> {
+/// The finding that the kubelet has not stopped a Pod. `no_finalizers`: the Pod waits only for
+/// its kubelet.
+fn pod_without_kubelet(
+    found: &TerminatingObject,
+    evidence: &Evidence,
+    no_finalizers: bool,
+) -> Option<Finding> {
     let node = found.object.pointer("/spec/nodeName").and_then(Value::as_str)?;
     let object = found.object_ref.arguments();
     let force = format!("kubectl delete {object} --grace-period=0 --force");
-    let gone = |says: String, shown: &str| {
+    let no_kubelet = |says: String, shown: &str| {
         let next = format!("check that none of its containers runs, and then: {force}");
         Some(Finding::new(Cause::NodeGone, says, next).with([shown.to_owned()]))
     };
@@ -186,18 +198,18 @@ fn pod(found: &TerminatingObject, evidence: &Evidence, alone: bool) -> Option<Fi
         // A dump with some of the Nodes does not prove that the others were deleted.
         Some(None) if evidence.of_files => None,
         Some(None) => {
-            gone(format!("its node {node} does not exist"), "there is no Node of that name")
+            no_kubelet(format!("its node {node} does not exist"), "there is no Node of that name")
         }
-        Some(Some(false)) => gone(
+        Some(Some(false)) => no_kubelet(
             format!("its node {node} is not ready, so its kubelet does not stop it"),
             "the condition Ready of the Node is not True",
         ),
-        Some(Some(true)) if alone => Some(Finding::new(
+        Some(Some(true)) if no_finalizers => Some(Finding::new(
             Cause::Owner,
             format!("the kubelet of node {node} has not stopped it yet"),
             format!("kubectl describe {object}"),
         )),
-        None if alone => Some(Finding::new(
+        None if no_finalizers => Some(Finding::new(
             Cause::Unknown,
             format!("the kubelet of node {node} has not stopped it; the node could not be read"),
             format!("kubectl get node {node}"),

@@ -5,8 +5,8 @@ use super::finding::{Cause, Finding};
 use crate::cluster::terminating::{Evidence, ServiceProblem, TerminatingObject, Workload};
 use crate::objects::and_more;
 
-/// Components that run outside of workloads.
-const SYSTEM: &[&str] = &[
+/// Components of Kubernetes that often run outside of workloads.
+const SYSTEM_COMPONENTS: &[&str] = &[
     "kube-controller-manager",
     "cloud-controller-manager",
     "kube-apiserver",
@@ -24,14 +24,14 @@ pub fn foreign_finalizer(
     evidence: &Evidence,
 ) -> Finding {
     let manager = writer(finalizer, &found.object);
-    let by = manager.as_deref().map_or_else(String::new, |who| format!(", added by {who}"));
-    let owner = manager.as_deref().filter(|who| !is_tool(who));
-    let name = format!("the finalizer {finalizer}{by}");
-    let off = removal((finalizer, index), found, evidence, "");
-    let gone = format!("if that controller is gone for good, and its work is done: {off}");
-    let api = Api::of(finalizer, evidence);
+    let added_by = manager.as_deref().map_or_else(String::new, |name| format!(", added by {name}"));
+    let owner = manager.as_deref().filter(|name| !is_tool(name));
+    let name = format!("the finalizer {finalizer}{added_by}");
+    let command = removal((finalizer, index), found, evidence, "");
+    let remove = format!("if that controller is gone for good, and its work is done: {command}");
+    let domain = FinalizerDomain::find(finalizer, evidence);
     let unread = || "not all workloads of the cluster could be read".to_owned();
-    let manifest = || match &manager {
+    let writer_note = || match &manager {
         Some(tool) if is_tool(tool) => Some(format!("{tool} does not say who removes it")),
         None if found.object.pointer("/metadata/managedFields").is_some() => {
             Some("managedFields do not say who added it".to_owned())
@@ -43,61 +43,62 @@ pub fn foreign_finalizer(
         ),
         _ => None,
     };
-    if let Some(who) = owner.filter(|who| SYSTEM.contains(who)) {
+    if let Some(component) = owner.filter(|name| SYSTEM_COMPONENTS.contains(name)) {
         let says = format!("{name}, was not removed yet");
-        let next = format!("check that {who} runs, and its log");
+        let next = format!("check that {component} runs, and its log");
         return Finding::new(Cause::Owner, says, next);
     }
     let workloads = &evidence.workloads;
-    // Editors of the object write its managedFields, so the domain counts as well.
-    let named = owner.map(|who| (matching(workloads, who), "of that name or image".to_owned()));
-    let of_domain = || {
-        let word = api.word()?;
+    // Every user who can edit the object can write its managedFields, so the search by domain
+    // comes second.
+    let by_name = owner.map(|name| (matching(workloads, name), "of that name or image".to_owned()));
+    let by_domain = || {
+        let word = domain.word()?;
         Some((mentioning(workloads, word), format!("with {word} in its name or image")))
     };
     let (candidates, likeness) =
-        named.filter(|(found, _)| !found.is_empty()).or_else(of_domain).unwrap_or_default();
+        by_name.filter(|(found, _)| !found.is_empty()).or_else(by_domain).unwrap_or_default();
     if !candidates.is_empty() {
         let unread = evidence.more_workloads.then(unread);
         return PossibleControllers::new(&candidates, likeness)
             .finding(&name)
-            .with(manifest().into_iter().chain(unread));
+            .with(writer_note().into_iter().chain(unread));
     }
     // Only a complete search proves that no controller exists.
     if evidence.more_workloads {
         let says = format!("{name}: whether the controller that removes it runs is not known");
-        return Finding::new(Cause::Unknown, says, gone)
-            .with([unread()].into_iter().chain(manifest()).chain(api.webhook_notes()));
+        return Finding::new(Cause::Unknown, says, remove)
+            .with([unread()].into_iter().chain(writer_note()).chain(domain.webhook_notes()));
     }
-    let none = match owner {
-        Some(who) => Some(format!(
-            "no Deployment, StatefulSet or DaemonSet is called {who} or runs an image of that \
+    let no_workload = match owner {
+        Some(name) => Some(format!(
+            "no Deployment, StatefulSet or DaemonSet is called {name} or runs an image of that \
              name; editors of the object can change who added the finalizer"
         )),
-        None => api
+        None => domain
             .word()
             .map(|word| format!("no Deployment, StatefulSet or DaemonSet has {word} in its name")),
     };
-    let (cause, seems) = match api.is_gone() || api.is_abandoned() {
+    let (cause, state) = match domain.is_gone() || domain.is_abandoned() {
         true => (Cause::OwnerGone, "the controller that removes it seems to be gone"),
         false => (Cause::Unknown, "the controller that removes it is not known"),
     };
-    Finding::new(cause, format!("{name}: {seems}"), gone)
-        .with(manifest().into_iter().chain(none).chain(api.webhook_notes()))
+    Finding::new(cause, format!("{name}: {state}"), remove)
+        .with(writer_note().into_iter().chain(no_workload).chain(domain.webhook_notes()))
 }
 
-/// How many candidates a finding names.
+/// The maximum number of workloads that a finding names.
 const MAX_NAMED: usize = 3;
 
 const ONLY_LIKENESS: &str =
     "only the name or image matches: users who can create workloads choose both";
 
-/// The workloads that may be the controller. Users of any namespace choose the names and
-/// images of their workloads, so none of them is proven to be it.
+/// The workloads that may be the controller. Users choose the names and images of their
+/// workloads, so a match proves nothing.
 struct PossibleControllers<'w> {
     running: Vec<&'w Workload>,
     down: Vec<&'w Workload>,
-    /// What they have in common with the finalizer.
+    /// What the workloads have in common with the finalizer.
     likeness: String,
 }
 
@@ -122,7 +123,7 @@ impl<'w> PossibleControllers<'w> {
         let (cause, says) = match (down.is_empty(), running.is_empty()) {
             (true, _) => (Cause::Owner, format!("{name}, was not removed yet; {}", runs())),
             (false, true) => (Cause::OwnerDown, format!("{name}: {}", not_running())),
-            // Each of them can be the controller.
+            // Each of these workloads can be the controller.
             (false, false) => (Cause::Unknown, format!("{name}: {}; {}", not_running(), runs())),
         };
         let commands = named().map(|one| {
@@ -141,8 +142,8 @@ impl<'w> PossibleControllers<'w> {
     }
 }
 
-/// One workload of each namespace, up to the limit. The workloads of one namespace thus
-/// can't displace those of another one.
+/// One workload of each namespace, up to the limit, so that the users of one namespace can't
+/// displace the workloads of another namespace.
 fn one_per_namespace<'w>(workloads: &[&'w Workload]) -> Vec<&'w Workload> {
     let mut named: Vec<&Workload> = Vec::new();
     for one in workloads {
@@ -153,50 +154,51 @@ fn one_per_namespace<'w>(workloads: &[&'w Workload]) -> Vec<&'w Workload> {
     named
 }
 
-/// The named ones of so many workloads as text.
+/// The names of some workloads, and the number of the others.
 fn named_text(named: &[&Workload], count: usize) -> String {
     let names = named.iter().map(|one| format!("{}/{}", one.namespace, one.name));
     names.collect::<Vec<_>>().join(", ") + &and_more(count - named.len(), "workload")
 }
 
-/// The workloads that a field manager may be: by name or by image.
+/// The workloads whose name or image matches the name of a field manager.
 fn matching<'w>(workloads: &'w [Workload], manager: &str) -> Vec<&'w Workload> {
     let begins = |long: &str, short: &str| {
         long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
-    let is_it = |one: &&Workload| {
+    let is_match = |one: &&Workload| {
         begins(&one.name, manager)
             || begins(manager, &one.name)
             || one.name.strip_suffix(manager).is_some_and(|rest| rest.ends_with('-'))
             || one.images.iter().any(|image| begins(image, manager))
     };
-    workloads.iter().filter(is_it).collect()
+    workloads.iter().filter(is_match).collect()
 }
 
-/// The workloads that have a word in a name of theirs.
+/// The workloads with this word in their name or image.
 fn mentioning<'w>(workloads: &'w [Workload], word: &str) -> Vec<&'w Workload> {
-    // Whole parts of a name: `app` is in the name of everything.
-    let has = |name: &String| format!("-{name}-").contains(&format!("-{word}-"));
-    let has = |one: &&Workload| has(&one.name) || one.images.iter().any(has);
-    workloads.iter().filter(|one| word.len() > 2 && has(one)).collect()
+    // Only complete parts of a name count: `app` is in too many names.
+    let contains = |name: &String| format!("-{name}-").contains(&format!("-{word}-"));
+    let is_match = |one: &&Workload| contains(&one.name) || one.images.iter().any(contains);
+    workloads.iter().filter(|one| word.len() > 2 && is_match(one)).collect()
 }
 
-/// The API groups of a finalizer's domain.
-struct Api<'e> {
-    /// The domain, such as `example.com`. `None`: the finalizer names no domain, or one of
+/// The domain of a finalizer, with its API groups and webhooks.
+struct FinalizerDomain<'e> {
+    /// The domain, such as `example.com`. `None`: the finalizer names no domain, or a domain of
     /// Kubernetes.
     base: Option<String>,
+    /// The served API groups of the domain.
     served: Vec<String>,
+    /// Whether the server of an API group of the domain does not answer.
     stale: bool,
-    /// Whether more may be served, or more webhooks be there.
+    /// Whether further API groups and further webhooks may exist.
     more: (bool, bool),
-    /// The webhooks of this domain: each by its description, and what is wrong with its
-    /// Service.
+    /// The webhooks of the domain: the description, and the problem of the Service.
     webhooks: Vec<(String, Option<&'e ServiceProblem>)>,
 }
 
-impl<'e> Api<'e> {
-    fn of(finalizer: &str, evidence: &'e Evidence) -> Self {
+impl<'e> FinalizerDomain<'e> {
+    fn find(finalizer: &str, evidence: &'e Evidence) -> Self {
         let domain = finalizer.split('/').next().unwrap_or_default();
         let base = base(domain).filter(|base| !["kubernetes.io", "k8s.io"].contains(base));
         let related = |group: &&String| base.is_some() && self::base(group) == base;
@@ -217,26 +219,26 @@ impl<'e> Api<'e> {
         }
     }
 
-    /// Whether nothing of it remains: neither CRDs nor a webhook.
+    /// Whether no API group and no webhook of the domain remains.
     fn is_gone(&self) -> bool {
-        let left = self.stale || self.more.0 || self.answers() || !self.served.is_empty();
-        self.base.is_some() && !left
+        let remains = self.stale || self.more.0 || self.may_answer() || !self.served.is_empty();
+        self.base.is_some() && !remains
     }
 
-    /// Whether its CRDs and webhooks remain without a controller. An uninstall that deletes
-    /// only the workloads leaves this state.
+    /// Whether the CRDs and webhooks of the domain remain without a controller, as after an
+    /// uninstall that deletes only the workloads.
     fn is_abandoned(&self) -> bool {
-        let gone =
+        let is_gone =
             |(_, silence): &(String, Option<&ServiceProblem>)| silence.is_some_and(|s| s.gone);
-        self.webhooks.iter().any(gone) && !self.answers()
+        self.webhooks.iter().any(is_gone) && !self.may_answer()
     }
 
-    /// Whether one of its webhooks seems to, or may.
-    fn answers(&self) -> bool {
+    /// Whether a webhook of the domain may answer.
+    fn may_answer(&self) -> bool {
         self.more.1 || self.webhooks.iter().any(|(_, silence)| silence.is_none())
     }
 
-    /// The usual word in the names of this domain's components.
+    /// The first label of the domain, which the names of its components usually contain.
     fn word(&self) -> Option<&str> {
         self.base.as_deref()?.split('.').next()
     }
@@ -259,7 +261,7 @@ impl<'e> Api<'e> {
 
 /// The last two labels of a domain.
 fn base(domain: &str) -> Option<&str> {
-    let mut dots = domain.rmatch_indices('.').map(|(at, _)| at);
+    let mut dots = domain.rmatch_indices('.').map(|(index, _)| index);
     dots.next()?;
-    Some(dots.next().map_or(domain, |at| &domain[at + 1..]))
+    Some(dots.next().map_or(domain, |index| &domain[index + 1..]))
 }

@@ -10,7 +10,7 @@ use crate::decide::approve_command;
 use crate::objects::{HOLD, ObjectRef, is_hold, shell_word};
 
 /// The components that remove well-known finalizers.
-const KNOWN: &[(&str, &str)] = &[
+const REMOVERS: &[(&str, &str)] = &[
     (HOLD, "belay, when nothing needs the object any more"),
     ("kubernetes", "the namespace controller, when nothing is left in it"),
     ("foregroundDeletion", "the garbage collector, when the dependents that block are gone"),
@@ -31,10 +31,10 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// The component that removes a finalizer of Kubernetes or of belay.
-pub fn known(name: &str) -> Option<&'static str> {
-    // belay removes the hold under each of its names.
+pub fn remover(name: &str) -> Option<&'static str> {
+    // The hold has several names, and belay removes all of them.
     let name = if is_hold(name) { HOLD } else { name };
-    KNOWN.iter().find(|(known, _)| *known == name).map(|(_, who)| *who)
+    REMOVERS.iter().find(|(finalizer, _)| *finalizer == name).map(|(_, remover)| *remover)
 }
 
 /// The field manager that added a finalizer.
@@ -77,28 +77,26 @@ pub struct BlockingFinalizer {
 }
 
 impl BlockingFinalizer {
-    /// All finalizers that keep an object: its own and, of a Namespace, those of its content.
+    /// All finalizers that keep an object. For a Namespace, they include `spec.finalizers`.
     pub fn all(object: &Value, reference: &ObjectRef) -> Vec<Self> {
-        let own = finalizers_of(object).into_iter().enumerate().map(|(index, name)| {
-            let keeper = Self::new(name, object);
+        let metadata = finalizers_of(object).into_iter().enumerate().map(|(index, name)| {
             // Users don't remove the finalizers that Kubernetes or belay removes.
-            let is_foreign = known(name).is_none();
+            let is_foreign = remover(name).is_none();
             let by_hand = is_foreign.then(|| by_hand(name, index, &reference.arguments()));
-            Self { by_hand, ..keeper }
+            Self { by_hand, ..Self::new(name, object) }
         });
-        let content = match reference.is_namespace() {
+        let spec = match reference.is_namespace() {
             true => strings_at(object, "/spec/finalizers"),
             false => Vec::new(),
         };
-        own.chain(content.into_iter().map(|name| Self::new(name, object))).collect()
+        metadata.chain(spec.into_iter().map(|name| Self::new(name, object))).collect()
     }
 
     fn new(name: &str, object: &Value) -> Self {
-        // A user's tool writes what the user requests, and removes no finalizer
-        // automatically.
+        // A tool of a user removes no finalizer automatically.
         let writer = writer(name, object).filter(|writer| !is_tool(writer));
-        let removed_by = match (known(name), writer) {
-            (Some(who), _) => who.to_owned(),
+        let removed_by = match (remover(name), writer) {
+            (Some(remover), _) => remover.to_owned(),
             (None, Some(writer)) => format!("{writer}, which added it"),
             (None, None) => "its own controller, which belay does not know".to_owned(),
         };
@@ -115,8 +113,8 @@ pub fn by_hand(finalizer: &str, index: usize, arguments: &str) -> String {
     format!("kubectl patch {arguments} --type=json -p {}", shell_word(&patch.to_string()))
 }
 
-/// The same command. If a policy guards the finalizer, the command that approves its removal
-/// comes first.
+/// The command that removes the finalizer at this index. If a policy guards the finalizer, the
+/// command that approves the removal comes first.
 pub fn removal(
     (finalizer, index): (&str, usize),
     found: &TerminatingObject,
@@ -153,13 +151,13 @@ const TOOLS: &[&str] = &[
     "openapi-generator",
 ];
 
-/// Whether a field manager is one of those.
+/// Whether a field manager is one of `TOOLS`.
 pub fn is_tool(manager: &str) -> bool {
     let manager = manager.to_lowercase();
     TOOLS.iter().any(|tool| {
         manager.strip_prefix(tool).is_some_and(|rest| {
-            let ends = ["manager", "operator", "controller", "node-fetch"].contains(tool);
-            rest.is_empty() || (!ends && !rest.starts_with(|c: char| c.is_alphanumeric()))
+            let is_generic = ["manager", "operator", "controller", "node-fetch"].contains(tool);
+            rest.is_empty() || (!is_generic && !rest.starts_with(|c: char| c.is_alphanumeric()))
         })
     })
 }

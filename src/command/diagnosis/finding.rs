@@ -1,10 +1,10 @@
-//! One reason why an object stays.
+//! One cause why an object stays Terminating.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The kinds of causes. Of several the one that stands first here is told
-/// first: it is the likeliest to be what the others wait for.
+/// The kinds of causes, in the order of reports: an earlier kind is more likely to be the cause
+/// that the others wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 pub enum Cause {
     /// An admission webhook or policy refuses a request that the deletion needs.
@@ -34,7 +34,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// In the words of a table.
+    /// The text in a table.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused at admission",
@@ -53,7 +53,7 @@ impl Cause {
     }
 }
 
-/// One reason why an object stays.
+/// One cause why an object stays Terminating.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
@@ -71,7 +71,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding without evidence so far.
+    /// A finding without evidence.
     pub fn new(cause: Cause, says: impl Into<String>, next: impl Into<String>) -> Self {
         Self { cause, finalizer: None, says: says.into(), evidence: Vec::new(), next: next.into() }
     }
@@ -82,8 +82,8 @@ impl Finding {
         self
     }
 
-    /// The same, about a finalizer.
-    pub fn of(self, finalizer: &str) -> Self {
+    /// Sets the finalizer.
+    pub fn with_finalizer(self, finalizer: &str) -> Self {
         Self { finalizer: Some(finalizer.to_owned()), ..self }
     }
 }

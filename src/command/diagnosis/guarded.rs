@@ -1,5 +1,5 @@
-//! The finalizers that the user may not remove, because a policy with `fromStripping` guards
-//! them.
+//! The finalizers that the user may not remove without an approval, because a policy with
+//! `fromStripping` guards them.
 
 use serde::Deserialize as _;
 
@@ -19,16 +19,17 @@ pub async fn guarded_finalizers(
     found: &TerminatingObject,
 ) -> Vec<String> {
     let foreign = || finalizers_of(&found.object).into_iter().filter(|name| !is_hold(name));
-    let guards = |snapshot: &Snapshot| {
+    let has_guards = |snapshot: &Snapshot| {
         let world = snapshot.context.world.read();
         world.policies.iter().any(|policy| policy.modes.from_stripping.is_some())
     };
     let Ok(object) = Object::deserialize(&found.object) else { return Vec::new() };
-    if foreign().next().is_none() || !guards(snapshot) {
+    if foreign().next().is_none() || !has_guards(snapshot) {
         return Vec::new();
     }
     let ObjectRef { group, resource, namespace, name, .. } = &found.object_ref;
-    // Policies select by the labels of the Namespace. Without them, they may apply.
+    // Policies select objects by the labels of the Namespace. If the labels are unknown, a policy
+    // may apply.
     let namespaces = snapshot.context.world.read().graph.kinds.find("", "Namespace");
     if let Some(kind) = namespaces.filter(|_| !namespace.is_empty()) {
         let _ = snapshot.look_up(kind, "", namespace).await;

@@ -29,14 +29,14 @@ pub struct HoldState {
 
 impl HoldState {
     /// Counts the users that keep an object.
-    pub async fn count(snapshot: &Snapshot, place: &ObjectKey, object: &Value) -> Self {
-        let count = check_by_hand(&snapshot.context, &snapshot.reader, place, object).await;
+    pub async fn count(snapshot: &Snapshot, key: &ObjectKey, object: &Value) -> Self {
+        let count = check_by_hand(&snapshot.context, &snapshot.reader, key, object).await;
         let world = snapshot.context.world.read();
-        let info = world.graph.kinds.info(place.0);
+        let info = world.graph.kinds.info(key.0);
         Self::new(count, world.policies.releases_any_hold(&info.group, &info.resource))
     }
 
-    /// The state of a hold for which the users are unknown.
+    /// The state of a hold whose users are unknown.
     pub fn unknown(why: &str) -> Self {
         let r#for = vec![why.to_owned()];
         Self { free: false, released_by_belay: true, known: false, r#for }
@@ -45,7 +45,7 @@ impl HoldState {
     /// The state from the result of a count.
     pub fn new(count: UseCheck, released_by_belay: bool) -> Self {
         let (free, known, r#for) = match count {
-            UseCheck::Releasable(free) => (true, true, vec![why_free(free).to_owned()]),
+            UseCheck::Releasable(reason) => (true, true, vec![reason_text(reason).to_owned()]),
             UseCheck::InUse(causes) => (false, true, causes.iter().map(cause_text).collect()),
             UseCheck::Unknown(why) => (false, false, vec![why.to_string()]),
             UseCheck::NeedsReads(_) => {
@@ -86,20 +86,20 @@ impl fmt::Display for HoldState {
 /// The known facts about the hold on an object.
 #[derive(Debug, Clone, Default)]
 pub struct Hold {
-    /// What it waits for. `None`: not counted.
+    /// What the release waits for; `None` if the users were not counted.
     pub state: Option<HoldState>,
-    /// Whether it was not counted because there are many holds.
+    /// Whether the users were not counted because there are many holds.
     pub is_left_out: bool,
     /// Whether belay's kinds are served.
     pub installed: bool,
     /// Whether belay has no leader.
-    pub unled: bool,
+    pub no_leader: bool,
 }
 
 impl Hold {
     /// Why the hold keeps this object.
     pub fn finding(&self, object: &ObjectRef) -> Finding {
-        let why = || format!("kubectl belay why {}", object.arguments());
+        let why_command = || format!("kubectl belay why {}", object.arguments());
         if !self.installed {
             let says = "belay was removed and left its hold on it";
             return Finding::new(Cause::HeldByBelay, says, "belay admin uninstall")
@@ -108,28 +108,28 @@ impl Hold {
         let (says, next) = match &self.state {
             Some(state) => (state.to_string(), state.next(object)),
             None if self.is_left_out => {
-                ("belay holds it; use --all to find out what needs it".to_owned(), why())
+                ("belay holds it; use --all to find out what needs it".to_owned(), why_command())
             }
-            None => ("belay holds it; what needs it is unknown".to_owned(), why()),
+            None => ("belay holds it; what needs it is unknown".to_owned(), why_command()),
         };
-        let unled = self.unled.then(|| "belay has no leader: check that its Pods run".to_owned());
-        Finding::new(Cause::HeldByBelay, says, next).with(unled)
+        let no_leader =
+            self.no_leader.then(|| "belay has no leader: check that its Pods run".to_owned());
+        Finding::new(Cause::HeldByBelay, says, next).with(no_leader)
     }
 }
 
-/// Why a hold may go, in words.
-fn why_free(free: ReleaseReason) -> &'static str {
-    match free {
+/// Why belay may release a hold.
+fn reason_text(reason: ReleaseReason) -> &'static str {
+    match reason {
         ReleaseReason::Approved => "enough users have approved",
         ReleaseReason::Unprotected => "no policy protects it any more",
         ReleaseReason::Unused => "nothing needs it",
     }
 }
 
-/// The text of a cause.
-pub fn cause_text(because: &decide::Cause) -> String {
+pub fn cause_text(cause: &decide::Cause) -> String {
     use decide::Cause;
-    match because {
+    match cause {
         Cause::Always => "it is always protected, until enough users approve".to_owned(),
         Cause::CheckedAtRelease => "belay has not seen yet that nothing needs it".to_owned(),
         Cause::WeakerProtection(named) => format!("{named} would be protected less"),

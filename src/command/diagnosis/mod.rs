@@ -7,7 +7,7 @@
 //!  refusal ─┐              ┌► admission ─┐
 //!  finalizers ─► finding ─►├► controller ┼► causes: all reasons of one object
 //!  hold ────┘              └► namespace ─┘
-//!  approval: what an approval takes    verdict: the answer to a DELETE
+//!  approval: the required approvals    verdict: the verdict on a DELETE
 //! ```
 
 mod admission;
@@ -30,5 +30,5 @@ pub use self::finalizers::{BlockingFinalizer, finalizers_of};
 pub use self::finding::{Cause, Finding};
 pub use self::guarded::guarded_finalizers;
 pub use self::hold::{Hold, HoldState, cause_text};
-pub use self::refusal::{denies, is_refusal, is_unasked, policy_message};
+pub use self::refusal::{denies, is_refusal, is_unanswered, policy_message};
 pub use self::verdict::verdict_on_delete;

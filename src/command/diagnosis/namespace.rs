@@ -1,4 +1,4 @@
-//! Why a Namespace stays, by its conditions.
+//! Why a Namespace stays Terminating, from its conditions.
 
 use serde_json::Value;
 
@@ -8,11 +8,11 @@ use super::finding::{Cause, Finding};
 use super::refusal::{is_refusal, policy_message};
 use crate::cluster::terminating::{DeadConversion, Evidence, Survey, TerminatingObject};
 
-/// The message of a condition that is True.
+/// The message of a condition with status True.
 pub fn message(object: &Value, kind: &str) -> Option<String> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
-    let found = conditions.iter().find(|c| c["type"] == kind && c["status"] == "True")?;
-    found.get("message")?.as_str().map(str::to_owned)
+    let condition = conditions.iter().find(|c| c["type"] == kind && c["status"] == "True")?;
+    condition.get("message")?.as_str().map(str::to_owned)
 }
 
 /// The next step when the conversion webhook of a kind does not answer.
@@ -24,60 +24,61 @@ pub fn repair_conversion(dead: &DeadConversion) -> String {
     )
 }
 
-/// Why a Namespace stays.
+/// The causes why a Namespace stays.
 pub fn why_namespace_stays(
     found: &TerminatingObject,
     survey: &Survey,
     evidence: &Evidence,
 ) -> Vec<Finding> {
     let name = &found.object_ref.name;
-    let said = |kind: &str| message(&found.object, kind);
+    let condition = |kind: &str| message(&found.object, kind);
     let mut findings = Vec::new();
-    let blind = said("NamespaceDeletionDiscoveryFailure")
-        .or_else(|| said("NamespaceDeletionGroupVersionParsingFailure"));
-    if let Some(message) = blind {
-        findings.push(blinded(message, evidence));
+    let discovery = condition("NamespaceDeletionDiscoveryFailure")
+        .or_else(|| condition("NamespaceDeletionGroupVersionParsingFailure"));
+    if let Some(message) = discovery {
+        findings.push(discovery_failure(message, evidence));
     }
-    let failed = said("NamespaceDeletionContentFailure");
+    let failed = condition("NamespaceDeletionContentFailure");
     if let Some(message) = &failed {
-        findings.extend(failure(message, evidence));
+        findings.extend(content_failure(message, evidence));
     }
-    let left = [said("NamespaceContentRemaining"), said("NamespaceFinalizersRemaining")];
-    let left: Vec<String> = left.into_iter().flatten().collect();
-    let inside = || survey.objects.iter().filter(|other| other.object_ref.namespace == *name);
-    if !left.is_empty() || inside().next().is_some() {
-        let more = inside().count().saturating_sub(3);
+    let remaining =
+        [condition("NamespaceContentRemaining"), condition("NamespaceFinalizersRemaining")];
+    let remaining: Vec<String> = remaining.into_iter().flatten().collect();
+    let content = || survey.objects.iter().filter(|other| other.object_ref.namespace == *name);
+    if !remaining.is_empty() || content().next().is_some() {
+        let more = content().count().saturating_sub(3);
         let more =
             (more > 0).then(|| format!("and {}", crate::objects::more(more, "Terminating object")));
-        let inside: Vec<String> =
-            inside().take(3).map(|other| other.object_ref.arguments()).collect();
+        let names: Vec<String> =
+            content().take(3).map(|other| other.object_ref.arguments()).collect();
         let says = "the namespace controller waits for the objects in it";
-        let next = match inside.first() {
+        let next = match names.first() {
             Some(first) => format!("kubectl belay why {first}"),
             None => format!("kubectl belay stuck -n {name}"),
         };
-        let inside = inside.iter().map(|other| format!("{other} is Terminating as well"));
+        let states = names.iter().map(|other| format!("{other} is Terminating as well"));
         let failed = failed.filter(|_| findings.is_empty());
         findings.push(
             Finding::new(Cause::Content, says, next)
-                .with(failed.into_iter().chain(left).chain(inside).chain(more)),
+                .with(failed.into_iter().chain(remaining).chain(states).chain(more)),
         );
     } else if let Some(message) = failed.filter(|_| findings.is_empty()) {
         let says = "the namespace controller could not delete the objects in it";
         let next = format!("kubectl describe namespace {name}");
         findings.push(Finding::new(Cause::Content, says, next).with([message]));
     }
-    findings.extend(foreign(found));
-    // The unread kinds may contain the reason.
+    findings.extend(foreign_finalizers(found));
+    // The fields that could not be read may contain the reason.
     if found.unread.is_some() {
         return findings;
     }
-    // The namespace controller reads every kind before it writes conditions, and it retries
-    // for long.
+    // The namespace controller reads every kind before it writes conditions. It retries failed
+    // reads for a long time.
     if found.object.pointer("/status/conditions").is_none() && !evidence.conversions.is_empty() {
         let says = "the namespace controller reads every kind first, and a conversion webhook \
                     does not answer";
-        findings.push(unconverted(says, None, evidence));
+        findings.push(failed_conversion(says, None, evidence));
     }
     if findings.is_empty() {
         let says = "the namespace controller has reported no reason";
@@ -87,8 +88,8 @@ pub fn why_namespace_stays(
     findings
 }
 
-/// Finalizers of the content that are not the namespace controller's.
-fn foreign(found: &TerminatingObject) -> Option<Finding> {
+/// The finalizers in `spec.finalizers` that the namespace controller does not remove.
+fn foreign_finalizers(found: &TerminatingObject) -> Option<Finding> {
     let names = strings_at(&found.object, "/spec/finalizers");
     let names: Vec<&str> = names.into_iter().filter(|name| *name != "kubernetes").collect();
     let says = format!("spec.finalizers has {}, which belay does not know", names.join(", "));
@@ -100,8 +101,8 @@ fn foreign(found: &TerminatingObject) -> Option<Finding> {
     (!names.is_empty()).then(|| Finding::new(Cause::Owner, says, next))
 }
 
-/// Discovery failed, so the kinds are unknown.
-fn blinded(message: String, evidence: &Evidence) -> Finding {
+/// The namespace controller does not know all kinds.
+fn discovery_failure(message: String, evidence: &Evidence) -> Finding {
     let says = "the namespace controller cannot discover the kinds";
     let broken = evidence.broken.iter();
     let next = match broken.clone().next() {
@@ -116,11 +117,11 @@ fn blinded(message: String, evidence: &Evidence) -> Finding {
 }
 
 /// A known reason why the content could not be listed or deleted.
-fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
+fn content_failure(message: &str, evidence: &Evidence) -> Option<Finding> {
     if message.contains("conversion webhook") {
         let says = "the namespace controller cannot read the objects in it: a conversion webhook \
                     does not answer";
-        return Some(unconverted(says, Some(message), evidence));
+        return Some(failed_conversion(says, Some(message), evidence));
     }
     is_refusal(message).then(|| {
         let says = "the deletion of the objects in it was refused";
@@ -139,11 +140,11 @@ fn failure(message: &str, evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// A kind whose objects can't be read.
-fn unconverted(says: &str, message: Option<&str>, evidence: &Evidence) -> Finding {
+/// The conversion webhook of a kind does not answer, so its objects can't be read.
+fn failed_conversion(says: &str, message: Option<&str>, evidence: &Evidence) -> Finding {
     let dead = evidence.conversions.iter();
     let next = dead.clone().next().map_or_else(|| "kubectl get crd".to_owned(), repair_conversion);
     let dead = dead.take(5).map(|dead| format!("crd/{}: {}", dead.definition, dead.silence.why));
-    let shown = message.map(str::to_owned).into_iter().chain(dead);
-    Finding::new(Cause::ConversionWebhook, says, next).with(shown)
+    let texts = message.map(str::to_owned).into_iter().chain(dead);
+    Finding::new(Cause::ConversionWebhook, says, next).with(texts)
 }

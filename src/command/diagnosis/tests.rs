@@ -250,8 +250,8 @@ fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
 #[test]
 fn the_hold_of_belay_is_reported_with_its_users() {
     let stuck = settings("belay.dev/hold", "belay");
-    let of = |state: Option<HoldState>, is_left_out, (installed, unled)| {
-        let hold = Hold { state, is_left_out, installed, unled };
+    let of = |state: Option<HoldState>, is_left_out, (installed, no_leader)| {
+        let hold = Hold { state, is_left_out, installed, no_leader };
         let mut all = find_causes(&stuck, &Survey::default(), &Evidence::default(), &hold);
         assert_eq!((all.len(), all[0].cause), (1, Cause::HeldByBelay));
         words(&all.remove(0))

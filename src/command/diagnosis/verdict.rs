@@ -10,10 +10,10 @@ use crate::decide::{
 };
 use crate::objects::Object;
 
-/// How long the live reads of a verdict may take.
-const LIMIT: Duration = Duration::from_secs(20);
+/// The time limit of the live reads of a verdict.
+const READ_LIMIT: Duration = Duration::from_secs(20);
 
-/// Decides as for a dry run. Sends nothing to the API server.
+/// Decides as admission decides on a dry run. Sends no DELETE to the API server.
 pub async fn verdict_on_delete(
     target: &TargetObject,
     snapshot: &Snapshot,
@@ -25,7 +25,7 @@ pub async fn verdict_on_delete(
     })?;
     let object_ref = &target.object_ref;
     let me = &target.session.me;
-    let whole = serde_json::value::to_raw_value(&target.json).ok();
+    let raw = serde_json::value::to_raw_value(&target.json).ok();
     let review = Review {
         uid: "".into(),
         phase: AdmissionPhase::Validate,
@@ -36,7 +36,7 @@ pub async fn verdict_on_delete(
             subresource: "".into(),
         },
         name: object_ref.name.as_str().into(),
-        // A request about a Namespace has the Namespace's name as its namespace, too.
+        // In a request about a Namespace, the namespace is the name of the Namespace.
         namespace: object_ref.own_namespace().into(),
         user: Requester {
             name: me.name.as_str().into(),
@@ -46,8 +46,8 @@ pub async fn verdict_on_delete(
         options: DeleteOptions::default(),
         object: None,
         old_object: Some(object),
-        details: ReviewDetails::read(whole.as_deref(), None),
+        details: ReviewDetails::read(raw.as_deref(), None),
         labelled: false,
     };
-    Ok(snapshot.decide(&review, Instant::now() + LIMIT).await)
+    Ok(snapshot.decide(&review, Instant::now() + READ_LIMIT).await)
 }

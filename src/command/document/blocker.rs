@@ -1,4 +1,4 @@
-//! What blocks a deletion.
+//! The report of one blocker.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::{Object, ReportedVerdict, policy_name};
 use crate::decide::{Blocker, policy_names};
 use crate::objects::Kinds;
 
-/// One reason.
+/// A blocker, or a reason to warn or to record.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockerReport {
@@ -21,7 +21,7 @@ pub struct BlockerReport {
     pub says: String,
     /// The policies that decide.
     pub policies: Vec<String>,
-    /// The same in words.
+    /// The policies as text.
     #[serde(skip)]
     pub by: String,
 }

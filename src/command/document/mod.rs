@@ -1,8 +1,7 @@
-//! The parts that the reports of several commands have in common, so that the same things have
-//! the same names in all of them. docs/json.md is made from these types and from the comments on
-//! their fields.
+//! The types that the reports of several commands share, so that the reports use the same names.
+//! docs/json.md is generated from these types and from the comments on their fields.
 //!
-//! A list is always present. A field without a value is left out; its comment says when.
+//! A list is always present. A field without a value is omitted, and its comment says when.
 
 mod blocker;
 mod object;
@@ -44,14 +43,16 @@ impl FailedRead {
         Self { resource: resource.to_owned(), why: error.reason_for_user() }
     }
 
-    /// For people: the number of the kinds with the same reason in the place of each of them.
-    /// Verdicts need belay's own kinds, so these are apart.
+    /// Merges the failed reads with the same reason into one that contains the number of kinds,
+    /// unless `verbose`. belay's own kinds form their own groups, because verdicts depend on them.
     pub fn grouped(all: &[Self], verbose: bool) -> Vec<Self> {
-        let is_own = |unread: &Self| unread.resource.ends_with(&format!(".{GROUP}"));
+        let is_belay_kind = |unread: &Self| unread.resource.ends_with(&format!(".{GROUP}"));
         let mut groups: Vec<Vec<&Self>> = Vec::new();
         for unread in all {
             let same = |group: &&mut Vec<&Self>| {
-                !verbose && group[0].why == unread.why && is_own(group[0]) == is_own(unread)
+                !verbose
+                    && group[0].why == unread.why
+                    && is_belay_kind(group[0]) == is_belay_kind(unread)
             };
             match groups.iter_mut().find(same) {
                 Some(group) => group.push(unread),
@@ -61,7 +62,7 @@ impl FailedRead {
         let merged = |group: Vec<&Self>| match group[..] {
             [one] => one.clone(),
             _ => Self {
-                resource: match is_own(group[0]) {
+                resource: match is_belay_kind(group[0]) {
                     true => format!("{} kinds of {GROUP}", group.len()),
                     false => format!("{} kinds", group.len()),
                 },
@@ -71,7 +72,7 @@ impl FailedRead {
         groups.into_iter().map(merged).collect()
     }
 
-    /// In a line, for people.
+    /// The line for the text output.
     pub fn line(&self) -> String {
         format!("not read: {}: {}", self.resource, self.why)
     }
@@ -83,7 +84,7 @@ impl From<UnreadKind> for FailedRead {
     }
 }
 
-/// The name of a policy, or for the label the name that messages use.
+/// The name of a policy; for a label, the text that messages use.
 pub fn policy_name(source: &PolicySource) -> String {
     match source {
         PolicySource::Policy(name) => name.clone(),

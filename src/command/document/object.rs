@@ -39,13 +39,13 @@ impl Object {
         Self::of_kind(graph.kinds.info(kind), namespace, name)
     }
 
-    /// The one of this kind.
+    /// The report of an object of this kind.
     pub fn of_kind(info: &KindInfo, namespace: &str, name: &str) -> Self {
         let target = ObjectRef::of_kind(info, namespace, name);
         Self { kind: info.kind.clone(), ..Self::bare(&target) }
     }
 
-    /// The report of this object. It contains the kind if the kind is among these.
+    /// The report of this object. It contains the kind if `kinds` has it.
     pub fn of(target: &ObjectRef, kinds: &Kinds) -> Self {
         let kind = kinds.find_resource(&target.group, &target.resource);
         let kind = kind.map_or_else(String::new, |kind| kinds.info(kind).kind.clone());
@@ -66,7 +66,6 @@ impl Object {
         Self { kind: kind.to_owned(), resource: String::new(), ..Self::bare(&target) }
     }
 
-    /// The same, with its uid.
     pub fn with_uid(self, uid: &str) -> Self {
         Self { uid: uid.to_owned(), ..self }
     }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::decide::Decision;
 
-/// What is said of a request.
+/// The verdict on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum ReportedVerdict {
     /// Accepted.
@@ -38,7 +38,7 @@ impl From<Decision> for ReportedVerdict {
 
 impl ReportedVerdict {
     /// The text for users.
-    pub fn shown(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Self::Allow | Self::NoPolicies => "ALLOWED",
             Self::Audit => "ALLOWED, recorded",
@@ -49,8 +49,8 @@ impl ReportedVerdict {
         }
     }
 
-    /// The exit code.
-    pub fn code(self) -> u8 {
+    /// The exit code of a command with this verdict.
+    pub fn exit_code(self) -> u8 {
         match self {
             Self::Deny => 1,
             Self::Unknown => 3,

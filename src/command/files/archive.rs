@@ -1,5 +1,5 @@
-//! Files instead of a cluster: a client that answers reads from files, so that code for an
-//! API server works on a dump of one.
+//! A client that answers reads from files. With it, code for an API server works on a dump of a
+//! cluster.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-use super::objects::namespace as made_up;
+use super::objects::namespace as generated_namespace;
 use super::{World, read_names, read_nonempty};
 use crate::cluster::{KindsInFiles, failure, local_client};
 use crate::command::CommandError;
@@ -37,8 +37,8 @@ impl Archive {
         let mut objects: HashMap<_, ObjectsByName> = HashMap::new();
         let on_object = &mut |info: &KindInfo, object: &Value| {
             let kind = (info.group.clone(), info.resource.clone());
-            let place = (text(object, "namespace"), text(object, "name"));
-            objects.entry(kind).or_default().insert(place, object.clone());
+            let name = (text(object, "namespace"), text(object, "name"));
+            objects.entry(kind).or_default().insert(name, object.clone());
         };
         let World { graph, .. } =
             World::read_layers(&[&files], ("default", Identities::default()), on_object)?;
@@ -46,24 +46,26 @@ impl Archive {
         Ok(Self { kinds: graph.kinds, names, objects })
     }
 
-    /// The words for the kinds that there are.
+    /// The names of the kinds in the files.
     pub fn names(&self) -> &KindNames {
         &self.names
     }
 
-    /// The kinds and namespaces with objects.
-    pub fn held(&self) -> KindsInFiles {
-        let mut held = KindsInFiles::new();
+    /// The kinds with objects, each with the namespaces of the objects.
+    pub fn kinds_in_files(&self) -> KindsInFiles {
+        let mut in_files = KindsInFiles::new();
         for (kind, all) in &self.objects {
             // The labels of a Namespace are unknown if no file contains the Namespace
             // itself.
-            let own = all.iter().filter(|((_, name), object)| **object != made_up(name));
-            let places: HashSet<String> = own.map(|((place, _), _)| place.clone()).collect();
-            if !places.is_empty() {
-                held.insert(kind.clone(), places);
+            let described =
+                all.iter().filter(|((_, name), object)| **object != generated_namespace(name));
+            let namespaces: HashSet<String> =
+                described.map(|((namespace, _), _)| namespace.clone()).collect();
+            if !namespaces.is_empty() {
+                in_files.insert(kind.clone(), namespaces);
             }
         }
-        held
+        in_files
     }
 
     /// A client that answers from the archive.
@@ -81,22 +83,22 @@ impl Archive {
             ["apis"] => self.discovery(|group| !group.is_empty()),
             ["api", _, ref rest @ ..] => self.objects("", rest, uri),
             ["apis", group, _, ref rest @ ..] => self.objects(group, rest, uri),
-            _ => no_path(),
+            _ => unknown_kind(),
         }
     }
 
-    /// The served kinds. The kinds of belay are served if the files contain an object of
-    /// them: a dump without them contains no information about protection.
+    /// The served kinds. The kinds of belay are served only if the files contain one of their
+    /// objects: a dump without such objects contains no information about protection.
     fn served(&self) -> impl Iterator<Item = &KindInfo> {
-        let own = self.objects.keys().any(|(group, _)| group == GROUP);
+        let has_belay = self.objects.keys().any(|(group, _)| group == GROUP);
         let served = self.kinds.iter().filter(|(kind, _)| self.kinds.is_served(*kind));
-        served.map(|(_, info)| info).filter(move |info| own || info.group != GROUP)
+        served.map(|(_, info)| info).filter(move |info| has_belay || info.group != GROUP)
     }
 
-    /// Discovery as one document, of some groups.
-    fn discovery(&self, is_asked: impl Fn(&str) -> bool) -> Response {
+    /// The discovery document of some API groups.
+    fn discovery(&self, is_requested: impl Fn(&str) -> bool) -> Response {
         let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<Value>>> = BTreeMap::new();
-        for info in self.served().filter(|info| is_asked(&info.group)) {
+        for info in self.served().filter(|info| is_requested(&info.group)) {
             let resource = json!({
                 "resource": info.resource,
                 "responseKind": {"group": info.group, "version": "", "kind": info.kind},
@@ -120,34 +122,34 @@ impl Archive {
         (200, json!({"apiVersion": version, "kind": kind, "metadata": {}, "items": items}))
     }
 
-    /// A list, or one object; `rest`: the path after the version.
+    /// Answers a request for a list or for one object; `rest`: the path after the version.
     fn objects(&self, group: &str, rest: &[&str], uri: &Uri) -> Response {
         let (namespace, resource, name) = match *rest {
             ["namespaces", namespace, resource] => (Some(namespace), resource, None),
             ["namespaces", namespace, resource, name] => (Some(namespace), resource, Some(name)),
             [resource] => (None, resource, None),
             [resource, name] => (None, resource, Some(name)),
-            _ => return no_path(),
+            _ => return unknown_kind(),
         };
         if !self.served().any(|info| info.group == group && info.resource == resource) {
-            return no_path();
+            return unknown_kind();
         }
         let all = self.objects.get(&(group.to_owned(), resource.to_owned()));
-        let namespace = namespace.map(unescaped);
+        let namespace = namespace.map(unescape);
         match name {
             Some(name) => {
-                let place = (namespace.unwrap_or_default(), unescaped(name));
-                match all.and_then(|all| all.get(&place)) {
+                let key = (namespace.unwrap_or_default(), unescape(name));
+                match all.and_then(|all| all.get(&key)) {
                     Some(object) => (200, object.clone()),
-                    None => failure(404, "the files have no such object", (resource, &place.1)),
+                    None => failure(404, "the files have no such object", (resource, &key.1)),
                 }
             }
             None => match Selection::parse(uri.query().unwrap_or_default()) {
                 Ok(selection) => {
-                    let is_there = |(place, _): &&(String, String)| {
-                        namespace.as_ref().is_none_or(|namespace| place == namespace)
+                    let in_namespace = |(other, _): &&(String, String)| {
+                        namespace.as_ref().is_none_or(|namespace| other == namespace)
                     };
-                    let all = all.into_iter().flatten().filter(|(place, _)| is_there(place));
+                    let all = all.into_iter().flatten().filter(|(key, _)| in_namespace(key));
                     let items: Vec<&Value> = all
                         .map(|(_, object)| object)
                         .filter(|object| selection.matches(object))
@@ -194,7 +196,10 @@ impl Selection {
         let labels = &object["metadata"]["labels"];
         let text_at = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         self.labels.iter().all(|label| label.holds(|key| labels.get(key)?.as_str()))
-            && self.fields.iter().all(|(at, value)| text_at(at).unwrap_or_default() == value)
+            && self
+                .fields
+                .iter()
+                .all(|(pointer, value)| text_at(pointer).unwrap_or_default() == value)
     }
 }
 
@@ -202,12 +207,12 @@ fn text(object: &Value, field: &str) -> String {
     object["metadata"][field].as_str().unwrap_or_default().to_owned()
 }
 
-/// Part of a path, as it was before it was escaped.
-fn unescaped(segment: &str) -> String {
+/// Decodes the percent encoding of a path segment.
+fn unescape(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
-fn no_path() -> Response {
+fn unknown_kind() -> Response {
     failure(404, "the files have no such kind", ("", ""))
 }
 
@@ -282,7 +287,7 @@ items:
     #[test]
     fn of_what_there_is_something_and_where_is_known() {
         let archive = archive(DUMP);
-        let held = archive.held();
+        let held = archive.kinds_in_files();
         let places = |group: &str, resource: &str| {
             let places = held.get(&(group.to_owned(), resource.to_owned()));
             places.map(|places| places.iter().map(String::as_str).collect::<BTreeSet<_>>())

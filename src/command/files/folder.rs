@@ -1,4 +1,4 @@
-//! Lists files and folders, and reads the files.
+//! Finds the files in folders, and reads them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,14 +10,14 @@ use std::time::SystemTime;
 use super::FileError;
 use super::documents::File;
 
-/// The largest file that is read.
-const LARGEST: u64 = 64 << 20;
+/// The maximum size of a file.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// A file that has changed this lately may change again within the same tick
-/// of the clock that stamps it.
+/// The resolution of file times. A file that changed more recently may change again without a
+/// new time.
 const TICK_SECONDS: u64 = 2;
 
-/// Files and folders that were named on the command line.
+/// The files and folders that the user names on the command line.
 #[derive(Debug, Clone)]
 pub struct Folders(pub Vec<PathBuf>);
 
@@ -29,16 +29,16 @@ pub struct FileListing {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
-    /// Device and inode: a link that points elsewhere is another file.
+    /// Device and inode: they differ if a link points to another file.
     identity: (u64, u64),
     length: u64,
     modified: (i64, i64),
-    /// It cannot be set back, as the time of modification can.
+    /// The time of the last change of the inode. Unlike `modified`, users can't set it.
     changed: (i64, i64),
 }
 
 impl Folders {
-    /// Whether no file was named.
+    /// Whether the user named no file.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -59,7 +59,7 @@ impl FileListing {
         self.files.is_empty()
     }
 
-    /// Reads all of it.
+    /// Reads all files.
     pub fn read(&self) -> Result<Vec<File>, FileError> {
         self.files.iter().map(|(path, _)| read(path)).collect()
     }
@@ -67,9 +67,9 @@ impl FileListing {
     /// Whether an equal listing later shows that nothing has changed.
     pub fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let settled = now.as_secs().saturating_sub(TICK_SECONDS);
-        let settled = i64::try_from(settled).unwrap_or(i64::MAX);
-        self.files.iter().all(|(_, stamp)| stamp.changed.0 < settled)
+        let limit = now.as_secs().saturating_sub(TICK_SECONDS);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.files.iter().all(|(_, stamp)| stamp.changed.0 < limit)
     }
 }
 
@@ -83,11 +83,10 @@ struct FileFinder {
 
 impl FileFinder {
     fn add(&mut self, path: &Path, named: bool) -> Result<(), FileError> {
-        // It follows links: files of a ConfigMap are links into ..data.
+        // `metadata` follows links, because the files of a mounted ConfigMap are links into ..data.
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
-            // A broken link. Its name has no extension of a manifest, so it would not be
-            // read.
+            // This is a broken link without the extension of a manifest.
             Err(_) if !named && !has_extension(path) => return Ok(()),
             Err(error) => return Err(unreadable(path, &error)),
         };
@@ -102,7 +101,7 @@ impl FileFinder {
             let mut entries = entries.map_err(|error| unreadable(path, &error))?;
             entries.sort_by_key(fs::DirEntry::file_name);
             for entry in entries {
-                // Hidden: editors' copies, .git, and the ..data of a ConfigMap.
+                // Hidden files are copies of editors, .git, and the ..data of a mounted ConfigMap.
                 if !entry.file_name().as_encoded_bytes().starts_with(b".") {
                     self.add(&entry.path(), false)?;
                 }
@@ -111,7 +110,7 @@ impl FileFinder {
         }
         if !metadata.is_file() {
             let message = "this is neither a file nor a folder";
-            return if named { Err(whole(path, message)) } else { Ok(()) };
+            return if named { Err(file_error(path, message)) } else { Ok(()) };
         }
         self.seen.insert(identity);
         let stamp = FileStamp {
@@ -142,34 +141,34 @@ pub(super) fn read(path: &Path) -> Result<File, FileError> {
     read_text(&path.display().to_string(), file)
 }
 
-/// Reads a text of this name to its end.
+/// Reads a text to its end. `name` is for error messages.
 pub(super) fn read_text(name: &str, text: impl Read) -> Result<File, FileError> {
     let mut bytes = Vec::new();
-    // One byte more than the limit shows that the file is too large, even if it has grown
-    // since.
-    let read = text.take(LARGEST + 1).read_to_end(&mut bytes);
+    // Reading one byte more than the limit detects a file that is too large, also if it has just
+    // grown.
+    let read = text.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(Path::new(name), &error))?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(FileError::whole(name, "this file is larger than 64 MiB; split it"));
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(FileError::about_file(name, "this file is larger than 64 MiB; split it"));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         let message = format!("line {line} is not UTF-8; save the file in that encoding");
-        FileError::whole(name, message)
+        FileError::about_file(name, message)
     })?;
     Ok(File { name: name.into(), text })
 }
 
-fn whole(path: &Path, message: &str) -> FileError {
-    FileError::whole(&path.display().to_string(), message)
+fn file_error(path: &Path, message: &str) -> FileError {
+    FileError::about_file(&path.display().to_string(), message)
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> FileError {
     let message = format!("this cannot be read ({error}); check the path and its permissions");
-    // A missing path is a mistake of the user who named it.
-    let slip = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-    FileError { unread: !slip, ..whole(path, &message) }
+    // If the path does not exist, the user probably mistyped it.
+    let is_missing = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    FileError { unread: !is_missing, ..file_error(path, &message) }
 }
 
 #[cfg(test)]
@@ -254,9 +253,9 @@ mod tests {
         };
         // A sparse file takes no disk space.
         let large = fs::File::create(folder.path().join("large")).unwrap();
-        large.set_len(LARGEST + 1).unwrap();
+        large.set_len(MAX_FILE_BYTES + 1).unwrap();
         assert_eq!(message("large"), "f: this file is larger than 64 MiB; split it");
-        large.set_len(LARGEST).unwrap();
+        large.set_len(MAX_FILE_BYTES).unwrap();
         assert!(read(&folder.path().join("large")).is_ok());
         fs::write(folder.path().join("latin"), b"a: 1\nb: \xe9\n").unwrap();
         assert_eq!(message("latin"), "f: line 2 is not UTF-8; save the file in that encoding");

@@ -1,4 +1,4 @@
-//! Files that the user names: they are read once.
+//! Reads the files that the user names, once.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -22,27 +22,27 @@ const STDIN: &str = "standard input";
 pub struct Manifest {
     /// The API group.
     pub group: String,
-    /// The kind, as it is written.
+    /// The kind, as the manifest spells it.
     pub kind: String,
     /// The namespace, if the document has one.
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
-    /// Its file and line.
+    /// The file and the line.
     pub origin: String,
 }
 
 impl Manifest {
-    /// The name as a user would type it, for a kind that is not served.
+    /// The object as a user would type it. The kind is not served, so its plural is unknown.
     pub fn as_typed(&self) -> String {
         let Self { group, kind, namespace, name, .. } = self;
-        let place = namespace.as_ref().map_or(String::new(), |place| format!(" -n {place}"));
-        format!("{}/{name}{place}", full_name(group, &kind.to_lowercase()))
+        let option = namespace.as_ref().map_or(String::new(), |name| format!(" -n {name}"));
+        format!("{}/{name}{option}", full_name(group, &kind.to_lowercase()))
     }
 }
 
-/// The texts of these files and folders; `-` is standard input. A pipe is read if the user
-/// names it, and skipped inside a folder.
+/// Reads files and folders; `-` is standard input. This reads a pipe that the user names, and
+/// skips pipes inside folders.
 pub fn read_texts(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
     let (streams, others): (Vec<_>, Vec<_>) =
         paths.iter().filter(|path| !is_stdin(path)).partition(|path| is_stream(path));
@@ -57,17 +57,17 @@ pub fn read_texts(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
 }
 
 /// Like `read_texts`, but an input without objects is an error: a failed command leaves an
-/// empty dump, and from an empty dump every object would appear to be deleted.
+/// empty dump, which would show that no object exists.
 pub fn read_nonempty(paths: &[PathBuf]) -> Result<Vec<File>, FileError> {
     let files = read_texts(paths)?;
     for path in paths {
         let name = if is_stdin(path) { STDIN.to_owned() } else { path.display().to_string() };
         let is_of = |file: &&File| *file.name == *name || Path::new(&*file.name).starts_with(path);
-        let own: Vec<&File> = files.iter().filter(is_of).collect();
-        let is_empty = match own.is_empty() {
-            // A file that several paths name is read once, for the first path.
+        let of_path: Vec<&File> = files.iter().filter(is_of).collect();
+        let is_empty = match of_path.is_empty() {
+            // The files of this path are listed under an earlier path if several paths name them.
             true => path.is_dir() && Folders(vec![path.clone()]).list()?.is_empty(),
-            false => own.iter().all(|file| is_blank(&file.text)),
+            false => of_path.iter().all(|file| is_blank(&file.text)),
         };
         if is_empty {
             return Err(empty_input(path, &name));
@@ -80,18 +80,18 @@ fn empty_input(path: &Path, name: &str) -> FileError {
     if path.is_dir() {
         let message = "no YAML or JSON file in this folder contains an object; next: check that \
                        it is the right folder";
-        return FileError::whole(name, message);
+        return FileError::about_file(name, message);
     }
     let message = match is_stdin(path) || is_stream(path) {
         true => "it contains no object; next: check whether the command before the pipe failed",
         false => "it contains no object; next: check whether the command that wrote it failed",
     };
-    // Its content is unknown.
-    FileError { unread: true, ..FileError::whole(name, message) }
+    // A failed command wrote this input, so the real content is unknown.
+    FileError { unread: true, ..FileError::about_file(name, message) }
 }
 
 /// Whether a text contains only comments and document separators. A List without items is
-/// not blank: it reports that there are no objects.
+/// not blank: it states that there are no objects.
 fn is_blank(text: &str) -> bool {
     text.lines()
         .map(|line| line.trim_start_matches("---").trim())
@@ -102,7 +102,7 @@ fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Checks that at most one of these is standard input, because it can be read only once.
+/// Checks that at most one path is standard input, because it can be read only once.
 pub fn stdin_once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), CommandError> {
     let stdin = paths.into_iter().filter(|path| is_stdin(path));
     match stdin.count() {
@@ -113,9 +113,9 @@ pub fn stdin_once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<()
     }
 }
 
-/// The objects in these files, each once, in their order.
+/// The objects in these files, in the order of the files. Duplicates are omitted.
 pub fn read_manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
-    let mut found: Vec<Manifest> = Vec::new();
+    let mut manifests: Vec<Manifest> = Vec::new();
     let mut seen = HashSet::new();
     for file in files {
         for document in parse(file)? {
@@ -123,57 +123,56 @@ pub fn read_manifests(files: &[File]) -> Result<Vec<Manifest>, FileError> {
             let manifest = Manifest {
                 group: document.group.clone(),
                 kind: document.kind.clone(),
-                namespace: namespace.filter(|place| !place.is_empty()).map(str::to_owned),
+                namespace: namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned),
                 name: document.name()?.to_owned(),
                 origin: document.origin(),
             };
             let Manifest { group, kind, namespace, name, .. } = &manifest;
             if seen.insert((group.clone(), kind.clone(), namespace.clone(), name.clone())) {
-                found.push(manifest);
+                manifests.push(manifest);
             }
         }
     }
-    Ok(found)
+    Ok(manifests)
 }
 
 /// Policies and other belay objects that users wrote, before the kinds are known.
 pub struct UserRules {
-    /// The policies, by name, as they are written.
+    /// The specs of the policies, by name.
     pub specs: Vec<(String, DeletionPolicySpec)>,
-    /// The same, compiled.
+    /// The compiled policies.
     pub policies: Vec<Policy>,
-    /// The relations.
     pub relations: Vec<CustomRelation>,
 }
 
 /// The policies and relations of these files.
 pub fn read_rules(files: &[File]) -> Result<UserRules, FileError> {
-    let mut own = BelayObjects::default();
+    let mut objects = BelayObjects::default();
     for file in files {
         for document in parse(file)?.iter().filter(|document| document.group == GROUP) {
-            own.add(document)?;
+            objects.add(document)?;
         }
     }
-    let BelayObjects { specs, policies, relations, .. } = own;
+    let BelayObjects { specs, policies, relations, .. } = objects;
     Ok(UserRules { specs, policies, relations })
 }
 
-/// The names of the kinds in these files: those of Kubernetes, and those that CRDs define.
+/// The names of these kinds, with the short names that CRDs in the files define.
 pub fn read_names<'f>(
     kinds: &Kinds,
     files: impl IntoIterator<Item = &'f File>,
 ) -> Result<KindNames, FileError> {
-    let mut taught = Vec::new();
+    let mut short = Vec::new();
     for file in files {
-        taught.extend(short_names(&parse(file)?));
+        short.extend(short_names(&parse(file)?));
     }
-    Ok(KindNames::of_kinds(kinds, &taught))
+    Ok(KindNames::of_kinds(kinds, &short))
 }
 
 /// The short names in these CRDs, by group and plural.
 pub fn short_names(documents: &[Document]) -> Vec<(String, String, Vec<String>)> {
-    let definitions = documents.iter().filter(|document| document.is_crd());
-    let taught = definitions.map(|document| {
+    let crds = documents.iter().filter(|document| document.is_crd());
+    let names = crds.map(|document| {
         let text = |keys: &[&str]| {
             document.node.at(keys).and_then(Node::text).unwrap_or_default().to_owned()
         };
@@ -181,7 +180,7 @@ pub fn short_names(documents: &[Document]) -> Vec<(String, String, Vec<String>)>
         let short = short.iter().filter_map(Node::text).map(str::to_owned).collect();
         (text(&["spec", "group"]), text(&["spec", "names", "plural"]), short)
     });
-    taught.collect()
+    names.collect()
 }
 
 #[cfg(test)]

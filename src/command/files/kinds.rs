@@ -1,4 +1,4 @@
-//! The kinds in files: CRDs define them, and other objects show their own kind.
+//! The kinds in files, from CRDs. For a custom object without a CRD, the kind is guessed.
 
 use super::FileError;
 use super::documents::Document;
@@ -10,21 +10,21 @@ use crate::policy::api;
 const EXTENSIONS: &str = "apiextensions.k8s.io";
 
 impl Document {
-    /// Whether it defines a kind.
+    /// Whether the document is a CustomResourceDefinition.
     pub fn is_crd(&self) -> bool {
         self.group == EXTENSIONS && self.kind == "CustomResourceDefinition"
     }
 }
 
-/// Adds all kinds of these documents. Returns the kinds that are a guess, because the files
-/// contain no CRD for them.
+/// Adds all kinds of these documents. Returns the guessed kinds, for which the files contain no
+/// CRD.
 pub fn learn(kinds: &mut Kinds, documents: &[Document]) -> Result<Vec<String>, FileError> {
     for document in documents.iter().filter(|document| document.is_crd()) {
         add_crd(kinds, document)?;
     }
     let mut guessed: Vec<KindInfo> = Vec::new();
     for Document { group, version, kind, node, .. } in documents {
-        // belay's own kinds are read whether they are served or not.
+        // `own` reads belay's own objects, whether the files contain their CRDs or not.
         if group == api::GROUP || kinds.find(group, kind).is_some() {
             continue;
         }
@@ -41,8 +41,8 @@ pub fn learn(kinds: &mut Kinds, documents: &[Document]) -> Result<Vec<String>, F
             }
         }
     }
-    let dotted = |info: &KindInfo| format!("{}.{}", info.resource, info.group);
-    let names = guessed.iter().map(dotted).collect();
+    let full_name = |info: &KindInfo| format!("{}.{}", info.resource, info.group);
+    let names = guessed.iter().map(full_name).collect();
     guessed.into_iter().for_each(|info| {
         kinds.learn(info);
     });
@@ -68,7 +68,7 @@ fn add_crd(kinds: &mut Kinds, document: &Document) -> Result<(), FileError> {
             version.get("served").is_some_and(|n| matches!(n.content, Content::Bool(true)));
         versions.extend(version.get("name").and_then(Node::text).filter(|_| served));
     }
-    // The built-in kinds of Kubernetes are known, so files don't change them.
+    // Files don't change the built-in kinds of Kubernetes.
     if Kinds::is_built_in(group, resource) {
         return Ok(());
     }
@@ -81,8 +81,8 @@ fn add_crd(kinds: &mut Kinds, document: &Document) -> Result<(), FileError> {
     Ok(())
 }
 
-/// The most likely plural. It is kubectl's guess, except for a vowel before a y, where
-/// kubectl guesses wrongly.
+/// The most likely plural. This is kubectl's guess, except for a vowel before a final y, for
+/// which kubectl's guess is wrong.
 fn plural(kind: &str) -> String {
     let singular = kind.to_lowercase();
     match singular.strip_suffix('y') {

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  folders ─► folder ─► yaml ─► documents ─┬► own    (kinds of belay.dev) ─┐
-//!             texts     trees   Lists flat ├► kinds  (what CRDs teach)     ├─► World
+//!             texts     trees   objects    ├► kinds  (from CRDs)           ├─► World
 //!                                          └► objects                     ─┘
-//!  watch: reads them again when the files change
+//!  watch: reads the files again when they change
 //!  archive: answers the requests of a client from files
 //! ```
 //!
@@ -43,31 +43,36 @@ pub use tree::{Content, Node, Position};
 pub use watch::{FileStatus, watch};
 pub use world::World;
 
-/// An error in a file, with its place.
+/// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
     file: Arc<str>,
-    place: Option<Position>,
+    position: Option<Position>,
     message: String,
-    /// Whether the system failed to read the file. Its content is unknown then.
+    /// Whether the system failed to read the file, so its content is unknown.
     unread: bool,
 }
 
 impl FileError {
-    /// About a whole file or folder.
-    fn whole(file: &str, message: impl Into<String>) -> Self {
-        Self { file: file.into(), place: None, message: message.into(), unread: false }
+    /// An error about a complete file or folder.
+    fn about_file(file: &str, message: impl Into<String>) -> Self {
+        Self { file: file.into(), position: None, message: message.into(), unread: false }
     }
 
-    /// About a place in a file.
-    fn at(file: &Arc<str>, place: Position, message: impl Into<String>) -> Self {
-        Self { file: file.clone(), place: Some(place), message: message.into(), unread: false }
+    /// An error at a position in a file.
+    fn at(file: &Arc<str>, position: Position, message: impl Into<String>) -> Self {
+        Self {
+            file: file.clone(),
+            position: Some(position),
+            message: message.into(),
+            unread: false,
+        }
     }
 
-    /// The same error at the place where another file names this one.
-    pub fn named_at(&self, document: &Document, place: Position) -> Self {
+    /// The error at the position where another document names this file.
+    pub fn named_at(&self, document: &Document, position: Position) -> Self {
         let unread = self.unread;
-        Self { unread, ..Self::at(&document.file, place, self.to_string()) }
+        Self { unread, ..Self::at(&document.file, position, self.to_string()) }
     }
 
     /// Whether the file exists but the system failed to read it.
@@ -78,8 +83,8 @@ impl FileError {
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Some(place) => write!(f, "{}:{place}: {}", self.file, self.message),
+        match self.position {
+            Some(position) => write!(f, "{}:{position}: {}", self.file, self.message),
             None => write!(f, "{}: {}", self.file, self.message),
         }
     }

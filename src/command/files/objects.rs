@@ -1,4 +1,4 @@
-//! Completes a document to an object as in a cluster.
+//! Adds the fields to a document that an API server would set.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -9,33 +9,39 @@ use super::reader::{Strictness, read};
 use super::tree::Node;
 use crate::objects::{KindId, Kinds, Object};
 
-/// Kind, namespace and name: they identify an object.
+/// Kind, namespace and name.
 pub type Key = (KindId, String, String);
 
-/// The key of a document, after its metadata was checked. `home` is the namespace of a
-/// document without one.
-pub fn key(kinds: &Kinds, kind: KindId, document: &Document, home: &str) -> Result<Key, FileError> {
+/// Checks the metadata of a document and returns its key. `default_namespace` is the namespace
+/// of a document without one.
+pub fn key(
+    kinds: &Kinds,
+    kind: KindId,
+    document: &Document,
+    default_namespace: &str,
+) -> Result<Key, FileError> {
     let name = document.name()?.to_owned();
-    let slim: Result<Object<'_>, _> = read(&document.node, "", Strictness::IgnoreUnknown);
-    slim.map_err(|error| document.misfit(&error))?;
-    let deleted = document.node.at(&["metadata", "deletionTimestamp"]);
-    let read = |node: &&Node| node.text().is_some_and(|text| text.parse::<Timestamp>().is_err());
-    if let Some(node) = deleted.filter(read) {
-        let says = "metadata.deletionTimestamp: expected a time such as \
+    let object: Result<Object<'_>, _> = read(&document.node, "", Strictness::IgnoreUnknown);
+    object.map_err(|error| document.type_error(&error))?;
+    let deletion_time = document.node.at(&["metadata", "deletionTimestamp"]);
+    let is_invalid =
+        |node: &&Node| node.text().is_some_and(|text| text.parse::<Timestamp>().is_err());
+    if let Some(node) = deletion_time.filter(is_invalid) {
+        let message = "metadata.deletionTimestamp: expected a time such as \
                     2026-01-01T00:00:00Z";
-        return Err(document.error(node.position, says));
+        return Err(document.error(node.position, message));
     }
     let namespace = document.node.at(&["metadata", "namespace"]).and_then(Node::text);
     let namespace = match kinds.info(kind).namespaced {
         false => "",
-        true => namespace.filter(|namespace| !namespace.is_empty()).unwrap_or(home),
+        true => namespace.filter(|namespace| !namespace.is_empty()).unwrap_or(default_namespace),
     };
     Ok((kind, namespace.to_owned(), name))
 }
 
 /// The object, with the fields that an API server would set.
 pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document) -> Value {
-    let definition = document.is_crd();
+    let is_crd = document.is_crd();
     let mut object = Value::from(document.node.content);
     let info = kinds.info(*kind);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -58,8 +64,8 @@ pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document
             }
         }
     }
-    // A manifest has no status, and in a cluster it would be established.
-    if let (true, Some(fields)) = (definition, object.as_object_mut())
+    // A manifest has no status. In a cluster, the CRD would be established.
+    if let (true, Some(fields)) = (is_crd, object.as_object_mut())
         && !fields.contains_key("status")
     {
         let status = serde_json::json!({"conditions": [{"type": "Established", "status": "True"}]});
@@ -68,10 +74,10 @@ pub fn complete(kinds: &Kinds, (kind, namespace, name): &Key, document: Document
     object
 }
 
-/// The label that the API server gives every Namespace.
+/// The label that the API server adds to every Namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// A Namespace that objects live in and no document describes.
+/// A Namespace that contains objects and that no document describes.
 pub fn namespace(name: &str) -> Value {
     serde_json::json!({
         "apiVersion": "v1",
@@ -84,12 +90,12 @@ pub fn namespace(name: &str) -> Value {
     })
 }
 
-/// A uid for an object without one: the same for the same object each time, and on each
-/// machine (FNV-1a, in the form of a UUID).
+/// A uid for an object without one. The same parts give the same uid on every machine (FNV-1a,
+/// in the form of a UUID).
 fn uid(parts: &[&str]) -> String {
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    let ends = std::iter::once(&0);
-    for byte in parts.iter().flat_map(|part| part.as_bytes().iter().chain(ends.clone())) {
+    let separator = std::iter::once(&0);
+    for byte in parts.iter().flat_map(|part| part.as_bytes().iter().chain(separator.clone())) {
         hash = (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     }
     let hex = format!("{hash:032x}");
@@ -115,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_up_uid_is_a_uuid_and_never_changes() {
+    fn a_generated_uid_is_a_uuid_and_never_changes() {
         let uid = super::uid(&["", "Secret", "db", "creds"]);
         assert_eq!(uid, super::uid(&["", "Secret", "db", "creds"]));
         assert_eq!(uid.len(), 36);

@@ -16,7 +16,7 @@ use crate::policy::api::{
 use crate::policy::{Approval, Pause, Policy, compile_relation};
 use crate::relations::CustomRelation;
 
-/// The kinds of the group, as its CRDs define them.
+/// The kinds of the group.
 pub fn kinds() -> [KindInfo; 4] {
     [
         kind_info::<DeletionPolicy>(),
@@ -31,7 +31,7 @@ fn kind_info<K: kube::Resource<DynamicType = ()>>() -> KindInfo {
     Kinds::custom(&group, &version, &K::kind(&()), &K::plural(&()), false)
 }
 
-/// The only version.
+/// The only version of the group.
 const VERSION: &str = "v1alpha1";
 
 /// All belay objects in the files.
@@ -43,9 +43,9 @@ pub struct BelayObjects {
     pub approvals: Vec<Approval>,
     pub pauses: Vec<Pause>,
     pub relations: Vec<CustomRelation>,
-    /// The kinds that relations name, each with its relation.
+    /// The kinds that relations name: relation, group, plural name.
     pub related: Vec<(String, String, String)>,
-    /// The place of each name, by kind.
+    /// The position of each object, by kind and name.
     seen: HashMap<(String, String), String>,
 }
 
@@ -61,17 +61,18 @@ impl BelayObjects {
         let kind = document.kind.as_str();
         match kind {
             "DeletionPolicy" => {
-                let (name, metadata) = self.head(document)?;
-                // Compiling holds it against its rules.
+                let (name, metadata) = self.check_head(document)?;
+                // `compile` checks the spec, so this does not call `checked_spec`.
                 let spec: DeletionPolicySpec = read_spec(document)?;
-                let policy = Policy::compile(&name, &spec).map_err(|p| problem(document, &p))?;
+                let policy =
+                    Policy::compile(&name, &spec).map_err(|p| problem_error(document, &p))?;
                 let annotations = metadata.annotations.unwrap_or_default();
                 self.policies.push(policy.with_annotations(&annotations));
                 self.specs.push((name, spec));
             }
             "Relation" => {
-                let (name, _) = self.head(document)?;
-                let spec: RelationSpec = spec(document)?;
+                let (name, _) = self.check_head(document)?;
+                let spec: RelationSpec = checked_spec(document)?;
                 let relation = compile_relation(&name, &spec)
                     .map_err(|(field, message)| document.field_error(&field, &message))?;
                 self.relations.push(relation);
@@ -80,8 +81,8 @@ impl BelayObjects {
                 }
             }
             "DeletionApproval" => {
-                let (name, metadata) = self.head(document)?;
-                let spec: DeletionApprovalSpec = spec(document)?;
+                let (name, metadata) = self.check_head(document)?;
+                let spec: DeletionApprovalSpec = checked_spec(document)?;
                 let mut approval = DeletionApproval::new(&name, spec);
                 approval.metadata = metadata;
                 if approval.metadata.deletion_timestamp.is_some() {
@@ -95,8 +96,8 @@ impl BelayObjects {
                 self.approvals.push(approval);
             }
             "Pause" => {
-                let (name, _) = self.head(document)?;
-                let spec: PauseSpec = spec(document)?;
+                let (name, _) = self.check_head(document)?;
+                let spec: PauseSpec = checked_spec(document)?;
                 self.pauses.push(Pause::compile(&api::Pause::new(&name, spec)));
             }
             _ => {
@@ -110,8 +111,8 @@ impl BelayObjects {
         Ok(())
     }
 
-    /// Checks name and metadata, and that the document has no unknown field.
-    fn head(&mut self, document: &Document) -> Result<(String, ObjectMeta), FileError> {
+    /// Checks the name, the metadata and the top-level fields. Returns the name and the metadata.
+    fn check_head(&mut self, document: &Document) -> Result<(String, ObjectMeta), FileError> {
         let top = ["apiVersion", "kind", "metadata", "spec", "status"];
         document.check_fields(&top)?;
         let name = document.name()?.to_owned();
@@ -121,37 +122,36 @@ impl BelayObjects {
                 "a {} of this name is already at {first}; rename or remove one of the two",
                 document.kind
             );
-            return Err(document.error(document.node.place_of("metadata.name"), message));
+            return Err(document.error(document.node.position_of("metadata.name"), message));
         }
         let metadata = document
             .node
             .get("metadata")
             .map(|node| read(node, "metadata", Strictness::RejectUnknown));
-        let metadata = metadata.transpose().map_err(|error| document.misfit(&error))?;
+        let metadata = metadata.transpose().map_err(|error| document.type_error(&error))?;
         Ok((name, metadata.unwrap_or_default()))
     }
 }
 
-/// The spec as its type. The status is not read: belay wrote it, possibly in another
-/// version.
+/// Reads the spec. The status is not read, because another version of belay may have written it.
 fn read_spec<'d, T: Deserialize<'d>>(document: &'d Document) -> Result<T, FileError> {
     let node = document.node.get("spec").ok_or_else(|| {
         document.error(document.node.position, format!("this {} has no spec", document.kind))
     })?;
-    read(node, "spec", Strictness::RejectEmpty).map_err(|error| document.misfit(&error))
+    read(node, "spec", Strictness::RejectEmpty).map_err(|error| document.type_error(&error))
 }
 
-/// The spec, held against its type and its rules.
-fn spec<'d, T: Deserialize<'d> + Check>(document: &'d Document) -> Result<T, FileError> {
+/// Reads the spec and checks its rules.
+fn checked_spec<'d, T: Deserialize<'d> + Check>(document: &'d Document) -> Result<T, FileError> {
     let spec: T = read_spec(document)?;
     match spec.problems() {
         problems if problems.is_empty() => Ok(spec),
-        problems => Err(problem(document, &problems)),
+        problems => Err(problem_error(document, &problems)),
     }
 }
 
-/// The first of the problems. The user sees the others after fixing it.
-fn problem(document: &Document, problems: &[api::Problem]) -> FileError {
+/// The error about the first problem.
+fn problem_error(document: &Document, problems: &[api::Problem]) -> FileError {
     match problems.first() {
         Some(first) => document.field_error(&first.field, first.message),
         None => document.error(document.node.position, "this cannot be used"),

@@ -1,4 +1,4 @@
-//! Deserializes a tree into a type by serde, with places in the errors.
+//! Deserializes a tree into a type with serde. Errors contain the position in the file.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, Expected, IntoDeserializer as _, Unexpected};
 
 use super::tree::{Content, MapEntry, Node, Position};
-use super::yaml::shown;
+use super::yaml::escape_key;
 
 /// Which fields are errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
-    /// Fields that the type does not have are skipped.
+    /// Unknown fields are skipped.
     IgnoreUnknown,
-    /// They are errors.
+    /// Unknown fields are errors.
     RejectUnknown,
-    /// A type without fields is an error, and so is a field without a value. In a policy,
-    /// `always:` without a value would enable nothing but look as if it did.
+    /// Unknown fields and fields without a value are errors. In a policy, `always:` without a
+    /// value would look as if it enabled the mode, but enable nothing.
     RejectEmpty,
 }
 
-/// Reads the node of this field of its document.
+/// Reads a node. `field` is the path of the node in its document, for errors.
 pub fn read<'n, T: Deserialize<'n>>(
     node: &'n Node,
     field: &str,
@@ -29,22 +29,22 @@ pub fn read<'n, T: Deserialize<'n>>(
     T::deserialize(Reader { node, strictness }).map_err(|e| e.at(node.position).within(field))
 }
 
-/// A value that does not fit its type: its place and its path.
+/// A value that does not fit its type.
 #[derive(Debug)]
 pub struct ReadError {
-    pub place: Option<Position>,
+    pub position: Option<Position>,
     path: String,
     message: String,
 }
 
 impl ReadError {
     fn new(message: impl Into<String>) -> Self {
-        Self { place: None, path: String::new(), message: message.into() }
+        Self { position: None, path: String::new(), message: message.into() }
     }
 
-    /// The innermost place stays.
-    fn at(mut self, place: Position) -> Self {
-        self.place.get_or_insert(place);
+    /// Sets the position, unless an inner value has set it.
+    fn at(mut self, position: Position) -> Self {
+        self.position.get_or_insert(position);
         self
     }
 
@@ -68,7 +68,7 @@ impl fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl de::Error for ReadError {
-    /// Messages of other crates may quote the value. Among our types only times are parsed
+    /// Messages of other crates may quote the value, so this drops them. Only times are parsed
     /// by another crate.
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self::new("this does not have the form of its field; a time is 2026-01-31T12:00:00Z")
@@ -109,15 +109,15 @@ impl de::Error for ReadError {
     }
 }
 
-/// Checks that there is no other field.
+/// Returns an error if a map has a field that is not in `fields`.
 pub fn check_fields(entries: &[MapEntry], fields: &[&str]) -> Result<(), ReadError> {
     let unknown = entries.iter().find(|entry| !fields.contains(&entry.key.as_str()));
-    let Some(MapEntry { key, position: place, .. }) = unknown else { return Ok(()) };
+    let Some(MapEntry { key, position, .. }) = unknown else { return Ok(()) };
     let message = match fields {
-        [] => format!("there is no field {}, nor any other", shown(key)),
-        _ => format!("there is no field {}, only {}", shown(key), fields.join(", ")),
+        [] => format!("there is no field {}, nor any other", escape_key(key)),
+        _ => format!("there is no field {}, only {}", escape_key(key), fields.join(", ")),
     };
-    Err(ReadError::new(message).at(*place))
+    Err(ReadError::new(message).at(*position))
 }
 
 #[derive(Clone, Copy)]
@@ -130,12 +130,12 @@ impl<'n> Reader<'n> {
     fn entries(self) -> Result<&'n [MapEntry], ReadError> {
         match &self.node.content {
             Content::Map(entries) => Ok(entries),
-            content => Err(de::Error::invalid_type(found(content), &"a map")),
+            content => Err(de::Error::invalid_type(unexpected(content), &"a map")),
         }
     }
 }
 
-fn found(content: &Content) -> Unexpected<'_> {
+fn unexpected(content: &Content) -> Unexpected<'_> {
     match content {
         Content::Null => Unexpected::Unit,
         Content::Bool(value) => Unexpected::Bool(*value),
@@ -192,7 +192,7 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
-        // serde itself would take a list for a struct.
+        // serde accepts a list where a struct is expected, so this checks for a map.
         let entries = self.entries()?;
         if self.strictness != Strictness::IgnoreUnknown {
             check_fields(entries, fields)?;
@@ -213,7 +213,7 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
     ) -> Result<V::Value, ReadError> {
         match &self.node.content {
             Content::Text(text) => visitor.visit_enum(text.as_str().into_deserializer()),
-            content => Err(de::Error::invalid_type(found(content), &"a string")),
+            content => Err(de::Error::invalid_type(unexpected(content), &"a string")),
         }
     }
 
@@ -277,6 +277,6 @@ impl<'n> de::MapAccess<'n> for Entries<'n> {
         self.next += 1;
         let node = &entry.value;
         let value = seed.deserialize(Reader { node, strictness: self.strictness });
-        value.map_err(|error| error.at(node.position).within(&shown(&entry.key)))
+        value.map_err(|error| error.at(node.position).within(&escape_key(&entry.key)))
     }
 }

@@ -1,4 +1,4 @@
-//! The values of plain scalars: YAML 1.1, as kubectl reads manifests.
+//! Parses plain scalars as YAML 1.1, as kubectl does.
 
 use serde_json::Number;
 
@@ -21,7 +21,7 @@ pub fn parse_plain(text: &str) -> Option<Content> {
         ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
         | "-.inf" | "-.Inf" | "-.INF" => return None,
         _ => match text.as_bytes()[0] {
-            b'0'..=b'9' | b'+' | b'-' | b'.' => match number(text) {
+            b'0'..=b'9' | b'+' | b'-' | b'.' => match parse_number(text) {
                 Some(number) => Content::Number(number),
                 None => Content::Text(text.to_owned()),
             },
@@ -30,13 +30,13 @@ pub fn parse_plain(text: &str) -> Option<Content> {
     })
 }
 
-/// A number: `0755` is octal, `1_000` is a thousand.
-fn number(text: &str) -> Option<Number> {
+/// Parses a number: `0755` is octal, `1_000` is 1000.
+fn parse_number(text: &str) -> Option<Number> {
     let digits = if text.starts_with('.') { text.to_owned() } else { text.replace('_', "") };
-    whole(&digits).or_else(|| fraction(&digits))
+    parse_integer(&digits).or_else(|| parse_float(&digits))
 }
 
-fn whole(text: &str) -> Option<Number> {
+fn parse_integer(text: &str) -> Option<Number> {
     let (negative, magnitude) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -54,7 +54,7 @@ fn whole(text: &str) -> Option<Number> {
     } else {
         (magnitude, 10)
     };
-    // The sign has been read: Rust would take another one.
+    // The sign is already removed. Rust would accept a second sign.
     if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
         return None;
     }
@@ -65,12 +65,12 @@ fn whole(text: &str) -> Option<Number> {
     }
 }
 
-fn fraction(text: &str) -> Option<Number> {
+fn parse_float(text: &str) -> Option<Number> {
     let number: f64 = text.parse().ok()?;
-    // JSON has one kind of number, and a whole one is written without a point.
-    let exact = number.fract() == 0.0 && number.abs() < 1e15;
-    #[allow(clippy::cast_possible_truncation)] // It is exact, as was just seen.
-    if exact { Some((number as i64).into()) } else { Number::from_f64(number) }
+    // JSON does not distinguish integers and floats. An integer has no decimal point.
+    let is_integer = number.fract() == 0.0 && number.abs() < 1e15;
+    #[allow(clippy::cast_possible_truncation)] // `is_integer` shows that the conversion is exact.
+    if is_integer { Some((number as i64).into()) } else { Number::from_f64(number) }
 }
 
 #[cfg(test)]

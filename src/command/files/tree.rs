@@ -1,4 +1,4 @@
-//! A document as a tree whose nodes know their place.
+//! A document as a tree of values with their positions.
 
 use std::fmt;
 
@@ -17,7 +17,6 @@ impl fmt::Display for Position {
     }
 }
 
-/// A value with its place.
 #[derive(Debug, Clone)]
 pub struct Node {
     pub position: Position,

@@ -1,4 +1,4 @@
-//! The world of some folders, again when they change.
+//! Loads the world from folders, and loads it again when the files change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,11 @@ use crate::objects::digest;
 use crate::policy::Pause as PausedBy;
 use crate::telemetry::{Condition, Metrics};
 
-/// Where the state of the files is reported.
+/// Reports the state of the files.
 #[derive(Clone)]
 pub struct FileStatus {
-    /// Where it is counted.
     pub metrics: Metrics,
-    /// True while the content of the files is in use.
+    /// True while the files are valid, so that their content is in use.
     pub good: Condition,
 }
 
@@ -45,12 +44,12 @@ fn read_listed(listing: &Result<FileListing, FileError>) -> Result<Vec<File>, Fi
     listing.as_ref().map_err(Clone::clone).and_then(FileListing::read)
 }
 
-/// Loads the world and keeps it up to date with the files: a thread checks them every
-/// `every`. An error in the files later changes nothing.
+/// Loads the world. A thread checks the files in this interval and loads the world again when
+/// they change. If a changed file is invalid, the previous world stays in use.
 pub fn watch(
     folders: Folders,
     with_objects: bool,
-    every: Duration,
+    interval: Duration,
     status: FileStatus,
 ) -> Result<Arc<ArcSwap<World>>, FileError> {
     let listing = folders.list();
@@ -63,10 +62,10 @@ pub fn watch(
     let watched = shared.clone();
     std::thread::Builder::new()
         .name("files".to_owned())
-        .spawn(move || reload_changes(&folders, with_objects, every, seen, &status, &watched))
+        .spawn(move || reload_changes(&folders, with_objects, interval, seen, &status, &watched))
         .map_err(|error| {
             let message = format!("cannot start a thread that looks at files: {error}; try again");
-            FileError::whole("--files-poll", message)
+            FileError::about_file("--files-poll", message)
         })?;
     Ok(shared)
 }
@@ -74,17 +73,17 @@ pub fn watch(
 fn reload_changes(
     folders: &Folders,
     with_objects: bool,
-    every: Duration,
+    interval: Duration,
     mut seen: LastRead,
     status: &FileStatus,
     shared: &ArcSwap<World>,
 ) -> ! {
     loop {
-        std::thread::sleep(every);
-        // A file that is being written lacks its last policies for a moment. belay does not
-        // load a partial change.
-        let moment = || std::thread::sleep(every.min(Duration::from_millis(100)));
-        let Some(files) = read_changed(folders, &mut seen, moment) else { continue };
+        std::thread::sleep(interval);
+        // A file lacks its last policies while another process writes it. belay waits so that
+        // it does not load a partial change.
+        let wait = || std::thread::sleep(interval.min(Duration::from_millis(100)));
+        let Some(files) = read_changed(folders, &mut seen, wait) else { continue };
         match files.and_then(|files| World::read(&files, with_objects)) {
             Ok(world) => {
                 log_loaded(Some(&shared.load()), &world, status);
@@ -99,28 +98,28 @@ fn reload_changes(
     }
 }
 
-/// The files, if they differ from the last read and are unchanged a moment later.
+/// The files, if they differ from the last read and don't change during `wait`.
 fn read_changed(
     folders: &Folders,
     seen: &mut LastRead,
-    moment: impl FnOnce(),
+    wait: impl FnOnce(),
 ) -> Option<Result<Vec<File>, FileError>> {
     let listing = folders.list();
     if seen.settled && listing == seen.listing {
         return None;
     }
-    let found = digest_files(&read_listed(&listing));
-    if found == seen.digest {
-        *seen = LastRead::new(listing, found);
+    let digest = digest_files(&read_listed(&listing));
+    if digest == seen.digest {
+        *seen = LastRead::new(listing, digest);
         return None;
     }
-    moment();
+    wait();
     let listing = folders.list();
     let files = read_listed(&listing);
-    if digest_files(&files) != found {
+    if digest_files(&files) != digest {
         return None;
     }
-    *seen = LastRead::new(listing, found);
+    *seen = LastRead::new(listing, digest);
     Some(files)
 }
 
@@ -150,8 +149,8 @@ fn log_loaded(before: Option<&World>, world: &World, status: &FileStatus) {
             "these kinds are not known; a policy names them by API group and plural, lower case"
         );
     }
-    let had = before.map_or(1, |before| before.notes.policies);
-    if notes.policies == 0 && had > 0 {
+    let policies_before = before.map_or(1, |before| before.notes.policies);
+    if notes.policies == 0 && policies_before > 0 {
         tracing::warn!("there is no policy in the files: only the label belay.dev/protect counts");
     }
     for pause in &world.policies.pauses {
@@ -185,7 +184,7 @@ mod tests {
         let mut seen = LastRead::new(listing, found);
         let never = || panic!("nothing has changed");
         assert!(read_changed(&folders, &mut seen, never).is_none());
-        // Written again with the same bytes it is the same.
+        // A write of the same bytes is no change.
         write(&file, "a: 1").unwrap();
         assert!(read_changed(&folders, &mut seen, never).is_none());
 

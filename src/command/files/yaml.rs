@@ -1,8 +1,8 @@
-//! YAML, and so JSON, as trees whose nodes have their places.
+//! Parses YAML, which includes JSON, into trees with positions.
 //!
-//! serde-saphyr's parser reports events with places. Its deserializer would resolve a bare
-//! scalar before a type sees it, by other rules than kubectl's, and its errors quote
-//! values. So this module builds the tree: every error has a place and none has a value.
+//! This module builds the tree from the events of serde-saphyr's parser. It does not use
+//! serde-saphyr's deserializer, because that resolves plain scalars by other rules than kubectl
+//! and quotes values in its errors. Here every error has a position, and none contains a value.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use serde_saphyr::granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle
 use super::scalars::parse_plain;
 use super::tree::{Content, MapEntry, Node, Position};
 
-/// Why a text is no YAML.
+/// Why a text is not valid YAML.
 #[derive(Debug)]
 pub struct SyntaxError {
-    pub place: Position,
+    pub position: Position,
     pub message: String,
 }
 
@@ -28,12 +28,12 @@ impl Node {
         }
     }
 
-    /// The value at the end of this path.
+    /// The value at this path.
     pub fn at(&self, keys: &[&str]) -> Option<&Self> {
         keys.iter().try_fold(self, |node, key| node.get(key))
     }
 
-    /// Whether it is a list. A list without a value counts.
+    /// Whether the value is a list or empty.
     pub fn is_list(&self) -> bool {
         matches!(self.content, Content::List(_) | Content::Null)
     }
@@ -52,9 +52,9 @@ impl Node {
         }
     }
 
-    /// The place of a field such as `spec.targets[0].names`, or of the last part of its
-    /// path that exists.
-    pub fn place_of(&self, field: &str) -> Position {
+    /// The position of a field such as `spec.targets[0].names`. If the field is missing, the
+    /// position of the last part of its path that exists.
+    pub fn position_of(&self, field: &str) -> Position {
         let mut node = self;
         for step in field.split(['.', '[']).filter(|step| !step.is_empty()) {
             let next = match step.strip_suffix(']') {
@@ -70,8 +70,8 @@ impl Node {
     }
 }
 
-/// A key for an error message, up to the first other character.
-pub fn shown(key: &str) -> String {
+/// A key for an error message, shortened and with special characters escaped.
+pub fn escape_key(key: &str) -> String {
     key.chars().take(64).flat_map(char::escape_debug).collect()
 }
 
@@ -92,23 +92,23 @@ impl From<Content> for Value {
 }
 
 /// The maximum depth of nested lists and maps.
-const DEEPEST: usize = 100;
+const MAX_DEPTH: usize = 100;
 
-/// The maximum size of all expanded aliases of a text, in about bytes: nine lines can
-/// otherwise expand to a billion.
+/// The approximate maximum size in bytes of all expanded aliases of a text. Without a limit,
+/// nine lines can expand to a billion values.
 const MAX_COPIED: usize = 4 << 20;
 
-/// Reads all documents of a text; an empty one is null.
+/// Reads all documents of a text. An empty document is null.
 pub fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
     let mut options = Options::default();
     options.emit_comments = false;
-    options.flow_nesting_limit = DEEPEST;
-    options.block_nesting_limit = DEEPEST;
+    options.flow_nesting_limit = MAX_DEPTH;
+    options.block_nesting_limit = MAX_DEPTH;
     let mut builder = Builder::default();
     for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event.map_err(|error| syntax_error(&error))?;
-        let place = Position { line: span.start.line().max(1), column: span.start.col() + 1 };
-        builder.event(event, place)?;
+        let position = Position { line: span.start.line().max(1), column: span.start.col() + 1 };
+        builder.event(event, position)?;
     }
     Ok(builder.documents)
 }
@@ -116,7 +116,7 @@ pub fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
 /// The error in belay's words. The parser's own message may quote the text.
 fn syntax_error(error: &ScanError) -> SyntaxError {
     let marker = error.marker();
-    let place = Position { line: marker.line().max(1), column: marker.col() + 1 };
+    let position = Position { line: marker.line().max(1), column: marker.col() + 1 };
     let message = match error.kind() {
         ErrorKind::TabNotAllowed
         | ErrorKind::TabInBlockIndentation
@@ -142,7 +142,7 @@ fn syntax_error(error: &ScanError) -> SyntaxError {
              one before it"
         }
     };
-    SyntaxError { place, message: message.to_owned() }
+    SyntaxError { position, message: message.to_owned() }
 }
 
 #[derive(Default)]
@@ -150,12 +150,13 @@ struct Builder {
     documents: Vec<Node>,
     open: Vec<OpenCollection>,
     anchors: HashMap<usize, (Node, usize)>,
+    /// The approximate size in bytes of the copied anchors and aliases.
     copied: usize,
 }
 
 /// A list or a map that is not complete yet.
 struct OpenCollection {
-    place: Position,
+    position: Position,
     anchor: usize,
     kind: Kind,
 }
@@ -167,52 +168,54 @@ enum Kind {
 
 struct Key {
     text: String,
-    place: Position,
-    /// `<<`: the entries of the value belong to the map itself.
+    position: Position,
+    /// Whether the key is `<<`: the entries of its value are merged into the map.
     merges: bool,
 }
 
 impl Builder {
-    fn event(&mut self, event: Event<'_>, place: Position) -> Result<(), SyntaxError> {
+    fn event(&mut self, event: Event<'_>, position: Position) -> Result<(), SyntaxError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let merges = style == ScalarStyle::Plain && tag.is_none() && text == "<<";
-                let content = scalar(&text, style, tag.as_deref(), place)?;
-                self.add(Node { position: place, content }, anchor, merges)
+                let content = scalar(&text, style, tag.as_deref(), position)?;
+                self.add(Node { position, content }, anchor, merges)
             }
             Event::Alias(anchor) => {
                 // An anchor that refers to itself is not complete yet.
                 let Some((node, size)) = self.anchors.get(&anchor) else {
-                    return Err(error_at(place, "an alias contains itself"));
+                    return Err(error_at(position, "an alias contains itself"));
                 };
-                let node = Node { position: place, content: node.content.clone() };
-                self.copies(*size, place)?;
+                let node = Node { position, content: node.content.clone() };
+                self.count_copied(*size, position)?;
                 self.add(node, 0, false)
             }
-            Event::SequenceStart(_, anchor, _) => self.begin(place, anchor, Kind::List(Vec::new())),
+            Event::SequenceStart(_, anchor, _) => {
+                self.begin(position, anchor, Kind::List(Vec::new()))
+            }
             Event::MappingStart(_, anchor, _) => {
                 let kind = Kind::Map { entries: Vec::new(), merged: Vec::new(), key: None };
-                self.begin(place, anchor, kind)
+                self.begin(position, anchor, kind)
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(OpenCollection { place, anchor, kind }) = self.open.pop() else {
+                let Some(OpenCollection { position, anchor, kind }) = self.open.pop() else {
                     return Ok(());
                 };
                 let content = match kind {
                     Kind::List(items) => Content::List(items),
                     Kind::Map { entries, merged, .. } => Content::Map(merge(entries, merged)?),
                 };
-                self.add(Node { position: place, content }, anchor, false)
+                self.add(Node { position, content }, anchor, false)
             }
             _ => Ok(()),
         }
     }
 
-    fn begin(&mut self, place: Position, anchor: usize, kind: Kind) -> Result<(), SyntaxError> {
+    fn begin(&mut self, position: Position, anchor: usize, kind: Kind) -> Result<(), SyntaxError> {
         if let Some(OpenCollection { kind: Kind::Map { key: None, .. }, .. }) = self.open.last() {
-            return Err(error_at(place, "a key is a list or a map; it must be text"));
+            return Err(error_at(position, "a key is a list or a map; it must be text"));
         }
-        self.open.push(OpenCollection { place, anchor, kind });
+        self.open.push(OpenCollection { position, anchor, kind });
         Ok(())
     }
 
@@ -220,7 +223,7 @@ impl Builder {
     fn add(&mut self, node: Node, anchor: usize, merges: bool) -> Result<(), SyntaxError> {
         if anchor != 0 {
             let size = size(&node);
-            self.copies(size, node.position)?;
+            self.count_copied(size, node.position)?;
             self.anchors.insert(anchor, (node.clone(), size));
         }
         match self.open.last_mut().map(|frame| &mut frame.kind) {
@@ -229,19 +232,19 @@ impl Builder {
             Some(Kind::Map { entries, merged, key }) => match key.take() {
                 None => *key = Some(key_of(node, merges)?),
                 Some(Key { merges: true, .. }) => merged.push(node),
-                Some(Key { text, place, .. }) => {
-                    entries.push(MapEntry { key: text, position: place, value: node });
+                Some(Key { text, position, .. }) => {
+                    entries.push(MapEntry { key: text, position, value: node });
                 }
             },
         }
         Ok(())
     }
 
-    fn copies(&mut self, size: usize, place: Position) -> Result<(), SyntaxError> {
+    fn count_copied(&mut self, size: usize, position: Position) -> Result<(), SyntaxError> {
         self.copied += size;
         if self.copied > MAX_COPIED {
             return Err(error_at(
-                place,
+                position,
                 "the aliases of this file expand to too much; write the content out",
             ));
         }
@@ -249,8 +252,8 @@ impl Builder {
     }
 }
 
-fn error_at(place: Position, message: &str) -> SyntaxError {
-    SyntaxError { place, message: message.to_owned() }
+fn error_at(position: Position, message: &str) -> SyntaxError {
+    SyntaxError { position, message: message.to_owned() }
 }
 
 /// The approximate memory size of a value.
@@ -267,16 +270,19 @@ fn scalar(
     text: &str,
     style: ScalarStyle,
     tag: Option<&Tag>,
-    place: Position,
+    position: Position,
 ) -> Result<Content, SyntaxError> {
     let suffix = tag.map(|tag| tag.core_suffix());
     let literal = style != ScalarStyle::Plain;
     match suffix {
         None if literal => Ok(Content::Text(text.to_owned())),
         Some(Some("str")) => Ok(Content::Text(text.to_owned())),
-        None | Some(Some("bool" | "int" | "float" | "null")) => parse_plain(text)
-            .ok_or_else(|| error_at(place, "JSON, and so Kubernetes, does not have this number")),
-        Some(_) => Err(error_at(place, "manifests do not have YAML tags like this; remove it")),
+        None | Some(Some("bool" | "int" | "float" | "null")) => {
+            parse_plain(text).ok_or_else(|| {
+                error_at(position, "JSON, and so Kubernetes, does not have this number")
+            })
+        }
+        Some(_) => Err(error_at(position, "manifests do not have YAML tags like this; remove it")),
     }
 }
 
@@ -287,17 +293,17 @@ fn key_of(node: Node, merges: bool) -> Result<Key, SyntaxError> {
         Content::Number(number) => number.to_string(),
         _ => return Err(error_at(node.position, "a key is empty; it must be text")),
     };
-    Ok(Key { text, place: node.position, merges })
+    Ok(Key { text, position: node.position, merges })
 }
 
-/// The entries of a map. Its own entries override merged entries.
+/// Merges the maps in `merged` into the entries of a map. The own entries take precedence.
 fn merge(mut entries: Vec<MapEntry>, merged: Vec<Node>) -> Result<Vec<MapEntry>, SyntaxError> {
     let mut seen: HashMap<&str, Position> = HashMap::with_capacity(entries.len());
     for entry in &entries {
         if let Some(first) = seen.insert(&entry.key, entry.position) {
             let line = first.line;
             return Err(SyntaxError {
-                place: entry.position,
+                position: entry.position,
                 message: format!("this key is already in line {line}; keep one of the two"),
             });
         }

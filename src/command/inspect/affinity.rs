@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// The terms of `spec.nodeAffinity.required`, one of which has to match a node.
+/// The terms of `spec.nodeAffinity.required`, one of which must match a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAffinity {
     terms: Vec<Vec<Expression>>,
@@ -36,12 +36,12 @@ impl NodeAffinity {
 
     /// Whether a node with this name and these labels can use the volume.
     pub fn allows<'n>(&self, name: &str, label: impl Fn(&str) -> Option<&'n str>) -> bool {
-        let holds = |one: &Expression| match &one.label {
-            Some(key) => one.holds(label(key)),
-            None => one.holds(Some(name)),
+        let matches = |expression: &Expression| match &expression.label {
+            Some(key) => expression.matches(label(key)),
+            None => expression.matches(Some(name)),
         };
         // A term without expressions matches no node.
-        self.terms.iter().any(|term| !term.is_empty() && term.iter().all(holds))
+        self.terms.iter().any(|term| !term.is_empty() && term.iter().all(matches))
     }
 }
 
@@ -52,13 +52,13 @@ impl Expression {
         };
         let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
         let values = values.filter_map(Value::as_str).map(str::to_owned).collect();
-        // metadata.name is the only field.
+        // Kubernetes allows no other field than metadata.name.
         Self { label: is_label.then(|| text("key")), operator: text("operator"), values }
     }
 
-    fn holds(&self, value: Option<&str>) -> bool {
+    fn matches(&self, value: Option<&str>) -> bool {
         let is_listed = value.is_some_and(|value| self.values.iter().any(|one| one == value));
-        let compared = || {
+        let compare = || {
             let number = |text: &str| text.parse::<i64>().ok();
             Some(number(value?)?.cmp(&number(self.values.first()?)?))
         };
@@ -67,8 +67,8 @@ impl Expression {
             "NotIn" => !is_listed,
             "Exists" => value.is_some(),
             "DoesNotExist" => value.is_none(),
-            "Gt" => compared().is_some_and(std::cmp::Ordering::is_gt),
-            "Lt" => compared().is_some_and(std::cmp::Ordering::is_lt),
+            "Gt" => compare().is_some_and(std::cmp::Ordering::is_gt),
+            "Lt" => compare().is_some_and(std::cmp::Ordering::is_lt),
             _ => false,
         }
     }

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::affinity::NodeAffinity;
 use crate::objects::KindInfo;
 
-/// The kinds that are read as whole objects: group, plural name.
+/// The kinds that are read as complete objects, because the graph omits the fields that this
+/// module needs: group, plural name.
 pub const READ_WHOLE: &[(&str, &str)] = &[
     ("", "persistentvolumes"),
     ("", "persistentvolumeclaims"),
@@ -19,10 +20,9 @@ pub const READ_WHOLE: &[(&str, &str)] = &[
 /// The group of VolumeSnapshots.
 pub const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 
-/// Namespace and name.
 pub type NamespacedName = (String, String);
 
-/// The known resources.
+/// The resources outside the cluster that the read objects describe.
 #[derive(Debug, Default)]
 pub struct BackingResources {
     /// Volumes by name.
@@ -38,11 +38,11 @@ pub struct BackingResources {
 /// A PersistentVolume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Volume {
-    /// Whether its data is deleted with its claim.
+    /// Whether its reclaim policy is Delete: the data is deleted with the claim.
     pub is_deleted: bool,
-    /// Its size, as it is written.
+    /// Its capacity, as a quantity such as `40Gi`.
     pub size: String,
-    /// The claim that has it.
+    /// The claim in `spec.claimRef`.
     pub claim: Option<NamespacedName>,
     /// The nodes that can use it; `None`: all.
     pub affinity: Option<NodeAffinity>,
@@ -51,9 +51,9 @@ pub struct Volume {
 /// The VolumeSnapshots of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimSnapshots {
-    /// The newest one that is ready to use.
+    /// The newest snapshot that is ready to use.
     pub newest: Option<VolumeSnapshot>,
-    /// The number of those without usable data: not ready, failed or Terminating.
+    /// The number of snapshots without usable data: not ready, failed or Terminating.
     pub not_ready: usize,
 }
 
@@ -62,12 +62,12 @@ pub struct ClaimSnapshots {
 pub struct VolumeSnapshot {
     /// Its name; its namespace is that of the claim.
     pub name: String,
-    /// When the snapshot was taken, as it is written.
+    /// `status.creationTime`: when the storage system took the snapshot.
     pub time: String,
 }
 
 impl BackingResources {
-    /// Records the resources of an object.
+    /// Records the resources that an object describes.
     pub fn record(&mut self, info: &KindInfo, object: &Value) {
         let text = |pointer: &str| {
             object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -91,20 +91,20 @@ impl BackingResources {
                 }
             }
             ("", "services") => {
-                let given =
+                let ingress =
                     object.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
-                let given = given.into_iter().flatten().filter_map(|entry| {
-                    let named = |field| entry.get(field).and_then(Value::as_str);
-                    named("ip").or_else(|| named("hostname")).map(str::to_owned)
+                let addresses = ingress.into_iter().flatten().filter_map(|entry| {
+                    let text = |field| entry.get(field).and_then(Value::as_str);
+                    text("ip").or_else(|| text("hostname")).map(str::to_owned)
                 });
-                let given: Vec<String> = given.collect();
-                if !given.is_empty() {
-                    self.addresses.insert(key, given);
+                let addresses: Vec<String> = addresses.collect();
+                if !addresses.is_empty() {
+                    self.addresses.insert(key, addresses);
                 }
             }
             (SNAPSHOTS, "volumesnapshots") => {
-                let of = (key.0.clone(), text("/spec/source/persistentVolumeClaimName"));
-                let snapshots = self.snapshots.entry(of).or_default();
+                let claim = (key.0.clone(), text("/spec/source/persistentVolumeClaimName"));
+                let snapshots = self.snapshots.entry(claim).or_default();
                 // The creation of the object does not prove that data was copied. Only the
                 // snapshot controller writes the status.
                 let time = text("/status/creationTime");
@@ -113,7 +113,7 @@ impl BackingResources {
                 if !is_ready || is_terminating || time.is_empty() {
                     snapshots.not_ready += 1;
                 // RFC 3339 in UTC sorts as text.
-                } else if snapshots.newest.as_ref().is_none_or(|known| known.time < time) {
+                } else if snapshots.newest.as_ref().is_none_or(|newest| newest.time < time) {
                     snapshots.newest = Some(VolumeSnapshot { name: key.1, time });
                 }
             }
@@ -121,23 +121,23 @@ impl BackingResources {
         }
     }
 
-    /// The snapshots of a claim. `None`: it has none.
+    /// The VolumeSnapshots of a claim; `None` if there are none.
     pub fn snapshots(&self, claim: &NamespacedName) -> Option<&ClaimSnapshots> {
         self.snapshots.get(claim)
     }
 
-    /// The volume of a claim, if it is that claim's.
+    /// The volume of a claim, unless the volume is bound to another claim.
     pub fn volume_of(&self, claim: &NamespacedName) -> Option<(&str, &Volume)> {
         let (name, volume) = self.volumes.get_key_value(self.claims.get(claim)?)?;
-        let own = volume.claim.as_ref().is_none_or(|other| other == claim);
-        own.then_some((name.as_str(), volume))
+        let is_bound = volume.claim.as_ref().is_none_or(|bound| bound == claim);
+        is_bound.then_some((name.as_str(), volume))
     }
 }
 
 /// Parses a quantity in bytes (`40Gi`, `1.5T`, `500M`); `None` if it is invalid.
-pub fn bytes(quantity: &str) -> Option<f64> {
-    let at = quantity.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(quantity.len());
-    let (number, unit) = quantity.split_at(at);
+pub fn parse_bytes(quantity: &str) -> Option<f64> {
+    let is_unit = |c: char| !c.is_ascii_digit() && c != '.';
+    let (number, unit) = quantity.split_at(quantity.find(is_unit).unwrap_or(quantity.len()));
     let factor = match unit {
         "" => 1.0,
         "k" => 1e3,
@@ -155,12 +155,11 @@ pub fn bytes(quantity: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * factor)
 }
 
-/// Bytes as people write them.
-pub fn shown(bytes: f64) -> String {
+/// Formats a number of bytes as a quantity, such as `40Gi`.
+pub fn format_bytes(bytes: f64) -> String {
     let (mut size, mut unit) = (bytes, "");
     for next in ["Ki", "Mi", "Gi", "Ti", "Pi"] {
-        // A little more than a thousand of a unit reads better than one and a
-        // bit of the next.
+        // 1536Mi is easier to read than 1.5Gi.
         if size < 1024.0 || (size < 10240.0 && size % 1024.0 != 0.0) {
             break;
         }
@@ -229,9 +228,9 @@ mod tests {
             ("1.5Gi", "1536Mi"),
             ("100Ti", "100Ti"),
         ] {
-            assert_eq!(bytes(written).map(shown).as_deref(), Some(said), "{written}");
+            assert_eq!(parse_bytes(written).map(format_bytes).as_deref(), Some(said), "{written}");
         }
-        assert_eq!(shown(bytes("40Gi").unwrap() * 3.0), "120Gi");
-        assert_eq!((bytes("many"), bytes("4Xi")), (None, None));
+        assert_eq!(format_bytes(parse_bytes("40Gi").unwrap() * 3.0), "120Gi");
+        assert_eq!((parse_bytes("many"), parse_bytes("4Xi")), (None, None));
     }
 }

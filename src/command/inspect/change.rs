@@ -10,40 +10,39 @@ use crate::objects::KindNames;
 
 /// Manifests before and after a change.
 pub struct Change {
-    /// The files of before.
     pub old: Vec<File>,
-    /// The files of after.
     pub new: Vec<File>,
-    had: Vec<Manifest>,
-    has: Vec<Manifest>,
+    old_objects: Vec<Manifest>,
+    new_objects: Vec<Manifest>,
 }
 
 /// The identity of objects: group, kind, namespace and name, without the version.
 type Identity<'m> = (&'m str, &'m str, &'m str, &'m str);
 
 impl Change {
-    /// Reads both.
     pub fn read(old: &Path, new: &Path) -> Result<Self, CommandError> {
         let read = |path: &Path| read_texts(&[path.to_owned()]);
         let (old, new) = (read(old)?, read(new)?);
-        let (had, has) = (read_manifests(&old)?, read_manifests(&new)?);
-        Ok(Self { old, new, had, has })
+        let (old_objects, new_objects) = (read_manifests(&old)?, read_manifests(&new)?);
+        Ok(Self { old, new, old_objects, new_objects })
     }
 
-    /// The removed objects. A manifest without a namespace is in `own`; the namespace of
-    /// a cluster-scoped object is ignored.
-    pub fn removed(&self, names: &KindNames, own: &str) -> Vec<&Manifest> {
-        let has: HashSet<Identity<'_>> =
-            self.has.iter().map(|one| identity(one, Some(names), own)).collect();
-        self.had.iter().filter(|one| !has.contains(&identity(one, Some(names), own))).collect()
+    /// The removed objects. `default_namespace` is the namespace of manifests without one.
+    /// The namespace of a cluster-scoped object is ignored.
+    pub fn removed(&self, names: &KindNames, default_namespace: &str) -> Vec<&Manifest> {
+        let identity = |manifest| identity(manifest, Some(names), default_namespace);
+        let new: HashSet<Identity<'_>> = self.new_objects.iter().map(identity).collect();
+        self.old_objects.iter().filter(|manifest| !new.contains(&identity(manifest))).collect()
     }
 
-    /// A message that the change removes nothing, for all kinds and namespaces. No cluster
-    /// is asked then.
-    pub fn nothing(&self) -> Option<String> {
-        let has: HashSet<_> = self.has.iter().map(|one| identity(one, None, "")).collect();
-        let stays = self.had.iter().all(|one| has.contains(&identity(one, None, "")));
-        stays.then(|| match self.had.len() {
+    /// A message if the change removes no object, whatever the kinds and the default
+    /// namespace are. The command then reads no cluster.
+    pub fn nothing_removed(&self) -> Option<String> {
+        let identity = |manifest| identity(manifest, None, "");
+        let new: HashSet<_> = self.new_objects.iter().map(identity).collect();
+        let removes_none =
+            self.old_objects.iter().all(|manifest| new.contains(&identity(manifest)));
+        removes_none.then(|| match self.old_objects.len() {
             // The user may have named the wrong folder.
             0 => "no objects are removed: OLD is empty".to_owned(),
             1 => "no objects are removed: NEW contains the only object of OLD".to_owned(),
@@ -52,11 +51,15 @@ impl Change {
     }
 }
 
-fn identity<'m>(manifest: &'m Manifest, names: Option<&KindNames>, own: &'m str) -> Identity<'m> {
+fn identity<'m>(
+    manifest: &'m Manifest,
+    names: Option<&KindNames>,
+    default_namespace: &'m str,
+) -> Identity<'m> {
     let Manifest { group, kind, namespace, name, .. } = manifest;
     let info = names.and_then(|names| names.of_object(group, kind));
     let namespace = match info.is_none_or(|info| info.namespaced) {
-        true => namespace.as_deref().unwrap_or(own),
+        true => namespace.as_deref().unwrap_or(default_namespace),
         false => "",
     };
     (group, kind, namespace, name)
@@ -72,21 +75,21 @@ mod tests {
         Manifest {
             group: words[0].trim_matches('-').to_owned(),
             kind: words[1].to_owned(),
-            namespace: words.get(3).map(|place| (*place).to_owned()),
+            namespace: words.get(3).map(|namespace| (*namespace).to_owned()),
             name: words[2].to_owned(),
             origin: String::new(),
         }
     }
 
-    fn change(had: &[&str], has: &[&str]) -> Change {
+    fn change(old: &[&str], new: &[&str]) -> Change {
         let all = |lines: &[&str]| lines.iter().map(|line| manifest(line)).collect();
-        Change { old: Vec::new(), new: Vec::new(), had: all(had), has: all(has) }
+        Change { old: Vec::new(), new: Vec::new(), old_objects: all(old), new_objects: all(new) }
     }
 
     #[test]
     fn an_object_in_the_new_manifests_in_another_spelling_is_not_removed() {
         let names = KindNames::of_kinds(&Kinds::default(), &[]);
-        for (had, has, removed) in [
+        for (old, new, removed) in [
             ("- Secret a", "- Secret a", 0),
             ("- Secret a shop", "- Secret a", 0),
             ("- Secret a", "- Secret a shop", 0),
@@ -97,16 +100,16 @@ mod tests {
             ("apps Deployment a", "extensions Deployment a", 1),
             ("example.com Gizmo a", "example.com Gizmo a shop", 0),
         ] {
-            let change = change(&[had], &[has]);
-            assert_eq!(change.removed(&names, "shop").len(), removed, "{had}, {has}");
+            let change = change(&[old], &[new]);
+            assert_eq!(change.removed(&names, "shop").len(), removed, "{old}, {new}");
             // Without a cluster, only equal identities count as the same object.
-            assert!(change.nothing().is_none() || removed == 0, "{had}, {has}");
+            assert!(change.nothing_removed().is_none() || removed == 0, "{old}, {new}");
         }
     }
 
     #[test]
     fn a_change_that_removes_nothing_is_reported_with_the_number_of_objects() {
-        let said = |had: &[&str], has: &[&str]| change(had, has).nothing();
+        let said = |old: &[&str], new: &[&str]| change(old, new).nothing_removed();
         assert_eq!(said(&["- Secret a"], &[]), None);
         let two = said(&["- Secret a", "- Secret b"], &["- Secret b", "- Secret a", "- Node c"]);
         assert_eq!(

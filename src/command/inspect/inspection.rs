@@ -28,43 +28,43 @@ pub struct Inspection {
     pub graph: Graph,
     /// belay's own objects.
     pub policies: PolicySet,
-    /// Whether that is known.
-    pub rules: Rules,
+    /// Whether belay's own objects are known.
+    pub policy_state: PolicyState,
     /// Failed reads of belay's own objects.
     pub rules_not_read: Vec<FailedRead>,
-    /// Resources outside the cluster.
+    /// The resources outside the cluster.
     pub backing: BackingResources,
     /// The targets.
     pub targets: Vec<NodeId>,
     /// Missing targets, as the user typed them.
     pub missing: Vec<String>,
     /// Targets that could not be read.
-    pub unseen: Vec<String>,
+    pub unread_targets: Vec<String>,
     /// Failed reads of objects.
     pub not_read: Vec<FailedRead>,
     /// The caller; `None` for files.
-    pub person: Option<(Caller, UserIdentity)>,
-    /// Kinds whose objects in a namespace were all read.
-    pub in_namespace: HashSet<(KindId, String)>,
-    /// The groups whose server does not answer, so their kinds are incomplete.
+    pub caller: Option<(Caller, UserIdentity)>,
+    /// The kinds of which all objects in a namespace were read, each with that namespace.
+    pub complete_in_namespace: HashSet<(KindId, String)>,
+    /// The API groups whose server does not answer. Their objects are unknown.
     pub stale: HashSet<String>,
 }
 
 impl Inspection {
-    /// Without targets.
+    /// An inspection without targets.
     pub fn empty() -> Self {
         Self {
             graph: Graph::default(),
             policies: PolicySet::default(),
-            rules: Rules::Known,
+            policy_state: PolicyState::Known,
             rules_not_read: Vec::new(),
             backing: BackingResources::default(),
             targets: Vec::new(),
             missing: Vec::new(),
-            unseen: Vec::new(),
+            unread_targets: Vec::new(),
             not_read: Vec::new(),
-            person: None,
-            in_namespace: HashSet::new(),
+            caller: None,
+            complete_in_namespace: HashSet::new(),
             stale: HashSet::new(),
         }
     }
@@ -87,59 +87,64 @@ impl Inspection {
 
     /// The time, in seconds since 1970.
     pub fn now(&self) -> i64 {
-        match &self.person {
+        match &self.caller {
             Some((_, me)) => me.now.as_second(),
             None => jiff::Timestamp::now().as_second(),
         }
     }
 }
 
-/// Whether belay's own objects are known.
+/// Whether belay's own objects, such as policies, are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rules {
+pub enum PolicyState {
     /// They are known.
     Known,
     /// There are none: belay is not installed, or the files have no policy.
     None,
-    /// They cannot be read.
+    /// The user may not read them.
     Unknown,
 }
 
 /// `mentions`: whether to find objects in other namespaces that only mention the targets.
 pub async fn read(
     query: &TargetQuery,
-    place: SearchArguments,
+    arguments: SearchArguments,
     mentions: bool,
 ) -> Result<Inspection, CommandError> {
-    let inspection = match place.from.is_given() {
-        false => of_cluster(query, place, mentions).await,
+    let inspection = match arguments.from.is_given() {
+        false => read_cluster(query, arguments, mentions).await,
         true => {
-            place.place.asks_no_cluster()?;
-            let (namespace, _) = place.place.installation()?;
-            let identities = Identities::of_namespace(&namespace);
-            of_files(query, &place.from.files, place.namespace.as_deref(), identities)
+            arguments.cluster.check_unused()?;
+            let (installation, _) = arguments.cluster.installation()?;
+            let identities = Identities::of_namespace(&installation);
+            let namespace = arguments.namespace.as_deref();
+            read_files(query, &arguments.from.files, namespace, identities)
         }
     }?;
     // If none of the removed objects exists, there is nothing to report.
     if inspection.targets.is_empty() && query.change().is_none() {
-        let none = match (inspection.missing.as_slice(), inspection.unseen.as_slice()) {
+        let problem = match (inspection.missing.as_slice(), inspection.unread_targets.as_slice()) {
             ([], []) => "no objects are selected".to_owned(),
-            ([], _) => format!("cannot read {}", unread(&inspection)),
+            ([], _) => format!("cannot read {}", unread_targets(&inspection)),
             (missing, []) => format!("there is no {}", missing.join(", ")),
             (missing, _) => {
-                format!("there is no {}; cannot read {}", missing.join(", "), unread(&inspection))
+                format!(
+                    "there is no {}; cannot read {}",
+                    missing.join(", "),
+                    unread_targets(&inspection)
+                )
             }
         };
-        let next = match (inspection.missing.is_empty(), inspection.unseen.is_empty()) {
+        let next = match (inspection.missing.is_empty(), inspection.unread_targets.is_empty()) {
             (true, false) => "this needs the RBAC verbs get and list on it, if it exists",
             _ => "check the namespace (-n)",
         };
-        return Err(CommandError::Remote(format!("{none}; next: {next}")));
+        return Err(CommandError::Remote(format!("{problem}; next: {next}")));
     }
     Ok(inspection)
 }
 
-fn of_files(
+fn read_files(
     query: &TargetQuery,
     from: &[PathBuf],
     namespace: Option<&str>,
@@ -147,80 +152,81 @@ fn of_files(
 ) -> Result<Inspection, CommandError> {
     let files = read_nonempty(from)?;
     let mut backing = BackingResources::default();
-    let own = namespace.unwrap_or("default");
-    let see = &mut |info: &KindInfo, object: &Value| backing.record(info, object);
-    let (layers, home): (Vec<&[File]>, &str) = match query.change() {
-        // The old manifests contain removed objects, the new ones the others. The cluster
-        // takes precedence.
-        Some(Change { old, new, .. }) => (vec![old, new, &files], own),
+    let default_namespace = namespace.unwrap_or("default");
+    let on_object = &mut |info: &KindInfo, object: &Value| backing.record(info, object);
+    let (layers, file_namespace): (Vec<&[File]>, &str) = match query.change() {
+        // The removed objects are only in the old manifests. If several layers contain an
+        // object, the last layer wins: the files with the state of the cluster.
+        Some(Change { old, new, .. }) => (vec![old, new, &files], default_namespace),
         None => (vec![&files], "default"),
     };
-    let world = files::World::read_layers(&layers, (home, identities), see)?;
+    let world = files::World::read_layers(&layers, (file_namespace, identities), on_object)?;
     let names = files::read_names(&world.graph.kinds, layers.into_iter().flatten())?;
-    let resolved = query.resolved(&names, own, UNSERVED_IN_FILES)?;
+    let resolved = query.resolved(&names, default_namespace, UNSERVED_IN_FILES)?;
     let (targets, mut missing) = query.find(&world.graph, &resolved);
     let files::World { graph, policies, notes } = world;
-    let rules = if notes.policies == 0 { Rules::None } else { Rules::Known };
-    let unserved = UnservedTargets::new(query, &names, own, UNSERVED_IN_FILES, &HashSet::new());
+    let policy_state = if notes.policies == 0 { PolicyState::None } else { PolicyState::Known };
+    let unserved =
+        UnservedTargets::new(query, &names, default_namespace, UNSERVED_IN_FILES, &HashSet::new());
     missing.extend(unserved.missing);
     require_existing(&resolved, &missing)?;
     Ok(Inspection {
         graph,
         policies,
-        rules,
+        policy_state,
         rules_not_read: Vec::new(),
         backing,
         targets,
         missing,
-        unseen: unserved.unseen.iter().map(|(typed, _)| typed.clone()).collect(),
-        not_read: unserved.unseen.into_iter().map(unread_kind).collect(),
-        person: None,
-        in_namespace: HashSet::new(),
+        unread_targets: unserved.unread_targets.iter().map(|(typed, _)| typed.clone()).collect(),
+        not_read: unserved.unread_targets.into_iter().map(unread_kind).collect(),
+        caller: None,
+        complete_in_namespace: HashSet::new(),
         stale: HashSet::new(),
     })
 }
 
-async fn of_cluster(
+async fn read_cluster(
     query: &TargetQuery,
-    place: SearchArguments,
+    arguments: SearchArguments,
     mentions: bool,
 ) -> Result<Inspection, CommandError> {
-    let SearchArguments { namespace, place, .. } = place;
-    let (session, names) = UserSession::open_with_names(place).await?;
-    let own = namespace.unwrap_or_else(|| session.caller.namespace.clone());
-    let resolved = query.resolved(&names, &own, UNSERVED)?;
+    let SearchArguments { namespace, cluster, .. } = arguments;
+    let (session, names) = UserSession::open_with_names(cluster).await?;
+    let default_namespace = namespace.unwrap_or_else(|| session.caller.namespace.clone());
+    let resolved = query.resolved(&names, &default_namespace, UNSERVED)?;
     let snapshot = session.read_rules().await?;
-    let (rules, rules_not_read) = rules(&snapshot);
+    let (policy_state, rules_not_read) = policy_state(&snapshot);
     let progress = Progress::begin();
-    let reach = SearchScope { namespaces: namespaces(&resolved), mentions };
-    let around = snapshot.read_surroundings(&reach, READ_WHOLE, |kinds, objects| {
+    let scope = SearchScope { namespaces: namespaces(&resolved), mentions };
+    let surroundings = snapshot.read_surroundings(&scope, READ_WHOLE, |kinds, objects| {
         progress.say(|| format!("reading {kinds} kinds … {objects} objects"));
     });
-    let around = around.await;
+    let surroundings = surroundings.await;
     drop(progress);
     // Without permission to list a kind, an object may be readable by name.
-    for name in reach.namespaces.iter().flatten() {
-        // Otherwise the verdict reports that its labels are unknown.
+    for name in scope.namespaces.iter().flatten() {
+        // If this fails, the verdict reports that the labels of the Namespace are unknown.
         let _ = look_up(&snapshot, ("", "namespaces"), "", name).await;
     }
-    let mut unseen = Vec::new();
-    for one in &resolved {
-        let KindInfo { group, resource, .. } = &one.info;
-        let (Some(namespace), Some(name)) = (&one.namespace, &one.name) else { continue };
+    let mut unread_targets = Vec::new();
+    for target in &resolved {
+        let KindInfo { group, resource, .. } = &target.info;
+        let (Some(namespace), Some(name)) = (&target.namespace, &target.name) else { continue };
         if let Err(error) = look_up(&snapshot, (group, resource), namespace, name).await {
-            unseen.push((one.as_typed(), error.to_string()));
+            unread_targets.push((target.as_typed(), error.to_string()));
         }
     }
     let world = std::mem::take(&mut *snapshot.context.world.write());
     let World { graph, policies, .. } = world;
     let mut backing = BackingResources::default();
-    for (kind, body) in &around.bodies {
-        // The graph accepted it, so it is valid JSON.
+    for (kind, body) in &surroundings.bodies {
+        // The graph has parsed the same text, so it is valid JSON.
         if let Ok(object) = serde_json::from_str(body.get()) {
             backing.record(graph.kinds.info(*kind), &object);
         }
     }
-    let unread = around.unread.into_iter();
+    let unread = surroundings.unread.into_iter();
     let unread = unread.map(|(resource, why)| FailedRead { resource, why });
     let mut not_read: Vec<FailedRead> = unread.collect();
     for group in &snapshot.stale {
@@ -228,58 +234,61 @@ async fn of_cluster(
         not_read.push(FailedRead { resource: format!("every kind of {group}"), why });
     }
     let (targets, mut missing) = query.find(&graph, &resolved);
-    let unserved = UnservedTargets::new(query, &names, &own, UNSERVED, &snapshot.stale);
+    let unserved =
+        UnservedTargets::new(query, &names, &default_namespace, UNSERVED, &snapshot.stale);
     missing.extend(unserved.missing);
-    unseen.extend(unserved.unseen);
+    unread_targets.extend(unserved.unread_targets);
     // A target that could not be read may exist.
-    missing.retain(|typed| unseen.iter().all(|(other, _)| other != typed));
+    missing.retain(|typed| unread_targets.iter().all(|(other, _)| other != typed));
     require_existing(&resolved, &missing)?;
-    not_read.extend(unseen.iter().cloned().map(unread_kind));
+    not_read.extend(unread_targets.iter().cloned().map(unread_kind));
     Ok(Inspection {
         graph,
         policies,
-        rules,
+        policy_state,
         rules_not_read,
         backing,
         targets,
         missing,
-        unseen: unseen.into_iter().map(|(typed, _)| typed).collect(),
+        unread_targets: unread_targets.into_iter().map(|(typed, _)| typed).collect(),
         not_read,
-        person: Some((session.caller, session.me)),
-        in_namespace: around.in_namespace,
+        caller: Some((session.caller, session.me)),
+        complete_in_namespace: surroundings.in_namespace,
         stale: snapshot.stale,
     })
 }
 
-/// Manifest objects of kinds that the API server does not serve.
+/// The targets in manifests whose kinds the API server does not serve.
 struct UnservedTargets {
-    /// Missing targets, as the user typed them.
+    /// Targets that do not exist, as the user typed them.
     missing: Vec<String>,
-    /// Failed reads of targets.
-    unseen: Vec<(String, String)>,
+    /// Targets that could not be read, each with the error.
+    unread_targets: Vec<(String, String)>,
 }
 
 impl UnservedTargets {
-    /// `prefix`: the text before an unknown kind; `stale`: the groups whose server does
+    /// `prefix`: the text before an unknown kind; `stale`: the API groups whose server does
     /// not answer.
     fn new(
         query: &TargetQuery,
         names: &KindNames,
-        own: &str,
+        default_namespace: &str,
         prefix: &str,
         stale: &HashSet<String>,
     ) -> Self {
-        let mut unserved = Self { missing: Vec::new(), unseen: Vec::new() };
-        for one in query.unserved(names, own) {
-            let typed = one.as_typed();
-            if stale.contains(&one.group) {
-                unserved.unseen.push((typed, SILENT.to_owned()));
+        let mut unserved = Self { missing: Vec::new(), unread_targets: Vec::new() };
+        for manifest in query.unserved(names, default_namespace) {
+            let typed = manifest.as_typed();
+            if stale.contains(&manifest.group) {
+                unserved.unread_targets.push((typed, SILENT.to_owned()));
             } else if query.change().is_some() {
                 // A kind that is not served has no objects to prune.
                 unserved.missing.push(typed);
             } else {
-                // The kind may be misspelt, and a dump has not every kind.
-                unserved.unseen.push((typed, target::unserved(names, &one.kind, prefix)));
+                // The user may have misspelt the kind, and a dump may lack its CRD.
+                unserved
+                    .unread_targets
+                    .push((typed, target::unserved(names, &manifest.kind, prefix)));
             }
         }
         unserved
@@ -290,14 +299,15 @@ fn unread_kind((resource, why): (String, String)) -> FailedRead {
     FailedRead { resource, why }
 }
 
-/// What could not be searched, and why.
-fn unread(inspection: &Inspection) -> String {
-    let unseen = inspection.not_read.iter().filter(|one| inspection.unseen.contains(&one.resource));
-    let said = unseen.map(|FailedRead { resource, why }| format!("{resource} ({why})"));
-    said.collect::<Vec<_>>().join(", ")
+/// The targets that could not be read, each with the error.
+fn unread_targets(inspection: &Inspection) -> String {
+    let is_target = |read: &&FailedRead| inspection.unread_targets.contains(&read.resource);
+    let unread = inspection.not_read.iter().filter(is_target);
+    let texts = unread.map(|FailedRead { resource, why }| format!("{resource} ({why})"));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
-/// Reads an object by name unless it is known.
+/// Reads an object by name unless the graph contains it.
 async fn look_up(
     snapshot: &Snapshot,
     kind: (&str, &str),
@@ -316,19 +326,20 @@ async fn look_up(
 }
 
 /// Whether belay's kinds exist, and the failed reads of them.
-fn rules(snapshot: &Snapshot) -> (Rules, Vec<FailedRead>) {
+fn policy_state(snapshot: &Snapshot) -> (PolicyState, Vec<FailedRead>) {
     let unread = snapshot.unread().into_iter().map(FailedRead::from);
     match (snapshot.context.world.read().loaded, snapshot.is_installed()) {
-        (true, _) => (Rules::Known, unread.collect()),
-        (false, false) => (Rules::None, Vec::new()),
-        (false, true) => (Rules::Unknown, unread.collect()),
+        (true, _) => (PolicyState::Known, unread.collect()),
+        (false, false) => (PolicyState::None, Vec::new()),
+        (false, true) => (PolicyState::Unknown, unread.collect()),
     }
 }
 
-/// A missing object that the user named ends the command. A missing object of a manifest
-/// may never have been applied.
+/// Returns an error if an object that the user named does not exist. An object in a
+/// manifest may be missing, because the manifest may never have been applied.
 fn require_existing(resolved: &[ResolvedTarget], missing: &[String]) -> Result<(), CommandError> {
-    let named = resolved.iter().filter(|one| !one.may_be_missing()).map(ResolvedTarget::as_typed);
+    let named =
+        resolved.iter().filter(|target| !target.may_be_missing()).map(ResolvedTarget::as_typed);
     let named: Vec<String> = named.filter(|typed| missing.contains(typed)).collect();
     if named.is_empty() {
         return Ok(());

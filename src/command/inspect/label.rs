@@ -14,23 +14,23 @@ const SHORT: &[(&str, &str)] = &[
 ];
 
 impl Object {
-    /// The short form, such as `pvc/data` or `widget.example.com/x`, with the namespace
-    /// only if it is not `home`.
-    pub fn label(&self, home: &str) -> String {
-        let place = match self.namespace.as_str() {
+    /// The short form, such as `pvc/data` or `widget.example.com/x -n shop`. It omits the
+    /// namespace `omitted`.
+    pub fn label(&self, omitted: &str) -> String {
+        let option = match self.namespace.as_str() {
             "" => String::new(),
-            namespace if namespace == home => String::new(),
+            namespace if namespace == omitted => String::new(),
             namespace => format!(" -n {namespace}"),
         };
-        format!("{}/{}{place}", self.word(), self.name)
+        format!("{}/{}{option}", self.kind_word(), self.name)
     }
 
-    fn word(&self) -> String {
-        let own = Kinds::is_built_in(&self.group, &self.resource);
-        let short = SHORT.iter().find(|(kind, _)| own && *kind == self.kind);
+    fn kind_word(&self) -> String {
+        let is_built_in = Kinds::is_built_in(&self.group, &self.resource);
+        let short = SHORT.iter().find(|(kind, _)| is_built_in && *kind == self.kind);
         match short {
             Some((_, short)) => (*short).to_owned(),
-            None if own => self.kind.to_lowercase(),
+            None if is_built_in => self.kind.to_lowercase(),
             None if self.group.is_empty() => self.kind.to_lowercase(),
             None => format!("{}.{}", self.kind.to_lowercase(), self.group),
         }

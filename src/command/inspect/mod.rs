@@ -2,9 +2,9 @@
 //! belay used-by` the users of an object.
 //!
 //! ```text
-//!  command line ─► targets ─┐            ┌─► verdict (decide)  ─┐              text, Markdown,
-//!  cluster ─► Snapshot ─────┼─► Scene ───┼─► outcome (fates)   ─┼─► report ─► JSON, YAML
-//!  files ─► files::World ───┘            └─► stock             ─┘
+//!  command line ─► targets ─┐                 ┌─► verdict (decide) ─┐              text, Markdown,
+//!  cluster ─► Snapshot ─────┼─► Inspection ───┼─► outcome (fates)  ─┼─► report ─► JSON, YAML
+//!  files ─► files::World ───┘                 └─► destroyed        ─┘
 //! ```
 //!
 //! Both use the fates of the graph and the verdict of admission, so that they agree with

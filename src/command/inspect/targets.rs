@@ -26,7 +26,7 @@ pub struct SearchArguments {
     pub from: SourceArguments,
 
     #[command(flatten)]
-    pub place: ClusterArguments,
+    pub cluster: ClusterArguments,
 }
 
 /// A set of objects.
@@ -60,7 +60,7 @@ pub struct SelectionArguments {
     all_namespaces: bool,
 
     #[command(flatten)]
-    pub place: SearchArguments,
+    pub search: SearchArguments,
 }
 
 /// The targets of a command line, before kinds are resolved.
@@ -70,9 +70,9 @@ pub struct TargetQuery {
     manifests: Vec<Manifest>,
     change: Option<Change>,
     selector: Vec<Requirement>,
-    everywhere: bool,
-    /// Whether a missing object counts if other objects reference it.
-    absent: bool,
+    all_namespaces: bool,
+    /// Whether to select a missing object that other objects reference.
+    includes_missing: bool,
 }
 
 /// Objects of one kind.
@@ -80,24 +80,24 @@ pub struct TargetQuery {
 pub struct ResolvedTarget {
     /// The kind.
     pub info: KindInfo,
-    /// The namespace, if there is one; empty for cluster-scoped objects.
+    /// The namespace; empty for cluster-scoped objects, `None` for all namespaces.
     pub namespace: Option<String>,
-    /// Its name, if it is one.
+    /// The name; `None` for all objects that the selector matches.
     pub name: Option<String>,
-    /// Whether it is from a manifest. Objects in manifests need not exist.
-    listed: bool,
+    /// Whether a manifest names the object. Such an object need not exist.
+    from_manifest: bool,
 }
 
 impl SelectionArguments {
     /// Whether any of the options names files.
     pub fn reads_files(&self) -> bool {
-        self.place.from.is_given() || !self.filename.is_empty() || !self.removed.is_empty()
+        self.search.from.is_given() || !self.filename.is_empty() || !self.removed.is_empty()
     }
 
     /// Parses the arguments and reads the manifests.
     pub fn query(&self) -> Result<TargetQuery, CommandError> {
         let usage = |text: String| CommandError::Usage(text);
-        stdin_once(self.filename.iter().chain(&self.place.from.files).chain(&self.removed))?;
+        stdin_once(self.filename.iter().chain(&self.search.from.files).chain(&self.removed))?;
         let selector = self.selector.as_deref().map(selector::parse).transpose();
         let selector = selector.map_err(|error| usage(error.to_string()))?;
         let names_only_kinds = matches!(self.targets.as_slice(), [kinds] if !kinds.contains('/'));
@@ -133,33 +133,32 @@ impl SelectionArguments {
             manifests: read_manifests(&read_nonempty(&self.filename)?)?,
             change: None,
             selector: selector.unwrap_or_default(),
-            everywhere: self.all_namespaces,
-            absent: false,
+            all_namespaces: self.all_namespaces,
+            includes_missing: false,
         })
     }
 }
 
 impl TargetQuery {
-    /// One object, for `used-by`. `absent`: whether to find a missing object that others
-    /// reference. A dump of Pods shows the users of a Secret without containing it.
-    pub fn one(target: &[String], absent: bool) -> Result<Self, CommandError> {
+    /// One object, for `used-by`. `includes_missing`: whether to select a missing object that
+    /// other objects reference. A dump of Pods shows the users of a Secret without the Secret.
+    pub fn one(target: &[String], includes_missing: bool) -> Result<Self, CommandError> {
         let parsed = parse_object(target);
         let (kind, name) = parsed.map_err(|error| CommandError::Usage(error.to_string()))?;
         let wanted = ObjectArgument { kind: kind.to_owned(), name: Some(name.to_owned()) };
-        Ok(Self { wanted: vec![wanted], absent, ..Self::default() })
+        Ok(Self { wanted: vec![wanted], includes_missing, ..Self::default() })
     }
 
-    /// The change of manifests, if the command is about one.
+    /// The change of manifests; `None` without `--removed`.
     pub fn change(&self) -> Option<&Change> {
         self.change.as_ref()
     }
 
-    /// Resolves the kinds. `own`: the default namespace; `prefix`: the text before an
-    /// unknown kind.
+    /// Resolves the kinds. `prefix` is the text before an unknown kind.
     pub fn resolved(
         &self,
         names: &KindNames,
-        own: &str,
+        default_namespace: &str,
         prefix: &str,
     ) -> Result<Vec<ResolvedTarget>, CommandError> {
         let mut resolved = Vec::new();
@@ -167,31 +166,31 @@ impl TargetQuery {
             let info = names
                 .find(kind)
                 .ok_or_else(|| CommandError::Remote(unserved(names, kind, prefix)))?;
-            let namespace = match (info.namespaced, self.everywhere) {
+            let namespace = match (info.namespaced, self.all_namespaces) {
                 (true, true) => None,
-                (true, false) => Some(own.to_owned()),
+                (true, false) => Some(default_namespace.to_owned()),
                 (false, _) => Some(String::new()),
             };
             let (info, name) = (info.clone(), name.clone());
-            resolved.push(ResolvedTarget { info, namespace, name, listed: false });
+            resolved.push(ResolvedTarget { info, namespace, name, from_manifest: false });
         }
-        let listed = self.listed(names, own);
+        let listed = self.manifest_targets(names, default_namespace);
         for Manifest { group, kind, namespace, name, .. } in &listed {
             // Objects of unknown kinds are reported separately.
             let Some(info) = names.of_object(group, kind) else { continue };
             let namespace = match info.namespaced {
-                true => namespace.clone().unwrap_or_else(|| own.to_owned()),
+                true => namespace.clone().unwrap_or_else(|| default_namespace.to_owned()),
                 false => String::new(),
             };
             resolved.push(ResolvedTarget {
                 info: info.clone(),
                 namespace: Some(namespace),
                 name: Some(name.clone()),
-                listed: true,
+                from_manifest: true,
             });
         }
         match listed.first() {
-            // No object in the manifests remains.
+            // The API server serves none of the kinds in the manifests.
             Some(Manifest { kind, origin, .. }) if resolved.is_empty() && self.change.is_none() => {
                 Err(CommandError::Remote(format!("{origin}: {}", unserved(names, kind, prefix))))
             }
@@ -199,31 +198,31 @@ impl TargetQuery {
         }
     }
 
-    /// Manifest objects of kinds that the API server does not serve.
-    pub fn unserved(&self, names: &KindNames, own: &str) -> Vec<&Manifest> {
-        let mut listed = self.listed(names, own);
-        listed.retain(|one| names.of_object(&one.group, &one.kind).is_none());
-        listed
+    /// The targets in manifests whose kinds the API server does not serve.
+    pub fn unserved(&self, names: &KindNames, default_namespace: &str) -> Vec<&Manifest> {
+        let mut unserved = self.manifest_targets(names, default_namespace);
+        unserved.retain(|target| names.of_object(&target.group, &target.kind).is_none());
+        unserved
     }
 
-    /// The objects in manifests; for a change, the removed ones.
-    fn listed(&self, names: &KindNames, own: &str) -> Vec<&Manifest> {
+    /// The objects in the manifests; for a change, the removed objects.
+    fn manifest_targets(&self, names: &KindNames, default_namespace: &str) -> Vec<&Manifest> {
         match &self.change {
-            Some(change) => change.removed(names, own),
+            Some(change) => change.removed(names, default_namespace),
             None => self.manifests.iter().collect(),
         }
     }
 
-    /// The objects, and the missing ones as the user typed them.
+    /// The targets in the graph, and the missing targets as the user typed them.
     pub fn find(&self, graph: &Graph, resolved: &[ResolvedTarget]) -> (Vec<NodeId>, Vec<String>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
-        for one in resolved {
-            let mut nodes = one.nodes(graph, &self.selector);
-            if nodes.is_empty() && self.absent {
-                nodes.extend(one.named(graph));
+        for target in resolved {
+            let mut nodes = target.nodes(graph, &self.selector);
+            if nodes.is_empty() && self.includes_missing {
+                nodes.extend(target.referenced_node(graph));
             }
-            if nodes.is_empty() && one.name.is_some() {
-                missing.push(one.as_typed());
+            if nodes.is_empty() && target.name.is_some() {
+                missing.push(target.as_typed());
             }
             found.extend(nodes);
         }
@@ -240,14 +239,14 @@ impl ResolvedTarget {
         if let (Some(namespace), Some(name)) = (&self.namespace, &self.name) {
             return graph.object(kind, namespace, name).map(|node| node.id()).into_iter().collect();
         }
-        let meant = |id: &NodeId| {
+        let is_selected = |id: &NodeId| {
             graph.get(*id).is_some_and(|node| {
-                let place = self.namespace.as_ref().is_none_or(|place| node.namespace() == place);
+                let namespace = self.namespace.as_ref().is_none_or(|name| node.namespace() == name);
                 let name = self.name.as_ref().is_none_or(|name| node.name() == name);
-                place && name && selector.iter().all(|r| r.holds(|key| node.labels().get(key)))
+                namespace && name && selector.iter().all(|r| r.holds(|key| node.labels().get(key)))
             })
         };
-        let mut nodes: Vec<NodeId> = graph.objects_of_kind(kind).filter(meant).collect();
+        let mut nodes: Vec<NodeId> = graph.objects_of_kind(kind).filter(is_selected).collect();
         // The API server lists objects in this order, and kubectl deletes them in it.
         nodes.sort_by_key(|id| {
             let (_, namespace, name) = graph.coordinates(*id);
@@ -256,8 +255,8 @@ impl ResolvedTarget {
         nodes
     }
 
-    /// Its node in the graph if it is missing and another object references it.
-    fn named(&self, graph: &Graph) -> Option<NodeId> {
+    /// The node of a missing object that another object references.
+    fn referenced_node(&self, graph: &Graph) -> Option<NodeId> {
         let KindInfo { group, resource, .. } = &self.info;
         let kind = graph.kinds.find_resource(group, resource)?;
         let id = graph.find(kind, self.namespace.as_deref()?, self.name.as_deref()?)?;
@@ -266,32 +265,33 @@ impl ResolvedTarget {
 
     /// The object as the user typed it.
     pub fn as_typed(&self) -> String {
-        let place = match self.namespace.as_deref() {
+        let option = match self.namespace.as_deref() {
             None => " -A".to_owned(),
             Some("") => String::new(),
             Some(namespace) => format!(" -n {namespace}"),
         };
         let name = self.name.as_ref().map_or(String::new(), |name| format!("/{name}"));
-        format!("{}{name}{place}", self.info.full_name())
+        format!("{}{name}{option}", self.info.full_name())
     }
 
-    /// Whether it is no failure that it is not there.
+    /// Whether a missing object is no error.
     pub fn may_be_missing(&self) -> bool {
-        self.listed
+        self.from_manifest
     }
 }
 
-/// The namespaces with all effects. `None`: they may be in any namespace.
+/// The namespaces in which a deletion of these targets can have effects. `None`: all
+/// namespaces.
 pub fn namespaces(resolved: &[ResolvedTarget]) -> Option<BTreeSet<String>> {
-    let place = |one: &ResolvedTarget| {
-        let is_namespace = is_namespace(&one.info.group, &one.info.resource);
-        match (is_namespace, one.info.namespaced) {
-            (true, _) => one.name.clone(),
-            (false, true) => one.namespace.clone(),
+    let namespace = |target: &ResolvedTarget| {
+        let is_namespace = is_namespace(&target.info.group, &target.info.resource);
+        match (is_namespace, target.info.namespaced) {
+            (true, _) => target.name.clone(),
+            (false, true) => target.namespace.clone(),
             (false, false) => None,
         }
     };
-    resolved.iter().map(place).collect()
+    resolved.iter().map(namespace).collect()
 }
 
 #[cfg(test)]
@@ -341,7 +341,7 @@ mod tests {
             world.catalogue.feed(&mut world.graph, kind, &map).unwrap();
         }
         let info = world.graph.kinds.info(kind).clone();
-        let target = ResolvedTarget { info, namespace: None, name: None, listed: true };
+        let target = ResolvedTarget { info, namespace: None, name: None, from_manifest: true };
         let names: Vec<_> = target
             .nodes(&world.graph, &[])
             .into_iter()

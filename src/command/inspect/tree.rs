@@ -1,5 +1,5 @@
-//! Trees, as they are drawn: guides, aligned columns, long lists cut with
-//! their count.
+//! Draws trees in aligned columns. A long list is cut, and its last line counts the omitted
+//! objects.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,17 @@ const SHOWN: usize = 8;
 /// The number of kinds that a note about omitted lines names.
 const MAX_KINDS: usize = 3;
 
-/// No column of names is wider.
+/// The maximum width of the column of names.
 const MAX_WIDTH: usize = 56;
 
 /// A line and its children.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeLine {
-    /// What.
+    /// The short name of the object.
     pub label: String,
-    /// Its fate, in one word.
+    /// The fate of the object, in one word.
     pub sign: String,
-    /// Its colour.
     pub tone: Tone,
-    /// A note.
     pub note: String,
     /// The most important line has the smallest number and comes first.
     pub rank: u8,
@@ -37,7 +35,8 @@ pub struct TreeLine {
 /// A line before it is aligned.
 struct Line<'b> {
     guide: String,
-    below: String,
+    /// The guides in front of a note on a line of its own.
+    note_guide: String,
     branch: &'b TreeLine,
 }
 
@@ -50,30 +49,34 @@ impl TreeLine {
     /// Sorts all levels by importance.
     pub fn sort(&mut self) {
         self.below.iter_mut().for_each(Self::sort);
-        let least = self.below.iter().map(|branch| branch.rank).min();
-        self.rank = self.rank.min(least.unwrap_or(u8::MAX));
+        let smallest = self.below.iter().map(|branch| branch.rank).min();
+        self.rank = self.rank.min(smallest.unwrap_or(u8::MAX));
         self.below.sort_by(|a, b| (a.rank, &a.label).cmp(&(b.rank, &b.label)));
     }
 }
 
-/// Draws them, one below the other.
+/// Draws trees, one below the other. `all`: no list is cut.
 pub fn draw(roots: &[TreeLine], screen: Screen, all: bool) -> String {
     let mut lines: Vec<Result<Line<'_>, (String, String)>> = Vec::new();
     for root in roots {
-        lines.push(Ok(Line { guide: String::new(), below: guide_below("", root), branch: root }));
-        gather(root, "", all, &mut lines);
+        lines.push(Ok(Line {
+            guide: String::new(),
+            note_guide: note_guide("", root),
+            branch: root,
+        }));
+        add_children(root, "", all, &mut lines);
     }
     let width = |line: &Line<'_>| line.guide.width() + without_controls(&line.branch.label).width();
     let narrow = |line: &&Line<'_>| width(line) <= MAX_WIDTH;
-    let named = lines.iter().filter_map(|line| line.as_ref().ok());
-    let labels = named.clone().filter(narrow).map(width).max().unwrap_or_default();
-    let signs = named.map(|line| line.branch.sign.width()).max().unwrap_or_default();
+    let shown = lines.iter().filter_map(|line| line.as_ref().ok());
+    let label_width = shown.clone().filter(narrow).map(width).max().unwrap_or_default();
+    let sign_width = shown.map(|line| line.branch.sign.width()).max().unwrap_or_default();
     let mut text = String::new();
     for line in &lines {
         match line {
-            Ok(line) => text.push_str(&drawn(line, labels, signs, screen)),
+            Ok(line) => text.push_str(&draw_line(line, (label_width, sign_width), screen)),
             Err((guide, hidden)) => {
-                let pad = (labels + 2).saturating_sub(guide.width() + hidden.width()).max(2);
+                let pad = (label_width + 2).saturating_sub(guide.width() + hidden.width()).max(2);
                 text.push_str(&screen.paint(Tone::Quiet, &format!("{guide}{hidden}")));
                 text.push_str(&format!("{}--all\n", " ".repeat(pad)));
             }
@@ -82,12 +85,12 @@ pub fn draw(roots: &[TreeLine], screen: Screen, all: bool) -> String {
     text
 }
 
-/// The guides for a note on a line of its own.
-fn guide_below(before: &str, branch: &TreeLine) -> String {
+fn note_guide(before: &str, branch: &TreeLine) -> String {
     format!("{before}{}", if branch.below.is_empty() { "   " } else { "│  " })
 }
 
-fn gather<'b>(
+/// Adds the lines below a branch.
+fn add_children<'b>(
     branch: &'b TreeLine,
     before: &str,
     all: bool,
@@ -98,16 +101,16 @@ fn gather<'b>(
     let hides = !all && count > SHOWN + 1
         || !all && count == SHOWN + 1 && branch.below.last().is_some_and(|b| b.size() > 1);
     let shown = if hides { SHOWN } else { count };
-    for (at, child) in branch.below.iter().take(shown).enumerate() {
-        let last = at + 1 == shown && !hides;
+    for (index, child) in branch.below.iter().take(shown).enumerate() {
+        let last = index + 1 == shown && !hides;
         let (corner, bar) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
         let next = format!("{before}{bar}");
         lines.push(Ok(Line {
             guide: format!("{before}{corner}"),
-            below: guide_below(&next, child),
+            note_guide: note_guide(&next, child),
             branch: child,
         }));
-        gather(child, &next, all, lines);
+        add_children(child, &next, all, lines);
     }
     if hides {
         let hidden = branch.below.get(shown..).unwrap_or_default();
@@ -138,30 +141,30 @@ fn hidden_text(hidden: &[TreeLine]) -> String {
     format!("{total} more: {}", parts.join(", "))
 }
 
-fn drawn(line: &Line<'_>, labels: usize, signs: usize, screen: Screen) -> String {
-    let Line { guide, below, branch } = line;
+fn draw_line(line: &Line<'_>, (label_width, sign_width): (usize, usize), screen: Screen) -> String {
+    let Line { guide, note_guide, branch } = line;
     let label = without_controls(&branch.label);
-    let wide = guide.width() + label.width();
+    let own_width = guide.width() + label.width();
     let mut text =
         format!("{}{}", screen.paint(Tone::Quiet, guide), screen.paint(Tone::Plain, &label));
     if branch.sign.is_empty() && branch.note.is_empty() {
         return text + "\n";
     }
-    let pad = labels.saturating_sub(wide) + 2;
+    let pad = label_width.saturating_sub(own_width) + 2;
     text.push_str(&" ".repeat(pad));
     text.push_str(&screen.paint(branch.tone, &branch.sign));
     if branch.note.is_empty() {
         return text + "\n";
     }
-    let at = wide + pad + signs + 2;
+    let note_column = own_width + pad + sign_width + 2;
     let note = without_controls(&branch.note);
-    if screen.width.is_some_and(|width| at + note.width() > width) {
-        let guide = screen.paint(Tone::Quiet, below);
-        let lines = screen.lines(below.width() + 2, &note).into_iter();
+    if screen.width.is_some_and(|width| note_column + note.width() > width) {
+        let guide = screen.paint(Tone::Quiet, note_guide);
+        let lines = screen.lines(note_guide.width() + 2, &note).into_iter();
         let lines = lines.map(|line| format!("\n{guide}  {}", screen.paint(Tone::Quiet, &line)));
         return format!("{text}{}\n", lines.collect::<String>());
     }
-    text.push_str(&" ".repeat(signs - branch.sign.width().min(signs) + 2));
+    text.push_str(&" ".repeat(sign_width - branch.sign.width().min(sign_width) + 2));
     text.push_str(&note);
     text + "\n"
 }

@@ -33,7 +33,7 @@ pub struct UsedByArguments {
     target: Vec<String>,
 
     #[command(flatten)]
-    place: SearchArguments,
+    search: SearchArguments,
 
     /// Show the objects that the object uses instead
     #[arg(long)]
@@ -69,7 +69,7 @@ pub struct UsedBy {
     cascaded: usize,
     /// Failed reads. The list may be incomplete.
     not_read: Vec<FailedRead>,
-    /// The same as a person reads it.
+    /// The uses as a tree, for the text output.
     #[serde(skip)]
     tree: TreeLine,
     #[serde(skip)]
@@ -95,8 +95,9 @@ struct Use {
     present: bool,
     #[serde(skip)]
     id: NodeId,
+    /// The node of `root`.
     #[serde(skip)]
-    at: NodeId,
+    root_id: NodeId,
 }
 
 impl Use {
@@ -118,26 +119,29 @@ pub fn run(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
 }
 
 async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
-    let UsedByArguments { target, place, reverse, depth, output } = arguments;
+    let UsedByArguments { target, search, reverse, depth, output } = arguments;
     // A missing object uses nothing, but others may use it.
     let query = TargetQuery::one(&target, !reverse)?;
-    let inspection = inspection::read(&query, place, output.all).await?;
+    let inspection = inspection::read(&query, search, output.all).await?;
     let mut walk = Walk {
         inspection: &inspection,
         reverse,
         all: output.all,
-        most: depth,
+        max_depth: depth,
         ..Walk::new(&inspection)
     };
     let Some(target) = inspection.targets.first().copied() else {
         return Ok(ExitCode::from(3));
     };
-    let tree = walk.root(target);
+    let tree = walk.tree(target);
     let needed = walk.uses.iter().any(|one| one.means == "needs" && one.depth == 1);
     let unknown = !inspection.not_read.is_empty();
     let report = UsedBy {
         object: Object::at(&inspection.graph, target),
-        present: inspection.unseen.is_empty().then(|| inspection.graph.get(target).is_some()),
+        present: inspection
+            .unread_targets
+            .is_empty()
+            .then(|| inspection.graph.get(target).is_some()),
         reverse,
         uses: walk.uses,
         weaker: walk.weaker,
@@ -158,7 +162,7 @@ struct Walk<'s> {
     inspection: &'s Inspection,
     reverse: bool,
     all: bool,
-    most: u8,
+    max_depth: u8,
     seen: HashSet<NodeId>,
     uses: Vec<Use>,
     weaker: usize,
@@ -170,36 +174,36 @@ impl<'s> Walk<'s> {
             inspection,
             reverse: false,
             all: false,
-            most: 1,
+            max_depth: 1,
             seen: HashSet::new(),
             uses: Vec::new(),
             weaker: 0,
         }
     }
 
-    /// The target, and everything below it.
-    fn root(&mut self, target: NodeId) -> TreeLine {
+    /// The tree with the target at its root.
+    fn tree(&mut self, target: NodeId) -> TreeLine {
         self.seen.insert(target);
-        let below = self.below(&[target], 1);
+        let below = self.branches(&[target], 1);
         let label = Object::at(&self.inspection.graph, target).label("");
         TreeLine { label, below, ..TreeLine::default() }
     }
 
-    /// The users or used objects of these, by root owner.
-    fn below(&mut self, of: &[NodeId], depth: u8) -> Vec<TreeLine> {
+    /// The users of these objects, or the objects that they use, by topmost owner.
+    fn branches(&mut self, objects: &[NodeId], depth: u8) -> Vec<TreeLine> {
         let graph = &self.inspection.graph;
         let mut roots: BTreeMap<(String, String, NodeId), Vec<Use>> = BTreeMap::new();
-        for id in of {
-            let found = match self.reverse {
+        for id in objects {
+            let uses = match self.reverse {
                 true => used(graph, *id, depth),
                 false => users(graph, *id, depth),
             };
-            for one in found {
+            for one in uses {
                 if one.means != "needs" && !self.all {
                     self.weaker += 1;
                     continue;
                 }
-                let key = (one.root.kind.clone(), one.root.name.clone(), one.at);
+                let key = (one.root.kind.clone(), one.root.name.clone(), one.root_id);
                 roots.entry(key).or_default().push(one);
             }
         }
@@ -208,23 +212,23 @@ impl<'s> Walk<'s> {
             self.uses.extend(uses.iter().cloned());
             let mut next: Vec<NodeId> = uses.iter().map(|one| one.id).chain([root]).collect();
             next.retain(|id| self.seen.insert(*id));
-            let below = match depth < self.most && !next.is_empty() {
-                true => self.below(&next, depth + 1),
+            let below = match depth < self.max_depth && !next.is_empty() {
+                true => self.branches(&next, depth + 1),
                 false => Vec::new(),
             };
-            branches.push(branch(&uses, below, Object::at(graph, self.home()).namespace.as_str()));
+            branches.push(branch(&uses, below, graph.coordinates(self.target()).1));
         }
         branches
     }
 
-    fn home(&self) -> NodeId {
-        // Without a target nothing is walked.
+    fn target(&self) -> NodeId {
+        // The walk starts only if there is a target.
         self.inspection.targets[0]
     }
 }
 
-/// One line for all uses of one owner at the top.
-fn branch(uses: &[Use], below: Vec<TreeLine>, home: &str) -> TreeLine {
+/// One line for all uses with the same topmost owner.
+fn branch(uses: &[Use], below: Vec<TreeLine>, namespace: &str) -> TreeLine {
     let mut uses: Vec<&Use> = uses.iter().collect();
     uses.sort_by_key(|one| (one.means != "needs", one.object != one.root, one.object.name.clone()));
     let Some(first) = uses.first() else { return TreeLine::default() };
@@ -235,7 +239,7 @@ fn branch(uses: &[Use], below: Vec<TreeLine>, home: &str) -> TreeLine {
     let more = and_more(uses.len() - 1, "reference");
     let absent = if first.present { "" } else { "   not there" };
     TreeLine {
-        label: first.root.label(home),
+        label: first.root.label(namespace),
         sign: first.means.to_owned(),
         tone: if first.means == "needs" { Tone::Strong } else { Tone::Quiet },
         note: format!("{through}{}{more}{absent}", first.field_path),
@@ -245,9 +249,9 @@ fn branch(uses: &[Use], below: Vec<TreeLine>, home: &str) -> TreeLine {
 }
 
 /// The users of an object.
-fn users(graph: &Graph, of: NodeId, depth: u8) -> Vec<Use> {
-    let users = graph.users(of).filter(|user| user.node.id() != of);
-    let mut found: Vec<Use> = users
+fn users(graph: &Graph, object: NodeId, depth: u8) -> Vec<Use> {
+    let users = graph.users(object).filter(|user| user.node.id() != object);
+    let mut uses: Vec<Use> = users
         .map(|user| {
             let finished = user.node.phase() == ObjectPhase::Finished;
             let root = user.node.root_owner().id();
@@ -259,19 +263,19 @@ fn users(graph: &Graph, of: NodeId, depth: u8) -> Vec<Use> {
                 depth,
                 present: true,
                 id: user.node.id(),
-                at: root,
+                root_id: root,
             }
         })
         .collect();
-    found.sort_by_key(|one| (one.id, one.field_path.clone()));
-    found
+    uses.sort_by_key(|one| (one.id, one.field_path.clone()));
+    uses
 }
 
 /// The objects that an object uses.
-fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
-    let Some(node) = graph.get(by) else { return Vec::new() };
+fn used(graph: &Graph, user: NodeId, depth: u8) -> Vec<Use> {
+    let Some(node) = graph.get(user) else { return Vec::new() };
     let finished = node.phase() == ObjectPhase::Finished;
-    let one = |id: NodeId, means: &'static str, path: &str| Use {
+    let new_use = |id: NodeId, means: &'static str, path: &str| Use {
         object: Object::at(graph, id),
         root: Object::at(graph, id),
         means,
@@ -279,40 +283,40 @@ fn used(graph: &Graph, by: NodeId, depth: u8) -> Vec<Use> {
         depth,
         present: graph.get(id).is_some(),
         id,
-        at: id,
+        root_id: id,
     };
-    let named = node.uses().iter();
-    let mut found: Vec<Use> = named
-        .map(|edge| one(edge.to, meaning(edge.strength, edge.qualifier, finished), &edge.path))
+    let edges = node.uses().iter();
+    let mut uses: Vec<Use> = edges
+        .map(|edge| new_use(edge.to, meaning(edge.strength, edge.qualifier, finished), &edge.path))
         .collect();
     for edge in node.selector_edges() {
         let matching =
             graph.objects_of_kind(edge.kind).filter_map(|id| graph.get(id)).filter(|other| {
-                let place = edge.namespace.is_empty() || other.namespace() == edge.namespace;
-                place && edge.selector.matches(other.name(), |key| other.labels().get(key))
+                let in_namespace = edge.namespace.is_empty() || other.namespace() == edge.namespace;
+                in_namespace && edge.selector.matches(other.name(), |key| other.labels().get(key))
             });
         let means = meaning(edge.strength, EdgeQualifier::None, finished);
         let mut matching: Vec<NodeId> = matching.map(|other| other.id()).collect();
         matching.sort_unstable();
-        found.extend(matching.into_iter().map(|id| one(id, means, &edge.path)));
+        uses.extend(matching.into_iter().map(|id| new_use(id, means, &edge.path)));
     }
-    found
+    uses
 }
 
 /// The number of objects that a deletion cascades to: the content of a Namespace, the
 /// objects of a CRD, and dependents without another owner.
-fn count_cascaded(graph: &Graph, of: NodeId) -> usize {
-    let deletion = graph
-        .get(of)
-        .map(|node| (of, Propagation::effective(graph, node, Some(Propagation::Background), None)));
+fn count_cascaded(graph: &Graph, target: NodeId) -> usize {
+    let deletion = graph.get(target).map(|node| {
+        (target, Propagation::effective(graph, node, Some(Propagation::Background), None))
+    });
     let targets: Vec<(NodeId, Propagation)> = deletion.into_iter().collect();
     let fates = fates(graph, &DeletionRequest::new(&targets));
-    fates.iter().filter(|(id, _)| *id != of && fates.may_be_lost(*id)).count()
+    fates.iter().filter(|(id, _)| *id != target && fates.may_be_lost(*id)).count()
 }
 
 /// The meaning of an edge in one word.
-fn meaning(strength: Strength, excuse: EdgeQualifier, finished: bool) -> &'static str {
-    match (strength, excuse, finished) {
+fn meaning(strength: Strength, qualifier: EdgeQualifier, finished: bool) -> &'static str {
+    match (strength, qualifier, finished) {
         (Strength::Mentions, ..) => "mentions",
         (Strength::Produces, ..) => "makes",
         (Strength::Needs, _, true) => "has ended",
@@ -345,8 +349,8 @@ impl Report for UsedBy {
         root.sign = match (self.reverse, direct) {
             (false, 0) => "no users".to_owned(),
             (true, 0) => "uses no other objects".to_owned(),
-            (false, many) => format!("used by {many}"),
-            (true, many) => format!("uses {many}"),
+            (false, count) => format!("used by {count}"),
+            (true, count) => format!("uses {count}"),
         };
         if self.present == Some(false) {
             root.note = "not there".to_owned();
@@ -372,26 +376,27 @@ impl Report for UsedBy {
         }
         text.push_str(&self.cascaded_text(screen));
         for FailedRead { resource, why } in FailedRead::grouped(&self.not_read, view.verbose) {
-            let said = format!("not read    {resource} ({why}): there may be more");
-            text.push_str(&screen.paragraph(0, &said));
+            let line = format!("not read    {resource} ({why}): there may be more");
+            text.push_str(&screen.paragraph(0, &line));
         }
         text
     }
 }
 
 impl UsedBy {
-    /// An object without users can still have content.
+    /// The line about the objects that would be deleted as well. An object without users can
+    /// still have content.
     fn cascaded_text(&self, screen: Screen) -> String {
         if self.reverse || self.cascaded == 0 {
             return String::new();
         }
         let objects = if self.cascaded == 1 { "object" } else { "objects" };
-        let least = if self.not_read.is_empty() { "" } else { "at least " };
+        let bound = if self.not_read.is_empty() { "" } else { "at least " };
         let Self { object, cascaded, .. } = self;
         let next = format!("kubectl belay impact {}", object.label(""));
         screen.paragraph(
             0,
-            &format!("{least}{cascaded} {objects} would be deleted as well; next: {next}"),
+            &format!("{bound}{cascaded} {objects} would be deleted as well; next: {next}"),
         )
     }
 }

@@ -1,6 +1,6 @@
-//! The verdict on the whole set, by the code that decides admission.
+//! The verdict on the deletion of all targets together, by the code that decides admission.
 
-use super::inspection::{Inspection, Rules};
+use super::inspection::{Inspection, PolicyState};
 use crate::cluster::{Confirm, confirm};
 use crate::command::document::ReportedVerdict;
 use crate::command::target::SILENT;
@@ -11,44 +11,47 @@ use crate::decide::{
 use crate::graph::{Node, NodeId, Propagation};
 use crate::objects::{ApiError, Kinds};
 
-/// How often a verdict may ask for more before it is final.
-const ROUNDS: usize = 6;
+/// How many times a verdict may request more reads.
+const MAX_ROUNDS: usize = 6;
 
-/// The verdict on deleting these objects together with this propagation policy; `None` if
-/// nothing decides.
+/// The verdict on the deletion of these objects together, with this propagation policy; `None`
+/// if there are no targets or no known policies.
 pub async fn verdict(
     inspection: &Inspection,
     targets: &[NodeId],
     cascade: Propagation,
 ) -> Option<Verdict> {
-    match (&inspection.rules, &inspection.person) {
+    match (&inspection.policy_state, &inspection.caller) {
         _ if targets.is_empty() => None,
-        (Rules::Unknown, _) | (Rules::None, Some(_)) => None,
+        (PolicyState::Unknown, _) | (PolicyState::None, Some(_)) => None,
         _ => Some(decide(inspection, targets, cascade).await),
     }
 }
 
-/// The verdict as a report has it.
+/// The verdict for a report. It also covers the targets that the API server never deletes and
+/// the targets that could not be read.
 pub fn report_verdict(inspection: &Inspection, verdict: Option<&Verdict>) -> ReportedVerdict {
     if !inspection.forbidden_targets().is_empty() {
         return ReportedVerdict::Deny;
     }
     let Some(verdict) = verdict else {
-        return match inspection.rules {
-            _ if inspection.targets.is_empty() && inspection.unseen.is_empty() => {
+        return match inspection.policy_state {
+            _ if inspection.targets.is_empty() && inspection.unread_targets.is_empty() => {
                 ReportedVerdict::Allow
             }
-            Rules::None if inspection.person.is_some() => ReportedVerdict::NoPolicies,
+            PolicyState::None if inspection.caller.is_some() => ReportedVerdict::NoPolicies,
             _ => ReportedVerdict::Unknown,
         };
     };
     match verdict.decision {
         // Targets that could not be read may be denied.
-        decision if decision != Decision::Deny && !inspection.unseen.is_empty() => {
+        decision if decision != Decision::Deny && !inspection.unread_targets.is_empty() => {
             ReportedVerdict::Unknown
         }
-        // Only the label protects objects without a policy.
-        Decision::Allow if inspection.rules == Rules::None => ReportedVerdict::NoPolicies,
+        // Without a policy, only the label belay.dev/protect protects objects.
+        Decision::Allow if inspection.policy_state == PolicyState::None => {
+            ReportedVerdict::NoPolicies
+        }
         Decision::Deny if verdict.is_unknown() => ReportedVerdict::Unknown,
         decision => decision.into(),
     }
@@ -57,7 +60,7 @@ pub fn report_verdict(inspection: &Inspection, verdict: Option<&Verdict>) -> Rep
 async fn decide(inspection: &Inspection, targets: &[NodeId], cascade: Propagation) -> Verdict {
     let graph = &inspection.graph;
     let nodes: Vec<Node<'_>> = targets.iter().filter_map(|id| graph.get(*id)).collect();
-    let (name, groups) = match &inspection.person {
+    let (name, groups) = match &inspection.caller {
         Some((_, me)) => (me.name.as_str(), me.groups.as_slice()),
         None => ("", &[][..]),
     };
@@ -91,21 +94,21 @@ async fn decide(inspection: &Inspection, targets: &[NodeId], cascade: Propagatio
     let now = inspection.now();
     let decide = |live: ObjectSource<'_>| {
         let situation = Situation::new(graph, &inspection.policies, live, now);
-        // All of this was read with the rights of the user, or from files.
+        // The user may read all of this: it was read with the rights of the user, or from files.
         decide_together(&situation, &review, &nodes).with_other_namespaces()
     };
-    if inspection.person.is_none() {
+    if inspection.caller.is_none() {
         return decide(ObjectSource::Files);
     }
-    let mut question = ImpactReview { inspection, decide, reads: LiveReads::default() };
-    match confirm(&mut question, ROUNDS).await {
+    let mut impact_review = ImpactReview { inspection, decide, reads: LiveReads::default() };
+    match confirm(&mut impact_review, MAX_ROUNDS).await {
         Ok(verdict) => verdict,
-        // The reads don't converge.
+        // The verdict requested more reads in every round.
         Err(_) => decide(ObjectSource::Files),
     }
 }
 
-/// The verdict for an inspection. All live reads were carried out before.
+/// Confirms a verdict. It answers the live reads from the inspection, whose data was read before.
 struct ImpactReview<'a, D> {
     inspection: &'a Inspection,
     decide: D,
@@ -122,26 +125,26 @@ impl<D: Fn(ObjectSource<'_>) -> Verdict> Confirm for ImpactReview<'_, D> {
     }
 
     async fn read(&mut self, reads: Vec<LiveRead>) {
-        let answered = reads.into_iter().map(|read| {
-            let answer = answer(self.inspection, &read);
-            (read, answer)
+        let results = reads.into_iter().map(|read| {
+            let result = read_result(self.inspection, &read);
+            (read, result)
         });
-        self.reads.results.extend(answered);
+        self.reads.results.extend(results);
     }
 }
 
-/// Answers a live read from the data, which is seconds old.
-fn answer(inspection: &Inspection, read: &LiveRead) -> Result<(), ApiError> {
+/// The result of a live read, from the data of the inspection, which is seconds old.
+fn read_result(inspection: &Inspection, read: &LiveRead) -> Result<(), ApiError> {
     let graph = &inspection.graph;
     match read {
-        // The graph has it, or has not.
+        // The object was read with the others, so another read shows nothing new.
         LiveRead::Object(_) => Err(ApiError::Other("it was read with the others".to_owned())),
         LiveRead::List { group, resource, namespace, .. } => {
             let Some(kind) = graph.kinds.find_resource(group, resource) else {
-                return served_nowhere(inspection, group);
+                return unserved_result(inspection, group);
             };
-            let here = || inspection.in_namespace.contains(&(kind, namespace.clone()));
-            match graph.is_complete(kind) || here() {
+            let is_read = || inspection.complete_in_namespace.contains(&(kind, namespace.clone()));
+            match graph.is_complete(kind) || is_read() {
                 true => Ok(()),
                 false => Err(ApiError::Other(graph.why_incomplete(kind).to_string())),
             }
@@ -149,13 +152,13 @@ fn answer(inspection: &Inspection, read: &LiveRead) -> Result<(), ApiError> {
     }
 }
 
-/// Whether a kind that discovery does not contain has no objects, as in the live reads of
-/// admission.
-fn served_nowhere(inspection: &Inspection, group: &str) -> Result<(), ApiError> {
+/// The result of a read of a kind that discovery does not contain. `Ok`: the kind has no
+/// objects. Admission decides this in the same way.
+fn unserved_result(inspection: &Inspection, group: &str) -> Result<(), ApiError> {
     if inspection.stale.contains(group) {
         return Err(ApiError::Other(SILENT.to_owned()));
     }
-    // Built-in kinds have no CRD whose absence would prove it.
+    // A built-in kind has no CRD, so a missing CRD proves nothing.
     match Kinds::is_built_in_group(group) {
         true => Err(ApiError::NotFound),
         false => Ok(()),
@@ -176,11 +179,11 @@ mod tests {
             namespace: String::new(),
             first: true,
         };
-        assert_eq!(answer(&inspection, &list("example.com")), Ok(()));
+        assert_eq!(read_result(&inspection, &list("example.com")), Ok(()));
         assert_eq!(
-            answer(&inspection, &list("silent.example.com")),
+            read_result(&inspection, &list("silent.example.com")),
             Err(ApiError::Other(SILENT.to_owned()))
         );
-        assert_eq!(answer(&inspection, &list("apps")), Err(ApiError::NotFound));
+        assert_eq!(read_result(&inspection, &list("apps")), Err(ApiError::NotFound));
     }
 }

@@ -24,7 +24,7 @@ pub struct Expect {
     blockers: Option<Vec<String>>,
     /// Whether the object has the hold afterwards.
     held: Option<bool>,
-    /// The approvals that let it pass, all of them.
+    /// All approvals that allow the request.
     approved: Option<Vec<String>>,
     /// All policies that exempt the user.
     exempted: Option<Vec<String>>,
@@ -45,7 +45,7 @@ impl Expect {
     /// Checks that there is an expectation and that it fits the request.
     pub fn check(&self, verb: Verb) -> Result<(), CaseError> {
         let Self { verdict, reason, policy, message, blockers, held, approved, exempted } = self;
-        let said = [
+        let are_set = [
             verdict.is_some(),
             reason.is_some(),
             policy.is_some(),
@@ -55,19 +55,19 @@ impl Expect {
             approved.is_some(),
             exempted.is_some(),
         ];
-        if !said.contains(&true) {
+        if !are_set.contains(&true) {
             return Err(CaseError::ExpectsNothing);
         }
-        // Every text contains the empty one.
-        let empty = |text: &String| text.trim().is_empty();
-        if message.as_ref().is_some_and(empty) {
+        // An empty text would match every message.
+        let is_blank = |text: &String| text.trim().is_empty();
+        if message.as_ref().is_some_and(is_blank) {
             return Err(CaseError::EmptyMessage);
         }
-        if blockers.as_ref().is_some_and(|list| list.is_empty() || list.iter().any(empty)) {
+        if blockers.as_ref().is_some_and(|list| list.is_empty() || list.iter().any(is_blank)) {
             return Err(CaseError::EmptyBlockers);
         }
-        let stores = matches!(verb, Verb::Create | Verb::Update | Verb::Review);
-        if held.is_some() && !stores {
+        let stores_object = matches!(verb, Verb::Create | Verb::Update | Verb::Review);
+        if held.is_some() && !stores_object {
             return Err(CaseError::HeldNotStored(verb));
         }
         Ok(())
@@ -76,53 +76,53 @@ impl Expect {
     /// All differences from the expectation.
     pub fn compare(&self, outcome: &Outcome) -> Vec<Mismatch> {
         let Self { verdict, reason, policy, message, blockers, held, approved, exempted } = self;
-        let found = &outcome.verdict;
-        let mut wrong = Vec::new();
-        let mut differ = |what: &'static str, expected: String, found: String, same: bool| {
+        let actual = &outcome.verdict;
+        let mut mismatches = Vec::new();
+        let mut compare = |what: &'static str, expected: String, found: String, same: bool| {
             if !same {
-                wrong.push(Mismatch { what, expected, found });
+                mismatches.push(Mismatch { what, expected, found });
             }
         };
         if let Some(verdict) = verdict {
-            let (expected, found) = (verdict.as_str(), found.decision.as_str());
-            differ("verdict", expected.into(), found.into(), expected == found);
+            let (expected, found) = (verdict.as_str(), actual.decision.as_str());
+            compare("verdict", expected.into(), found.into(), expected == found);
         }
         if let Some(reason) = reason {
             let (expected, found) = (reason.as_str(), outcome.reason().unwrap_or("none"));
-            differ("reason", expected.into(), found.into(), expected == found);
+            compare("reason", expected.into(), found.into(), expected == found);
         }
         if let Some(policy) = policy {
             let found = outcome.policies();
-            differ("policy", policy.clone(), shown(&found), found.contains(policy));
+            compare("policy", policy.clone(), list_text(&found), found.contains(policy));
         }
         if let Some(message) = message {
             let found = outcome.message();
             let same = found.contains(message.as_str());
             let found = if found.is_empty() { "nothing".to_owned() } else { found };
-            differ("message", message.clone(), found, same);
+            compare("message", message.clone(), found, same);
         }
         if let Some(blockers) = blockers {
             let found = outcome.blockers();
             let all = blockers.iter().all(|blocker| found.contains(blocker));
-            differ("blockers", shown(blockers), shown(&found), all);
+            compare("blockers", list_text(blockers), list_text(&found), all);
         }
         if let Some(held) = held {
             let word = |held: bool| if held { "held" } else { "not held" };
             let found = outcome.held;
             let shown = found.map_or("nothing stored", word);
-            differ("held", word(*held).into(), shown.into(), found == Some(*held));
+            compare("held", word(*held).into(), shown.into(), found == Some(*held));
         }
         if let Some(approved) = approved {
-            let found = sorted(&found.overrides.approvals);
+            let found = sorted(&actual.overrides.approvals);
             let approved = sorted(approved);
-            differ("approved", shown(&approved), shown(&found), approved == found);
+            compare("approved", list_text(&approved), list_text(&found), approved == found);
         }
         if let Some(exempted) = exempted {
-            let found: Vec<String> = found.overrides.exempted.iter().map(policy_name).collect();
+            let found: Vec<String> = actual.overrides.exempted.iter().map(policy_name).collect();
             let (exempted, found) = (sorted(exempted), sorted(&found));
-            differ("exempted", shown(&exempted), shown(&found), exempted == found);
+            compare("exempted", list_text(&exempted), list_text(&found), exempted == found);
         }
-        wrong
+        mismatches
     }
 }
 
@@ -132,6 +132,6 @@ fn sorted(list: &[String]) -> Vec<String> {
     list
 }
 
-fn shown(list: &[String]) -> String {
+fn list_text(list: &[String]) -> String {
     if list.is_empty() { "none".to_owned() } else { list.join(", ") }
 }

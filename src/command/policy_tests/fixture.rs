@@ -1,5 +1,5 @@
-//! The fixture of a test: its policies and objects as a world, and the whole objects,
-//! because requests contain them.
+//! The fixture of a test: a world with its policies and objects, and the complete objects, which
+//! requests contain.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,19 +20,19 @@ pub struct Fixture {
     pub world: World,
     /// The names of kinds.
     names: KindNames,
-    /// The whole objects.
+    /// The complete objects.
     bodies: BTreeMap<ObjectRef, Value>,
 }
 
 impl Fixture {
     /// Reads the files of a test and adds these policies.
-    pub fn set(test: &Test, policies: &[File]) -> Result<Self, FileError> {
+    pub fn read(test: &Test, policies: &[File]) -> Result<Self, FileError> {
         let mut documents = parse_all(policies)?;
         for field in ["policies", "objects"] {
             for (field, node) in test.sources(field)? {
                 match &node.content {
                     Content::Text(path) => {
-                        let files = named(&test.document, &field, path)?;
+                        let files = read_named(&test.document, &field, path)?;
                         documents.append(&mut parse_all(&files)?);
                     }
                     Content::Map(_) => {
@@ -45,10 +45,10 @@ impl Fixture {
                 }
             }
         }
-        // A folder of objects may have tests in it.
+        // A folder of objects may also contain tests.
         documents
             .retain(|document| (document.group.as_str(), document.kind.as_str()) != (GROUP, KIND));
-        let taught = short_names(&documents);
+        let short = short_names(&documents);
         let mut bodies = BTreeMap::new();
         let world = World::from_documents(documents, true, &mut |info, object| {
             let text = |pointer: &str| {
@@ -57,7 +57,7 @@ impl Fixture {
             let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
             bodies.insert(ObjectRef::of_kind(info, &namespace, &name), object.clone());
         })?;
-        let names = KindNames::of_kinds(&world.graph.kinds, &taught);
+        let names = KindNames::of_kinds(&world.graph.kinds, &short);
         Ok(Self { world, names, bodies })
     }
 
@@ -65,7 +65,7 @@ impl Fixture {
     pub fn object(
         &self,
         target: &str,
-        place: Option<&str>,
+        namespace: Option<&str>,
     ) -> Result<(&KindInfo, &Value), CaseError> {
         let Some((word, name)) = parse_type_and_name(target) else {
             return Err(CaseError::NoTarget(target.to_owned()));
@@ -74,7 +74,7 @@ impl Fixture {
             let near = self.names.nearest(word);
             CaseError::UnknownWord { word: word.to_owned(), near }
         })?;
-        let namespace = if info.namespaced { place.unwrap_or("default") } else { "" };
+        let namespace = if info.namespaced { namespace.unwrap_or("default") } else { "" };
         let wanted = ObjectRef::of_kind(info, namespace, name);
         self.bodies.get(&wanted).map(|body| (info, body)).ok_or_else(|| {
             let is_same = |other: &&ObjectRef| {
@@ -85,19 +85,19 @@ impl Fixture {
         })
     }
 
-    /// The kind of an object that is new.
+    /// The kind of a new object.
     pub fn kind_of(&self, group: &str, kind: &str) -> Result<&KindInfo, CaseError> {
-        let known = self.names.of_object(group, kind);
-        known.ok_or_else(|| CaseError::UnknownKind(kind.to_owned()))
+        let info = self.names.of_object(group, kind);
+        info.ok_or_else(|| CaseError::UnknownKind(kind.to_owned()))
     }
 }
 
-/// The files in this field of a test, relative to the test file.
-pub fn named(test: &Document, field: &str, path: &str) -> Result<Vec<File>, FileError> {
-    let place = test.node.place_of(field);
+/// Reads the files that this field of a test names, relative to the test file.
+pub fn read_named(test: &Document, field: &str, path: &str) -> Result<Vec<File>, FileError> {
+    let position = test.node.position_of(field);
     let folder = Path::new(&*test.file).parent().unwrap_or(Path::new(""));
     let path: PathBuf = folder.join(path).components().collect();
-    let files = read_texts(&[path]).map_err(|error| error.named_at(test, place))?;
+    let files = read_texts(&[path]).map_err(|error| error.named_at(test, position))?;
     if files.is_empty() {
         let message = "there is no file of YAML or JSON in this folder";
         return Err(test.field_error(field, message));

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use super::report::{TestReport, TestResult};
 
-/// The whole document.
 pub fn document(report: &TestReport) -> String {
     let cases = report.passed + report.failed;
     let mut text = format!(
@@ -12,16 +11,16 @@ pub fn document(report: &TestReport) -> String {
          tests=\"{cases}\" failures=\"{}\" errors=\"0\">\n",
         report.failed
     );
-    report.tests.iter().for_each(|test| suite(test, &mut text));
+    report.tests.iter().for_each(|test| write_suite(test, &mut text));
     text.push_str("</testsuites>\n");
     text
 }
 
-fn suite(test: &TestResult, text: &mut String) {
+fn write_suite(test: &TestResult, text: &mut String) {
     let TestResult { name, file, cases } = test;
     let failed = cases.iter().filter(|case| !case.passed).count();
-    let (name, file) = (escaped(name), escaped(file));
-    // Writing to a text cannot fail.
+    let (name, file) = (escape(name), escape(file));
+    // Writing into a String cannot fail.
     let _ = writeln!(
         text,
         "  <testsuite name=\"{name}\" file=\"{file}\" tests=\"{}\" failures=\"{failed}\" \
@@ -32,7 +31,7 @@ fn suite(test: &TestResult, text: &mut String) {
         let _ = write!(
             text,
             "    <testcase name=\"{}\" classname=\"{name}\" file=\"{file}\" line=\"{}\"",
-            escaped(&case.name),
+            escape(&case.name),
             case.line
         );
         if case.passed {
@@ -45,8 +44,8 @@ fn suite(test: &TestResult, text: &mut String) {
             text,
             ">\n      <failure type=\"{}\" message=\"{}\">{}</failure>\n    </testcase>\n",
             case.wrong.first().map_or("", |wrong| wrong.what),
-            escaped(first),
-            escaped(&why.join("\n"))
+            escape(first),
+            escape(&why.join("\n"))
         );
     }
     text.push_str("  </testsuite>\n");
@@ -55,7 +54,7 @@ fn suite(test: &TestResult, text: &mut String) {
 /// Escapes text for elements and attributes. A character that XML 1.0 does not allow
 /// becomes U+FFFD. Line ends and tabs are escaped, because attributes would turn them
 /// into spaces.
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -76,7 +75,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::escaped;
+    use super::escape;
 
     #[test]
     fn text_of_users_is_escaped_in_markup() {
@@ -89,7 +88,7 @@ mod tests {
             ("\u{1b}[31m\u{0}\u{ffff}", "\u{fffd}[31m\u{fffd}\u{fffd}"),
             ("größer …", "größer …"),
         ] {
-            assert_eq!(escaped(text), written, "{text:?}");
+            assert_eq!(escape(text), written, "{text:?}");
         }
     }
 }

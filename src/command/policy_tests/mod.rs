@@ -2,10 +2,10 @@
 //! requests and expectations.
 //!
 //! ```text
-//!  file of a test ─► written ─┬─► stage (files::World) ─┐
-//!                     cases   └─► request: a review ────┼─► outcome ─► expect ─► report ─► text, JSON, YAML
-//!                                 as the API server     │   webhook::parse_review          junit
-//!                                 would send it         ┘   decide
+//!  test_file ─► Test ─┬─► fixture: files::World ─┐
+//!                     └─► request: the review    ├─► outcome ─► expect ─► report ─► text, JSON, YAML
+//!                         that an API server     │   webhook::parse_review          junit
+//!                         would send            ─┘   decide
 //! ```
 //!
 //! A case becomes an AdmissionReview, which the code of the webhook parses and decides.
@@ -58,7 +58,7 @@ pub struct TestArguments {
         value_name = "table|json|yaml|junit",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::usual_or(&[Format::Junit])
+        value_parser = Format::common_and(&[Format::Junit])
     )]
     output: Format,
 }
@@ -72,7 +72,7 @@ pub fn run(arguments: &TestArguments) -> Result<ExitCode, CommandError> {
         return Err(CommandError::Usage(format!(
             "there is no PolicyTest in {}; next: see whether it is the right folder, and whether \
              the names of the files end in .yaml, .yml or .json",
-            shown(tests)
+            paths_text(tests)
         )));
     }
     report.print(*output)
@@ -95,19 +95,19 @@ impl Report for TestReport {
     }
 }
 
-/// The policies of the command line. If --policies is given, it must contain one.
+/// Reads the files of `--policies`. It is an error if there are none.
 fn read_policies(policies: &[PathBuf]) -> Result<Vec<File>, CommandError> {
     let files = read_texts(policies)?;
     if files.is_empty() && !policies.is_empty() {
         return Err(CommandError::Usage(format!(
             "there is no file of YAML or JSON in {}; name the policies to be tested",
-            shown(policies)
+            paths_text(policies)
         )));
     }
     Ok(files)
 }
 
-fn shown(paths: &[PathBuf]) -> String {
+fn paths_text(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
@@ -117,20 +117,20 @@ fn run_tests(files: &[File], policies: &[File]) -> Result<TestReport, FileError>
     let mut tests = Vec::new();
     for file in files {
         for test in test_file::tests(file)? {
-            tests.push(try_one(&test, policies, now)?);
+            tests.push(run_test(&test, policies, now)?);
         }
     }
     Ok(TestReport::new(tests))
 }
 
-fn try_one(test: &Test, policies: &[File], now: i64) -> Result<TestResult, FileError> {
-    let fixture = Fixture::set(test, policies)?;
+fn run_test(test: &Test, policies: &[File], now: i64) -> Result<TestResult, FileError> {
+    let fixture = Fixture::read(test, policies)?;
     let now = test.now.unwrap_or(now);
     let mut cases = Vec::new();
     for case in &test.cases {
         let review = request::review(&fixture, test, case)?;
         let outcome = outcome::outcome(&fixture.world, review, now)
-            .map_err(|error| test.wrong(case, "ask", &error.to_string()))?;
+            .map_err(|error| test.case_error(case, "ask", &error.to_string()))?;
         cases.push(report::CaseResult::new(case, test.line(case), &outcome));
     }
     Ok(TestResult { name: test.name.clone(), file: test.file().to_owned(), cases })

@@ -1,5 +1,5 @@
-//! Decides a request like an API server: first the mutating webhook, then the validating
-//! one with the changed object.
+//! Decides a request in the order of an API server: first the mutating webhook, then the
+//! validating webhook with the changed object.
 
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ pub fn outcome(world: &World, mut review: Value, now: i64) -> Result<Outcome, Ca
     Ok(Outcome { verdict, warnings, held })
 }
 
-/// One phase, by the bytes that it would be sent.
+/// Decides one phase. The review is serialized and parsed, as in a real request.
 fn decide_at(
     world: &World,
     review: &Value,
@@ -91,8 +91,8 @@ impl Outcome {
     /// All messages: the denial, the denial that action Deny would cause, or the warnings.
     pub fn message(&self) -> String {
         let annotations = decide::audit_annotations(&self.verdict);
-        let would = annotations.into_iter().find(|(key, _)| *key == "would-deny");
-        let refusal = decide::message(&self.verdict).or(would.map(|(_, refusal)| refusal));
+        let would_deny = annotations.into_iter().find(|(key, _)| *key == "would-deny");
+        let refusal = decide::message(&self.verdict).or(would_deny.map(|(_, refusal)| refusal));
         refusal.unwrap_or_else(|| self.warnings.join("; "))
     }
 
@@ -100,11 +100,11 @@ impl Outcome {
     pub fn blockers(&self) -> Vec<String> {
         let Verdict { decision, blockers, .. } = &self.verdict;
         let decisive = blockers.iter().filter(|blocker| blocker.decision == *decision);
-        decisive.flat_map(|blocker| &blocker.causes).flat_map(named).collect()
+        decisive.flat_map(|blocker| &blocker.causes).flat_map(object_names).collect()
     }
 }
 
-fn named(cause: &Cause) -> Vec<String> {
+fn object_names(cause: &Cause) -> Vec<String> {
     match cause {
         Cause::User { root, through, .. } => {
             [Some(root), through.as_ref()].into_iter().flatten().map(ToString::to_string).collect()
@@ -115,7 +115,7 @@ fn named(cause: &Cause) -> Vec<String> {
         | Cause::Owner(object)
         | Cause::RepeatedUid(object)
         | Cause::WeakerProtection(object) => vec![object.to_string()],
-        Cause::Elsewhere { causes, .. } => causes.iter().flat_map(named).collect(),
+        Cause::Elsewhere { causes, .. } => causes.iter().flat_map(object_names).collect(),
         Cause::Finalizer(finalizer) | Cause::LostFinalizer(finalizer) => vec![finalizer.clone()],
         Cause::Always
         | Cause::CheckedAtRelease

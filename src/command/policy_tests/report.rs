@@ -98,14 +98,14 @@ impl CaseResult {
 }
 
 impl TestReport {
-    /// The sum of the results.
+    /// Counts the passed and failed cases.
     pub fn new(tests: Vec<TestResult>) -> Self {
         let cases = || tests.iter().flat_map(|test| &test.cases);
         let passed = cases().filter(|case| case.passed).count();
         Self { passed, failed: cases().count() - passed, tests }
     }
 
-    /// The table: a line for each case, the reasons below the failed ones, and the sum.
+    /// The table: a line for each case, the reasons below failed cases, and the summary.
     pub fn table(&self, screen: Screen) -> String {
         let mut table = Table::new(&["RESULT", "TEST", "VERDICT", "CASE"]);
         for TestResult { name, file, cases } in &self.tests {

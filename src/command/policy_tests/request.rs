@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use super::error::CaseError;
-use super::fixture::{Fixture, named};
+use super::fixture::{Fixture, read_named};
 use super::test_file::{Case, RequestSpec, Test};
 use super::verb::Verb;
 use crate::command::files::{FileError, parse_all};
 use crate::objects::{KindInfo, is_namespace, split_api_version};
 
-/// The default user, to whom no policy refers.
+/// The default user. No policy names it.
 const DEFAULT_USER: &str = "a-user";
 
 /// A request without its user.
@@ -27,54 +27,55 @@ struct Request<'k> {
 /// The review of a case.
 pub fn review(fixture: &Fixture, test: &Test, case: &Case) -> Result<Value, FileError> {
     let ask = &case.ask;
-    let at = |error: CaseError| test.wrong(case, &field(case), &error.to_string());
+    let case_error =
+        |error: CaseError| test.case_error(case, &target_field(case), &error.to_string());
     if let Some(written) = &ask.review {
-        return whole(test, case, written);
+        return read_object(test, case, written);
     }
     if let Some(written) = &ask.create {
-        let object = whole(test, case, written)?;
-        return Ok(envelope(ask, create(fixture, ask, object).map_err(at)?));
+        let object = read_object(test, case, written)?;
+        return Ok(envelope(ask, create(fixture, ask, object).map_err(case_error)?));
     }
-    let (target, place) = match case.verb {
+    let (target, namespace) = match case.verb {
         Verb::Delete => (&ask.delete, ask.namespace.as_deref()),
         Verb::Update => (&ask.update, ask.namespace.as_deref()),
         Verb::Evict => (&ask.evict, ask.namespace.as_deref()),
         _ => (&ask.finalize, None),
     };
     let target = target.as_deref().unwrap_or_default();
-    let (info, object) = fixture.object(target, place).map_err(at)?;
+    let (info, object) = fixture.object(target, namespace).map_err(case_error)?;
     let request = match case.verb {
         Verb::Delete => delete(ask, info, object),
-        Verb::Evict => evict(info, object).map_err(at)?,
-        Verb::Update => update(ask, info, object).map_err(at)?,
-        _ => finalize(ask, info, object).map_err(at)?,
+        Verb::Evict => evict(info, object).map_err(case_error)?,
+        Verb::Update => update(ask, info, object).map_err(case_error)?,
+        _ => finalize(ask, info, object).map_err(case_error)?,
     };
     Ok(envelope(ask, request))
 }
 
 /// The field with the target of a case.
-fn field(case: &Case) -> String {
+fn target_field(case: &Case) -> String {
     format!("ask.{}", case.verb.as_str())
 }
 
-/// An object that a case writes out, or names by the path of its file.
-fn whole(test: &Test, case: &Case, written: &Value) -> Result<Value, FileError> {
-    let wrong = |message: &str| test.wrong(case, &field(case), message);
+/// The object in a field of a case, or in the file that the field names.
+fn read_object(test: &Test, case: &Case, written: &Value) -> Result<Value, FileError> {
+    let error = |message: &str| test.case_error(case, &target_field(case), message);
     let path = match written {
         Value::String(path) => path,
         Value::Object(_) => return Ok(written.clone()),
-        _ => return Err(wrong("expected an object, or the path of its file")),
+        _ => return Err(error("expected an object, or the path of its file")),
     };
-    let at = format!("cases[{}].{}", case.index, field(case));
-    let mut documents = parse_all(&named(&test.document, &at, path)?)?;
+    let field = format!("cases[{}].{}", case.index, target_field(case));
+    let mut documents = parse_all(&read_named(&test.document, &field, path)?)?;
     match (documents.pop(), documents.is_empty()) {
         (Some(one), true) => Ok(Value::from(one.node.content)),
-        _ => Err(wrong("expected a file with one object in it")),
+        _ => Err(error("expected a file with one object in it")),
     }
 }
 
 fn delete<'k>(ask: &RequestSpec, info: &'k KindInfo, object: &Value) -> Request<'k> {
-    // kubectl's default is Background.
+    // Background is the default of kubectl.
     let policy = match ask.propagation_policy {
         None => "Background".to_owned(),
         Some(policy) => format!("{policy:?}"),
@@ -121,7 +122,7 @@ fn update<'k>(
         }
     }
     let subresource = ask.subresource.as_deref().unwrap_or_default();
-    changed(
+    require_change(
         Request { subresource, ..Request::new("UPDATE", info, object, update_options()) },
         old,
         new,
@@ -141,11 +142,15 @@ fn finalize<'k>(
     let all = json!({"spec": {"finalizers": null}});
     json_patch::merge(&mut new, ask.patch.as_ref().unwrap_or(&all));
     let request = Request::new("UPDATE", info, object, update_options());
-    changed(Request { subresource: "finalize", ..request }, old, new)
+    require_change(Request { subresource: "finalize", ..request }, old, new)
 }
 
 /// An update must change something: an API server does not store an unchanged object.
-fn changed<'k>(request: Request<'k>, old: Value, new: Value) -> Result<Request<'k>, CaseError> {
+fn require_change<'k>(
+    request: Request<'k>,
+    old: Value,
+    new: Value,
+) -> Result<Request<'k>, CaseError> {
     if old == new {
         return Err(CaseError::ChangesNothing);
     }
@@ -169,8 +174,8 @@ fn create<'k>(
     }
     let info = fixture.kind_of(split_api_version(&api_version).0, &kind)?;
     let own = text("/metadata/namespace");
-    if let (Some(own), Some(said)) = (&own, &ask.namespace)
-        && own != said
+    if let (Some(own), Some(requested)) = (&own, &ask.namespace)
+        && own != requested
     {
         return Err(CaseError::OtherNamespace);
     }
@@ -213,8 +218,8 @@ impl<'k> Request<'k> {
     }
 }
 
-/// An object as it would be stored. An API server gives each Namespace the
-/// finalizer of its spec; a manifest does not list it.
+/// An object as an API server stores it. The API server adds a finalizer to the spec of each
+/// Namespace.
 fn stored(info: &KindInfo, object: &Value) -> Value {
     let mut object = object.clone();
     if is_namespace(&info.group, &info.resource) && object.get("spec").is_none() {
@@ -225,7 +230,7 @@ fn stored(info: &KindInfo, object: &Value) -> Value {
 
 fn envelope(ask: &RequestSpec, request: Request<'_>) -> Value {
     let Request { operation, info, subresource, namespace, name, old, new, options } = request;
-    // A Namespace is its own namespace in the review.
+    // In a review about a Namespace, the namespace is the name of the Namespace.
     let namespace =
         if is_namespace(&info.group, &info.resource) { name.clone() } else { namespace };
     let version = info.versions.first().map_or("v1", String::as_str);
@@ -251,17 +256,17 @@ fn envelope(ask: &RequestSpec, request: Request<'_>) -> Value {
 }
 
 /// The groups of the user, including those that an API server adds.
-fn groups(by: &str, said: &[String]) -> Vec<String> {
+fn groups(by: &str, listed: &[String]) -> Vec<String> {
     let account = by.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    let everybody = match by {
+    let base_group = match by {
         "system:anonymous" => "system:unauthenticated",
         _ => "system:authenticated",
     };
     let added = account.into_iter().flat_map(|(namespace, _)| {
         ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
     });
-    let mut groups = said.to_vec();
-    for group in added.chain([everybody.to_owned()]) {
+    let mut groups = listed.to_vec();
+    for group in added.chain([base_group.to_owned()]) {
         if !groups.contains(&group) {
             groups.push(group);
         }

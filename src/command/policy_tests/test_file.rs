@@ -12,36 +12,35 @@ use crate::command::files::{
 };
 use crate::policy::api::GROUP;
 
-/// The kind of a test. It is a form of files: no API server serves it.
+/// The kind of a test. It exists only in files: no API server serves it.
 pub const KIND: &str = "PolicyTest";
 
-/// The only version.
+/// The only version of the kind.
 const VERSION: &str = "v1alpha1";
 
 /// Other kinds of the group belay.dev that a test file may contain.
-const BESIDE: &[&str] = &["DeletionPolicy", "Relation", "DeletionApproval", "Pause"];
+const OTHER_KINDS: &[&str] = &["DeletionPolicy", "Relation", "DeletionApproval", "Pause"];
 
 /// The fields of a test.
 const FIELDS: &[&str] = &["apiVersion", "kind", "metadata", "policies", "objects", "now", "cases"];
 
 /// One test.
 pub struct Test {
-    /// Its name.
     pub name: String,
-    /// The time of all requests, in seconds since 1970. `None`: now.
+    /// The time of all requests, in seconds since 1970; `None` for the current time.
     pub now: Option<i64>,
     /// At least one case.
     pub cases: Vec<Case>,
-    /// The document of the case.
+    /// The document of the test.
     pub document: Document,
 }
 
 /// A case with its position in the list.
 #[derive(Debug)]
 pub struct Case {
-    /// From 0.
+    /// The index in the list, from 0.
     pub index: usize,
-    /// Unique in the test.
+    /// The name, which is unique in the test.
     pub name: String,
     /// The request.
     pub ask: RequestSpec,
@@ -57,7 +56,7 @@ struct Metadata {
 }
 
 #[derive(Debug, Deserialize)]
-struct Raw {
+struct ParsedCase {
     name: String,
     ask: RequestSpec,
     expect: Expect,
@@ -77,11 +76,11 @@ pub struct RequestSpec {
     pub evict: Option<String>,
     /// The new object, or the path of its file.
     pub create: Option<Value>,
-    /// A whole AdmissionReview, or the path of its file.
+    /// A complete AdmissionReview, or the path of its file.
     pub review: Option<Value>,
     /// The namespace of the object.
     pub namespace: Option<String>,
-    /// The subresource by which it is changed.
+    /// The subresource of an update.
     pub subresource: Option<String>,
     /// A merge patch.
     pub patch: Option<Value>,
@@ -100,18 +99,18 @@ pub struct RequestSpec {
 /// The propagation policy of a DELETE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum PropagationPolicy {
-    /// Deleted after the owner.
+    /// Dependents are deleted after the owner.
     Background,
-    /// It waits for them.
+    /// The owner is deleted after its dependents.
     Foreground,
-    /// They stay.
+    /// Dependents stay.
     Orphan,
 }
 
 impl RequestSpec {
-    /// Returns the verb, and checks that no field contradicts it.
+    /// Returns the verb. Checks that the verb allows all other fields.
     fn verb(&self) -> Result<Verb, CaseError> {
-        let asked = [
+        let verbs = [
             (Verb::Delete, self.delete.is_some()),
             (Verb::Update, self.update.is_some()),
             (Verb::Finalize, self.finalize.is_some()),
@@ -119,13 +118,13 @@ impl RequestSpec {
             (Verb::Create, self.create.is_some()),
             (Verb::Review, self.review.is_some()),
         ];
-        let asked: Vec<Verb> =
-            asked.into_iter().filter(|(_, given)| *given).map(|(verb, _)| verb).collect();
-        let [verb] = asked[..] else {
-            return Err(CaseError::NotOneVerb(asked));
+        let verbs: Vec<Verb> =
+            verbs.into_iter().filter(|(_, is_set)| *is_set).map(|(verb, _)| verb).collect();
+        let [verb] = verbs[..] else {
+            return Err(CaseError::NotOneVerb(verbs));
         };
-        for (field, given, verbs) in self.qualifiers() {
-            if given && !verbs.contains(&verb) {
+        for (field, is_set, verbs) in self.qualifiers() {
+            if is_set && !verbs.contains(&verb) {
                 return Err(CaseError::OtherVerb { field, verbs, verb });
             }
         }
@@ -135,28 +134,28 @@ impl RequestSpec {
     /// The optional fields, whether they are set, and the verbs that allow them.
     fn qualifiers(&self) -> [(&'static str, bool, &'static [Verb]); 8] {
         use Verb::{Create, Delete, Evict, Finalize, Update};
-        let of_people = &[Delete, Update, Finalize, Evict, Create];
+        let not_review = &[Delete, Update, Finalize, Evict, Create];
         [
             ("namespace", self.namespace.is_some(), &[Delete, Update, Evict, Create]),
             ("subresource", self.subresource.is_some(), &[Update]),
             ("patch", self.patch.is_some(), &[Update, Finalize]),
             ("strip", self.strip.is_some(), &[Update]),
             ("propagationPolicy", self.propagation_policy.is_some(), &[Delete]),
-            ("by", self.by.is_some(), of_people),
-            ("groups", self.groups.is_some(), of_people),
-            ("dryRun", self.dry_run.is_some(), of_people),
+            ("by", self.by.is_some(), not_review),
+            ("groups", self.groups.is_some(), not_review),
+            ("dryRun", self.dry_run.is_some(), not_review),
         ]
     }
 }
 
-/// The tests of a file. Other objects and values files are ignored. A document with
-/// `cases`, or of an unknown kind of belay's group, is an error, because its cases would
-/// never run.
+/// The tests of a file. Other objects and Helm values are ignored. A document with `cases` that is
+/// no object, or of an unknown kind of belay's group, is an error, because its cases would never
+/// run.
 pub fn tests(file: &File) -> Result<Vec<Test>, FileError> {
-    let is_meant =
+    let is_relevant =
         |node: &Node| ["apiVersion", "kind", "cases"].iter().any(|f| node.get(f).is_some());
     let mut documents = Vec::new();
-    for node in nodes(file)?.into_iter().filter(is_meant) {
+    for node in nodes(file)?.into_iter().filter(is_relevant) {
         documents.append(&mut inline(&file.name, node)?);
     }
     let mut tests = Vec::new();
@@ -167,10 +166,10 @@ pub fn tests(file: &File) -> Result<Vec<Test>, FileError> {
                 let message = "a PolicyTest is of belay.dev/v1alpha1";
                 return Err(document.field_error("apiVersion", message));
             }
-            (GROUP, kind) if !BESIDE.contains(&kind) => {
+            (GROUP, kind) if !OTHER_KINDS.contains(&kind) => {
                 let message = format!(
                     "in files the group belay.dev has the kinds PolicyTest, {}",
-                    BESIDE.join(", ")
+                    OTHER_KINDS.join(", ")
                 );
                 return Err(document.field_error("kind", &message));
             }
@@ -194,31 +193,31 @@ impl Test {
                 document.error(document.node.position, message)
             })
         };
-        let misfit = |error| document.misfit(&error);
+        let type_error = |error| document.type_error(&error);
         let Metadata { name } =
-            read(node("metadata")?, "metadata", Strictness::RejectEmpty).map_err(misfit)?;
+            read(node("metadata")?, "metadata", Strictness::RejectEmpty).map_err(type_error)?;
         let now: Option<Timestamp> = match document.node.get("now") {
             None => None,
-            Some(now) => read(now, "now", Strictness::RejectEmpty).map_err(misfit)?,
+            Some(now) => read(now, "now", Strictness::RejectEmpty).map_err(type_error)?,
         };
-        let written: Vec<Raw> =
-            read(node("cases")?, "cases", Strictness::RejectEmpty).map_err(misfit)?;
-        if written.is_empty() {
+        let parsed: Vec<ParsedCase> =
+            read(node("cases")?, "cases", Strictness::RejectEmpty).map_err(type_error)?;
+        if parsed.is_empty() {
             return Err(document.field_error("cases", "there is none; write down at least one"));
         }
         let mut cases: Vec<Case> = Vec::new();
-        for (index, Raw { name, ask, expect }) in written.into_iter().enumerate() {
-            let wrong = |field: &str, message: &str| {
+        for (index, ParsedCase { name, ask, expect }) in parsed.into_iter().enumerate() {
+            let case_error = |field: &str, message: &str| {
                 document.field_error(&format!("cases[{index}].{field}"), message)
             };
             if name.trim().is_empty() {
-                return Err(wrong("name", "it is empty; give the case a name"));
+                return Err(case_error("name", "it is empty; give the case a name"));
             }
             if cases.iter().any(|case| case.name == name) {
-                return Err(wrong("name", "another case has this name; rename one of them"));
+                return Err(case_error("name", "another case has this name; rename one of them"));
             }
-            let verb = ask.verb().map_err(|error| wrong("ask", &error.to_string()))?;
-            expect.check(verb).map_err(|error| wrong("expect", &error.to_string()))?;
+            let verb = ask.verb().map_err(|error| case_error("ask", &error.to_string()))?;
+            expect.check(verb).map_err(|error| case_error("expect", &error.to_string()))?;
             cases.push(Case { index, name, ask, verb, expect });
         }
         Ok(Self { name, now: now.map(Timestamp::as_second), cases, document })
@@ -230,13 +229,13 @@ impl Test {
     }
 
     /// An error about a field of a case.
-    pub fn wrong(&self, case: &Case, field: &str, message: &str) -> FileError {
+    pub fn case_error(&self, case: &Case, field: &str, message: &str) -> FileError {
         self.document.field_error(&format!("cases[{}].{field}", case.index), message)
     }
 
     /// The line in which a case begins.
     pub fn line(&self, case: &Case) -> usize {
-        self.document.node.place_of(&format!("cases[{}]", case.index)).line
+        self.document.node.position_of(&format!("cases[{}]", case.index)).line
     }
 
     /// The items of a list of paths and objects, each with its field.

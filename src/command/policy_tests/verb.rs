@@ -1,17 +1,17 @@
 //! The request of a case.
 
-/// The kinds of questions.
+/// The kinds of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// An object is to go.
+    /// Deletes an object.
     Delete,
-    /// It changes.
+    /// Changes an object.
     Update,
     /// Removes the finalizer `kubernetes` of a Namespace.
     Finalize,
     /// Evicts a Pod, as a drain does.
     Evict,
-    /// An object is new.
+    /// Creates an object.
     Create,
     /// A complete AdmissionReview.
     Review,

@@ -1,4 +1,4 @@
-//! The result of releasing one object, as data and as sentences.
+//! The result of a release, as data and as sentences.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use crate::command::CommandError;
 use crate::command::document::Object;
 use crate::command::report::{Format, Report, View};
 
-/// What came of it.
+/// The result of a release.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseOutput {
@@ -45,7 +45,7 @@ impl Report for ReleaseOutput {
     }
 }
 
-/// What has become of an object.
+/// The state of the object after a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum ReleaseState {
     /// The object is deleted.
@@ -62,7 +62,7 @@ pub enum ReleaseState {
     NotHeld,
 }
 
-/// The answer, without the object that it is about.
+/// The result of a release, without the object.
 pub struct Answer {
     state: ReleaseState,
     waits_for: Vec<String>,
@@ -72,35 +72,34 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// In a sentence.
-    pub fn new(state: ReleaseState, says: String) -> Self {
+    pub fn new(state: ReleaseState, sentence: String) -> Self {
         Self {
             state,
             waits_for: Vec::new(),
             finalizers: Vec::new(),
             acted_as: None,
-            lines: vec![says],
+            lines: vec![sentence],
         }
     }
 
-    /// Adds the users of the object.
-    pub fn waiting(self, waits_for: Vec<String>) -> Self {
+    /// Sets the users of the object.
+    pub fn with_users(self, waits_for: Vec<String>) -> Self {
         Self { waits_for, ..self }
     }
 
-    /// With the finalizers that keep it.
-    pub fn kept(self, finalizers: &[&str]) -> Self {
+    /// Sets the finalizers that keep the object.
+    pub fn with_finalizers(self, finalizers: &[&str]) -> Self {
         Self { finalizers: finalizers.iter().map(ToString::to_string).collect(), ..self }
     }
 
-    /// With by whose hand that was done.
-    pub fn by(mut self, acted_as: Option<&str>, says: String) -> Self {
+    /// Adds the account that removed the hold, and a sentence about it.
+    pub fn with_actor(mut self, acted_as: Option<&str>, sentence: String) -> Self {
         self.acted_as = acted_as.map(str::to_owned);
-        self.lines.push(says);
+        self.lines.push(sentence);
         self
     }
 
-    /// Prints it. In the table format, a failure goes to standard error.
+    /// Prints the result. In the table format, a failure is an error on standard error.
     pub fn print(self, object: Object, format: Format) -> Result<ExitCode, CommandError> {
         let Self { state, waits_for, finalizers, acted_as, lines } = self;
         let released = ReleaseOutput { object, state, waits_for, finalizers, acted_as, lines };

@@ -1,4 +1,4 @@
-//! `belay release`: has belay release one Terminating object that it holds.
+//! `belay release`: requests the release of one Terminating object that belay holds.
 
 mod answer;
 mod one;
@@ -29,7 +29,7 @@ pub struct ReleaseArguments {
     namespace: Option<String>,
 
     #[command(flatten)]
-    place: ClusterArguments,
+    cluster: ClusterArguments,
 
     #[command(flatten)]
     options: ReleaseOptions,
@@ -57,7 +57,7 @@ struct ReleaseOptions {
 }
 
 pub fn run(arguments: ReleaseArguments) -> Result<ExitCode, CommandError> {
-    let ReleaseArguments { target, namespace, place, options, output } = arguments;
-    let target = TargetArguments { targets: target, namespace, place };
+    let ReleaseArguments { target, namespace, cluster, options, output } = arguments;
+    let target = TargetArguments { targets: target, namespace, cluster };
     block_on(one::release(target, options, output.output))?
 }

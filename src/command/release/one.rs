@@ -12,21 +12,23 @@ use crate::cluster::release::by_hand::{self, ReleaseOutcome};
 use crate::cluster::{Context, ObjectKey, Snapshot};
 use crate::command::CommandError;
 use crate::command::diagnosis::{
-    BlockingFinalizer, HoldState, consent_to, finalizers_of, holding_policies, is_unasked,
+    BlockingFinalizer, HoldState, consent_to, finalizers_of, holding_policies, is_unanswered,
     unread_approvals,
 };
 use crate::command::report::Format;
 use crate::command::session::UserSession;
-use crate::command::target::{TargetArguments, TargetObject, read_rules, situation, unprotected};
+use crate::command::target::{
+    TargetArguments, TargetObject, read_rules, situation, unknown_policies_text,
+};
 use crate::decide::{ExemptionRecords, JudgedObject, approve_command, sufficient_approvals};
 use crate::hold::{TargetState, UseCheck, WaitReason};
 use crate::objects::{ApiError, is_hold};
 
-/// How often the command checks whether belay's Lease has expired.
-const ASK: Duration = Duration::from_secs(1);
+/// The interval between two checks whether belay's Lease has expired.
+const LEASE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the command checks whether the object was deleted.
-const LOOK: Duration = Duration::from_millis(250);
+/// The interval between two checks whether the object was deleted.
+const OBJECT_INTERVAL: Duration = Duration::from_millis(250);
 
 pub async fn release(
     target: TargetArguments,
@@ -34,48 +36,51 @@ pub async fn release(
     output: Format,
 ) -> Result<ExitCode, CommandError> {
     let target = target.read_one().await?;
-    let named = &target.object_ref;
-    if let Some(name) = options.force.as_ref().filter(|name| **name != named.name) {
+    let object_ref = &target.object_ref;
+    if let Some(name) = options.force.as_ref().filter(|name| **name != object_ref.name) {
         return Err(CommandError::Usage(format!(
             "--force={name} is not the name of {}; type exactly --force={}",
-            named.quoted(),
-            named.name
+            object_ref.quoted(),
+            object_ref.name
         )));
     }
     let object = target.document();
     let answer = match why_not_held(&target) {
         Some(why) => Answer::new(ReleaseState::NotHeld, why),
-        None => look(target, &options).await?,
+        None => release_held(target, &options).await?,
     };
     answer.print(object, output)
 }
 
-/// Requests a check and reports the result. An error: the check could not be requested.
-async fn look(target: TargetObject, options: &ReleaseOptions) -> Result<Answer, CommandError> {
+/// Releases a held object, or reports why it stays. An error means that belay could not be asked.
+async fn release_held(
+    target: TargetObject,
+    options: &ReleaseOptions,
+) -> Result<Answer, CommandError> {
     let Some(observed) = TargetState::read(&target.json) else {
         return Err(CommandError::Remote(
             "the answer of the API server is not an object".to_owned(),
         ));
     };
     let snapshot = read_rules(&target.session, std::slice::from_ref(&target)).await?;
-    let Some(place) = target.place(&snapshot.context.world.read()) else {
+    let Some(key) = target.key(&snapshot.context.world.read()) else {
         return Err(CommandError::Remote(
             "its kind was installed a moment ago; next: try again".to_owned(),
         ));
     };
-    let work =
-        Release { target, snapshot, place, observed, limit: Duration::from_secs(options.timeout) };
+    let limit = Duration::from_secs(options.timeout);
+    let release = Release { target, snapshot, key, observed, limit };
     if options.force.is_some() {
-        return work.by_force(options.dry_run).await;
+        return release.force(options.dry_run).await;
     }
     if options.dry_run {
-        return Ok(work.preview().await);
+        return Ok(release.preview().await);
     }
-    match work.target.session.leader().await {
-        Ok(None) => work.release_without_leader().await,
-        // A user who may not read the Lease may still request a check. If no leader
-        // responds, the command reports that.
-        Ok(Some(_)) | Err(_) => work.ask_leader().await,
+    match release.target.session.leader().await {
+        Ok(None) => release.release_without_leader().await,
+        // A user who may not read the Lease may still ask belay. If no leader responds, the
+        // command reports that.
+        Ok(Some(_)) | Err(_) => release.ask_leader().await,
     }
 }
 
@@ -99,64 +104,65 @@ fn why_not_held(target: &TargetObject) -> Option<String> {
         _ => format!(
             "{what} is Terminating and not held by belay, but by {}; next: kubectl belay why \
              {typed}",
-            keepers(target, &target.json)
+            other_finalizers_text(target, &target.json)
         ),
     })
 }
 
-/// The answer for an object without its hold. `would`: why a dry run would remove the hold.
-fn removed_answer(target: &TargetObject, object: &Value, would: Option<&str>) -> Answer {
+/// The answer if the hold was removed, or would be removed for the reason `dry_run`.
+fn removed_answer(target: &TargetObject, object: &Value, dry_run: Option<&str>) -> Answer {
     let (what, typed) = (target.object_ref.quoted(), target.object_ref.arguments());
-    let mut left = finalizers_of(object);
-    left.retain(|finalizer| !is_hold(finalizer));
-    let (state, removed, deletes, keep) = match would {
+    let mut remaining = finalizers_of(object);
+    remaining.retain(|finalizer| !is_hold(finalizer));
+    let (state, removed, deletes, keep) = match dry_run {
         None => (ReleaseState::Released, "was removed".to_owned(), "now deletes", "keep"),
         Some(why) => {
             let removed = format!("would be removed: {why}");
             (ReleaseState::WouldRelease, removed, "would then delete", "would keep")
         }
     };
-    let says = match left.is_empty() {
+    let sentence = match remaining.is_empty() {
         true => format!("the hold of {what} {removed}; the API server {deletes} the object"),
         false => format!(
             "the hold of {what} {removed}; other finalizers {keep} the object: {}; next: kubectl \
              belay why {typed}",
-            keepers(target, object)
+            other_finalizers_text(target, object)
         ),
     };
-    Answer::new(state, says).kept(&left)
+    Answer::new(state, sentence).with_finalizers(&remaining)
 }
 
-/// The finalizers of other controllers that keep an object, and who removes each.
-fn keepers(target: &TargetObject, object: &Value) -> String {
-    let keepers = BlockingFinalizer::all(object, &target.object_ref);
-    let keepers = keepers.iter().filter(|keeper| !keeper.ours).map(
+/// The finalizers of other controllers that keep an object, each with the controller that
+/// removes it.
+fn other_finalizers_text(target: &TargetObject, object: &Value) -> String {
+    let finalizers = BlockingFinalizer::all(object, &target.object_ref);
+    let texts = finalizers.iter().filter(|finalizer| !finalizer.ours).map(
         |BlockingFinalizer { name, removed_by, .. }| format!("{name} (removed by {removed_by})"),
     );
-    keepers.collect::<Vec<_>>().join("; ")
+    texts.collect::<Vec<_>>().join("; ")
 }
 
 /// A release in progress.
 struct Release {
     target: TargetObject,
     snapshot: Snapshot,
-    place: ObjectKey,
+    key: ObjectKey,
     observed: TargetState,
     limit: Duration,
 }
 
 impl Release {
-    /// belay is running: the command requests a check from it.
+    /// Asks the leader to release the object, and waits for the result.
     async fn ask_leader(&self) -> Result<Answer, CommandError> {
         let TargetObject { session, info, object_ref, .. } = &self.target;
         let UserSession { caller, me, .. } = &**session;
-        let at = (object_ref.namespace.as_str(), object_ref.name.as_str());
+        let key = (object_ref.namespace.as_str(), object_ref.name.as_str());
         let what = object_ref.quoted();
-        let asked = by_hand::ask(&caller.client, info, at, &self.observed, me.now).await;
+        let asked = by_hand::ask(&caller.client, info, key, &self.observed, me.now).await;
         match asked {
-            // belay released it before the request, or the next check reports the reason.
+            // NotFound: belay released the object before the request.
             Ok(()) | Err(ApiError::NotFound) => {}
-            Err(ApiError::Status { message, .. }) if is_unasked(&message) => {
+            Err(ApiError::Status { message, .. }) if is_unanswered(&message) => {
                 return self.wait_for_lease_expiry(&message).await;
             }
             Err(error) => {
@@ -169,33 +175,33 @@ impl Release {
                 )));
             }
         }
-        let until = Instant::now() + self.limit;
-        while Instant::now() < until {
-            if let Some(done) = self.find_outcome().await? {
-                return Ok(done);
+        let deadline = Instant::now() + self.limit;
+        while Instant::now() < deadline {
+            if let Some(answer) = self.read_result().await? {
+                return Ok(answer);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(OBJECT_INTERVAL).await;
         }
-        // The previous leader may have died, and its Lease expired meanwhile.
+        // The leader may have stopped, and its Lease may have expired since the request.
         if let Ok(None) = self.target.session.leader().await {
             return self.release_without_leader().await;
         }
         let object =
-            caller.object(info, at.0, at.1).await.map_err(|error| unread(&what, &error))?;
+            caller.object(info, key.0, key.1).await.map_err(|error| unread(&what, &error))?;
         let Some(object) = object else { return Ok(deleted_answer(&what)) };
-        Ok(self.held(HoldState::count(&self.snapshot, &self.place, &object).await))
+        Ok(self.held_answer(HoldState::count(&self.snapshot, &self.key, &object).await))
     }
 
-    /// The leader did not respond to the request. If it has just died, its Lease expires
-    /// soon, and then this command does the work.
+    /// Waits because the leader did not respond to the request. If the leader has just stopped,
+    /// its Lease expires soon, and then this command releases the object.
     async fn wait_for_lease_expiry(&self, why: &str) -> Result<Answer, CommandError> {
         eprintln!("belay does not answer; if it is dead, its Lease expires within seconds");
-        let until = Instant::now() + self.limit;
+        let deadline = Instant::now() + self.limit;
         loop {
             let next = match self.target.session.leader().await {
                 Ok(None) => return self.release_without_leader().await,
-                Ok(Some(_)) if Instant::now() < until => {
-                    tokio::time::sleep(ASK).await;
+                Ok(Some(_)) if Instant::now() < deadline => {
+                    tokio::time::sleep(LEASE_INTERVAL).await;
                     continue;
                 }
                 Ok(Some(LeaderInfo { replica: name, .. })) => {
@@ -212,52 +218,52 @@ impl Release {
         }
     }
 
-    /// There is no leader: the command runs the same pass as the user.
+    /// Releases the object without a leader: the command runs the code of the leader itself.
     async fn release_without_leader(&self) -> Result<Answer, CommandError> {
         let Snapshot { context, reader, .. } = &self.snapshot;
         if !context.world.read().policies_current {
             return Err(CommandError::Remote(format!(
                 "belay has no leader, and your rights do not suffice to release the hold: {}",
-                unprotected(&self.target.session, &self.snapshot)
+                unknown_policies_text(&self.target.session, &self.snapshot)
             )));
         }
         let (context, actor) = self.choose_actor().await;
         let outcome =
-            by_hand::drive(&context, reader, &self.place, self.observed.clone(), self.limit).await;
-        let unable = |why: &str| self.unsure(&format!("{why}; {}", actor.failure_text()));
+            by_hand::drive(&context, reader, &self.key, self.observed.clone(), self.limit).await;
+        let unknown = |why: &str| self.unknown_answer(&format!("{why}; {}", actor.failure_text()));
         match outcome {
-            ReleaseOutcome::Ended(_) => match self.find_outcome().await? {
-                Some(done) => Ok(done.by(actor.account(), actor.done())),
-                None => Ok(unable("it was changed meanwhile")),
+            ReleaseOutcome::Ended(_) => match self.read_result().await? {
+                Some(answer) => Ok(answer.with_actor(actor.account(), actor.success_text())),
+                None => Ok(unknown("it was changed meanwhile")),
             },
             ReleaseOutcome::Waits(Some(WaitReason::InUse(causes))) => {
-                Ok(self.held(HoldState::new(UseCheck::InUse(causes), true)))
+                Ok(self.held_answer(HoldState::new(UseCheck::InUse(causes), true)))
             }
-            ReleaseOutcome::Waits(Some(WaitReason::Stranded)) => Ok(held(format!(
+            ReleaseOutcome::Waits(Some(WaitReason::Stranded)) => Ok(held_without_users(format!(
                 "{} is still held: its Namespace was removed by force, and nothing in it can be \
                  written; next: re-create the Namespace",
                 self.target.object_ref.quoted()
             ))),
-            ReleaseOutcome::Waits(Some(WaitReason::Unknown(why))) => Ok(unable(&why)),
-            ReleaseOutcome::Waits(None) => Ok(unable("the API server did not answer in time")),
+            ReleaseOutcome::Waits(Some(WaitReason::Unknown(why))) => Ok(unknown(&why)),
+            ReleaseOutcome::Waits(None) => Ok(unknown("the API server did not answer in time")),
         }
     }
 
-    /// Chooses the account that does the work of a dead belay. Its webhooks with
-    /// failurePolicy Fail refuse every write that they should review. Only the writes of
-    /// its own account are not reviewed, so a user who may impersonate that account does.
-    /// Other users write with their own rights, which is enough once the webhooks are
-    /// deleted.
+    /// Chooses the account that releases the object while belay is down. The API server then
+    /// refuses every write that it must send to belay's webhooks with failurePolicy Fail. It
+    /// sends them no writes of belay's own account, so the command impersonates that account if
+    /// the user has the right. Other users write with their own rights, which works only after
+    /// the webhooks were deleted.
     async fn choose_actor(&self) -> (Context, Actor) {
         let TargetObject { session, info, object_ref, .. } = &self.target;
         let (context, account) = (&self.snapshot.context, session.own_user());
         match session.caller.acting_as(&account, info, &object_ref.namespace).await {
             Some(client) => (Context { client, ..context.clone() }, Actor::Belay(account)),
-            None => (context.clone(), Actor::Own(self.impersonation_hint())),
+            None => (context.clone(), Actor::User(self.impersonation_hint())),
         }
     }
 
-    /// Who can write although the webhooks of a dead belay refuse.
+    /// The text about the users who can release the object while belay's webhooks do not answer.
     fn impersonation_hint(&self) -> String {
         let UserSession { installation: (namespace, _), account: name, .. } = &*self.target.session;
         format!(
@@ -269,8 +275,9 @@ impl Release {
 
     /// Whether the object would be released now.
     async fn preview(&self) -> Answer {
-        let hold = HoldState::count(&self.snapshot, &self.place, &self.target.json).await;
-        // A leader does not release the hold of every kind. Without one, this command does.
+        let hold = HoldState::count(&self.snapshot, &self.key, &self.target.json).await;
+        // The leader releases holds only on some kinds. Without a leader, this command releases
+        // holds on all kinds.
         let is_released = hold.free
             && (hold.released_by_belay || matches!(self.target.session.leader().await, Ok(None)));
         match is_released {
@@ -278,15 +285,15 @@ impl Release {
                 let why = hold.r#for.join(", ");
                 removed_answer(&self.target, &self.target.json, Some(&why))
             }
-            false => self.held(hold),
+            false => self.held_answer(hold),
         }
     }
 
-    /// Releases an object with enough approvals, because the user forces it.
-    async fn by_force(&self, dry_run: bool) -> Result<Answer, CommandError> {
+    /// Removes the hold with `--force`, if the object has enough approvals.
+    async fn force(&self, dry_run: bool) -> Result<Answer, CommandError> {
         let what = self.target.object_ref.quoted();
         if !self.snapshot.context.world.read().policies_current {
-            let why = unprotected(&self.target.session, &self.snapshot);
+            let why = unknown_policies_text(&self.target.session, &self.snapshot);
             return Err(CommandError::Remote(format!("{what} cannot be released by force: {why}")));
         }
         if let Some(why) = unread_approvals(&self.snapshot) {
@@ -297,8 +304,8 @@ impl Release {
                 self.target.session.me.name
             )));
         }
-        if let Err(why) = self.approved() {
-            return Ok(held(format!(
+        if let Err(why) = self.check_approvals() {
+            return Ok(held_without_users(format!(
                 "{what} cannot be released by force: {why}; next: {}",
                 approve_command(&self.target.object_ref, false)
             )));
@@ -307,7 +314,7 @@ impl Release {
             let why = Some("enough users have approved");
             return Ok(removed_answer(&self.target, &self.target.json, why));
         }
-        // A running belay checks the approvals again.
+        // If belay runs, its webhook checks the approvals again, so the command acts as the user.
         let (context, actor) = match self.target.session.leader().await {
             Ok(None) => {
                 let (context, actor) = self.choose_actor().await;
@@ -315,31 +322,31 @@ impl Release {
             }
             Ok(Some(_)) | Err(_) => (self.snapshot.context.clone(), None),
         };
-        let forced = by_hand::force(&context, &self.place, self.observed.clone()).await;
+        let forced = by_hand::force(&context, &self.key, self.observed.clone()).await;
         forced.map_err(|why| {
             let next = actor
                 .as_ref()
                 .map_or_else(|| "next: try again in 20 seconds".to_owned(), Actor::failure_text);
             CommandError::Remote(format!("the hold of {what} could not be removed: {why}; {next}"))
         })?;
-        match self.find_outcome().await? {
-            Some(done) => Ok(match &actor {
-                Some(actor) => done.by(actor.account(), actor.done()),
-                None => done,
+        match self.read_result().await? {
+            Some(answer) => Ok(match &actor {
+                Some(actor) => answer.with_actor(actor.account(), actor.success_text()),
+                None => answer,
             }),
             None => Err(CommandError::Remote(format!("{what} has a hold again; next: try again"))),
         }
     }
 
-    /// Whether enough users have approved. The error names what is missing.
-    fn approved(&self) -> Result<(), String> {
+    /// Checks that enough users have approved. The error is the reason why not.
+    fn check_approvals(&self) -> Result<(), String> {
         let world = self.snapshot.context.world.read();
         let situation = situation(&world);
         let object = &self.target.object_ref;
         let node = world.graph.object_by_ref(object).ok_or("it could not be read")?;
         let policies = holding_policies(&world, object);
-        let item = JudgedObject::of_node(&situation, node);
-        match sufficient_approvals(&situation, &item, &policies, ExemptionRecords::Ignored) {
+        let judged = JudgedObject::of_node(&situation, node);
+        match sufficient_approvals(&situation, &judged, &policies, ExemptionRecords::Ignored) {
             Some(approvals) if !approvals.is_empty() => Ok(()),
             Some(_) => Err("no approval of it is in effect".to_owned()),
             None => {
@@ -350,8 +357,8 @@ impl Release {
         }
     }
 
-    /// The result, if the hold was removed.
-    async fn find_outcome(&self) -> Result<Option<Answer>, CommandError> {
+    /// Reads the object again. `None`: it still has the hold.
+    async fn read_result(&self) -> Result<Option<Answer>, CommandError> {
         let TargetObject { session, info, object_ref, .. } = &self.target;
         let what = object_ref.quoted();
         let object = session
@@ -367,8 +374,8 @@ impl Release {
         Ok((!is_held).then(|| removed_answer(&self.target, &object, None)))
     }
 
-    /// The hold is still there.
-    fn held(&self, hold: HoldState) -> Answer {
+    /// The answer for an object that still has the hold.
+    fn held_answer(&self, hold: HoldState) -> Answer {
         let (what, typed) = (self.target.object_ref.quoted(), self.target.object_ref.arguments());
         let next = match hold.free {
             true => {
@@ -381,26 +388,28 @@ impl Release {
                 format!("next: kubectl belay why {typed}, or {approve}")
             }
         };
-        let says = format!("{what} is Terminating: {hold}; {next}");
+        let sentence = format!("{what} is Terminating: {hold}; {next}");
         match hold {
-            HoldState { free: false, known: true, r#for, .. } => held(says).waiting(r#for),
-            HoldState { known: true, .. } => held(says),
-            HoldState { .. } => Answer::new(ReleaseState::Unknown, says),
+            HoldState { free: false, known: true, r#for, .. } => {
+                held_without_users(sentence).with_users(r#for)
+            }
+            HoldState { known: true, .. } => held_without_users(sentence),
+            HoldState { .. } => Answer::new(ReleaseState::Unknown, sentence),
         }
     }
 
-    /// It is unknown whether something needs it.
-    fn unsure(&self, why: &str) -> Answer {
-        self.held(HoldState::unknown(why))
+    /// The answer if it is unknown whether the object is in use.
+    fn unknown_answer(&self, why: &str) -> Answer {
+        self.held_answer(HoldState::unknown(why))
     }
 }
 
-/// The account that does the work of a dead belay.
+/// The account that releases an object while belay is down.
 enum Actor {
     /// belay's own account, with this name.
     Belay(String),
-    /// The user's own rights, with a hint in case they are not enough.
-    Own(String),
+    /// The user, with a hint in case the rights of the user are not enough.
+    User(String),
 }
 
 impl Actor {
@@ -408,24 +417,24 @@ impl Actor {
     fn account(&self) -> Option<&str> {
         match self {
             Self::Belay(account) => Some(account),
-            Self::Own(_) => None,
+            Self::User(_) => None,
         }
     }
 
     /// The message after success.
-    fn done(&self) -> String {
-        let so = "belay has no leader, so this was done";
+    fn success_text(&self) -> String {
+        let sentence = "belay has no leader, so this was done";
         match self {
-            Self::Belay(account) => format!("{so} as {account}, by impersonation"),
-            Self::Own(_) => format!("{so} with your own rights"),
+            Self::Belay(account) => format!("{sentence} as {account}, by impersonation"),
+            Self::User(_) => format!("{sentence} with your own rights"),
         }
     }
 
     /// The message after a failure.
     fn failure_text(&self) -> String {
         match self {
-            Self::Belay(_) => self.done(),
-            Self::Own(takes) => format!("{}; {takes}", self.done()),
+            Self::Belay(_) => self.success_text(),
+            Self::User(hint) => format!("{}; {hint}", self.success_text()),
         }
     }
 }
@@ -438,6 +447,6 @@ fn deleted_answer(what: &str) -> Answer {
     Answer::new(ReleaseState::Gone, format!("{what} is gone"))
 }
 
-fn held(says: String) -> Answer {
-    Answer::new(ReleaseState::Held, says)
+fn held_without_users(sentence: String) -> Answer {
+    Answer::new(ReleaseState::Held, sentence)
 }

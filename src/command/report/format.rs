@@ -24,17 +24,17 @@ pub enum Format {
 }
 
 /// The formats that every command with `-o` offers.
-const USUAL: &[Format] = &[Format::Table, Format::Json, Format::Yaml];
+const COMMON: &[Format] = &[Format::Table, Format::Json, Format::Yaml];
 
 impl Format {
-    /// The parser of a command that offers the usual formats and these.
-    pub fn usual_or(also: &[Self]) -> impl TypedValueParser<Value = Self> + use<> {
-        let values = USUAL.iter().chain(also).filter_map(Self::to_possible_value);
+    /// The parser for a command that offers the common formats and these.
+    pub fn common_and(also: &[Self]) -> impl TypedValueParser<Value = Self> + use<> {
+        let values = COMMON.iter().chain(also).filter_map(Self::to_possible_value);
         PossibleValuesParser::new(values).try_map(|name| Self::from_str(&name, true))
     }
 }
 
-/// The options that say how an answer is written.
+/// The output options of a command.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct OutputArguments {
     /// The output format
@@ -44,7 +44,7 @@ pub struct OutputArguments {
         value_name = "table|json|yaml",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::usual_or(&[])
+        value_parser = Format::common_and(&[])
     )]
     pub output: Format,
 
@@ -57,7 +57,7 @@ pub struct OutputArguments {
     pub verbose: bool,
 }
 
-/// The same for a list of objects.
+/// The output options of a command that lists objects.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ListArguments {
     /// The output format
@@ -67,7 +67,7 @@ pub struct ListArguments {
         value_name = "table|wide|name|json|yaml",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::usual_or(&[Format::Wide, Format::Name])
+        value_parser = Format::common_and(&[Format::Wide, Format::Name])
     )]
     pub output: Format,
 
@@ -86,7 +86,7 @@ impl From<ListArguments> for OutputArguments {
     }
 }
 
-/// The same for an answer that has no long lists.
+/// The output option of a command without long lists.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct FormatArguments {
     /// The output format
@@ -96,7 +96,7 @@ pub struct FormatArguments {
         value_name = "table|json|yaml",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::usual_or(&[])
+        value_parser = Format::common_and(&[])
     )]
     pub output: Format,
 }

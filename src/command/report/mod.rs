@@ -1,5 +1,5 @@
-//! Reports: the output of commands. A person reads a table or sentences, a program reads
-//! one versioned document. Every command with `-o` prints through this trait.
+//! Reports: the output of commands. Users read tables and sentences, and programs read one
+//! versioned document. Every command with `-o` prints through this trait.
 
 mod format;
 mod object_report;
@@ -24,10 +24,10 @@ use crate::objects::first_in_turns;
 /// The version of all documents. Within a version, no field changes its meaning or is removed.
 const VERSION: &str = "belay.dev/v1alpha1";
 
-/// Objects as arguments for kubectl, one a line, each once.
+/// One line for each object, without duplicates.
 pub fn name_lines<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
-    let mut known = HashSet::new();
-    let names = names.into_iter().filter(|name| known.insert(*name));
+    let mut seen = HashSet::new();
+    let names = names.into_iter().filter(|name| seen.insert(*name));
     names.map(|name| format!("{name}\n")).collect()
 }
 
@@ -36,30 +36,30 @@ pub trait Report: Serialize + JsonSchema {
     /// The kind of its document.
     const KIND: &'static str;
 
-    /// For people.
+    /// The report as a table or sentences.
     fn text(&self, view: View) -> String;
 
-    /// The objects, one a line; none: its command does not offer it.
+    /// The objects, one on each line; `None` if the command does not offer this format.
     fn names(&self) -> Option<String> {
         None
     }
 
-    /// The failed reads, which a list of names does not contain.
+    /// The failed reads. With `-o name`, they are printed on standard error.
     fn unread(&self) -> &[FailedRead] {
         &[]
     }
 
-    /// As Markdown; none: its command does not offer it.
+    /// The report as Markdown; `None` if the command does not offer this format.
     fn markdown(&self, _all: bool) -> Option<String> {
         None
     }
 
-    /// As JUnit's XML; none: its command does not offer it.
+    /// The report as JUnit XML; `None` if the command does not offer this format.
     fn junit(&self) -> Option<String> {
         None
     }
 
-    /// The exit code of its command.
+    /// The exit code of the command.
     fn exit_code(&self) -> u8 {
         0
     }
@@ -88,7 +88,7 @@ pub trait Report: Serialize + JsonSchema {
     }
 
     /// The report for standard output.
-    fn shown(&self, arguments: OutputArguments) -> Result<String, CommandError> {
+    fn output(&self, arguments: OutputArguments) -> Result<String, CommandError> {
         let OutputArguments { output, all, verbose } = arguments;
         if output == Format::Name {
             let lines = self.unread().iter().map(|unread| unread.line() + "\n");
@@ -100,12 +100,12 @@ pub trait Report: Serialize + JsonSchema {
 
     /// Prints the report on standard output.
     fn print(&self, output: impl Into<OutputArguments>) -> Result<ExitCode, CommandError> {
-        print(&self.shown(output.into())?)?;
+        print(&self.output(output.into())?)?;
         Ok(ExitCode::from(self.exit_code()))
     }
 }
 
-/// A document has the head of an object of belay's API, but the API server does not store it.
+/// A document looks like an object of belay's API, but the API server does not store it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a, R: ?Sized> {
@@ -115,8 +115,8 @@ struct Document<'a, R: ?Sized> {
     report: &'a R,
 }
 
-/// JSON without the control characters that it allows and that a terminal may obey. They occur
-/// only in strings, where the escaped form means the same.
+/// Escapes the control characters that JSON allows, because a terminal may interpret them. They
+/// occur only in strings, so the meaning of the document does not change.
 fn escape(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -128,16 +128,16 @@ fn escape(json: &str) -> String {
     text
 }
 
-/// The place where a report is shown, and its length.
+/// How a report is written as text.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
     /// The capabilities of the output.
     pub screen: Screen,
     /// Whether long lists are complete on a terminal as well (`--all`).
     pub all: bool,
-    /// Whether tables have all their columns (`-o wide`).
+    /// Whether tables have all columns (`-o wide`).
     pub wide: bool,
-    /// Whether each kind that could not be read is listed (`--verbose`).
+    /// Whether the text lists each kind that could not be read (`--verbose`).
     pub verbose: bool,
 }
 
@@ -147,7 +147,7 @@ impl View {
         self.all || self.screen.width.is_none()
     }
 
-    /// The columns of a table: these, those of `-o wide`, and the last one.
+    /// The columns of a table: the first columns, the columns for `-o wide`, and the last column.
     pub fn columns<T>(
         self,
         first: impl IntoIterator<Item = T>,
@@ -158,21 +158,21 @@ impl View {
         first.into_iter().chain(wide).chain([last]).collect()
     }
 
-    /// A table of a list, with the number of omitted rows at the end. `what`: the plural of
-    /// the items.
+    /// A table with one row for each item. It ends with the number of omitted rows. `plural`: the
+    /// plural name of the items.
     pub fn table<T>(
         self,
         heading: &[&'static str],
-        (items, limit, what): (&[T], usize, &str),
+        (items, limit, plural): (&[T], usize, &str),
         add_row: impl Fn(&mut Table, &T),
     ) -> String {
         let mut table = Table::new(heading);
-        let (shown, more) = cut(items, limit, self.is_complete(), what);
+        let (shown, more) = cut(items, limit, self.is_complete(), plural);
         shown.iter().for_each(|item| add_row(&mut table, item));
         table.text(self.screen) + &more.map_or(String::new(), |more| more + "\n")
     }
 
-    /// The same. If the list is cut, namespaces take turns.
+    /// A table of a list. If the list is cut, namespaces take turns.
     pub fn table_in_turns<T>(
         self,
         heading: &[&'static str],
@@ -181,12 +181,12 @@ impl View {
         add_row: impl Fn(&mut Table, &T),
     ) -> String {
         let is_cut = cut(items, limit, self.is_complete(), what).1.is_some();
-        let most = if is_cut { limit } else { usize::MAX };
-        let items = first_in_turns(items, most, namespace);
+        let max = if is_cut { limit } else { usize::MAX };
+        let items = first_in_turns(items, max, namespace);
         self.table(heading, (&items, limit, what), |table, item| add_row(table, item))
     }
 
-    /// The failed reads, in lines.
+    /// The lines about failed reads.
     pub fn not_read(self, not_read: &[FailedRead]) -> String {
         let lines = FailedRead::grouped(not_read, self.verbose);
         lines.iter().map(|unread| self.screen.paragraph(0, &unread.line())).collect()

@@ -6,7 +6,7 @@ use super::{OutputArguments, Report, View};
 use crate::command::CommandError;
 use crate::command::document::{FailedRead, List};
 
-/// A report on one object, for commands that take several.
+/// A report on one object, for commands that accept several objects.
 pub trait ObjectReport: Report {
     /// The kind of the document with several reports.
     const LIST: &'static str;
@@ -20,14 +20,14 @@ impl<R: ObjectReport> Report for List<R> {
         texts.collect::<Vec<_>>().join("\n")
     }
 
-    /// The highest of the reports, or 3 if an object could not be read.
+    /// The highest exit code of the reports, at least 3 if an object could not be read.
     fn exit_code(&self) -> u8 {
         let unread = if self.not_read.is_empty() { 0 } else { 3 };
         self.items.iter().map(Report::exit_code).fold(unread, u8::max)
     }
 }
 
-/// Prints the report on one object as its own document, and others as a list.
+/// Prints a single report as its own document, and several reports as a list.
 pub fn print_each<R: ObjectReport>(
     mut items: Vec<R>,
     not_read: Vec<FailedRead>,

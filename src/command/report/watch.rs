@@ -10,11 +10,11 @@ use jiff::{Timestamp, Unit};
 use super::{Format, OutputArguments, Report};
 use crate::command::{CommandError, write_output};
 
-/// The shortest time between two reads.
-const INTERVAL: Duration = Duration::from_secs(2);
+/// The minimum time between two reads.
+const MIN_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The time between two reads, as a multiple of the time that a read takes.
-const PAUSE: u32 = 9;
+/// The time between two reads, as a multiple of the duration of a read.
+const INTERVAL_FACTOR: u32 = 9;
 
 #[derive(Debug, Clone, Copy, Args)]
 pub struct WatchArguments {
@@ -25,7 +25,7 @@ pub struct WatchArguments {
 }
 
 impl WatchArguments {
-    /// Prints the report, and with --watch every later one that differs.
+    /// Prints the report. With `--watch`, also prints every later report that differs.
     pub async fn print<R: Report>(
         self,
         output: impl Into<OutputArguments>,
@@ -52,11 +52,11 @@ impl WatchArguments {
                 Ok(report) => {
                     failure.clear();
                     code = report.exit_code();
-                    // The text contains ages, which always change.
+                    // This compares documents, because the text contains ages that always change.
                     let document = serde_json::to_string(&report).unwrap_or_default();
                     if last.as_ref() != Some(&document) {
                         let heading = heading(output.output, last.is_none());
-                        match write_output(&(heading + &report.shown(output)?)) {
+                        match write_output(&(heading + &report.output(output)?)) {
                             Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
                             written => written.map_err(CommandError::Output)?,
                         }
@@ -72,14 +72,14 @@ impl WatchArguments {
             }
             tokio::select! {
                 _ = &mut interrupted => break,
-                () = tokio::time::sleep(INTERVAL.max(began.elapsed() * PAUSE)) => {}
+                () = tokio::time::sleep(MIN_INTERVAL.max(began.elapsed() * INTERVAL_FACTOR)) => {}
             }
         }
         Ok(ExitCode::from(code))
     }
 }
 
-/// The line before a report that is not the first.
+/// The line before each report except the first.
 fn heading(format: Format, is_first: bool) -> String {
     let now = Timestamp::now();
     match format {

@@ -11,7 +11,7 @@ fn what_a_terminal_can_do_is_what_it_and_its_environment_say() {
             let found = environment.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        let Screen { width, colour } = Screen::of(terminal, measured, find);
+        let Screen { width, colour } = Screen::detect(terminal, measured, find);
         (width, colour)
     };
     assert_eq!(look(true, Some(120), &[]), (Some(120), true));
@@ -161,12 +161,12 @@ fn progress_is_silent_without_a_terminal_and_at_first() {
         said.set(said.get() + 1);
         String::new()
     };
-    let long_ago = Instant::now().checked_sub(PATIENCE).unwrap();
-    for (shown, began, expected) in
+    let long_ago = Instant::now().checked_sub(DELAY).unwrap();
+    for (enabled, began, expected) in
         [(false, long_ago, 0), (true, Instant::now(), 0), (true, long_ago, 1)]
     {
         said.set(0);
-        let progress = Progress { shown, began, last: Slot::new(None) };
+        let progress = Progress { enabled, began, last: Slot::new(None) };
         progress.say(text);
         // An update so soon after the first would only flicker.
         progress.say(text);

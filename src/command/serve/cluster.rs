@@ -1,4 +1,4 @@
-//! In a cluster.
+//! The options for serving in a cluster.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -97,7 +97,7 @@ pub struct ClusterArguments {
 }
 
 impl ClusterArguments {
-    /// Applies the options.
+    /// Applies the options that set intervals.
     pub fn set_timing(&self, timing: &mut Timing) {
         if let Some(margin) = self.rotation_margin {
             timing.certificates.margin = margin;
@@ -122,7 +122,7 @@ impl ClusterArguments {
         let labelled = parse_kinds(self.labelled_kinds.iter().map(String::as_str));
         let certificates = match self.certificates {
             Source::Own => Certificates::Own {
-                // The names depend on the namespace, which is read later.
+                // The names depend on the namespace, which `Cluster::start` reads.
                 names: Vec::new(),
                 days: self.certificate_days,
             },

@@ -134,13 +134,13 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     let without_cluster = standalone.then_some(Duration::ZERO);
     timing.webhook.drain = drain.or(without_cluster).unwrap_or(timing.webhook.drain);
     in_cluster.set_timing(&mut timing);
-    let own = CertificatePaths::in_folder(&cert_dir);
+    let in_folder = CertificatePaths::in_folder(&cert_dir);
     let pair = PairFiles {
-        tls_cert: tls_cert.unwrap_or_else(|| own.tls_cert.clone()),
-        tls_key: tls_key.unwrap_or_else(|| own.tls_key.clone()),
+        tls_cert: tls_cert.unwrap_or_else(|| in_folder.tls_cert.clone()),
+        tls_key: tls_key.unwrap_or_else(|| in_folder.tls_key.clone()),
     };
     let cores = || std::thread::available_parallelism().map_or(2, usize::from);
-    let common = ServeOptions {
+    let options = ServeOptions {
         listen,
         probes,
         pair,
@@ -153,49 +153,49 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
         readiness: Readiness::default(),
     };
     if standalone {
-        serve_standalone(common, with_files, &own)
+        serve_standalone(options, with_files, &in_folder)
     } else {
-        serve_cluster(common, in_cluster, &own)
+        serve_cluster(options, in_cluster, &in_folder)
     }
 }
 
 fn serve_standalone(
-    common: ServeOptions,
+    options: ServeOptions,
     with_files: StandaloneArguments,
-    own: &CertificatePaths,
+    in_folder: &CertificatePaths,
 ) -> Result<(), CommandError> {
-    let decider = Arc::new(with_files.decider(&common.metrics, &common.readiness)?);
-    let embedded = common.pair.tls_cert == own.tls_cert;
-    if embedded {
-        make_certificates_once(own)?;
+    let decider = Arc::new(with_files.decider(&options.metrics, &options.readiness)?);
+    let uses_folder = options.pair.tls_cert == in_folder.tls_cert;
+    if uses_folder {
+        make_certificates_once(in_folder)?;
     }
-    let asks_clients = common.client_ca.is_some();
-    let (server, shared) = common.server(Ipv4Addr::LOCALHOST, None, decider.clone());
+    let requires_client_certificate = options.client_ca.is_some();
+    let (server, shared) = options.server(Ipv4Addr::LOCALHOST, None, decider.clone());
     actix_web::rt::System::new().block_on(async move {
         let bound = webhook::bind(server, shared)?;
         tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
-        let ca = embedded.then_some(own.ca_cert.as_path());
-        print(&welcome(bound.listen, bound.probes, ca, asks_clients, &*decider))?;
+        let ca = uses_folder.then_some(in_folder.ca_cert.as_path());
+        print(&welcome(bound.listen, bound.probes, ca, requires_client_certificate, &*decider))?;
         Ok(bound.serve().await?)
     })
 }
 
 fn serve_cluster(
-    common: ServeOptions,
+    options: ServeOptions,
     arguments: ClusterArguments,
-    own: &CertificatePaths,
+    in_folder: &CertificatePaths,
 ) -> Result<(), CommandError> {
     let shows_graph = arguments.debug_graph;
-    let (metrics, readiness) = (common.metrics.clone(), common.readiness.clone());
-    let cluster = arguments.start(common.timing, &own.ca_cert, metrics, readiness)?;
+    let (metrics, readiness) = (options.metrics.clone(), options.readiness.clone());
+    let cluster = arguments.start(options.timing, &in_folder.ca_cert, metrics, readiness)?;
     let (server, mut shared) =
-        common.server(Ipv4Addr::UNSPECIFIED, cluster.serving(), cluster.decider());
+        options.server(Ipv4Addr::UNSPECIFIED, cluster.serving(), cluster.decider());
     shared.tokens = Some(cluster.accepted_tokens());
     if shows_graph {
         shared.graph = Some(Arc::new(cluster.dump()));
     }
     let died = cluster.died();
-    let over = {
+    let cluster_end = {
         let mut died = died.clone();
         async move {
             // An error means that all tasks have ended.
@@ -205,10 +205,11 @@ fn serve_cluster(
     let served = actix_web::rt::System::new().block_on(async move {
         let bound = webhook::bind(server, shared)?;
         tracing::info!(listen = %bound.listen, probes = %bound.probes, "serving");
-        bound.serve_until(over).await
+        bound.serve_until(cluster_end).await
     });
     let died = *died.borrow();
-    // Last, because reviews need up-to-date data until the server has stopped.
+    // The cluster side stops last, because reviews need up-to-date data until the server has
+    // stopped.
     cluster.stop();
     served?;
     match died {

@@ -12,7 +12,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 pub fn seconds_or_none(text: &str) -> Result<Duration, String> {
     let number: f64 =
         text.parse().map_err(|_| "expected a number of seconds, such as 4 or 0.5".to_owned())?;
-    // Above an hour it is a typing mistake, and below zero it is no time.
+    // More than an hour is probably a typing mistake.
     if !(0.0..=3600.0).contains(&number) {
         return Err("expected between 0 and 3600 seconds".to_owned());
     }

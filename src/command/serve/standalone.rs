@@ -15,8 +15,8 @@ use crate::command::files::{self, FileStatus, Folders, World};
 use crate::decide::{Review, Verdict};
 use crate::telemetry::{Metrics, Readiness};
 
-/// The lifetime of the standalone server's certificate.
-const DAYS: u32 = 365;
+/// The lifetime of the certificate.
+const CERTIFICATE_DAYS: u32 = 365;
 
 #[derive(Debug, Args)]
 pub struct StandaloneArguments {
@@ -61,7 +61,7 @@ fn decider(world: Arc<ArcSwap<World>>) -> impl Fn(&Review<'_>) -> Verdict {
 fn world(
     folders: Folders,
     with_objects: bool,
-    every: Duration,
+    interval: Duration,
     metrics: &Metrics,
     readiness: &Readiness,
 ) -> Result<Arc<ArcSwap<World>>, CommandError> {
@@ -71,18 +71,18 @@ fn world(
     let good = readiness
         .remark("files", "a file is invalid (see the log); belay uses the last valid content");
     let status = FileStatus { metrics: metrics.clone(), good };
-    Ok(files::watch(folders, with_objects, every, status)?)
+    Ok(files::watch(folders, with_objects, interval, status)?)
 }
 
-/// At the first start the folder is empty, later it has all files. A partial set is from
-/// another source and is not overwritten.
-pub fn make_certificates_once(own: &CertificatePaths) -> Result<(), CommandError> {
-    let folder = own.ca_cert.parent().unwrap_or(Path::new(""));
-    let existing = own.existing();
+/// Creates the certificates at the first start, when the folder is empty. A partial set of files is
+/// from another source, so it is not overwritten.
+pub fn make_certificates_once(paths: &CertificatePaths) -> Result<(), CommandError> {
+    let folder = paths.ca_cert.parent().unwrap_or(Path::new(""));
+    let existing = paths.existing();
     match existing.len() {
         0 => {
             let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-            make_pair(folder, &names, DAYS)?;
+            make_pair(folder, &names, CERTIFICATE_DAYS)?;
             tracing::info!(folder = %folder.display(), "created a certificate authority and a \
                                                         server certificate");
             Ok(())
@@ -90,7 +90,7 @@ pub fn make_certificates_once(own: &CertificatePaths) -> Result<(), CommandError
         3 => Ok(()),
         _ => Err(CommandError::Usage(format!(
             "{} exists, but not all of ca.crt, tls.crt and tls.key; use an empty --cert-dir, or \
-             name your own pair with --tls-cert and --tls-key",
+             name your paths pair with --tls-cert and --tls-key",
             existing.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" and ")
         ))),
     }

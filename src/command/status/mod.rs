@@ -39,22 +39,22 @@ pub struct StatusArguments {
     watch: WatchArguments,
 
     #[command(flatten)]
-    place: ClusterArguments,
+    cluster: ClusterArguments,
 }
 
 pub fn run(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
     let StatusArguments { output, watch, .. } = arguments;
     if arguments.plan.plan {
-        let StatusArguments { plan, place, .. } = arguments;
-        let plan = async || plan::read(plan.clone(), place.clone()).await;
+        let StatusArguments { plan, cluster, .. } = arguments;
+        let plan = async || plan::read(plan.clone(), cluster.clone()).await;
         return block_on(watch.print(output, true, plan))?;
     }
-    block_on(watch.print(output, false, async || status(arguments.place.clone()).await))?
+    block_on(watch.print(output, false, async || status(arguments.cluster.clone()).await))?
 }
 
-async fn status(place: ClusterArguments) -> Result<StatusReport, CommandError> {
-    let session = UserSession::open(place).await?;
-    let (policies, pauses, leader, (configurations, authorities)) = tokio::join!(
+async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError> {
+    let session = UserSession::open(cluster).await?;
+    let (policies, pauses, leader, (configurations, ca_expiries)) = tokio::join!(
         session.list_all::<DeletionPolicy>(),
         session.try_list_all::<Pause>(),
         session.leader(),
@@ -77,18 +77,18 @@ async fn status(place: ClusterArguments) -> Result<StatusReport, CommandError> {
         }
     });
     let configurations: Vec<WebhookConfiguration> = configurations.collect();
-    let served =
-        leader.as_ref().ok().and_then(Option::as_ref).and_then(|led| led.certificate_until);
+    let certificate_until =
+        leader.as_ref().ok().and_then(Option::as_ref).and_then(|info| info.certificate_until);
     let leader = Leader::from_lease(&leader);
     let outage = Outage::new(&leader, &configurations);
     let policies = policies?;
     Ok(StatusReport {
         policies: policies.iter().map(|policy| PolicyStatus::new(policy, outage, now)).collect(),
         leader,
-        pauses: pauses.into_iter().filter_map(|pause| PauseReport::in_force(pause, now)).collect(),
+        pauses: pauses.into_iter().filter_map(|pause| PauseReport::if_active(pause, now)).collect(),
         configurations,
-        certificate: served.map(|until| Expiry::new(until, now)),
-        authority: Expiry::soonest(authorities, now),
+        certificate: certificate_until.map(|until| Expiry::new(until, now)),
+        authority: Expiry::first(ca_expiries, now),
         not_read,
     })
 }
@@ -103,18 +103,19 @@ async fn configurations(
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let (validating, mutating) = tokio::join!(validating.get_opt(name), mutating.get_opt(name));
     let kinds = Kinds::default();
-    let mut authorities = Vec::new();
+    let mut ca_expiries = Vec::new();
     let hooks = validating.as_ref().ok().and_then(Option::as_ref);
-    let hooks = hooks.and_then(|found| found.webhooks.as_ref()).into_iter().flatten();
+    let hooks =
+        hooks.and_then(|configuration| configuration.webhooks.as_ref()).into_iter().flatten();
     for bundle in hooks.filter_map(|hook| hook.client_config.ca_bundle.as_ref()) {
-        let read = certs::certificates(&bundle.0).unwrap_or_default();
-        authorities.extend(read.iter().filter_map(certs::expiry));
+        let certificates = certs::certificates(&bundle.0).unwrap_or_default();
+        ca_expiries.extend(certificates.iter().filter_map(certs::expiry));
     }
-    let told = |kind: &str, there: Result<bool, kube::Error>| {
+    let report = |kind: &str, present: Result<bool, kube::Error>| {
         let resource = format!("{}s", kind.to_lowercase());
         let group = "admissionregistration.k8s.io".to_owned();
         let target = ObjectRef { resource, group, name: name.clone(), ..ObjectRef::default() };
-        match there {
+        match present {
             Ok(present) => {
                 let object = Object { kind: kind.to_owned(), ..Object::of(&target, &kinds) };
                 Ok(WebhookConfiguration { object, present })
@@ -126,8 +127,8 @@ async fn configurations(
         }
     };
     let all = vec![
-        told(VALIDATING, validating.map(|found| found.is_some())),
-        told("MutatingWebhookConfiguration", mutating.map(|found| found.is_some())),
+        report(VALIDATING, validating.map(|object| object.is_some())),
+        report("MutatingWebhookConfiguration", mutating.map(|object| object.is_some())),
     ];
-    (all, authorities)
+    (all, ca_expiries)
 }

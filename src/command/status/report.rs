@@ -14,15 +14,14 @@ use crate::policy::api::{
 };
 use crate::policy::{BINDS_SOME, mode_names};
 
-/// The number of policies without --all.
-pub(super) const SHOWN: usize = 60;
+/// The maximum number of policies in a table, without `--all`.
+pub(super) const MAX_POLICIES: usize = 60;
 
-/// A certificate that expires within this many seconds is reported.
-const SOON: i64 = 7 * 86_400;
+/// The status reports a certificate that expires within this number of seconds as a problem.
+const MIN_REMAINING_SECONDS: i64 = 7 * 86_400;
 
-/// Reasons of conditions that require action. A kind that is not served is not a problem:
-/// policies may name kinds that are added later. Data that has not been read yet will be
-/// read soon.
+/// The reasons of conditions that require action. The other reasons don't: a policy may name
+/// kinds that are added later, and belay soon reads the data that it has not read yet.
 const FAILING_REASONS: [&str; 4] = ["Forbidden", "Failed", "Refused", "TooManyObjects"];
 
 /// The kind of the webhook configuration that denies requests.
@@ -50,7 +49,7 @@ pub struct PolicyStatus {
     /// DELETE of an object in use with a newer hold. Absent if all of them are.
     #[serde(skip_serializing_if = "Option::is_none")]
     holds_effective_time: Option<String>,
-    /// In how many seconds that is.
+    /// The seconds until all holds are effective.
     #[serde(skip)]
     effective_in: i64,
     /// The number of refused requests in the last 24 hours.
@@ -63,22 +62,22 @@ pub struct PolicyStatus {
     unknown_kinds: Vec<String>,
     /// Problems of the policy, and the kinds without holds.
     notes: Vec<String>,
-    /// The effects on a DELETE, for people.
+    /// The effects on a DELETE, for the table.
     #[serde(skip)]
     effects: String,
-    /// Whether it is not as it should be.
+    /// Whether the policy has a problem that requires action.
     #[serde(skip)]
-    wrong: bool,
+    has_problem: bool,
     /// Whether a pause suspends it.
     paused: bool,
 }
 
-/// Why no policy is in effect, or no status of a policy is up to date.
+/// A problem that affects all policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outage {
     /// The API server sends no DELETE to belay.
     NoWebhooks,
-    /// There is no leader, which writes the statuses.
+    /// There is no leader, so no replica updates the status of policies.
     NoLeader,
 }
 
@@ -98,21 +97,24 @@ impl PolicyStatus {
         let status = policy.status.clone().unwrap_or_default();
         let stale = status.observed_generation != policy.metadata.generation;
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-        let holds_not_all = status.not_held.iter().any(|none| none.resource != "*");
+        let lacks_some_holds = status.not_held.iter().any(|kind| kind.resource != "*");
         let notes = status.conditions.iter().filter(|condition| {
-            // True conditions have no message, except for holds that are incomplete.
-            condition.status != "True" || (condition.type_ == "Holding" && holds_not_all)
+            // A condition with status True is a problem only if some kinds get no hold.
+            condition.status != "True" || (condition.type_ == "Holding" && lacks_some_holds)
         });
         let notes = notes.map(|c| format!("{}: {}: {}", c.type_, c.reason, c.message));
-        let amiss = status.conditions.iter().any(|condition| {
+        let is_failing = status.conditions.iter().any(|condition| {
             condition.status != "True" && FAILING_REASONS.contains(&condition.reason.as_str())
         });
         let stale = stale.then(|| "belay has not processed the latest version yet".to_owned());
         let notes: Vec<String> = stale.iter().cloned().chain(notes).collect();
-        let effective = status.holds_effective_time.map(|time| time.0).filter(|time| *time > now);
+        let effective_time =
+            status.holds_effective_time.map(|time| time.0).filter(|time| *time > now);
         Self {
             paused: ready.is_some_and(|ready| ready.reason == "Paused"),
-            wrong: ready.is_none_or(|ready| ready.status != "True") || stale.is_some() || amiss,
+            has_problem: ready.is_none_or(|ready| ready.status != "True")
+                || stale.is_some()
+                || is_failing,
             name: policy.metadata.name.clone().unwrap_or_default(),
             action: policy.spec.action,
             effects: effects(&policy.spec),
@@ -124,30 +126,30 @@ impl PolicyStatus {
             },
             protected: status.protected_objects,
             held: status.held_objects,
-            holds_effective_time: effective.map(|time| time.to_string()),
-            effective_in: effective.map_or(0, |time| time.as_second() - now.as_second()),
+            holds_effective_time: effective_time.map(|time| time.to_string()),
+            effective_in: effective_time.map_or(0, |time| time.as_second() - now.as_second()),
             denied_last_24h: status.last_24h.denied,
             would_deny_last_24h: status.last_24h.would_deny,
             not_held: never_held(&policy.spec, status.protected_objects)
-                .map_or(status.not_held, |never| vec![never]),
+                .map_or(status.not_held, |not_held| vec![not_held]),
             unknown_kinds: status.unknown_kinds,
             notes,
         }
     }
 }
 
-/// The lines of policies for `-o name`.
+/// The policies for `-o name`, one on each line.
 pub(super) fn policy_lines<'p>(names: impl Iterator<Item = &'p str>) -> String {
     names.map(|name| format!("deletionpolicies.belay.dev/{name}\n")).collect()
 }
 
-/// Why no object of a policy gets a hold, whatever its kind. `None`: some objects may.
+/// The reason why a policy adds no hold to any object; `None` if it may add some.
 fn never_held(spec: &DeletionPolicySpec, protected: i64) -> Option<NotHeld> {
     let why = match spec.action {
         _ if spec.hold == HoldMode::Never => NEVER,
         _ if spec.protect.always.is_none() && spec.protect.while_used.is_none() => NO_MODE,
         _ if !spec.subjects.is_empty() => BINDS_SOME,
-        // Elsewhere it may refuse.
+        // The policy may have action Deny in some namespaces.
         _ if !spec.action_overrides.is_empty() => return None,
         Action::Audit => ONLY_RECORDS,
         Action::Warn => ONLY_WARNS,
@@ -163,7 +165,7 @@ pub(super) const NO_MODE: &str = "the policy enables neither always nor whileUse
 pub(super) const ONLY_RECORDS: &str = "the policy has action Audit";
 pub(super) const ONLY_WARNS: &str = "the policy has action Warn";
 
-/// The action of a policy. A policy with action Deny can hold objects in use instead.
+/// The text about the action of a policy: with action Deny, `onDelete: Hold` adds holds.
 fn effects(spec: &DeletionPolicySpec) -> String {
     let holds =
         spec.protect.while_used.as_ref().is_some_and(|used| used.on_delete == OnDelete::Hold);
@@ -217,9 +219,9 @@ pub enum LeaderState {
 
 impl Leader {
     /// From the Lease.
-    pub fn from_lease<E>(read: &Result<Option<LeaderInfo>, E>) -> Self {
-        let (state, name) = match read {
-            Ok(Some(led)) => (LeaderState::Replica, Some(led.replica.clone())),
+    pub fn from_lease<E>(lease: &Result<Option<LeaderInfo>, E>) -> Self {
+        let (state, name) = match lease {
+            Ok(Some(info)) => (LeaderState::Replica, Some(info.replica.clone())),
             Ok(None) => (LeaderState::Nobody, None),
             Err(_) => (LeaderState::Unknown, None),
         };
@@ -242,12 +244,12 @@ pub struct PauseReport {
 }
 
 impl PauseReport {
-    pub fn in_force(pause: Pause, now: Timestamp) -> Option<Self> {
+    /// `None` if the pause has ended.
+    pub fn if_active(pause: Pause, now: Timestamp) -> Option<Self> {
         let until = pause.spec.expiration_time.0;
         (now < until).then(|| Self::from_pause(pause))
     }
 
-    /// The text about a pause.
     pub fn from_pause(pause: Pause) -> Self {
         Self {
             name: pause.metadata.name.unwrap_or_default(),
@@ -274,30 +276,33 @@ pub struct Expiry {
     #[schemars(with = "String")]
     until: Timestamp,
     #[serde(skip)]
-    left: i64,
+    remaining_seconds: i64,
 }
 
 impl Expiry {
     pub fn new(until: Timestamp, now: Timestamp) -> Self {
-        Self { until, left: until.as_second().saturating_sub(now.as_second()) }
+        let remaining_seconds = until.as_second().saturating_sub(now.as_second());
+        Self { until, remaining_seconds }
     }
 
-    /// The first of some.
-    pub fn soonest(ends: Vec<i64>, now: Timestamp) -> Option<Self> {
-        let until = Timestamp::from_second(ends.into_iter().min()?).ok()?;
+    /// The earliest of these times.
+    pub fn first(times: Vec<i64>, now: Timestamp) -> Option<Self> {
+        let until = Timestamp::from_second(times.into_iter().min()?).ok()?;
         Some(Self::new(until, now))
     }
 
     fn is_soon(&self) -> bool {
-        self.left < SOON
+        self.remaining_seconds < MIN_REMAINING_SECONDS
     }
 
     fn line(&self, what: &str) -> (Tone, String) {
-        let Self { until, left } = self;
+        let Self { until, remaining_seconds: seconds } = self;
         let tone = if self.is_soon() { Tone::Bad } else { Tone::Plain };
-        let left =
-            if *left < 0 { "EXPIRED".to_owned() } else { format!("{} left", format_age(*left)) };
-        (tone, format!("certificates: {what} expires {until} ({left})"))
+        let remaining = match *seconds {
+            ..0 => "EXPIRED".to_owned(),
+            seconds => format!("{} left", format_age(seconds)),
+        };
+        (tone, format!("certificates: {what} expires {until} ({remaining})"))
     }
 }
 
@@ -345,7 +350,7 @@ impl Report for StatusReport {
             let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED"];
             let heading = view.columns(heading, ["NOT HELD"], "PROTECTS");
             let row = |table: &mut Table, policy: &PolicyStatus| policy.row(table, view, &common);
-            text.push_str(&view.table(&heading, (&self.policies, SHOWN, "policies"), row));
+            text.push_str(&view.table(&heading, (&self.policies, MAX_POLICIES, "policies"), row));
         }
         text + &view.not_read(&self.not_read)
     }
@@ -358,14 +363,14 @@ impl Report for StatusReport {
         &self.not_read
     }
 
-    /// 1 if something is not as it should be, 3 if that could not be read.
+    /// 1 if there is a problem, 3 if a read failed.
     fn exit_code(&self) -> u8 {
-        let wrong = self.leader.state == LeaderState::Nobody
+        let has_problem = self.leader.state == LeaderState::Nobody
             || !self.pauses.is_empty()
             || self.configurations.iter().any(|configuration| !configuration.present)
-            || self.policies.iter().any(|policy| policy.wrong)
+            || self.policies.iter().any(|policy| policy.has_problem)
             || self.certificate.iter().chain(&self.authority).any(Expiry::is_soon);
-        match (wrong, self.not_read.is_empty()) {
+        match (has_problem, self.not_read.is_empty()) {
             (true, _) => 1,
             (false, false) => 3,
             (false, true) => 0,
@@ -383,7 +388,7 @@ impl StatusReport {
         first.notes.iter().filter(shared).map(String::as_str).collect()
     }
 
-    /// How belay itself is.
+    /// The lines about the health of belay.
     fn lines(&self) -> Vec<(Tone, String)> {
         let mut lines = vec![match &self.leader {
             Leader { name: Some(name), .. } => (Tone::Good, format!("leader: {name}")),
@@ -403,20 +408,20 @@ impl StatusReport {
             });
         }
         lines.extend(match (&self.certificate, self.leader.state) {
-            (Some(end), _) => Some(end.line("the serving certificate")),
+            (Some(expiry), _) => Some(expiry.line("the serving certificate")),
             (None, LeaderState::Replica) => {
-                let says = "certificates: the expiry of the serving certificate is unknown";
-                Some((Tone::Doubtful, says.to_owned()))
+                let line = "certificates: the expiry of the serving certificate is unknown";
+                Some((Tone::Doubtful, line.to_owned()))
             }
             (None, LeaderState::Nobody | LeaderState::Unknown) => None,
         });
-        lines.extend(self.authority.as_ref().map(|end| end.line("the CA certificate")));
+        lines.extend(self.authority.as_ref().map(|expiry| expiry.line("the CA certificate")));
         for PauseReport { name, by, reason, until } in &self.pauses {
-            let says = format!(
+            let line = format!(
                 "PAUSED: belay denies nothing until {until}: pause {name} by {by}: {reason}. To end \
                  it: kubectl belay pause --end"
             );
-            lines.push((Tone::Bad, says));
+            lines.push((Tone::Bad, line));
         }
         lines
     }
@@ -433,7 +438,7 @@ impl PolicyStatus {
         };
         let denied = match self.would_deny_last_24h {
             0 => self.denied_last_24h.to_string(),
-            would => format!("{}, {would} not enforced", self.denied_last_24h),
+            count => format!("{}, {count} not enforced", self.denied_last_24h),
         };
         let first = [
             Field::toned(Tone::Strong, self.name.as_str()),
@@ -443,12 +448,12 @@ impl PolicyStatus {
             self.held.to_string().into(),
             denied.into(),
         ];
-        let not_held: Vec<&str> = self.not_held.iter().map(|none| &*none.resource).collect();
+        let not_held: Vec<&str> = self.not_held.iter().map(|kind| &*kind.resource).collect();
         let not_held = if not_held.is_empty() { "-".to_owned() } else { not_held.join(",") };
         table.row(view.columns(first, [not_held.into()], self.protects.join(", ").into()));
-        // Objects that were held before a change of the policy stay held.
-        let none = self.not_held.iter().filter(|none| none.resource == "*" && self.held == 0);
-        for NotHeld { why, .. } in none {
+        // Objects that got the hold before a change of the policy keep it.
+        let all_kinds = self.not_held.iter().filter(|kind| kind.resource == "*" && self.held == 0);
+        for NotHeld { why, .. } in all_kinds {
             table.below(&screen.paragraph(2, &format!("no hold: {why}")));
         }
         if self.effective_in > 0 {

@@ -165,7 +165,7 @@ async fn count_holds(
             false => None,
         };
         let is_left_out = counts && index >= most;
-        (held.uid.clone(), Hold { state, is_left_out, installed, unled })
+        (held.uid.clone(), Hold { state, is_left_out, installed, no_leader: unled })
     });
     futures_util::stream::iter(holds).buffer_unordered(AT_ONCE).collect().await
 }

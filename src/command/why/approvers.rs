@@ -1,11 +1,11 @@
-//! Who may approve the deletion of an object, according to RBAC, as far as the current user
-//! may read it.
+//! The subjects that may approve the deletion of an object, from the RBAC objects that the
+//! current user may read.
 
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 
-use super::rbac::{AccessRight, Grantee, MASTERS, Rbac, RbacReader, both};
+use super::rbac::{AccessRight, Grantee, MASTERS, Rbac, RbacReader, intersection};
 use crate::cluster::Caller;
 use crate::command::document::FailedRead;
 use crate::command::screen::without_controls;
@@ -14,25 +14,25 @@ use crate::decide::{Decision, Verdict};
 use crate::objects::{ObjectRef, and_more};
 use crate::policy::api::GROUP;
 
-/// The number of named approvers, unless the user requests all.
-const NAMED: usize = 8;
+/// The maximum number of approvers in the text, without `--all`.
+const MAX_NAMED: usize = 8;
 
 /// A required approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededApproval {
-    /// The object that it names.
+    /// The object that the approval names.
     pub object: ObjectRef,
-    /// Whether it also covers the objects that are deleted as well.
+    /// Whether the approval also covers the objects that are deleted as well.
     pub content: bool,
 }
 
-/// The approvals that let a request pass, as its refusal names them.
-pub fn needs(verdict: &Verdict) -> Vec<NeededApproval> {
+/// The approvals that a denied or held request requires, as its message names them.
+pub fn needed_approvals(verdict: &Verdict) -> Vec<NeededApproval> {
     if !matches!(verdict.decision, Decision::Deny | Decision::Hold) {
         return Vec::new();
     }
     let deciding = || verdict.blockers.iter().filter(|b| b.decision == verdict.decision);
-    // A blocker without a policy can't be removed by an approval.
+    // An approval does not remove a blocker without a policy.
     let deciding = || deciding().filter(|blocker| !blocker.policies.is_empty());
     let content = deciding().any(|blocker| blocker.covered_by_content_approval);
     let mut needs = Vec::new();
@@ -57,7 +57,7 @@ const CREATE: AccessRight<'_> = AccessRight {
 };
 
 impl NeededApproval {
-    /// The rights that the check of approvals in the API server requires.
+    /// The rights that the API server requires of a user who creates the approval.
     fn rights(&self) -> impl Iterator<Item = AccessRight<'_>> {
         let ObjectRef { resource, group, name, .. } = &self.object;
         let (verb, namespace) = ("approve-deletion", self.object.own_namespace());
@@ -72,10 +72,10 @@ impl NeededApproval {
 pub struct Approvers {
     /// The subjects that RBAC names.
     pub named: Vec<String>,
-    /// The subjects that may approve, but that RBAC does not name as creators of approvals.
-    /// They may be in a group that may create them.
+    /// The subjects that may approve the deletion, but whose right to create approvals is
+    /// unknown. They may be in a group with that right.
     pub unsure: Vec<String>,
-    /// Whether the current user may. `None`: unknown.
+    /// Whether the current user may approve; `None` if unknown.
     pub you: Option<bool>,
     /// The RBAC objects that could not be read.
     pub unread: Vec<FailedRead>,
@@ -84,21 +84,21 @@ pub struct Approvers {
 impl Approvers {
     /// Finds who may give these approvals. A service account counts if it is one of
     /// `accounts`, written `namespace/name`.
-    pub async fn of(
+    pub async fn find(
         session: &UserSession,
         needs: &[NeededApproval],
         accounts: &[String],
         rbac: &mut RbacReader,
     ) -> Option<Self> {
         let UserSession { caller, me, .. } = session;
-        // Files don't contain the current user, and rarely contain RBAC.
+        // Files don't name the current user, and rarely contain RBAC objects.
         if needs.is_empty() || session.asks_files() {
             return None;
         }
         let rights: Vec<AccessRight<'_>> = needs.iter().flat_map(NeededApproval::rights).collect();
-        let places: BTreeSet<&str> = rights.iter().map(|right| right.namespace).collect();
+        let namespaces: BTreeSet<&str> = rights.iter().map(|right| right.namespace).collect();
         let ((rbac, unread), you) =
-            tokio::join!(rbac.read(&caller.client, &places), may(caller, &rights));
+            tokio::join!(rbac.read(&caller.client, &namespaces), has_rights(caller, &rights));
         let counts = match Grantee::user(&me.name) {
             Grantee::Account(name) => accounts.contains(&name),
             Grantee::User(_) | Grantee::Group(_) => true,
@@ -108,14 +108,14 @@ impl Approvers {
         Some(Self { named, unsure, you, unread })
     }
 
-    /// In a line.
+    /// One line of text. `all`: lists are not cut.
     pub fn text(&self, all: bool) -> String {
         let mut parts = Vec::new();
         if !self.named.is_empty() {
-            parts.push(listed(&self.named, all));
+            parts.push(names_text(&self.named, all));
         }
         if !self.unsure.is_empty() {
-            let unsure = listed(&self.unsure, all);
+            let unsure = names_text(&self.unsure, all);
             parts.push(format!("{unsure}, if they may create approvals as well"));
         }
         match (parts.last_mut(), self.unread.is_empty()) {
@@ -132,14 +132,14 @@ impl Approvers {
         format!("who can approve: {}{you}\n", without_controls(&parts.join("; ")))
     }
 
-    /// The names, for JSON. `None`: unknown whether there are any.
+    /// The names for JSON; `None` if it is unknown whether there are any.
     pub fn names(&self) -> Option<Vec<String>> {
         (self.unread.is_empty() || !self.named.is_empty()).then(|| self.named.clone())
     }
 }
 
-fn listed(names: &[String], all: bool) -> String {
-    match names.split_at_checked(NAMED) {
+fn names_text(names: &[String], all: bool) -> String {
+    match names.split_at_checked(MAX_NAMED) {
         Some((shown, rest)) if !all && rest.len() > 1 => {
             format!("{}{} (--all)", shown.join(", "), and_more(rest.len(), "subject"))
         }
@@ -147,40 +147,40 @@ fn listed(names: &[String], all: bool) -> String {
     }
 }
 
-/// The subjects with all of these rights: those who may create approvals as well, and those
-/// for whom that is unknown.
+/// The subjects with all of these rights: first the subjects that may also create approvals,
+/// then the subjects for which that is unknown.
 fn approvers(
     rbac: &Rbac,
     rights: &[AccessRight<'_>],
     accounts: &[String],
 ) -> (Vec<String>, Vec<String>) {
     let granted = rights.iter().map(|right| rbac.granted(right));
-    let approving = granted.reduce(|all, more| both(&all, &more)).unwrap_or_default();
-    let certain = both(&approving, &rbac.granted(&CREATE));
+    let approving = granted.reduce(|all, more| intersection(&all, &more)).unwrap_or_default();
+    let certain = intersection(&approving, &rbac.granted(&CREATE));
     let named = |set: &BTreeSet<Grantee>| -> Vec<String> {
-        set.iter().filter(|who| who.counts(accounts)).map(Grantee::to_string).collect()
+        set.iter().filter(|subject| subject.can_approve(accounts)).map(Grantee::to_string).collect()
     };
     (named(&certain), named(&(&approving - &certain)))
 }
 
 /// Whether the current user has all of these rights and may create approvals.
-async fn may(caller: &Caller, rights: &[AccessRight<'_>]) -> Option<bool> {
-    let asked = rights.iter().chain([&CREATE]).map(|right| {
+async fn has_rights(caller: &Caller, rights: &[AccessRight<'_>]) -> Option<bool> {
+    let questions = rights.iter().chain([&CREATE]).map(|right| {
         let AccessRight { verb, group, resource, name, namespace } = *right;
         caller.may(verb, (group, resource), (namespace, name))
     });
-    let said = join_all(asked).await;
-    if said.contains(&Some(false)) {
+    let answers = join_all(questions).await;
+    if answers.contains(&Some(false)) {
         return Some(false);
     }
-    said.into_iter().collect::<Option<Vec<bool>>>().map(|_| true)
+    answers.into_iter().collect::<Option<Vec<bool>>>().map(|_| true)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::rbac::EVERYBODY;
+    use super::super::rbac::ALL_USERS;
     use super::*;
 
     fn objects<K: serde::de::DeserializeOwned>(all: &[Value]) -> Vec<K> {
@@ -211,7 +211,7 @@ mod tests {
     /// The subjects that may approve the deletion of the Secret shop/key through this role,
     /// bound to alice, if all users may create approvals.
     fn approving(rules: &[Value], kind: &str, place: &str) -> Vec<String> {
-        let everybody = binding(("ClusterRole", "create"), "", &[group(EVERYBODY)]);
+        let everybody = binding(("ClusterRole", "create"), "", &[group(ALL_USERS)]);
         let create = role("create", "", &[rule(&[GROUP], &["deletionapprovals"], &["create"])]);
         let own = |kind_of: &str, place: &str| match kind == kind_of {
             true => vec![role("own", place, rules)],

@@ -1,63 +1,63 @@
-//! What manages an object: its owner and the tool that created it, which would re-create or
-//! delete it automatically.
+//! The managers of an object: its owners, and the tools that created it. A manager can re-create
+//! or delete the object automatically.
 
 use serde_json::Value;
 
 /// How a tool marks the objects that it manages.
 struct ManagerMark {
-    /// Where in the metadata: `labels` or `annotations`.
-    place: &'static str,
-    /// The mark, whose value is a name.
+    /// The field of the metadata: `labels` or `annotations`.
+    field: &'static str,
+    /// The key whose value is the name of the manager.
     key: &'static str,
-    /// The mark beside it that has the namespace, if there is one.
+    /// The key whose value is the namespace of the manager. Empty if there is none.
     namespace: &'static str,
-    /// The kind of thing with that name.
+    /// What the manager is.
     what: &'static str,
 }
 
 #[rustfmt::skip]
 const MARKS: &[ManagerMark] = &[
-    ManagerMark { place: "annotations", key: "meta.helm.sh/release-name", namespace: "meta.helm.sh/release-namespace", what: "Helm release" },
-    ManagerMark { place: "labels", key: "helm.toolkit.fluxcd.io/name", namespace: "helm.toolkit.fluxcd.io/namespace", what: "Flux HelmRelease" },
-    ManagerMark { place: "labels", key: "kustomize.toolkit.fluxcd.io/name", namespace: "kustomize.toolkit.fluxcd.io/namespace", what: "Flux Kustomization" },
-    ManagerMark { place: "annotations", key: "argocd.argoproj.io/tracking-id", namespace: "", what: "Argo CD application" },
-    ManagerMark { place: "labels", key: "argocd.argoproj.io/instance", namespace: "", what: "Argo CD application" },
-    ManagerMark { place: "labels", key: "olm.owner", namespace: "olm.owner.namespace", what: "OLM operator" },
+    ManagerMark { field: "annotations", key: "meta.helm.sh/release-name", namespace: "meta.helm.sh/release-namespace", what: "Helm release" },
+    ManagerMark { field: "labels", key: "helm.toolkit.fluxcd.io/name", namespace: "helm.toolkit.fluxcd.io/namespace", what: "Flux HelmRelease" },
+    ManagerMark { field: "labels", key: "kustomize.toolkit.fluxcd.io/name", namespace: "kustomize.toolkit.fluxcd.io/namespace", what: "Flux Kustomization" },
+    ManagerMark { field: "annotations", key: "argocd.argoproj.io/tracking-id", namespace: "", what: "Argo CD application" },
+    ManagerMark { field: "labels", key: "argocd.argoproj.io/instance", namespace: "", what: "Argo CD application" },
+    ManagerMark { field: "labels", key: "olm.owner", namespace: "olm.owner.namespace", what: "OLM operator" },
 ];
 
 /// The label with the name of the managing tool.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// All marks of tools on an object, as text.
+/// The owners of an object and the tools that manage it, as text.
 pub fn managers(object: &Value) -> Vec<String> {
     let metadata = &object["metadata"];
-    let text = |place: &str, key: &str| metadata[place][key].as_str().unwrap_or_default();
+    let text = |field: &str, key: &str| metadata[field][key].as_str().unwrap_or_default();
     let mut all: Vec<String> = owners(metadata).collect();
-    let by = text("labels", MANAGED_BY);
-    let mut is_told = by.is_empty();
-    for ManagerMark { place, key, namespace, what } in MARKS {
-        // A tracking id has the application before the object.
-        let name = text(place, key).split(':').next().unwrap_or_default();
+    let tool = text("labels", MANAGED_BY);
+    let mut is_listed = tool.is_empty();
+    for ManagerMark { field, key, namespace, what } in MARKS {
+        // An Argo CD tracking id starts with the name of the application.
+        let name = text(field, key).split(':').next().unwrap_or_default();
         if name.is_empty() {
             continue;
         }
-        let said = match text(place, namespace) {
+        let manager = match text(field, namespace) {
             "" => format!("{what} {name}"),
             namespace => format!("{what} {name} -n {namespace}"),
         };
-        is_told |= plain(what).starts_with(&plain(by));
-        if !all.contains(&said) {
-            all.push(said);
+        is_listed |= normalize(what).starts_with(&normalize(tool));
+        if !all.contains(&manager) {
+            all.push(manager);
         }
     }
-    if !is_told {
-        all.push(format!("{by} (label {MANAGED_BY})"));
+    if !is_listed {
+        all.push(format!("{tool} (label {MANAGED_BY})"));
     }
     all
 }
 
-/// The name of a tool, however it is spelt: `Argo CD`, `argocd`, `argo-cd`.
-fn plain(name: &str) -> String {
+/// One spelling for `Argo CD`, `argocd` and `argo-cd`.
+fn normalize(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase()
 }
 
@@ -65,17 +65,16 @@ fn owners(metadata: &Value) -> impl Iterator<Item = String> {
     let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
     owners.map(|owner| {
         let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
-        let part = if owner["controller"] == true { "its controller" } else { "its owner" };
-        format!("{} {} ({part})", text("kind"), text("name"))
+        let role = if owner["controller"] == true { "its controller" } else { "its owner" };
+        format!("{} {} ({role})", text("kind"), text("name"))
     })
 }
 
-/// The last writer of the object without its status, with the time. It helps where no tool
-/// has left a mark.
+/// The last writer of the object and the time. Writes of the status don't count.
 pub fn last_writer(object: &Value) -> Option<String> {
     let entries = object["metadata"]["managedFields"].as_array()?;
-    let own = entries.iter().filter(|entry| entry["subresource"].as_str().is_none());
-    let last = own.max_by_key(|entry| entry["time"].as_str().unwrap_or_default())?;
+    let writes = entries.iter().filter(|entry| entry["subresource"].as_str().is_none());
+    let last = writes.max_by_key(|entry| entry["time"].as_str().unwrap_or_default())?;
     let (manager, time) = (last["manager"].as_str()?, last["time"].as_str().unwrap_or_default());
     Some(if time.is_empty() { manager.to_owned() } else { format!("{manager}, {time}") })
 }

@@ -18,7 +18,7 @@ use super::diagnosis::verdict_on_delete;
 use super::document::FailedRead;
 use super::place::SourceArguments;
 use super::report::{OutputArguments, print_each};
-use super::target::{TargetArguments, Targets, UnreadTarget, read_rules, unprotected};
+use super::target::{TargetArguments, Targets, UnreadTarget, read_rules, unknown_policies_text};
 use super::{CommandError, block_on};
 
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
     let snapshot = read_rules(&session, &objects).await?;
     let loaded = snapshot.context.world.read().loaded;
     if !loaded && (session.asks_files() || !snapshot.is_installed()) {
-        return Err(CommandError::Remote(unprotected(&session, &snapshot)));
+        return Err(CommandError::Remote(unknown_policies_text(&session, &snapshot)));
     }
     let mut shared = SharedReads::read(&session).await;
     let mut reports = Vec::new();
@@ -57,9 +57,8 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
                 }
             },
             async {
-                // The API server has accepted the DELETE of a Terminating object.
-                let asks = !session.asks_files() && target.terminating_since().is_none();
-                if !asks {
+                // The API server has already accepted the DELETE of a Terminating object.
+                if session.asks_files() || target.terminating_since().is_some() {
                     return None;
                 }
                 let (caller, me) = (&session.caller, &session.me);

@@ -1,4 +1,4 @@
-//! The content of RBAC, as far as the current user may read it.
+//! The RBAC objects that the current user may read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,21 +13,21 @@ use crate::command::document::FailedRead;
 use crate::objects::ApiError;
 use crate::policy::service_account;
 
-/// All authenticated users.
-pub const EVERYBODY: &str = "system:authenticated";
+/// The group of all authenticated users.
+pub const ALL_USERS: &str = "system:authenticated";
 
-/// The group that may do everything, regardless of RBAC.
+/// The group whose members the API server allows everything, without RBAC.
 pub const MASTERS: &str = "system:masters";
 
-/// Something that RBAC allows or does not.
+/// A right that RBAC can grant.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessRight<'a> {
     pub verb: &'static str,
     pub group: &'a str,
     pub resource: &'a str,
-    /// Empty: every name.
+    /// The name of the object; empty for all objects.
     pub name: &'a str,
-    /// Empty: in the whole cluster.
+    /// The namespace of the object; empty for the whole cluster.
     pub namespace: &'a str,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Grantee {
 }
 
 impl Grantee {
-    fn of(subject: &Subject) -> Option<Self> {
+    fn from_subject(subject: &Subject) -> Option<Self> {
         let name = &subject.name;
         let namespace = subject.namespace.as_deref().unwrap_or_default();
         match subject.kind.as_str() {
@@ -70,8 +70,9 @@ impl Grantee {
         }
     }
 
-    /// Whether a yes of theirs counts, and is worth a word.
-    pub fn counts(&self, accounts: &[String]) -> bool {
+    /// Whether an approval by this subject counts, so that a list of approvers names it.
+    /// `accounts`: the service accounts whose approvals count.
+    pub fn can_approve(&self, accounts: &[String]) -> bool {
         match self {
             // Names with this prefix belong to components of Kubernetes.
             Self::User(name) => !name.starts_with("system:"),
@@ -93,43 +94,43 @@ pub struct Rbac {
 impl Rbac {
     /// The subjects to which RBAC grants a right by name.
     pub fn granted(&self, right: &AccessRight<'_>) -> BTreeSet<Grantee> {
-        let everywhere = self.cluster_bindings.iter().map(|b| ("", &b.role_ref, &b.subjects));
-        let here = |binding: &&RoleBinding| {
+        let cluster = self.cluster_bindings.iter().map(|b| ("", &b.role_ref, &b.subjects));
+        let in_namespace = |binding: &&RoleBinding| {
             let namespace = binding.metadata.namespace.as_deref();
             !right.namespace.is_empty() && namespace == Some(right.namespace)
         };
-        let here = self.bindings.iter().filter(here);
-        let here = here.map(|b| (right.namespace, &b.role_ref, &b.subjects));
-        let granting = everywhere
-            .chain(here)
-            .filter(|(place, role, _)| self.rules(role, place).iter().any(|r| grants(r, right)));
+        let namespaced = self.bindings.iter().filter(in_namespace);
+        let namespaced = namespaced.map(|b| (right.namespace, &b.role_ref, &b.subjects));
+        let granting = cluster.chain(namespaced).filter(|(namespace, role, _)| {
+            self.rules(role, namespace).iter().any(|r| grants(r, right))
+        });
         granting
             .flat_map(|(.., subjects)| subjects.iter().flatten())
-            .filter_map(Grantee::of)
+            .filter_map(Grantee::from_subject)
             .collect()
     }
 
-    /// The rules of a role. The control plane writes the rules of aggregated roles into the
-    /// role, so the other roles need no read.
+    /// The rules of a role. An aggregated role also contains the rules of the roles that it
+    /// aggregates, because the control plane copies them.
     fn rules(&self, role: &RoleRef, namespace: &str) -> &[PolicyRule] {
         let rules = match role.kind.as_str() {
             "ClusterRole" => {
-                let is_it = |one: &&ClusterRole| one.metadata.name.as_ref() == Some(&role.name);
-                self.cluster_roles.iter().find(is_it).and_then(|one| one.rules.as_deref())
+                let has_name = |one: &&ClusterRole| one.metadata.name.as_ref() == Some(&role.name);
+                self.cluster_roles.iter().find(has_name).and_then(|one| one.rules.as_deref())
             }
             _ => {
-                let is_it = |one: &&Role| {
+                let has_name = |one: &&Role| {
                     one.metadata.name.as_ref() == Some(&role.name)
                         && one.metadata.namespace.as_deref() == Some(namespace)
                 };
-                self.roles.iter().find(is_it).and_then(|one| one.rules.as_deref())
+                self.roles.iter().find(has_name).and_then(|one| one.rules.as_deref())
             }
         };
         rules.unwrap_or_default()
     }
 }
 
-/// Whether a rule grants a right, by the rules of the API server's authorizer.
+/// Whether a rule grants a right, as the RBAC authorizer of the API server decides it.
 fn grants(rule: &PolicyRule, right: &AccessRight<'_>) -> bool {
     let has = |list: &[String], wanted: &str| list.iter().any(|one| one == "*" || one == wanted);
     let names = rule.resource_names.as_deref().unwrap_or_default();
@@ -139,41 +140,42 @@ fn grants(rule: &PolicyRule, right: &AccessRight<'_>) -> bool {
         && (names.is_empty() || names.iter().any(|name| name == right.name))
 }
 
-/// The subjects in both sets. A set with all users contains every subject.
-pub fn both(one: &BTreeSet<Grantee>, other: &BTreeSet<Grantee>) -> BTreeSet<Grantee> {
-    let everybody = Grantee::Group(EVERYBODY.to_owned());
-    let within =
-        |who: &Grantee, set: &BTreeSet<Grantee>| set.contains(who) || set.contains(&everybody);
-    let here = one.iter().filter(|who| within(who, other));
-    here.chain(other.iter().filter(|who| within(who, one))).cloned().collect()
+/// The subjects in both sets. A set with the group of all users contains every subject.
+pub fn intersection(one: &BTreeSet<Grantee>, other: &BTreeSet<Grantee>) -> BTreeSet<Grantee> {
+    let all_users = Grantee::Group(ALL_USERS.to_owned());
+    let contains = |set: &BTreeSet<Grantee>, subject: &Grantee| {
+        set.contains(subject) || set.contains(&all_users)
+    };
+    let common = one.iter().filter(|subject| contains(other, subject));
+    common.chain(other.iter().filter(|subject| contains(one, subject))).cloned().collect()
 }
 
 /// Reads RBAC for several objects, each list once.
 #[derive(Debug, Default)]
 pub struct RbacReader {
     rbac: Rbac,
-    /// The failed reads of each namespace; an empty name stands for the cluster.
+    /// The failed reads of each namespace; an empty name means the cluster.
     unread: BTreeMap<String, Vec<FailedRead>>,
 }
 
 impl RbacReader {
-    /// The RBAC objects of at least these namespaces and of the cluster, and what of these
-    /// could not be read.
+    /// The RBAC objects of the cluster and of at least these namespaces, and the failed reads.
     pub async fn read(
         &mut self,
         client: &kube::Client,
-        places: &BTreeSet<&str>,
+        namespaces: &BTreeSet<&str>,
     ) -> (&Rbac, Vec<FailedRead>) {
         let mut unread = Vec::new();
-        for place in [""].into_iter().chain(places.iter().copied().filter(|p| !p.is_empty())) {
-            if !self.unread.contains_key(place) {
-                let failed = match place {
+        let namespaces = namespaces.iter().copied().filter(|name| !name.is_empty());
+        for namespace in [""].into_iter().chain(namespaces) {
+            if !self.unread.contains_key(namespace) {
+                let failed = match namespace {
                     "" => self.rbac.read_cluster(client).await,
-                    place => self.rbac.read_namespace(client, place).await,
+                    namespace => self.rbac.read_namespace(client, namespace).await,
                 };
-                self.unread.insert(place.to_owned(), failed);
+                self.unread.insert(namespace.to_owned(), failed);
             }
-            unread.extend(self.unread.get(place).into_iter().flatten().cloned());
+            unread.extend(self.unread.get(namespace).into_iter().flatten().cloned());
         }
         (&self.rbac, unread)
     }
@@ -186,27 +188,27 @@ impl Rbac {
             list_all::<ClusterRole>(Api::all(client.clone()), ListParams::default()),
         );
         let mut unread = Vec::new();
-        self.cluster_bindings = read_or(bindings, "clusterrolebindings", &mut unread);
-        self.cluster_roles = read_or(roles, "clusterroles", &mut unread);
+        self.cluster_bindings = objects_or_unread(bindings, "clusterrolebindings", &mut unread);
+        self.cluster_roles = objects_or_unread(roles, "clusterroles", &mut unread);
         unread
     }
 
-    async fn read_namespace(&mut self, client: &kube::Client, place: &str) -> Vec<FailedRead> {
+    async fn read_namespace(&mut self, client: &kube::Client, namespace: &str) -> Vec<FailedRead> {
         let all = || client.clone();
         let (bindings, roles) = tokio::join!(
-            list_all::<RoleBinding>(Api::namespaced(all(), place), ListParams::default()),
-            list_all::<Role>(Api::namespaced(all(), place), ListParams::default()),
+            list_all::<RoleBinding>(Api::namespaced(all(), namespace), ListParams::default()),
+            list_all::<Role>(Api::namespaced(all(), namespace), ListParams::default()),
         );
-        let name = |plural: &str| format!("{plural} -n {place}");
+        let name = |plural: &str| format!("{plural} -n {namespace}");
         let mut unread = Vec::new();
-        self.bindings.extend(read_or(bindings, &name("rolebindings"), &mut unread));
-        self.roles.extend(read_or(roles, &name("roles"), &mut unread));
+        self.bindings.extend(objects_or_unread(bindings, &name("rolebindings"), &mut unread));
+        self.roles.extend(objects_or_unread(roles, &name("roles"), &mut unread));
         unread
     }
 }
 
-/// The read objects, or none and a note about the failure.
-fn read_or<K>(
+/// The objects that were read. Failed reads are added to `unread`.
+fn objects_or_unread<K>(
     read: Result<Listed<K>, ApiError>,
     name: &str,
     unread: &mut Vec<FailedRead>,

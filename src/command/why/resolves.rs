@@ -1,34 +1,35 @@
-//! Automatic changes: the blockers of an object that are deleted or end anyway, and the
-//! approvals and pauses that expire.
+//! Changes that happen without any action of the user: a blocking user is Terminating or a Job
+//! that will finish, an approval expires, a pause ends.
 
 use jiff::Timestamp;
 
 use crate::cluster::World;
 use crate::decide::{Blocker, Cause, Decision, ObjectName, Verdict};
 
-/// Sentences about the known automatic changes.
+/// A sentence for each known automatic change.
 pub fn automatic_changes(world: &World, verdict: &Verdict) -> Vec<String> {
-    let mut says = Vec::new();
+    let mut changes = Vec::new();
     let deciding = verdict.blockers.iter().filter(|b| b.decision == verdict.decision);
     for blocker in deciding.filter(|b| matches!(b.decision, Decision::Deny | Decision::Hold)) {
-        let of_causes = blocker.causes.iter().filter_map(|cause| ends(world, blocker, cause));
-        says.extend(of_causes);
+        let causes = blocker.causes.iter();
+        changes.extend(causes.filter_map(|cause| cause_end(world, blocker, cause)));
     }
-    says.extend(verdict.overrides.approvals.iter().filter_map(|name| approval(world, name)));
+    let approvals = verdict.overrides.approvals.iter();
+    changes.extend(approvals.filter_map(|name| approval_end(world, name)));
     if matches!(verdict.decision, Decision::Audit | Decision::Warn) {
-        says.extend(pause(world));
+        changes.extend(pause_end(world));
     }
-    let mut told: Vec<String> = Vec::new();
-    for said in says {
-        if !told.contains(&said) {
-            told.push(said);
+    let mut distinct: Vec<String> = Vec::new();
+    for change in changes {
+        if !distinct.contains(&change) {
+            distinct.push(change);
         }
     }
-    told
+    distinct
 }
 
-/// How a cause ends without any further action.
-fn ends(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
+/// How a cause ends without any action of the user.
+fn cause_end(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
     let object = blocker.object.quoted();
     match cause {
         Cause::User { root, .. } if is_terminating(world, root) => {
@@ -38,28 +39,27 @@ fn ends(world: &World, blocker: &Blocker, cause: &Cause) -> Option<String> {
         Cause::User { root, .. } if root.object.is_of(("batch", "jobs")) => {
             Some(format!("once {root} has ended, it no longer needs {object}"))
         }
-        Cause::Content { object: named, .. } | Cause::Exists(named) | Cause::Dependent(named) => {
-            let says = "is Terminating: once it is gone, it does not block the delete";
-            is_terminating(world, named).then(|| format!("{named} {says}"))
+        Cause::Content { object: name, .. } | Cause::Exists(name) | Cause::Dependent(name) => {
+            let text = "is Terminating: once it is gone, it does not block the delete";
+            is_terminating(world, name).then(|| format!("{name} {text}"))
         }
         _ => None,
     }
 }
 
-/// Whether an object is Terminating.
 fn is_terminating(world: &World, ObjectName { object, .. }: &ObjectName) -> bool {
     world.graph.object_by_ref(object).is_some_and(|node| node.is_terminating())
 }
 
-/// Until when an approval is good.
-fn approval(world: &World, name: &str) -> Option<String> {
+/// When an approval expires.
+fn approval_end(world: &World, name: &str) -> Option<String> {
     let approval = world.policies.approvals.iter().find(|approval| approval.name == name)?;
     let until = Timestamp::from_second(approval.expires).ok()?;
     Some(format!("approval {name} expires at {until}"))
 }
 
-/// The end of the active pause.
-fn pause(world: &World) -> Option<String> {
+/// When the active pause ends.
+fn pause_end(world: &World) -> Option<String> {
     let pause = world.policies.pause(world.clock.now().as_second())?;
     let (by, until) = (&pause.by, pause.until());
     Some(format!("the pause by {by} ends at {until}; until then belay refuses nothing"))

@@ -1,4 +1,4 @@
-//! What keeps a Terminating object.
+//! Why a Terminating object stays.
 
 use std::fmt::Write as _;
 
@@ -38,7 +38,7 @@ pub struct Terminating {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     settles: Option<Timestamp>,
-    /// What could not be read, and might say more of why it stays.
+    /// Failed reads. The unread objects may contain further causes.
     #[serde(skip)]
     pub unread: Vec<FailedRead>,
     #[serde(skip)]
@@ -46,42 +46,44 @@ pub struct Terminating {
 }
 
 impl Terminating {
-    /// The facts about a Terminating object; `unled`: belay has no leader. It uses the
-    /// count of the release over live reads, and writes nothing.
-    pub async fn of(target: &TargetObject, snapshot: &Snapshot, unled: bool) -> Option<Self> {
+    /// Reads the state of a Terminating object; `None` if the object is not Terminating.
+    /// `no_leader`: whether belay has no leader. The users are counted by the code of the
+    /// release, with live reads. Nothing is written.
+    pub async fn read(target: &TargetObject, snapshot: &Snapshot, no_leader: bool) -> Option<Self> {
         let since = target.terminating_since()?.to_owned();
         let object_ref = &target.object_ref;
         let finalizers = BlockingFinalizer::all(&target.json, object_ref);
-        let is_held = finalizers.iter().any(|keeper| keeper.ours);
-        let place = target.place(&snapshot.context.world.read()).filter(|_| is_held);
+        let is_held = finalizers.iter().any(|finalizer| finalizer.ours);
+        let key = target.key(&snapshot.context.world.read()).filter(|_| is_held);
         let loaded = snapshot.context.world.read().loaded;
-        let hold = match &place {
+        let hold = match &key {
             // Without its policies, every object looks unprotected.
             Some(_) if !loaded => Some(HoldState::unknown("you may not read the policies")),
-            Some(place) => Some(HoldState::count(snapshot, place, &target.json).await),
+            Some(key) => Some(HoldState::count(snapshot, key, &target.json).await),
             None => None,
         };
-        let settles = place.and_then(|place| settles(target, snapshot, &place));
+        let settles = key.and_then(|key| settles(target, snapshot, &key));
         let conditions = match object_ref.is_namespace() {
             true => conditions(&target.json),
             false => Vec::new(),
         };
-        let known = Hold { state: hold.clone(), installed: true, unled, ..Hold::default() };
-        let (causes, unread) = causes(target, snapshot, &known).await;
+        let known_hold =
+            Hold { state: hold.clone(), installed: true, no_leader, ..Hold::default() };
+        let (causes, unread) = causes(target, snapshot, &known_hold).await;
         let arguments = object_ref.arguments();
         Some(Self { since, finalizers, hold, conditions, causes, settles, unread, arguments })
     }
 
-    /// Whether nothing blocks its deletion.
+    /// Whether nothing blocks the deletion.
     pub fn is_unblocked(&self) -> bool {
-        self.finalizers.iter().all(|keeper| keeper.ours)
-            && self.hold.as_ref().is_none_or(|waits| waits.free && waits.released_by_belay)
+        self.finalizers.iter().all(|finalizer| finalizer.ours)
+            && self.hold.as_ref().is_none_or(|hold| hold.free && hold.released_by_belay)
     }
 
-    /// Whether it is not known that anything keeps it.
-    pub fn is_unsure(&self) -> bool {
-        self.finalizers.iter().all(|keeper| keeper.ours)
-            && self.hold.as_ref().is_some_and(|waits| !waits.known)
+    /// Whether it is unknown if anything blocks the deletion.
+    pub fn is_unknown(&self) -> bool {
+        self.finalizers.iter().all(|finalizer| finalizer.ours)
+            && self.hold.as_ref().is_some_and(|hold| !hold.known)
     }
 
     pub fn text(&self, named: &str) -> String {
@@ -97,20 +99,22 @@ impl Terminating {
                 without_controls(name),
                 without_controls(&removal_text(removed_by))
             );
-            let of_it = |finding: &&Finding| finding.finalizer.as_ref() == Some(name);
-            for finding in self.causes.iter().filter(of_it).filter(|one| !self.tells(one)) {
-                // The line before contains the same fact.
-                let removed = format!("{name} is removed by ");
-                if !finding.says.starts_with(&removed) {
+            let of_finalizer = |finding: &&Finding| finding.finalizer.as_ref() == Some(name);
+            for finding in
+                self.causes.iter().filter(of_finalizer).filter(|one| !self.is_redundant(one))
+            {
+                // The line about the finalizer names its controller already.
+                let controller = format!("{name} is removed by ");
+                if !finding.says.starts_with(&controller) {
                     let _ = writeln!(text, "  {}", without_controls(&finding.says));
                 }
-                shown(&mut text, finding);
+                write_evidence(&mut text, finding);
             }
         }
         let others = self.causes.iter().filter(|finding| finding.finalizer.is_none());
-        for finding in others.filter(|finding| !self.tells(finding)) {
+        for finding in others.filter(|finding| !self.is_redundant(finding)) {
             let _ = writeln!(text, "why it stays: {}", without_controls(&finding.says));
-            shown(&mut text, finding);
+            write_evidence(&mut text, finding);
         }
         if let Some(hold) = &self.hold {
             let when = match (hold.free, hold.released_by_belay, &self.settles) {
@@ -125,15 +129,16 @@ impl Terminating {
             };
             let _ = writeln!(text, "{hold}{when}");
         }
-        let told = |said: &String| self.causes.iter().any(|cause| cause.evidence.contains(said));
-        for condition in self.conditions.iter().filter(|condition| !told(condition)) {
+        let is_evidence =
+            |text: &String| self.causes.iter().any(|cause| cause.evidence.contains(text));
+        for condition in self.conditions.iter().filter(|condition| !is_evidence(condition)) {
             let _ = writeln!(text, "the Namespace says: {}", without_controls(condition));
         }
         text
     }
 
-    /// Whether other lines contain a finding with more detail.
-    fn tells(&self, finding: &Finding) -> bool {
+    /// Whether other lines of the text already contain a finding.
+    fn is_redundant(&self, finding: &Finding) -> bool {
         match finding.cause {
             Cause::HeldByBelay => self.hold.is_some(),
             Cause::Unknown => {
@@ -144,7 +149,7 @@ impl Terminating {
     }
 }
 
-/// The controller that removes a finalizer and the condition as a sentence.
+/// The sentence about the controller that removes a finalizer, and the condition for it.
 fn removal_text(removed_by: &str) -> String {
     match removed_by.split_once(", when ") {
         Some((who, condition)) => format!("{who} removes it when {condition}"),
@@ -154,14 +159,14 @@ fn removal_text(removed_by: &str) -> String {
 }
 
 /// Writes the evidence of a finding and the next step.
-fn shown(text: &mut String, Finding { evidence, next, .. }: &Finding) {
+fn write_evidence(text: &mut String, Finding { evidence, next, .. }: &Finding) {
     for evidence in evidence {
         let _ = writeln!(text, "    {}", without_controls(evidence));
     }
     let _ = writeln!(text, "  next: {}", without_controls(next));
 }
 
-/// Why it stays, and the evidence that could not be read.
+/// The causes why the object stays, and the failed reads of evidence.
 async fn causes(
     target: &TargetObject,
     snapshot: &Snapshot,
@@ -184,28 +189,28 @@ async fn causes(
     (find_causes(&object, &survey, &evidence, hold), unread.collect())
 }
 
-/// The objects that explain why it stays: the dependents that a deletion in the foreground
-/// waits for, the content of a Namespace, the objects of a CRD. For other objects only the
-/// object itself, which takes no reads.
+/// Reads the objects that can explain why an object stays: the dependents that a foreground
+/// deletion waits for, the content of a Namespace, and the objects of a CRD. For all other
+/// objects this reads nothing.
 async fn survey_around(snapshot: &Snapshot, object: &TerminatingObject) -> Survey {
-    let is_definition = ("apiextensions.k8s.io", "customresourcedefinitions");
-    let place = match &object.object_ref {
+    let crds = ("apiextensions.k8s.io", "customresourcedefinitions");
+    let namespace = match &object.object_ref {
         namespace if namespace.is_namespace() => namespace.own_namespace(),
-        definition if definition.is_of(is_definition) => "",
+        crd if crd.is_of(crds) => "",
         owner if finalizers_of(&object.object).contains(&FOREGROUND) => &owner.namespace,
         _ => return Survey { objects: vec![object.clone()], ..Survey::default() },
     };
     let progress = Progress::begin();
-    survey(snapshot, (place, place), &|done, all, objects| {
+    survey(snapshot, (namespace, namespace), &|done, all, objects| {
         progress.say(|| format!("reading kind {done} of {all} … {objects} objects"));
     })
     .await
 }
 
-/// When the hold becomes effective by the time of its policies, if it is not yet.
-fn settles(target: &TargetObject, snapshot: &Snapshot, place: &ObjectKey) -> Option<Timestamp> {
+/// When the settle time of the policies ends; `None` if it is over.
+fn settles(target: &TargetObject, snapshot: &Snapshot, key: &ObjectKey) -> Option<Timestamp> {
     let since: Timestamp = target.terminating_since()?.parse().ok()?;
-    let settle = settle(&snapshot.context.world.read(), place);
+    let settle = settle(&snapshot.context.world.read(), key);
     let settles = since.saturating_add(settle).ok()?;
     (settles > target.session.now()).then_some(settles)
 }
@@ -214,8 +219,9 @@ fn settles(target: &TargetObject, snapshot: &Snapshot, place: &ObjectKey) -> Opt
 fn conditions(object: &Value) -> Vec<String> {
     let list = object.pointer("/status/conditions").and_then(Value::as_array);
     let text = |condition: &Value, field: &str| Some(condition.get(field)?.as_str()?.to_owned());
-    let said = list.into_iter().flatten().filter(|condition| condition["status"] == "True");
-    said.filter_map(|condition| text(condition, "message")).collect()
+    let true_conditions =
+        list.into_iter().flatten().filter(|condition| condition["status"] == "True");
+    true_conditions.filter_map(|condition| text(condition, "message")).collect()
 }
 
 #[cfg(test)]
@@ -230,7 +236,7 @@ mod tests {
             finalizer: finalizer.map(str::to_owned),
             ..Finding::new(cause, says, "look").with([format!("it shows {says}")])
         };
-        let keeper = |name: &str| {
+        let finalizer = |name: &str| {
             let object = json!({"metadata": {"finalizers": [name]}});
             BlockingFinalizer::all(&object, &ObjectRef::default()).remove(0)
         };
@@ -239,7 +245,7 @@ mod tests {
         let mut terminating = Terminating {
             since: "2026-01-01T00:00:00Z".to_owned(),
             unread: Vec::new(),
-            finalizers: vec![keeper("x.dev/y"), keeper(pvc), keeper(HOLD)],
+            finalizers: vec![finalizer("x.dev/y"), finalizer(pvc), finalizer(HOLD)],
             hold: Some(HoldState {
                 free: false,
                 released_by_belay: true,
@@ -274,7 +280,7 @@ mod tests {
             let r#for = vec!["nothing".to_owned()];
             Some(HoldState { free: true, released_by_belay, known: true, r#for })
         };
-        terminating.finalizers = vec![keeper(HOLD)];
+        terminating.finalizers = vec![finalizer(HOLD)];
         terminating.hold = free(false);
         let says = "belay holds it: nothing; belay releases no hold on this kind, which neither a \
                     policy nor --labelled-kinds names: kubectl belay release pvc/a -n shop\n";

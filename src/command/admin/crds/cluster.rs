@@ -6,8 +6,7 @@ use crate::cluster::{Access, Caller};
 use crate::command::{CommandError, print};
 use crate::policy::api::definitions;
 
-/// Updates the CRDs. First checks the rights for all of them, and writes nothing if one is
-/// missing.
+/// Updates the CRDs. Writes nothing if one of them must not be replaced or can't be read.
 pub async fn update(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
     for wanted in definitions() {
@@ -30,7 +29,7 @@ pub async fn update(access: &Access) -> Result<(), CommandError> {
 /// Deletes the CRDs.
 pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
     let client = Caller::connect(access).await?.client;
-    // Without its CRDs belay keeps all holds and has no policies.
+    // Without its CRDs, an installed belay has no policies and releases no hold.
     let belay = installed(&client).await.map_err(|error| {
         CommandError::Remote(format!(
             "cannot read whether belay is installed: {}; nothing was deleted; next: have an \
@@ -46,18 +45,18 @@ pub async fn delete_all(access: &Access) -> Result<(), CommandError> {
         )));
     }
     for definition in definitions() {
-        let gone = delete(&client, &definition).await.map_err(command_error)?;
+        let deleted = delete(&client, &definition).await.map_err(command_error)?;
         print(&format!(
             "customresourcedefinition {} {}\n",
             crd_name(&definition),
-            deleted_text(gone)
+            deleted_text(deleted)
         ))?;
     }
     Ok(())
 }
 
-fn deleted_text(gone: Deleted) -> String {
-    match gone {
+fn deleted_text(deleted: Deleted) -> String {
+    match deleted {
         Deleted::Absent => "was not there".to_owned(),
         Deleted::With(Some(0)) => "deleted; it had no objects".to_owned(),
         Deleted::With(Some(1)) => "deleted, and 1 object with it".to_owned(),

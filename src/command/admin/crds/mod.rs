@@ -1,5 +1,5 @@
-//! `belay admin crds`: the CRDs of belay and the policies that check approvals and pauses
-//! in the API server, as YAML. It can also apply or delete the CRDs in a cluster.
+//! `belay admin crds`: prints the CRDs of belay, and the ValidatingAdmissionPolicies that check
+//! approvals and pauses, as YAML. It can also apply or delete the CRDs in a cluster.
 
 mod cluster;
 
@@ -45,8 +45,8 @@ pub fn run(arguments: CrdsArguments) -> Result<(), CommandError> {
     }
 }
 
-/// One document for each object. The kinds come first, so that a check never mentions an
-/// unknown kind.
+/// One document for each object. The CRDs come first, so that the API server knows the kinds that
+/// the policies name.
 fn documents() -> Result<String, CommandError> {
     let mut documents = Vec::new();
     for definition in definitions() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 
 pub use self::report::UninstallOutput;
-use self::report::{Messages, because};
+use self::report::{Messages, reason_text};
 use crate::cluster::Settings;
 use crate::cluster::uninstall::{
     Event, HeldObject, Reason, Uninstall, UninstallError, UninstallOptions, UninstallReport,
@@ -23,13 +23,13 @@ use crate::command::session::UserSession;
 use crate::command::timing::TimingArguments;
 use crate::command::{CommandError, block_on};
 
-/// The number of objects in the final message. The document contains all.
-const NAMED: usize = 20;
+/// The maximum number of objects in the final message. The document contains all of them.
+const MAX_NAMED: usize = 20;
 
 #[derive(Debug, Args)]
 pub struct UninstallArguments {
     #[command(flatten)]
-    place: ClusterArguments,
+    cluster: ClusterArguments,
 
     /// The maximum time to wait until all holds are removed, after the webhook configurations
     /// were deleted [default: unlimited]
@@ -55,20 +55,23 @@ pub struct UninstallArguments {
 }
 
 pub fn run(arguments: UninstallArguments) -> Result<ExitCode, CommandError> {
-    let asks = !arguments.dry_run && arguments.confirm.has_to_ask()?;
-    block_on(uninstall(arguments, asks))?
+    let must_ask = !arguments.dry_run && arguments.confirm.must_ask()?;
+    block_on(uninstall(arguments, must_ask))?
 }
 
-async fn uninstall(arguments: UninstallArguments, asks: bool) -> Result<ExitCode, CommandError> {
-    let UninstallArguments { place, timeout, abandon, dry_run, timing, output, .. } = arguments;
+async fn uninstall(
+    arguments: UninstallArguments,
+    must_ask: bool,
+) -> Result<ExitCode, CommandError> {
+    let UninstallArguments { cluster, timeout, abandon, dry_run, timing, output, .. } = arguments;
     let output = output.output;
     let limit = timeout.map(Duration::from_secs);
-    let session = UserSession::open(place).await?;
+    let session = UserSession::open(cluster).await?;
     let settings = Settings { timing: timing.read(), ..session.settings() };
-    if dry_run || asks {
+    if dry_run || must_ask {
         let options = UninstallOptions { abandon, dry_run: true, limit };
         let (report, messages) = execute(&session, &settings, options).await?;
-        let text = plan(&report, &messages);
+        let text = plan_text(&report, &messages);
         if dry_run {
             let code = if report.unread.is_empty() { 0 } else { 3 };
             return UninstallOutput::new(&report, true, messages, &text, code).print(output);
@@ -82,9 +85,9 @@ async fn uninstall(arguments: UninstallArguments, asks: bool) -> Result<ExitCode
     let (report, messages) = execute(&session, &settings, options).await?;
     let (code, text) = match report.is_clean() {
         true => (0, format!("{}; nothing of belay's is left on any object\n", report.tally)),
-        false => (1, rest(&report, &session.me.name)),
+        false => (1, remaining_text(&report, &session.me.name)),
     };
-    // The user must notice remaining objects.
+    // Remaining objects are an error, so that the user notices them.
     if output == Format::Table && code == 1 {
         return Err(CommandError::Refused(text));
     }
@@ -112,7 +115,7 @@ async fn execute(
         report: &|event| record(event, &mut messages.borrow_mut(), &show),
     };
     let report = uninstall.run().await.map_err(|error| {
-        let why = why(settings, &error);
+        let why = error_text(settings, &error);
         match error {
             // A retry does not help, so the Job of the chart does not retry.
             UninstallError::OtherInstallation { .. } => CommandError::Refused(why),
@@ -122,8 +125,8 @@ async fn execute(
     Ok((report, messages.take()))
 }
 
-/// Why it failed before or during the release, and the next step.
-fn why(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> String {
+/// The text of an error, with the next step.
+fn error_text(Settings { namespace, name, .. }: &Settings, error: &UninstallError) -> String {
     match error {
         UninstallError::Kinds(why) => {
             format!("cannot ask which kinds there are: {why}; nothing was changed; next: try again")
@@ -176,14 +179,14 @@ fn record(event: Event, messages: &mut Messages, show: &dyn Fn(&str)) {
             messages.warnings.push(text);
         }
         Event::Fails(kind, count, reason) => {
-            show(&format!("warning: {count} {kind} keep their holds: {}", because(&reason)));
+            show(&format!("warning: {count} {kind} keep their holds: {}", reason_text(&reason)));
         }
         Event::Waits(HeldObject { target, reason }) => {
-            let (what, why) = (target.arguments(), because(&reason));
+            let (what, why) = (target.arguments(), reason_text(&reason));
             show(&format!("Terminating and held: {what}: {why}"));
         }
         Event::Abandoned(HeldObject { target, reason }) => {
-            let text = format!("ABANDONED: {}: {}", target.arguments(), because(&reason));
+            let text = format!("ABANDONED: {}: {}", target.arguments(), reason_text(&reason));
             show(&text);
             messages.steps.push(text);
         }
@@ -191,7 +194,10 @@ fn record(event: Event, messages: &mut Messages, show: &dyn Fn(&str)) {
 }
 
 /// The planned changes.
-fn plan(UninstallReport { tally, left, unread }: &UninstallReport, messages: &Messages) -> String {
+fn plan_text(
+    UninstallReport { tally, left, unread }: &UninstallReport,
+    messages: &Messages,
+) -> String {
     let warnings = messages.warnings.iter().map(|warning| format!("warning: {warning}"));
     let lines = messages.steps.iter().cloned().chain(warnings);
     let mut text: String = lines.map(|line| line + "\n").collect();
@@ -205,7 +211,7 @@ fn plan(UninstallReport { tally, left, unread }: &UninstallReport, messages: &Me
         text.push_str(&format!("would release {count} Terminating objects\n"));
     }
     for HeldObject { target, reason } in waits {
-        let (what, why) = (target.arguments(), because(reason));
+        let (what, why) = (target.arguments(), reason_text(reason));
         text.push_str(&format!("would wait for {what}: {why}\n"));
     }
     for (kind, why) in unread {
@@ -218,19 +224,19 @@ fn plan(UninstallReport { tally, left, unread }: &UninstallReport, messages: &Me
 }
 
 /// The remaining objects, the reasons, and the next step.
-fn rest(UninstallReport { tally, left, unread }: &UninstallReport, me: &str) -> String {
+fn remaining_text(UninstallReport { tally, left, unread }: &UninstallReport, me: &str) -> String {
     let mut text = format!("{tally}; left are:");
     let (waits, fails): (Vec<&HeldObject>, Vec<_>) =
         left.iter().partition(|held| held.reason.may_end());
-    for HeldObject { target, reason } in waits.iter().take(NAMED) {
-        text.push_str(&format!("\n- {}: {}", target.arguments(), because(reason)));
+    for HeldObject { target, reason } in waits.iter().take(MAX_NAMED) {
+        text.push_str(&format!("\n- {}: {}", target.arguments(), reason_text(reason)));
     }
-    if let Some(more) = waits.len().checked_sub(NAMED).filter(|more| *more > 0) {
+    if let Some(more) = waits.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
         text.push_str(&format!("\n- and {more} more objects"));
     }
     let fails = count_by_kind(fails);
     for (kind, count, why) in &fails {
-        text.push_str(&format!("\n- {count} {kind}: {}", because(why)));
+        text.push_str(&format!("\n- {count} {kind}: {}", reason_text(why)));
     }
     for (kind, why) in unread {
         text.push_str(&format!("\n- {kind}, which could not be read: {why}"));
@@ -281,7 +287,7 @@ mod tests {
             unread: vec![("secrets".to_owned(), "secrets is forbidden: no".to_owned())],
         };
         assert_eq!(
-            rest(&report, "bob"),
+            remaining_text(&report, "bob"),
             "removed 1200 holds, released 2 Terminating objects; left are:\n\
              - configmaps/a -n shop: it waits for Pod shop/web\n\
              - 2 configmaps: the API server answers 403: cannot patch\n\
@@ -290,9 +296,9 @@ mod tests {
              hint: have an administrator bind the RBAC verbs get, list and patch on configmaps, \
              secrets to bob, if that is what is missing, and run this again"
         );
-        let many = (0..NAMED + 3).map(|n| left(&n.to_string(), in_use())).collect();
+        let many = (0..MAX_NAMED + 3).map(|n| left(&n.to_string(), in_use())).collect();
         let report = UninstallReport { left: many, ..UninstallReport::default() };
-        let text = rest(&report, "bob");
+        let text = remaining_text(&report, "bob");
         assert!(text.contains("\n- and 3 more objects\n"), "{text}");
         assert!(!text.contains("RBAC"), "{text}");
     }
@@ -321,7 +327,7 @@ mod tests {
     fn a_dry_run_reports_the_planned_changes() {
         let planned = |report: &UninstallReport| {
             let steps = vec!["would delete: ValidatingWebhookConfiguration belay".to_owned()];
-            plan(report, &Messages { steps, ..Messages::default() })
+            plan_text(report, &Messages { steps, ..Messages::default() })
         };
         let deletes = "would delete: ValidatingWebhookConfiguration belay\n";
         assert_eq!(
@@ -347,7 +353,7 @@ mod tests {
     fn an_error_reports_the_changes_so_far_and_the_next_step() {
         let settings =
             Settings { namespace: "ops".into(), name: "guard".into(), ..Settings::of_test(&[]) };
-        let text = why(
+        let text = error_text(
             &settings,
             &UninstallError::OtherInstallation {
                 namespace: Some("belay".to_owned()),
@@ -357,7 +363,7 @@ mod tests {
         assert!(text.ends_with("nothing was changed; next: --installation=belay/guard"), "{text}");
         let forbidden = crate::objects::ApiError::Forbidden("cannot delete".to_owned());
         let error = UninstallError::DeleteConfiguration("X guard".to_owned(), forbidden);
-        let text = CommandError::Remote(why(&settings, &error)).to_string();
+        let text = CommandError::Remote(error_text(&settings, &error)).to_string();
         assert!(text.starts_with("cannot delete the X guard: cannot delete"), "{text}");
         assert!(text.contains("the RBAC verb delete on mutatingwebhookconfigurations"), "{text}");
     }

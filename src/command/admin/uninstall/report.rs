@@ -16,7 +16,7 @@ pub struct Messages {
     pub warnings: Vec<String>,
 }
 
-/// What came of everything.
+/// The result of an uninstall.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UninstallOutput {
@@ -110,7 +110,6 @@ impl From<&Reason> for Cause {
 }
 
 impl UninstallOutput {
-    /// The report of an uninstall and of its messages.
     pub fn new(
         report: &UninstallReport,
         dry_run: bool,
@@ -120,7 +119,7 @@ impl UninstallOutput {
     ) -> Self {
         let UninstallReport { tally, left, unread } = report;
         let UninstallCounts { released, released_terminating, abandoned } = tally;
-        // An unknown kind is named by its plural.
+        // The report names custom resources only by their plural.
         let kinds = Kinds::default();
         let not_read = unread
             .iter()
@@ -149,14 +148,14 @@ impl RemainingHold {
         Self {
             object: Object::of(target, kinds),
             cause: reason.into(),
-            says: because(reason),
+            says: reason_text(reason),
             waits_for,
         }
     }
 }
 
 /// The reason why a hold remains.
-pub fn because(reason: &Reason) -> String {
+pub fn reason_text(reason: &Reason) -> String {
     match reason {
         Reason::InUse(causes) => {
             let causes: Vec<String> = causes.iter().map(cause_text).collect();

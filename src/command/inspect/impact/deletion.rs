@@ -1,4 +1,4 @@
-//! One deletion, with a set of holds that belay releases in its course.
+//! One deletion, during which belay releases a set of holds.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,45 +18,44 @@ const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// Protects a volume while a claim is bound to it.
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
-/// A deletion followed to its end.
+/// A deletion and all its effects.
 pub struct Deletion<'s> {
     inspection: &'s Inspection,
     pub fates: Fates,
-    /// The objects that finalizers of Kubernetes keep, each with the object that it waits
-    /// for.
+    /// The objects that a finalizer of Kubernetes keeps, each with the object that it waits for.
     pub waits: HashMap<NodeId, NodeId>,
 }
 
-/// The users for which belay keeps the hold of each object.
+/// For each object with a hold, the users for which belay keeps the hold.
 pub type HoldUsers = HashMap<NodeId, Vec<NodeId>>;
 
 impl<'s> Deletion<'s> {
-    /// The deletion of these objects, in which belay removes these holds.
+    /// The deletion of these targets if belay removes the holds of the objects `released`.
     pub fn new(
         inspection: &'s Inspection,
         targets: &[(NodeId, Propagation)],
         released: &BTreeSet<NodeId>,
     ) -> Self {
-        let brief: Vec<&str> = WAITING_FINALIZERS.iter().copied().chain([BALANCER]).collect();
+        let short_lived: Vec<&str> = WAITING_FINALIZERS.iter().copied().chain([BALANCER]).collect();
         let released: Vec<NodeId> = released.iter().copied().collect();
         let request = DeletionRequest {
-            short_lived_finalizers: &brief,
+            short_lived_finalizers: &short_lived,
             released: &released,
             ..DeletionRequest::new(targets)
         };
         let fates = fates(&inspection.graph, &request);
         let mut deletion = Self { inspection, fates, waits: HashMap::new() };
-        // A volume waits for a claim that waits for a Pod.
+        // A claim that waits for a Pod makes its volume wait, so claims come first.
         deletion.find_waiting(Self::mounting_pod);
         deletion.find_waiting(Self::bound_claim);
         deletion
     }
 
-    /// The deletion in which belay releases each of these holds, unless a user of its
-    /// object stays. `certain`: whether a user stays if its deletion is uncertain.
+    /// The deletion if belay releases each of these holds unless a user of its object remains.
+    /// `certain`: whether a user whose deletion is uncertain remains.
     ///
-    /// This starts with all holds and keeps those with remaining users, so objects that
-    /// use each other are released together.
+    /// This starts with the release of all holds and then keeps the holds with remaining users,
+    /// so belay releases objects that use each other together.
     pub fn with_releases(
         inspection: &'s Inspection,
         targets: &[(NodeId, Propagation)],
@@ -66,25 +65,26 @@ impl<'s> Deletion<'s> {
     ) -> Self {
         loop {
             let deletion = Self::new(inspection, targets, &released);
-            let mut kept: BTreeSet<NodeId> = BTreeSet::new();
+            let mut remaining_holds: BTreeSet<NodeId> = BTreeSet::new();
             loop {
-                let stays =
-                    |user: &NodeId| kept.contains(user) || !deletion.deletes(*user, certain);
+                let stays = |user: &NodeId| {
+                    remaining_holds.contains(user) || !deletion.deletes(*user, certain)
+                };
                 let is_used = |id: &NodeId| users.get(id).is_some_and(|all| all.iter().any(stays));
                 let more: Vec<NodeId> = released
                     .iter()
                     .copied()
-                    .filter(|id| !kept.contains(id) && is_used(id))
+                    .filter(|id| !remaining_holds.contains(id) && is_used(id))
                     .collect();
                 if more.is_empty() {
                     break;
                 }
-                kept.extend(more);
+                remaining_holds.extend(more);
             }
-            if kept.is_empty() {
+            if remaining_holds.is_empty() {
                 return deletion;
             }
-            released.retain(|id| !kept.contains(id));
+            released.retain(|id| !remaining_holds.contains(id));
         }
     }
 
@@ -96,7 +96,8 @@ impl<'s> Deletion<'s> {
         Some(Fate { outcome, ..fate })
     }
 
-    /// Whether an object is deleted in the end.
+    /// Whether an object is deleted, and does not stay Terminating. `certain`: whether that must
+    /// be certain.
     pub fn deletes(&self, id: NodeId, certain: bool) -> bool {
         self.get(id).is_some_and(|fate| {
             fate.outcome == DeletionOutcome::Deleted
@@ -112,7 +113,7 @@ impl<'s> Deletion<'s> {
         self.waits.extend(waits);
     }
 
-    /// The Pod that a claim waits for: it stays and runs on a node.
+    /// The Pod that a claim waits for: a Pod on a node that this deletion does not delete.
     fn mounting_pod(&self, claim: Node<'_>) -> Option<NodeId> {
         if !claim.finalizers().contains(CLAIM_PROTECTION) {
             return None;
@@ -121,13 +122,13 @@ impl<'s> Deletion<'s> {
         let (pods, nodes) = (graph.kinds.find("", "Pod")?, graph.kinds.find("", "Node")?);
         let mut users = graph.users(claim.id()).filter(|user| user.needs()).map(|user| user.node);
         let pod = users.find(|user| {
-            let runs = user.kind() == pods && user.used_kinds().any(|kind| kind == nodes);
-            runs && !self.fates.may_be_lost(user.id())
+            let is_scheduled = user.kind() == pods && user.used_kinds().any(|kind| kind == nodes);
+            is_scheduled && !self.fates.may_be_lost(user.id())
         })?;
         Some(pod.id())
     }
 
-    /// The claim that a volume waits for.
+    /// The claim that a volume waits for: it is bound, and stays.
     fn bound_claim(&self, volume: Node<'_>) -> Option<NodeId> {
         let Inspection { graph, backing, .. } = self.inspection;
         if !volume.finalizers().contains(VOLUME_PROTECTION) {

@@ -40,7 +40,7 @@ pub struct Destroyed {
 }
 
 impl Destroyed {
-    /// The text beside the object that it belongs to.
+    /// The note on the object whose deletion destroys the resource.
     pub fn text(&self) -> String {
         let Self { what, name, size, held, .. } = self;
         let then = if *held { " then" } else { "" };
@@ -62,23 +62,23 @@ impl Destroyed {
     }
 }
 
-/// A snapshot of a claim as text, and whether it is deleted as well.
+/// The text about a snapshot of a claim, and whether the snapshot is deleted as well.
 fn snapshot_text(
     inspection: &Inspection,
     outcomes: &ImpactOutcomes<'_>,
     claim: &NamespacedName,
-    taken: &VolumeSnapshot,
+    snapshot: &VolumeSnapshot,
 ) -> String {
     let graph = &inspection.graph;
     let kind = graph.kinds.find_resource(SNAPSHOTS, "volumesnapshots");
-    let node = kind.and_then(|kind| graph.object(kind, &claim.0, &taken.name));
-    let goes = node.is_some_and(|node| outcomes.get(node.id()).is_some());
-    let along = if goes { ", deleted as well" } else { "" };
-    format!("{} of {}{along}", taken.name, taken.time)
+    let node = kind.and_then(|kind| graph.object(kind, &claim.0, &snapshot.name));
+    let is_deleted = node.is_some_and(|node| outcomes.get(node.id()).is_some());
+    let note = if is_deleted { ", deleted as well" } else { "" };
+    format!("{} of {}{note}", snapshot.name, snapshot.time)
 }
 
-/// The destroyed resources. A held object is Terminating for good, so its resources count
-/// as well.
+/// The destroyed resources. They include the resources of held objects, because a Terminating
+/// object is deleted in the end.
 pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<Destroyed> {
     let Inspection { graph, backing, .. } = inspection;
     let mut destroyed = Vec::new();
@@ -90,7 +90,7 @@ pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<
         let info = node.info();
         let volume = match (info.group.as_str(), info.resource.as_str()) {
             ("", "persistentvolumeclaims") => backing.volume_of(&key),
-            // A volume without a claim. Other volumes appear with their claims.
+            // The report lists a volume with a claim at its claim.
             ("", "persistentvolumes") => backing
                 .volumes
                 .get_key_value(node.name())
@@ -120,7 +120,7 @@ pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<
             let newest = snapshots.and_then(|snapshots| snapshots.newest.as_ref());
             destroyed.push(Destroyed {
                 size: volume.size.clone(),
-                snapshot: newest.map(|taken| snapshot_text(inspection, outcomes, &key, taken)),
+                snapshot: newest.map(|newest| snapshot_text(inspection, outcomes, &key, newest)),
                 snapshots_not_ready: snapshots.map_or(0, |snapshots| snapshots.not_ready),
                 ..new("Volume", name)
             });

@@ -7,32 +7,33 @@
 use super::destroyed::Destroyed;
 use super::report::Impact;
 use super::text::{
-    Line, answer, cascade, condition, order_text, reason, reasons, summary, tree, unread, what,
-    you_may,
+    Line, cascade_option, condition, order_text, reason_text, reasons_heading, summary,
+    targets_text, tree, unread_text, verdict_text, you_may,
 };
 use crate::command::document::{BlockerReport, FailedRead};
 use crate::command::screen::{Screen, cut};
 use crate::objects::without_controls;
 
 /// The maximum number of list items.
-const MAX_LOST: usize = 10;
+const MAX_ITEMS: usize = 10;
 
 /// The maximum number of lines of the tree.
-const LINES: usize = 60;
+const MAX_LINES: usize = 60;
 
-/// A tree with more lines is folded away.
-const FOLDED: usize = 15;
+/// A tree with more lines is collapsed.
+const MAX_UNFOLDED_LINES: usize = 15;
 
 /// The maximum size of the tree: GitHub accepts at most 65,536 characters.
 const MAX_BYTES: usize = 30_000;
 
-/// Everything, as a comment.
+/// The complete report.
 pub fn markdown(impact: &Impact, all: bool) -> String {
     let mut text = match &impact.says {
-        Some(says) => format!("### {}\n", plain(says)),
+        Some(message) => format!("### {}\n", escape(message)),
         None => {
-            let word = answer(impact);
-            format!("### {word}: delete {}\n", plain(&(what(impact) + &cascade(impact))))
+            let verdict = verdict_text(impact);
+            let targets = targets_text(impact) + &cascade_option(impact);
+            format!("### {verdict}: delete {}\n", escape(&targets))
         }
     };
     let mut part = |part: String| {
@@ -45,33 +46,39 @@ pub fn markdown(impact: &Impact, all: bool) -> String {
     part(condition.map_or_else(String::new, |condition| format!("**{condition}**\n")));
     part(table(&summary(impact, all)));
     let deciding: Vec<&BlockerReport> = impact.deciding().collect();
-    let reasons = reasons(impact.verdict);
-    let said = deciding.iter().map(|why| plain(&reason(why)));
-    part(list(reasons, "reasons", said.collect(), impact.more, all));
-    let next_step = impact.next_step.iter().map(|way| plain(way));
-    let approve = impact.approve.iter().enumerate().map(|(at, approve)| {
-        let may = if at == 0 { you_may(impact).unwrap_or_default() } else { "" };
+    let reasons = deciding.iter().map(|blocker| escape(&reason_text(blocker)));
+    let heading = reasons_heading(impact.verdict);
+    part(list(heading, "reasons", reasons.collect(), impact.more, all));
+    let next_step = impact.next_step.iter().map(|step| escape(step));
+    let approve = impact.approve.iter().enumerate().map(|(index, approve)| {
+        let may = if index == 0 { you_may(impact).unwrap_or_default() } else { "" };
         format!("{} {may}", code(approve)).trim_end().to_owned()
     });
     part(list("next step", "steps", next_step.chain(approve).collect(), 0, all));
     if let Some(order) = &impact.order {
         let commands = order.commands.iter().map(|command| code(command));
-        let says = std::iter::once(plain(&order_text(order)));
-        part(list("order", "commands", says.chain(commands).collect(), 0, all));
+        let text = std::iter::once(escape(&order_text(order)));
+        part(list("order", "commands", text.chain(commands).collect(), 0, all));
     }
     let destroyed = match condition {
         Some(condition) => format!("destroyed for good, {condition}"),
         None => "destroyed for good".to_owned(),
     };
-    part(list(&destroyed, "resources", impact.destroyed.iter().map(lost_text).collect(), 0, all));
+    part(list(
+        &destroyed,
+        "resources",
+        impact.destroyed.iter().map(destroyed_text).collect(),
+        0,
+        all,
+    ));
     let missing = impact.missing.iter().map(|missing| code(missing));
     part(list("not there", "objects", missing.collect(), 0, all));
-    let warnings = impact.warnings.iter().map(|warning| plain(warning));
+    let warnings = impact.warnings.iter().map(|warning| escape(warning));
     part(list("warning", "warnings", warnings.collect(), 0, all));
-    let refused = impact.refused_otherwise.iter().map(|refused| plain(refused));
+    let refused = impact.refused_otherwise.iter().map(|refused| escape(refused));
     part(list("refused", "reasons", refused.collect(), 0, all));
     let not_read = FailedRead::grouped(&impact.not_read, all);
-    let not_read = not_read.iter().map(|not_read| plain(&unread(not_read)));
+    let not_read = not_read.iter().map(|not_read| escape(&unread_text(not_read)));
     part(list("not read", "kinds", not_read.collect(), 0, all));
     part(tree_block(impact, condition, all));
     text
@@ -82,10 +89,10 @@ fn table(lines: &[Line]) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let rows = lines
-        .iter()
-        .map(|Line { name, count, said, .. }| format!("| {name} | {count} | {} |\n", plain(said)));
-    // Above the rows there has to be a heading, and this one is empty.
+    let rows = lines.iter().map(|Line { name, count, details, .. }| {
+        format!("| {name} | {count} | {} |\n", escape(details))
+    });
+    // A Markdown table needs a header row. This one is empty.
     format!("| | | |\n|---|--:|---|\n{}", rows.collect::<String>())
 }
 
@@ -95,7 +102,7 @@ fn list(name: &str, what: &str, entries: Vec<String>, more: usize, all: bool) ->
     if entries.is_empty() {
         return String::new();
     }
-    let (shown, hidden) = cut(&entries, MAX_LOST, all, "");
+    let (shown, hidden) = cut(&entries, MAX_ITEMS, all, "");
     let hidden = hidden.map(|_| entries.len() - shown.len()).unwrap_or_default() + more;
     let rest = match hidden {
         0 => String::new(),
@@ -106,18 +113,18 @@ fn list(name: &str, what: &str, entries: Vec<String>, more: usize, all: bool) ->
 }
 
 /// A destroyed resource.
-fn lost_text(destroyed: &Destroyed) -> String {
+fn destroyed_text(destroyed: &Destroyed) -> String {
     let Destroyed { what, name, by, size, .. } = destroyed;
     let by = code(&by.label(""));
     if *what == "Address" {
         return format!("address {} of {by}", code(name));
     }
-    let size = if size.is_empty() { String::new() } else { format!(", {}", plain(size)) };
-    let snapshot = plain(&destroyed.newest_snapshot());
+    let size = if size.is_empty() { String::new() } else { format!(", {}", escape(size)) };
+    let snapshot = escape(&destroyed.newest_snapshot());
     format!("volume {}{size}, of {by}; newest snapshot: {snapshot}", code(name))
 }
 
-/// The tree, folded away where it is long.
+/// The tree. A long tree is collapsed.
 fn tree_block(impact: &Impact, condition: Option<&str>, all: bool) -> String {
     let tree = tree(impact, Screen::pipe(), all);
     let count = tree.lines().count();
@@ -125,11 +132,11 @@ fn tree_block(impact: &Impact, condition: Option<&str>, all: bool) -> String {
         return String::new();
     }
     let block = block(&tree, all);
-    let what = format!("effects on {} objects", impact.objects.len());
-    let what = condition.map_or_else(|| what.clone(), |condition| format!("{what}, {condition}"));
-    match count > FOLDED {
-        true => format!("<details><summary>{what}</summary>\n\n{block}\n</details>\n"),
-        false if condition.is_some() => format!("**{what}**\n\n{block}"),
+    let condition_text = condition.map_or_else(String::new, |condition| format!(", {condition}"));
+    let title = format!("effects on {} objects{condition_text}", impact.objects.len());
+    match count > MAX_UNFOLDED_LINES {
+        true => format!("<details><summary>{title}</summary>\n\n{block}\n</details>\n"),
+        false if condition.is_some() => format!("**{title}**\n\n{block}"),
         false => block,
     }
 }
@@ -137,13 +144,13 @@ fn tree_block(impact: &Impact, condition: Option<&str>, all: bool) -> String {
 /// A block of code, with the number of omitted lines.
 fn block(text: &str, all: bool) -> String {
     let fence = "`".repeat(longest_run(text).max(2) + 1);
-    let mut room = MAX_BYTES;
+    let mut remaining_bytes = MAX_BYTES;
     let fits = |line: &&str| {
-        room = room.saturating_sub(line.len() + 1);
-        all || room > 0
+        remaining_bytes = remaining_bytes.saturating_sub(line.len() + 1);
+        all || remaining_bytes > 0
     };
-    let most = if all { usize::MAX } else { LINES };
-    let shown: Vec<&str> = text.lines().take(most).take_while(fits).collect();
+    let max_lines = if all { usize::MAX } else { MAX_LINES };
+    let shown: Vec<&str> = text.lines().take(max_lines).take_while(fits).collect();
     let rest = match text.lines().count() - shown.len() {
         0 => String::new(),
         rest => format!("… and {rest} more lines\n"),
@@ -152,7 +159,7 @@ fn block(text: &str, all: bool) -> String {
 }
 
 /// A text with Markdown characters escaped, for prose and tables.
-fn plain(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in without_controls(text).chars() {
         if "\\`*_[]<>|~#&$".contains(c) {
@@ -167,7 +174,7 @@ fn plain(text: &str) -> String {
     escaped
 }
 
-/// Text that can be copied. Not used in tables.
+/// A text as inline code, which a reader can copy. A table can't contain it.
 fn code(text: &str) -> String {
     let text = without_controls(text);
     let fence = "`".repeat(longest_run(&text) + 1);
@@ -194,7 +201,7 @@ mod tests {
             ("a\nb\x1b[31m", r"a b \[31m"),
             ("clusterrole/@all", "clusterrole/@\u{200b}all"),
         ] {
-            assert_eq!(plain(text), written);
+            assert_eq!(escape(text), written);
         }
     }
 

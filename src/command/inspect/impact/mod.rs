@@ -16,7 +16,7 @@ use kube::api::PropagationPolicy;
 
 pub use self::report::Impact;
 use super::change::Change;
-use super::inspection::{self, Inspection, Rules};
+use super::inspection::{self, Inspection, PolicyState};
 use super::targets::SelectionArguments;
 use super::verdict::verdict;
 use crate::command::delete_answer::{DeleteAnswer, ServerAnswer};
@@ -48,7 +48,7 @@ pub struct ImpactArguments {
         value_name = "table|json|yaml|name|markdown",
         default_value = "table",
         ignore_case = true,
-        value_parser = Format::usual_or(&[Format::Name, Format::Markdown])
+        value_parser = Format::common_and(&[Format::Name, Format::Markdown])
     )]
     output: Format,
 
@@ -90,7 +90,6 @@ impl From<Cascade> for PropagationPolicy {
     }
 }
 
-/// Computes it and prints it.
 pub fn run(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
     let ImpactArguments { output, watch, verbose, .. } = arguments;
     let output = OutputArguments { output, all: arguments.set.all, verbose };
@@ -101,29 +100,29 @@ pub fn run(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
 async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
     let ImpactArguments { set, cascade, .. } = arguments;
     let query = set.query()?;
-    let nothing = query.change().and_then(Change::nothing);
-    let inspection = match nothing {
+    let nothing_removed = query.change().and_then(Change::nothing_removed);
+    let inspection = match nothing_removed {
         Some(_) => Inspection::empty(),
-        None => inspection::read(&query, set.place, false).await?,
+        None => inspection::read(&query, set.search, false).await?,
     };
     let targets = inspection.deletable_targets();
     let mut verdict = verdict(&inspection, &targets, cascade.into()).await;
-    let told = answer(&inspection, &targets, verdict.as_ref(), cascade).await;
-    if let Some(told) = &told {
-        verdict = Some(told.verdict.clone());
+    let answer = ask_server(&inspection, &targets, verdict.as_ref(), cascade).await;
+    if let Some(answer) = &answer {
+        verdict = Some(answer.verdict.clone());
     }
     let mut impact = Impact::new(&inspection, verdict.as_ref(), cascade.into());
-    if let Some(told) = told {
-        impact.add_answer(told);
+    if let Some(answer) = answer {
+        impact.add_answer(answer);
     }
-    impact.says = nothing.or(impact.says);
+    impact.says = nothing_removed.or(impact.says);
     impact.you_may = match &verdict {
         Some(verdict) if verdict.decision == Decision::Deny && !verdict.is_unknown() => {
             may_approve(&inspection, verdict).await
         }
         _ => None,
     };
-    // The tool that prunes chooses the order.
+    // The tool that prunes the objects chooses the order.
     if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {
         impact.order = order::find(&inspection, cascade.into()).await;
     }
@@ -151,26 +150,26 @@ impl Report for Impact {
     }
 
     fn exit_code(&self) -> u8 {
-        self.verdict.code()
+        self.verdict.exit_code()
     }
 }
 
-/// The verdict together with the answer of the API server about the only target. `None`: it was
-/// not asked, because there are several targets or because the user could read everything.
-async fn answer(
+/// Merges the verdict and the answer of the API server about the only target. `None`: the API
+/// server was not asked, because there are several targets or the user could read everything.
+async fn ask_server(
     inspection: &Inspection,
     targets: &[NodeId],
     verdict: Option<&Verdict>,
     cascade: Cascade,
 ) -> Option<DeleteAnswer> {
-    let (&[target], [_], []) = (targets, &*inspection.targets, &*inspection.unseen) else {
+    let (&[target], [_], []) = (targets, &*inspection.targets, &*inspection.unread_targets) else {
         return None;
     };
-    let (caller, me) = inspection.person.as_ref()?;
+    let (caller, me) = inspection.caller.as_ref()?;
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
     let node = inspection.graph.get(target)?;
     // The API server has accepted the DELETE of a Terminating object.
-    if complete || inspection.rules == Rules::None || node.is_terminating() {
+    if complete || inspection.policy_state == PolicyState::None || node.is_terminating() {
         return None;
     }
     let info = node.info();
@@ -183,14 +182,14 @@ async fn answer(
 
 /// Whether the caller may approve the denied deletion; `None` for files.
 async fn may_approve(inspection: &Inspection, verdict: &Verdict) -> Option<bool> {
-    let (caller, _) = inspection.person.as_ref()?;
+    let (caller, _) = inspection.caller.as_ref()?;
     let blocker = verdict.blockers.first()?;
     let covered =
         if blocker.covered_by_content_approval { &verdict.target } else { &blocker.object };
-    let place = covered.own_namespace();
+    let namespace = covered.own_namespace();
     let (kind, name) = match blocker.covered_by_content_approval {
         true => (("*", "*"), ""),
         false => ((covered.group.as_str(), covered.resource.as_str()), covered.name.as_str()),
     };
-    caller.may("approve-deletion", kind, (place, name)).await
+    caller.may("approve-deletion", kind, (namespace, name)).await
 }

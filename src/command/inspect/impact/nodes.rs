@@ -9,9 +9,9 @@ use crate::objects::{KindId, NumberMap};
 pub struct StrandedVolume {
     /// The volume.
     pub volume: NodeId,
-    /// The deleted Node.
+    /// A deleted Node that can use the volume.
     pub node: NodeId,
-    /// Whether all Nodes are known.
+    /// Whether all Nodes of the cluster were read.
     pub certain: bool,
 }
 
@@ -31,17 +31,17 @@ fn node_targets(inspection: &Inspection) -> Vec<NodeId> {
 pub fn pods_on_nodes(inspection: &Inspection) -> NumberMap<NodeId, NodeId> {
     let graph = &inspection.graph;
     let Some(pods) = graph.kinds.find("", "Pod") else { return NumberMap::default() };
-    let mut found = NumberMap::default();
+    let mut on_nodes = NumberMap::default();
     for node in node_targets(inspection) {
         let users = graph.users(node).map(|user| user.node);
-        found.extend(users.filter(|user| user.kind() == pods).map(|pod| (pod.id(), node)));
+        on_nodes.extend(users.filter(|user| user.kind() == pods).map(|pod| (pod.id(), node)));
     }
-    found
+    on_nodes
 }
 
 /// The volumes whose node affinity allows a Node among the targets and no other Node.
 pub fn stranded_volumes(inspection: &Inspection) -> Vec<StrandedVolume> {
-    let Inspection { graph, backing, person, .. } = inspection;
+    let Inspection { graph, backing, caller, .. } = inspection;
     let targets = node_targets(inspection);
     let (Some(kind), Some(volumes)) =
         (node_kind(inspection), graph.kinds.find("", "PersistentVolume"))
@@ -51,8 +51,8 @@ pub fn stranded_volumes(inspection: &Inspection) -> Vec<StrandedVolume> {
     if targets.is_empty() {
         return Vec::new();
     }
-    // Nodes that are not in the files don't exist.
-    let certain = person.is_none() || graph.is_complete(kind);
+    // Without a cluster, a Node that no file contains does not exist.
+    let certain = caller.is_none() || graph.is_complete(kind);
     let nodes: Vec<NodeId> = graph.objects_of_kind(kind).collect();
     let mut stranded = Vec::new();
     for (name, volume) in &backing.volumes {

@@ -27,29 +27,30 @@ pub struct DeletionOrder {
 
 /// The order of the targets, if the given order does not work.
 pub async fn find(inspection: &Inspection, cascade: Propagation) -> Option<DeletionOrder> {
-    let given = inspection.deletable_targets();
-    if given.len() < 2 {
+    let targets = inspection.deletable_targets();
+    if targets.len() < 2 {
         return None;
     }
-    let before = required_order(inspection, &given, cascade);
-    let denied = denied(inspection, &given, &before, cascade).await;
+    let predecessors = required_order(inspection, &targets, cascade);
+    let denied = denied(inspection, &targets, &predecessors, cascade).await;
     if denied.is_empty() {
         return None;
     }
-    let mut sorted = sort(&given, &before);
-    if !self::denied(inspection, &sorted, &before, cascade).await.is_empty() {
+    let mut sorted = sort(&targets, &predecessors);
+    if !self::denied(inspection, &sorted, &predecessors, cascade).await.is_empty() {
         sorted.clear();
     }
     let objects = |ids: &[NodeId]| -> Vec<Object> {
         ids.iter().map(|id| Object::at(&inspection.graph, *id)).collect()
     };
-    let steps = steps(inspection, &sorted, &before);
+    let steps = steps(inspection, &sorted, &predecessors);
     let last = steps.len().saturating_sub(1);
-    let command = |(at, step): (usize, &Vec<NodeId>)| {
-        // kubectl waits for dependents only in the foreground.
+    let command = |(index, step): (usize, &Vec<NodeId>)| {
+        // The next step needs the dependents to be deleted. kubectl waits for them only with
+        // foreground propagation.
         let cascade = match cascade {
-            Propagation::Background if at < last => Propagation::Foreground,
-            given => given,
+            Propagation::Background if index < last => Propagation::Foreground,
+            other => other,
         };
         command(&inspection.graph, step, cascade)
     };
@@ -60,8 +61,8 @@ pub async fn find(inspection: &Inspection, cascade: Propagation) -> Option<Delet
     })
 }
 
-/// The targets that should be deleted before each target, because they use it or an object
-/// that is deleted with it, or are content of it.
+/// For each target, the targets that must be deleted before it: they use it, they use an object
+/// that is deleted with it, or they are content of it.
 type Predecessors = BTreeMap<NodeId, BTreeSet<NodeId>>;
 
 fn required_order(
@@ -83,9 +84,9 @@ fn required_order(
         }
         lost.push((*target, all));
     }
-    let mut before = Predecessors::new();
+    let mut predecessors = Predecessors::new();
     for (target, all) in lost {
-        let earlier = before.entry(target).or_default();
+        let earlier = predecessors.entry(target).or_default();
         for id in all {
             // The target is a Namespace or a CRD, and another target is content of it.
             let is_content =
@@ -94,35 +95,34 @@ fn required_order(
                 earlier.insert(id);
             }
             for user in graph.users(id).filter(|user| user.needs()) {
-                let with = deleted_with.get(&user.node.id());
-                match with {
-                    Some(with) if !with.contains(&target) => earlier.extend(with),
+                match deleted_with.get(&user.node.id()) {
+                    Some(deleting) if !deleting.contains(&target) => earlier.extend(deleting),
                     _ => {}
                 }
             }
         }
     }
-    before
+    predecessors
 }
 
-/// The targets whose DELETE is denied in this order. Only a target that should be deleted
-/// after a later one can be denied, because the whole set is not.
+/// The targets whose DELETE is denied in this order. The deletion of all targets together is
+/// not denied, so belay can deny only a target that comes before one of its predecessors.
 async fn denied(
     inspection: &Inspection,
     order: &[NodeId],
-    before: &Predecessors,
+    predecessors: &Predecessors,
     cascade: Propagation,
 ) -> Vec<NodeId> {
     let mut denied = Vec::new();
-    for (at, target) in order.iter().enumerate() {
-        let later = order.get(at + 1..).unwrap_or_default();
-        if !before.get(target).is_some_and(|all| later.iter().any(|id| all.contains(id))) {
+    for (index, target) in order.iter().enumerate() {
+        let later = order.get(index + 1..).unwrap_or_default();
+        if !predecessors.get(target).is_some_and(|all| later.iter().any(|id| all.contains(id))) {
             continue;
         }
-        // The targets that were deleted before.
-        let so_far: Vec<NodeId> =
-            order[..=at].iter().copied().filter(|id| !denied.contains(id)).collect();
-        let verdict = verdict(inspection, &so_far, cascade).await;
+        // This target and the targets whose DELETE was accepted before.
+        let deleted: Vec<NodeId> =
+            order[..=index].iter().copied().filter(|id| !denied.contains(id)).collect();
+        let verdict = verdict(inspection, &deleted, cascade).await;
         if verdict.is_some_and(|verdict| verdict.decision == Decision::Deny) {
             denied.push(*target);
         }
@@ -130,31 +130,36 @@ async fn denied(
     denied
 }
 
-/// The targets in the required order, and otherwise in the given one. Targets that require
-/// each other stay in the given order.
-fn sort<T: Copy + Ord>(given: &[T], before: &BTreeMap<T, BTreeSet<T>>) -> Vec<T> {
-    let mut left: Vec<T> = given.to_vec();
-    let mut sorted = Vec::with_capacity(left.len());
-    while !left.is_empty() {
+/// Sorts predecessors before their targets. All other targets stay in the given order, also
+/// those that are predecessors of each other.
+fn sort<T: Copy + Ord>(targets: &[T], predecessors: &BTreeMap<T, BTreeSet<T>>) -> Vec<T> {
+    let mut remaining: Vec<T> = targets.to_vec();
+    let mut sorted = Vec::with_capacity(remaining.len());
+    while !remaining.is_empty() {
         let is_free = |target: &T| {
-            !before.get(target).is_some_and(|all| left.iter().any(|id| all.contains(id)))
+            !predecessors.get(target).is_some_and(|all| remaining.iter().any(|id| all.contains(id)))
         };
-        let next = left.iter().position(is_free).unwrap_or_default();
-        sorted.push(left.remove(next));
+        let next = remaining.iter().position(is_free).unwrap_or_default();
+        sorted.push(remaining.remove(next));
     }
     sorted
 }
 
-/// The objects of each `kubectl delete`. They are in one namespace. Without a hold, an
-/// object can be deleted only when its users don't exist any more, so it is in a later step.
-fn steps(inspection: &Inspection, order: &[NodeId], before: &Predecessors) -> Vec<Vec<NodeId>> {
+/// The objects of each `kubectl delete`. One command deletes objects of one namespace. belay
+/// denies the DELETE of an object without a hold until its users are deleted, so such an object
+/// is in a later step than its users.
+fn steps(
+    inspection: &Inspection,
+    order: &[NodeId],
+    predecessors: &Predecessors,
+) -> Vec<Vec<NodeId>> {
     let graph = &inspection.graph;
     let namespace = |id: NodeId| graph.coordinates(id).1;
     let mut steps: Vec<Vec<NodeId>> = Vec::new();
     for target in order {
         let is_held = graph.get(*target).is_some_and(|node| node.finalizers().iter().any(is_hold));
         let waits = |id: &NodeId| {
-            !is_held && before.get(target).is_some_and(|earlier| earlier.contains(id))
+            !is_held && predecessors.get(target).is_some_and(|earlier| earlier.contains(id))
         };
         match steps.last_mut() {
             Some(step)
@@ -190,11 +195,11 @@ mod tests {
     #[test]
     fn users_come_first_and_the_rest_stays_in_the_given_order() {
         let sorted = |pairs: &[(usize, usize)]| {
-            let mut before: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+            let mut predecessors: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
             for (first, then) in pairs {
-                before.entry(*then).or_default().insert(*first);
+                predecessors.entry(*then).or_default().insert(*first);
             }
-            sort(&[0, 1, 2, 3, 4], &before)
+            sort(&[0, 1, 2, 3, 4], &predecessors)
         };
         assert_eq!(sorted(&[]), [0, 1, 2, 3, 4]);
         assert_eq!(sorted(&[(3, 0)]), [1, 2, 3, 0, 4]);

@@ -1,12 +1,12 @@
-//! The fate of every affected object: from the graph, from the controllers of Kubernetes,
-//! and from the holds that belay releases in the course of the deletion.
+//! The fate of every affected object. It depends on the graph, on the controllers of
+//! Kubernetes, and on the holds that belay releases during the deletion.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::deletion::{BALANCER, Deletion, HoldUsers};
 use super::nodes::pods_on_nodes;
 use crate::command::document::Object;
-use crate::command::inspect::inspection::{Inspection, Rules};
+use crate::command::inspect::inspection::{Inspection, PolicyState};
 use crate::decide::{ObjectSource, Situation, WAITING_FINALIZERS};
 use crate::graph::{Certainty, DeletionOutcome, Fate, Graph, Node, NodeId, Propagation};
 use crate::hold::{HoldForecast, forecast};
@@ -30,26 +30,26 @@ pub struct ImpactOutcomes<'s> {
 
 /// An object that loses something it needs.
 pub struct BrokenUser {
-    /// The owner at the top.
+    /// The topmost owner.
     pub root: NodeId,
-    /// The object with the reference: itself or a dependent.
+    /// The object with the reference: the topmost owner or one of its dependents.
     pub user: NodeId,
     /// The path of the field in the user's manifest.
     pub path: String,
     /// The lost object.
-    pub of: NodeId,
-    /// Whether that is certain.
+    pub lost: NodeId,
+    /// Whether the user certainly loses the object.
     pub certain: bool,
     /// The number of other references from dependents of the root.
     pub more: usize,
 }
 
 impl<'s> ImpactOutcomes<'s> {
-    /// The outcome of deleting the targets of a scene with this propagation policy.
+    /// The outcomes if the targets are deleted with this propagation policy.
     pub fn new(inspection: &'s Inspection, cascade: Propagation) -> Self {
         let graph = &inspection.graph;
-        let deletable = inspection.deletable_targets().into_iter();
-        let targets = deletable.filter_map(|id| graph.get(id));
+        let targets = inspection.deletable_targets().into_iter();
+        let targets = targets.filter_map(|id| graph.get(id));
         let targets = targets
             .map(|node| (node.id(), Propagation::effective(graph, node, Some(cascade), None)));
         let mut targets: Vec<(NodeId, Propagation)> = targets.collect();
@@ -66,24 +66,24 @@ impl<'s> ImpactOutcomes<'s> {
                     possible.insert(*id);
                     certain.insert(*id);
                 }
-                HoldForecast::Users(all) => {
-                    users.insert(*id, all.clone());
+                HoldForecast::Users(hold_users) => {
+                    users.insert(*id, hold_users.clone());
                     possible.insert(*id);
                     if graph.get(*id).is_some_and(|node| knows_users(inspection, node)) {
                         certain.insert(*id);
                     }
                 }
                 // Without belay, no client releases the hold.
-                HoldForecast::Unknown(_) if inspection.rules != Rules::None => {
+                HoldForecast::Unknown(_) if inspection.policy_state != PolicyState::None => {
                     possible.insert(*id);
                 }
                 HoldForecast::Approval | HoldForecast::Unknown(_) => {}
             }
         }
-        let follow = |released, certain| {
+        let deletion = |released, certain| {
             Deletion::with_releases(inspection, &targets, &users, released, certain)
         };
-        let (possible, certain) = (follow(possible, false), follow(certain, true));
+        let (possible, certain) = (deletion(possible, false), deletion(certain, true));
         Self { inspection, possible, certain, holds, on_nodes }
     }
 
@@ -108,21 +108,21 @@ impl<'s> ImpactOutcomes<'s> {
         all
     }
 
-    /// The objects that have to be deleted before an object: those for which belay keeps
-    /// its hold, or for which Kubernetes keeps its own finalizer. For an object that stays
-    /// they are only the objects that keep it.
+    /// The objects that must be deleted before an object: belay keeps its hold for them, or
+    /// Kubernetes keeps a finalizer for one of them. For an object that stays Terminating, these
+    /// are only the objects that this deletion does not delete.
     pub fn after(&self, id: NodeId) -> Vec<NodeId> {
         if let Some(other) = self.possible.waits.get(&id) {
             return vec![*other];
         }
         let Some(HoldForecast::Users(users)) = self.holds.get(&id) else { return Vec::new() };
         let stays = self.get(id).is_some_and(|fate| fate.outcome == DeletionOutcome::Held);
-        let counts = |user: &&NodeId| !stays || !self.possible.deletes(**user, false);
-        users.iter().filter(counts).copied().collect()
+        let blocks = |user: &&NodeId| !stays || !self.possible.deletes(**user, false);
+        users.iter().filter(blocks).copied().collect()
     }
 
-    /// When an object with a hold is deleted: `after pod/a, pod/b and 3 more users`. Empty if
-    /// nothing has to be deleted first.
+    /// The text about the objects that must be deleted before an object: `after pod/a, pod/b
+    /// and 3 more users`. Empty if there are none.
     pub fn after_text(&self, id: NodeId) -> String {
         if let Some(HoldForecast::Unknown(why)) = self.holds.get(&id) {
             return format!("if belay releases it ({why})");
@@ -133,8 +133,8 @@ impl<'s> ImpactOutcomes<'s> {
         }
     }
 
-    /// Whether belay's hold keeps an object that stays. Otherwise Kubernetes or another
-    /// controller keeps it.
+    /// Whether belay's hold keeps an object that stays Terminating. If not, Kubernetes or
+    /// another controller keeps it.
     pub fn is_held_by_belay(&self, id: NodeId) -> bool {
         !self.possible.waits.contains_key(&id)
             && match self.holds.get(&id) {
@@ -149,8 +149,8 @@ impl<'s> ImpactOutcomes<'s> {
         let Some(node) = self.inspection.graph.get(id) else { return String::new() };
         if let Some(other) = self.possible.waits.get(&id) {
             let object = Object::at(&self.inspection.graph, *other);
-            let ends = if object.kind == "Pod" { "has ended" } else { "is deleted" };
-            return format!("until {} {ends}", object.label(node.namespace()));
+            let condition = if object.kind == "Pod" { "has ended" } else { "is deleted" };
+            return format!("until {} {condition}", object.label(node.namespace()));
         }
         let others = node
             .finalizers()
@@ -182,11 +182,12 @@ impl<'s> ImpactOutcomes<'s> {
         }
     }
 
-    /// The users of an object, the first of them by name.
+    /// The users of an object as text. It names the first users and counts the others.
     fn users_text(&self, id: NodeId, users: &[NodeId]) -> String {
         let graph = &self.inspection.graph;
-        let home = graph.get(id).map_or("", Node::namespace);
-        let named = users.iter().take(MAX_NAMED).map(|user| Object::at(graph, *user).label(home));
+        let namespace = graph.get(id).map_or("", Node::namespace);
+        let named =
+            users.iter().take(MAX_NAMED).map(|user| Object::at(graph, *user).label(namespace));
         let named: Vec<String> = named.collect();
         match users.len().saturating_sub(MAX_NAMED) {
             0 => named.join(" and "),
@@ -194,17 +195,17 @@ impl<'s> ImpactOutcomes<'s> {
         }
     }
 
-    /// Finds the objects that lose something they need, by their root owner.
+    /// Finds the objects that lose an object they need, by their topmost owner.
     pub fn broken(&self) -> Vec<BrokenUser> {
         let graph = &self.inspection.graph;
         let mut broken: Vec<BrokenUser> = Vec::new();
         let mut index: HashMap<(NodeId, NodeId), usize> = HashMap::new();
-        for (of, fate) in self.all() {
+        for (lost, fate) in self.all() {
             if fate.outcome != DeletionOutcome::Deleted {
                 continue;
             }
             let is_certain = fate.certainty == Certainty::Certain;
-            for (user, certainty) in self.possible.fates.broken_by(graph, of) {
+            for (user, certainty) in self.possible.fates.broken_by(graph, lost) {
                 if self.possible.fates.may_be_lost(user.node.id()) {
                     continue;
                 }
@@ -213,35 +214,34 @@ impl<'s> ImpactOutcomes<'s> {
                     root,
                     user: user.node.id(),
                     path: user.path().to_owned(),
-                    of,
+                    lost,
                     certain: is_certain && certainty == Certainty::Certain,
                     more: 0,
                 };
-                let Some(at) = index.get(&(of, root)).copied() else {
-                    index.insert((of, root), broken.len());
+                let Some(position) = index.get(&(lost, root)).copied() else {
+                    index.insert((lost, root), broken.len());
                     broken.push(new);
                     continue;
                 };
-                let known = &mut broken[at];
-                let more = known.more + 1;
-                // A reference in the root itself shows where to change it.
-                let better = (new.user != new.root, new.user) < (known.user != root, known.user);
-                if better {
-                    *known = new;
+                let reported = &mut broken[position];
+                let more = reported.more + 1;
+                // The report prefers a reference in the topmost owner, which the user can edit.
+                if (new.user != root, new.user) < (reported.user != root, reported.user) {
+                    *reported = new;
                 }
-                known.more = more;
+                reported.more = more;
             }
         }
         broken
     }
 
-    /// Whether everything was followed.
-    pub fn is_whole(&self) -> bool {
+    /// Whether the outcomes contain every effect of the deletion.
+    pub fn is_complete(&self) -> bool {
         self.possible.fates.is_complete() && self.certain.fates.is_complete()
     }
 }
 
-/// The topmost owner that stays.
+/// The topmost owner, or the object itself if that owner does not exist.
 fn root(graph: &Graph, node: Node<'_>) -> NodeId {
     graph.get(node.root_owner().id()).map_or(node.id(), |root| root.id())
 }
@@ -250,20 +250,20 @@ fn root(graph: &Graph, node: Node<'_>) -> NodeId {
 fn forecasts(inspection: &Inspection, reached: &Deletion<'_>) -> HashMap<NodeId, HoldForecast> {
     let Inspection { graph, policies, .. } = inspection;
     let situation = Situation::new(graph, policies, ObjectSource::Files, inspection.now());
-    let known = inspection.rules == Rules::Known;
+    let policies_known = inspection.policy_state == PolicyState::Known;
     let lost = reached.fates.iter().map(|(id, _)| id).filter(|id| reached.fates.may_be_lost(*id));
     let nodes = lost.filter_map(|id| graph.get(id));
     let held = nodes.filter(|node| node.finalizers().iter().any(is_hold));
-    held.map(|node| (node.id(), forecast(&situation, known, node))).collect()
+    held.map(|node| (node.id(), forecast(&situation, policies_known, node))).collect()
 }
 
 /// Whether all objects that could use an object are known.
 fn knows_users(inspection: &Inspection, node: Node<'_>) -> bool {
-    let Inspection { graph, policies, in_namespace, .. } = inspection;
-    // Objects that are not in the files don't exist.
-    inspection.person.is_none()
-        || policies.user_kinds(&graph.kinds, node.kind()).all(|(needer, crosses)| {
-            let here = || in_namespace.contains(&(needer, node.namespace().to_owned()));
-            !graph.kinds.is_served(needer) || graph.is_complete(needer) || !crosses && here()
+    let Inspection { graph, policies, complete_in_namespace, .. } = inspection;
+    // Without a cluster, an object that no file contains does not exist.
+    inspection.caller.is_none()
+        || policies.user_kinds(&graph.kinds, node.kind()).all(|(kind, crosses)| {
+            let is_read = || complete_in_namespace.contains(&(kind, node.namespace().to_owned()));
+            !graph.kinds.is_served(kind) || graph.is_complete(kind) || !crosses && is_read()
         })
 }

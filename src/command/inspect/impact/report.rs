@@ -11,7 +11,7 @@ use super::order::DeletionOrder;
 use super::outcome::{BrokenUser, ImpactOutcomes};
 use crate::command::delete_answer::DeleteAnswer;
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict};
-use crate::command::inspect::backing::{bytes, shown};
+use crate::command::inspect::backing::{format_bytes, parse_bytes};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
@@ -66,7 +66,7 @@ pub struct Impact {
     pub missing: Vec<String>,
     /// Whether some targets could not be read.
     #[serde(skip)]
-    pub unseen: bool,
+    pub has_unread_targets: bool,
 }
 
 /// Counts by kind.
@@ -78,10 +78,10 @@ pub struct Summary {
     pub orphaned: Count,
     /// Objects that stay Terminating.
     pub held: Count,
-    /// Those of them that belay holds.
+    /// Objects that stay Terminating because of belay's hold.
     #[serde(skip)]
     pub held_by_belay: Count,
-    /// The others.
+    /// Objects that stay Terminating for another reason.
     #[serde(skip)]
     pub waiting: Count,
     /// Objects that lose an object they use, counted by topmost owner.
@@ -110,7 +110,7 @@ impl Count {
     }
 }
 
-/// One object that something happens to.
+/// An affected object.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AffectedObject {
@@ -134,9 +134,9 @@ pub struct AffectedObject {
     pub held_by_belay: bool,
     #[serde(skip)]
     pub id: Option<NodeId>,
-    /// Its parent in the tree.
+    /// The parent in the tree.
     #[serde(skip)]
-    pub above: Option<NodeId>,
+    pub parent: Option<NodeId>,
 }
 
 /// An edge.
@@ -152,7 +152,7 @@ pub struct EdgeReport {
 }
 
 impl Impact {
-    /// The report of all known facts.
+    /// The report on the deletion of the targets with this propagation policy.
     pub fn new(inspection: &Inspection, verdict: Option<&Verdict>, cascade: Propagation) -> Self {
         let graph = &inspection.graph;
         let outcomes = ImpactOutcomes::new(inspection, cascade);
@@ -178,16 +178,16 @@ impl Impact {
                 };
                 part.add(label::kind_label(node), certain);
             }
-            let above = above(inspection, &outcomes, id);
+            let parent = parent(inspection, &outcomes, id);
             let mut notes = match fate.outcome {
                 DeletionOutcome::Held => vec![outcomes.why_held(id)],
                 DeletionOutcome::Orphaned => vec!["it loses its owner, and stays".to_owned()],
                 DeletionOutcome::Deleted => {
-                    let by = match above {
+                    let deleter = match parent {
                         Some((_, "use")) => "the pod garbage collector deletes it",
                         _ => "",
                     };
-                    vec![by.to_owned(), outcomes.after_text(id)]
+                    vec![deleter.to_owned(), outcomes.after_text(id)]
                 }
             };
             notes.extend(label_warning(node.labels().get(PROTECT_LABEL)));
@@ -195,16 +195,16 @@ impl Impact {
             notes.retain(|note| !note.is_empty());
             let note = notes.join("; ");
             let after = outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect();
-            let via = above.map(|(above, edge)| EdgeReport {
+            let via = parent.map(|(parent, edge)| EdgeReport {
                 edge,
-                of: Object::at(graph, above),
+                of: Object::at(graph, parent),
                 field_path: match edge {
                     "owner" => "metadata.ownerReferences".to_owned(),
                     "use" => "spec.nodeName".to_owned(),
                     _ => "metadata.namespace".to_owned(),
                 },
             });
-            let (object, above) = (Object::at(graph, id), above.map(|(above, _)| above));
+            let (object, parent) = (Object::at(graph, id), parent.map(|(parent, _)| parent));
             objects.push(AffectedObject {
                 object,
                 outcome,
@@ -214,18 +214,17 @@ impl Impact {
                 note,
                 held_by_belay,
                 id: Some(id),
-                above,
+                parent,
             });
         }
         let mut counted = BTreeSet::new();
-        for BrokenUser { root, user, path, of, certain, more } in broken {
+        for BrokenUser { root, user, path, lost, certain, more } in broken {
             let Some(node) = graph.get(root) else { continue };
             if counted.insert(root) {
                 summary.broken.add(label::kind_label(node), certain);
             }
-            let through = (user != root).then(|| Object::at(graph, user));
-            let place = node.namespace();
-            let through = through.map(|object| format!("{}, ", object.label(place)));
+            let through = (user != root)
+                .then(|| format!("{}, ", Object::at(graph, user).label(node.namespace())));
             let others = and_more(more, "reference");
             objects.push(AffectedObject {
                 object: Object::at(graph, root),
@@ -233,14 +232,14 @@ impl Impact {
                 certain,
                 via: Some(EdgeReport {
                     edge: "use",
-                    of: Object::at(graph, of),
+                    of: Object::at(graph, lost),
                     field_path: path.clone(),
                 }),
                 after: Vec::new(),
                 note: format!("{}{path}{others}", through.unwrap_or_default()),
                 held_by_belay: false,
                 id: None,
-                above: Some(of),
+                parent: Some(lost),
             });
         }
         for StrandedVolume { volume, node, certain } in stranded_volumes(inspection) {
@@ -266,12 +265,12 @@ impl Impact {
                 note: format!("its nodeAffinity allows no other node{bound}"),
                 held_by_belay: false,
                 id: None,
-                above: Some(node),
+                parent: Some(node),
             });
         }
         let mut not_read = inspection.rules_not_read.clone();
         not_read.extend(inspection.not_read.iter().cloned());
-        if !outcomes.is_whole() {
+        if !outcomes.is_complete() {
             let why = "the deletion reaches too many objects to follow it to its end".to_owned();
             not_read.push(FailedRead { resource: "everything".to_owned(), why });
         }
@@ -291,14 +290,14 @@ impl Impact {
         let forbidden = inspection.forbidden_targets().into_iter();
         let forbidden = forbidden.map(|id| forbidden_namespace(Object::at(graph, id)));
         let blockers: Vec<BlockerReport> = forbidden.chain(blockers).collect();
-        let says = match (inspection.missing.is_empty(), inspection.unseen.is_empty()) {
+        let says = match (inspection.missing.is_empty(), inspection.unread_targets.is_empty()) {
             (true, true) => "no objects are removed",
             (false, true) => "none of the removed objects exists",
             _ => "none of the removed objects was found, but not all could be read",
         };
         Self {
             says: inspection.targets.is_empty().then(|| says.to_owned()),
-            cascade: word(cascade),
+            cascade: cascade_value(cascade),
             verdict: reported,
             refused_otherwise: None,
             warnings: Vec::new(),
@@ -314,15 +313,15 @@ impl Impact {
             objects,
             not_read,
             missing: inspection.missing.clone(),
-            unseen: !inspection.unseen.is_empty(),
+            has_unread_targets: !inspection.unread_targets.is_empty(),
         }
     }
 
     /// Adds the answer of the API server about the only target.
     pub fn add_answer(&mut self, answer: DeleteAnswer) {
         self.verdict = answer.reported;
-        for (blocker, told) in self.blockers.iter_mut().zip(answer.told) {
-            blocker.says = told.says;
+        for (blocker, texts) in self.blockers.iter_mut().zip(answer.blocker_texts) {
+            blocker.says = texts.says;
         }
         self.next_step = answer.next_step.or(self.next_step.take());
         self.refused_otherwise = answer.refused;
@@ -330,36 +329,36 @@ impl Impact {
         self.not_read.extend(answer.unanswered);
     }
 
-    /// The reasons that decide it.
+    /// The blockers with the strictest verdict, which decide the verdict on the DELETE.
     pub fn deciding(&self) -> impl Iterator<Item = &BlockerReport> {
         let strictest = self.blockers.first().map(|blocker| blocker.verdict);
-        let records = strictest == Some(ReportedVerdict::Audit);
-        self.blockers.iter().filter(move |b| Some(b.verdict) == strictest && !records)
+        let is_audit = strictest == Some(ReportedVerdict::Audit);
+        self.blockers.iter().filter(move |b| Some(b.verdict) == strictest && !is_audit)
     }
 
-    /// The namespace that is omitted from names: that of the first target.
-    pub fn home(&self) -> &str {
-        let mut places = self.targets.iter().map(|object| {
+    /// The namespace that texts omit from names: the namespace of the first target.
+    pub fn omitted_namespace(&self) -> &str {
+        let mut namespaces = self.targets.iter().map(|object| {
             let is_namespace = object.group.is_empty() && object.kind == "Namespace";
             if is_namespace { object.name.as_str() } else { object.namespace.as_str() }
         });
-        places.find(|place| !place.is_empty()).unwrap_or_default()
+        namespaces.find(|namespace| !namespace.is_empty()).unwrap_or_default()
     }
 
-    /// The sizes of the volumes that are destroyed, added up.
+    /// The total size of the destroyed volumes.
     pub fn size(&self) -> String {
         let sizes: Option<Vec<f64>> = self
             .destroyed
             .iter()
             .filter(|destroyed| destroyed.what == "Volume")
-            .map(|destroyed| bytes(&destroyed.size))
+            .map(|destroyed| parse_bytes(&destroyed.size))
             .collect();
-        sizes.map_or_else(String::new, |sizes| shown(sizes.iter().sum()))
+        sizes.map_or_else(String::new, |sizes| format_bytes(sizes.iter().sum()))
     }
 }
 
 /// The value of kubectl's `--cascade`.
-fn word(cascade: Propagation) -> &'static str {
+fn cascade_value(cascade: Propagation) -> &'static str {
     match cascade {
         Propagation::Background => "background",
         Propagation::Foreground => "foreground",
@@ -367,9 +366,9 @@ fn word(cascade: Propagation) -> &'static str {
     }
 }
 
-/// The parent of an object in the tree: a deleted owner or its container. Targets have
-/// none.
-fn above(
+/// The parent of an object in the tree, and the edge between them: a deleted owner, Node,
+/// Namespace or CRD. `None` for targets.
+fn parent(
     inspection: &Inspection,
     outcomes: &ImpactOutcomes<'_>,
     id: NodeId,
@@ -377,9 +376,9 @@ fn above(
     let graph = &inspection.graph;
     let node = graph.get(id)?;
     let owners = node.owners().iter().filter_map(|owner| graph.owner(node, owner));
-    let goes = |other: NodeId| other != id && outcomes.get(other).is_some();
-    let owner = owners.map(|owner| owner.id()).find(|owner| goes(*owner));
-    // An orphaned object is below the owner that it loses.
+    let is_affected = |other: NodeId| other != id && outcomes.get(other).is_some();
+    let owner = owners.map(|owner| owner.id()).find(|owner| is_affected(*owner));
+    // This includes the owner that an orphaned object loses.
     if let Some(owner) = owner {
         return Some((owner, "owner"));
     }
@@ -389,16 +388,16 @@ fn above(
     if let Some(node) = outcomes.node_of(id) {
         return Some((node, "use"));
     }
-    if let Some(place) = node.namespace_node().filter(|place| goes(*place)) {
-        return Some((place, "content"));
+    if let Some(namespace) = node.namespace_node().filter(|id| is_affected(*id)) {
+        return Some((namespace, "content"));
     }
     let KindInfo { group, resource, .. } = node.info();
-    let definitions = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")?;
-    let definition = graph.object(definitions, "", &format!("{resource}.{group}"))?;
-    goes(definition.id()).then_some((definition.id(), "content"))
+    let crd_kind = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")?;
+    let crd = graph.object(crd_kind, "", &format!("{resource}.{group}"))?;
+    is_affected(crd.id()).then_some((crd.id(), "content"))
 }
 
-/// The reason of the API server's own refusals.
+/// The reason of a blocker if the API server itself refuses the deletion.
 pub const FORBIDDEN: &str = "Forbidden";
 
 /// The blocker of a Namespace that the API server never deletes.
@@ -413,17 +412,18 @@ fn forbidden_namespace(object: Object) -> BlockerReport {
     }
 }
 
-/// The text of a reason. Admission has one target and reports the objects that are deleted
-/// as well. In a set, each object has its own report.
+/// The sentence about a blocker. With one target, it is the sentence of admission, which names
+/// the objects that are deleted as well. With several targets, it names only the object of the
+/// blocker.
 fn blocker_text(verdict: &Verdict, blocker: &Blocker, targets: &[Object]) -> String {
     let object = &blocker.object;
-    let is = |target: &Object| {
+    let is_object = |target: &Object| {
         (&target.group, &target.resource, &target.namespace, &target.name)
             == (&object.group, &object.resource, &object.namespace, &object.name)
     };
     match targets {
         [_] => sentence(&verdict.target, blocker),
-        all if all.iter().any(is) => sentence(object, blocker),
+        all if all.iter().any(is_object) => sentence(object, blocker),
         _ => format!("{}, and would be deleted as well", sentence(object, blocker)),
     }
 }

@@ -13,30 +13,31 @@ use crate::graph::NodeId;
 use crate::policy::api::GROUP;
 
 /// The width of the headings below the tree.
-const TAIL: usize = 12;
+const HEADING_WIDTH: usize = 12;
 
-/// The number of kinds that are counted by name.
-const KINDS: usize = 5;
+/// The number of kinds that a count names.
+const MAX_KINDS: usize = 5;
 
-/// The columns of a name and a count, before the kinds.
-const HEADING: usize = 20;
+/// The width of the columns of an effect and its count.
+const COUNT_WIDTH: usize = 20;
 
 /// The maximum number of reasons.
-const MAX_NAMES: usize = 3;
+const MAX_REASONS: usize = 3;
 
 /// The maximum number of missing objects.
-const MISSING: usize = 8;
+const MAX_MISSING: usize = 8;
 
-/// The maximum number of roots.
-const ROOTS: usize = 12;
+/// The maximum number of trees.
+const MAX_ROOTS: usize = 12;
 
 /// The maximum depth: deeper objects are drawn at this depth.
 const MAX_DEPTH: usize = 24;
 
-/// The kinds that are counted first.
-const FIRST: &[&str] = &["Namespace", "StatefulSet", "Deployment", "DaemonSet", "Pod", "PVC", "PV"];
+/// The kinds that a count names first.
+const COUNTED_FIRST: &[&str] =
+    &["Namespace", "StatefulSet", "Deployment", "DaemonSet", "Pod", "PVC", "PV"];
 
-/// The kinds that are drawn first among equals, by group and plural name.
+/// The kinds whose lines come first among lines of equal severity, by group and plural name.
 const DRAWN_FIRST: &[(&str, &str)] = &[
     ("apps", "statefulsets"),
     ("apps", "deployments"),
@@ -47,23 +48,24 @@ const DRAWN_FIRST: &[(&str, &str)] = &[
     ("", "persistentvolumes"),
 ];
 
-/// More than there are places among equals.
+/// The factor between two severities in the rank of a line. It is larger than the number of
+/// kinds in `DRAWN_FIRST`.
 const RANKS: u8 = 10;
 
-/// Everything, in lines.
+/// The complete report.
 pub fn text(impact: &Impact, view: View) -> String {
     let (screen, all) = (view.screen, view.is_complete());
     let mut text = match &impact.says {
-        Some(says) => screen.paragraph(0, says),
+        Some(message) => screen.paragraph(0, message),
         None => head(impact, screen),
     };
     if let Some(condition) = condition(impact) {
         text.push_str(&format!("{condition}:\n"));
     }
-    for Line { name, tone, count, said } in summary(impact, all) {
+    for Line { name, tone, count, details } in summary(impact, all) {
         let name = screen.paint(tone, &format!("{name:<9}"));
         let heading = format!("  {name} {count:>5}   ");
-        text.push_str(screen.behind(&heading, HEADING, &said).trim_end());
+        text.push_str(screen.behind(&heading, COUNT_WIDTH, &details).trim_end());
         text.push('\n');
     }
     text.push_str(&tree(impact, screen, all));
@@ -77,17 +79,17 @@ pub(super) struct Line {
     pub(super) name: &'static str,
     /// The severity.
     pub(super) tone: Tone,
-    /// To how much.
+    /// The number of affected objects or resources.
     pub(super) count: usize,
-    /// To what.
-    pub(super) said: String,
+    /// The kinds or names of the affected objects or resources.
+    pub(super) details: String,
 }
 
 /// The effects that occur, with their counts.
 pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
     let Summary { deleted, orphaned, held_by_belay, waiting, broken, stranded, .. } =
         &impact.summary;
-    let line = |name, tone, count, said| Line { name, tone, count, said };
+    let line = |name, tone, count, details| Line { name, tone, count, details };
     let counted = |name, tone, count: &Count| line(name, tone, count.total, kinds(count, all));
     let volumes = impact.destroyed.iter().filter(|d| d.what == "Volume").count();
     let size = match impact.size() {
@@ -97,17 +99,17 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
     let held_volumes = impact.destroyed.iter().filter(|d| d.what == "Volume" && d.held).count();
     let later = match held_volumes {
         0 => String::new(),
-        held if held == volumes => "; later".to_owned(),
-        held => format!("; {held} of them later"),
+        count if count == volumes => "; later".to_owned(),
+        count => format!("; {count} of them later"),
     };
-    let lost = format!("{}{size} (reclaimPolicy Delete){later}", plural(volumes, "volume"));
+    let destroyed = format!("{}{size} (reclaimPolicy Delete){later}", plural(volumes, "volume"));
     let addresses: Vec<&str> = impact
         .destroyed
         .iter()
         .filter(|destroyed| destroyed.what == "Address")
         .map(|destroyed| destroyed.name.as_str())
         .collect();
-    let given = format!(
+    let released = format!(
         "{} ({})",
         if addresses.len() == 1 { "address" } else { "addresses" },
         addresses.join(", ")
@@ -119,16 +121,16 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
         counted("waits", Tone::Doubtful, waiting),
         counted("broken", Tone::Bad, broken),
         counted("stranded", Tone::Bad, stranded),
-        line("destroyed", Tone::Bad, volumes, lost),
-        line("released", Tone::Bad, addresses.len(), given),
+        line("destroyed", Tone::Bad, volumes, destroyed),
+        line("released", Tone::Bad, addresses.len(), released),
     ];
     lines.into_iter().filter(|line| line.count > 0).collect()
 }
 
-/// Everything that something happens to, as it is drawn.
+/// The trees of the affected objects as text.
 pub(super) fn tree(impact: &Impact, screen: Screen, all: bool) -> String {
     let roots = roots(impact);
-    let (shown, more) = cut(&roots, ROOTS, all, "objects with their effects");
+    let (shown, more) = cut(&roots, MAX_ROOTS, all, "objects with their effects");
     let mut text = draw(shown, screen, all);
     if let Some(more) = more {
         text.push_str(&format!("{}\n", screen.paint(Tone::Quiet, &more)));
@@ -138,7 +140,7 @@ pub(super) fn tree(impact: &Impact, screen: Screen, all: bool) -> String {
 
 /// `DELETE namespace/shop   DENIED   policy x`.
 fn head(impact: &Impact, screen: Screen) -> String {
-    let what = what(impact);
+    let targets = targets_text(impact);
     let tone = match impact.verdict {
         _ if impact.order.is_some() => Tone::Doubtful,
         ReportedVerdict::Allow | ReportedVerdict::NoPolicies => Tone::Good,
@@ -146,14 +148,14 @@ fn head(impact: &Impact, screen: Screen) -> String {
         _ => Tone::Doubtful,
     };
     let mut by: Vec<&str> = Vec::new();
-    for why in impact.deciding() {
-        let name = if why.reason == FORBIDDEN { "the API server" } else { &why.by };
+    for blocker in impact.deciding() {
+        let name = if blocker.reason == FORBIDDEN { "the API server" } else { &blocker.by };
         if !name.is_empty() && !by.contains(&name) {
             by.push(name);
         }
     }
     let by = match (impact.verdict, by.is_empty()) {
-        (ReportedVerdict::Unknown, true) if impact.unseen => {
+        (ReportedVerdict::Unknown, true) if impact.has_unread_targets => {
             "   some targets could not be read".to_owned()
         }
         (ReportedVerdict::NoPolicies, _) => "   no policies".to_owned(),
@@ -161,15 +163,15 @@ fn head(impact: &Impact, screen: Screen) -> String {
         (_, true) => String::new(),
         (_, false) => format!("   {}", by.join("; ")),
     };
-    let cascade = cascade(impact);
-    let word = screen.paint(tone, &answer(impact));
-    let head = screen.paint(Tone::Strong, &format!("DELETE {what}{cascade}"));
+    let cascade = cascade_option(impact);
+    let word = screen.paint(tone, &verdict_text(impact));
+    let head = screen.paint(Tone::Strong, &format!("DELETE {targets}{cascade}"));
     format!("{head}   {word}{by}\n")
 }
 
-/// The verdict as text. The given order may not work although the set may be deleted.
-pub(super) fn answer(impact: &Impact) -> String {
-    let word = impact.verdict.shown();
+/// The verdict as text. It also tells whether the deletion is allowed only in another order.
+pub(super) fn verdict_text(impact: &Impact) -> String {
+    let word = impact.verdict.text();
     match &impact.order {
         None => word.to_owned(),
         Some(order) if order.commands.is_empty() => {
@@ -179,41 +181,43 @@ pub(super) fn answer(impact: &Impact) -> String {
     }
 }
 
-/// The condition of the effects of a DELETE that is denied.
+/// The condition under which a denied DELETE has these effects.
 pub(super) fn condition(impact: &Impact) -> Option<&'static str> {
     let is_denied = impact.verdict == ReportedVerdict::Deny && !impact.objects.is_empty();
-    // No approval changes what the API server forbids.
-    let by_belay = impact.deciding().any(|why| why.reason != FORBIDDEN);
+    // An approval does not change what the API server forbids.
+    let by_belay = impact.deciding().any(|blocker| blocker.reason != FORBIDDEN);
     (is_denied && by_belay).then_some("if approved")
 }
 
 /// A short text about the targets.
-pub(super) fn what(impact: &Impact) -> String {
+pub(super) fn targets_text(impact: &Impact) -> String {
     match impact.targets.as_slice() {
         [one] => one.label(""),
-        many => {
-            let names: Vec<String> = many.iter().take(3).map(|one| one.label("")).collect();
-            let more = if many.len() > 3 { ", …" } else { "" };
-            format!("{} objects ({}{more})", many.len(), names.join(", "))
+        all => {
+            let names: Vec<String> = all.iter().take(3).map(|one| one.label("")).collect();
+            let more = if all.len() > 3 { ", …" } else { "" };
+            format!("{} objects ({}{more})", all.len(), names.join(", "))
         }
     }
 }
 
-/// The option of kubectl that the DELETE would have.
-pub(super) fn cascade(impact: &Impact) -> String {
+/// The option of `kubectl delete` for the propagation policy.
+pub(super) fn cascade_option(impact: &Impact) -> String {
     match impact.cascade {
         "background" => String::new(),
         other => format!(" --cascade={other}"),
     }
 }
 
-/// `StatefulSet 1 · Pod 9 · other 31`, and how much of it is not certain.
+/// `StatefulSet 1 · Pod 9 · other 31`, and the number of uncertain outcomes.
 fn kinds(count: &Count, all: bool) -> String {
     let mut kinds: Vec<(&str, usize)> =
         count.by_kind.iter().map(|(k, n)| (k.as_str(), *n)).collect();
-    let place = |kind: &str| FIRST.iter().position(|first| *first == kind).unwrap_or(FIRST.len());
-    kinds.sort_by(|a, b| (place(a.0), b.1, a.0).cmp(&(place(b.0), a.1, b.0)));
-    let shown = if all || kinds.len() <= KINDS { kinds.len() } else { KINDS - 1 };
+    let index = |kind: &str| {
+        COUNTED_FIRST.iter().position(|first| *first == kind).unwrap_or(COUNTED_FIRST.len())
+    };
+    kinds.sort_by(|a, b| (index(a.0), b.1, a.0).cmp(&(index(b.0), a.1, b.0)));
+    let shown = if all || kinds.len() <= MAX_KINDS { kinds.len() } else { MAX_KINDS - 1 };
     let mut parts: Vec<String> =
         kinds.iter().take(shown).map(|(k, n)| format!("{k} {n}")).collect();
     let others: usize = kinds.iter().skip(shown).map(|(_, n)| n).sum();
@@ -231,25 +235,25 @@ fn plural(count: usize, word: &str) -> String {
     if count == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
-/// The tree of everything that something happens to.
+/// The trees of the affected objects.
 fn roots(impact: &Impact) -> Vec<TreeLine> {
-    let known: HashSet<NodeId> = impact.objects.iter().filter_map(|object| object.id).collect();
-    let mut below: HashMap<NodeId, Vec<&AffectedObject>> = HashMap::new();
+    let affected: HashSet<NodeId> = impact.objects.iter().filter_map(|object| object.id).collect();
+    let mut children: HashMap<NodeId, Vec<&AffectedObject>> = HashMap::new();
     let mut tops: Vec<&AffectedObject> = Vec::new();
     for object in &impact.objects {
-        match object.above.filter(|above| known.contains(above)) {
-            Some(above) => below.entry(above).or_default().push(object),
+        match object.parent.filter(|parent| affected.contains(parent)) {
+            Some(parent) => children.entry(parent).or_default().push(object),
             None => tops.push(object),
         }
     }
     let mut drawn: HashSet<NodeId> = HashSet::new();
-    let home = impact.home();
+    let omitted = impact.omitted_namespace();
     let mut roots: Vec<TreeLine> = Vec::new();
     // Owners can form a cycle, so an object that no root reaches is a root as well.
     let others = impact.objects.iter().filter(|object| object.id.is_some());
     for object in tops.iter().copied().chain(others) {
         if object.id.is_none_or(|id| !drawn.contains(&id)) {
-            roots.push(branch(object, &below, &mut drawn, home, 0));
+            roots.push(branch(object, &children, &mut drawn, omitted, 0));
         }
     }
     let mut all = TreeLine { below: roots, ..TreeLine::default() };
@@ -257,18 +261,18 @@ fn roots(impact: &Impact) -> Vec<TreeLine> {
     all.below
 }
 
-/// The place of a kind among equals.
-fn place(object: &Object) -> u8 {
+/// The position of a kind among lines of equal severity.
+fn kind_rank(object: &Object) -> u8 {
     let kind = (object.group.as_str(), object.resource.as_str());
-    let place = DRAWN_FIRST.iter().position(|first| *first == kind);
-    place.and_then(|place| u8::try_from(place).ok()).unwrap_or(RANKS - 1)
+    let index = DRAWN_FIRST.iter().position(|first| *first == kind);
+    index.and_then(|index| u8::try_from(index).ok()).unwrap_or(RANKS - 1)
 }
 
 fn branch(
     object: &AffectedObject,
-    below: &HashMap<NodeId, Vec<&AffectedObject>>,
+    children: &HashMap<NodeId, Vec<&AffectedObject>>,
     drawn: &mut HashSet<NodeId>,
-    home: &str,
+    omitted: &str,
     depth: usize,
 ) -> TreeLine {
     let (sign, tone, rank) = match (object.outcome, object.certain) {
@@ -288,28 +292,27 @@ fn branch(
     // Destroyed data matters more than the deletion.
     let rank = if rank > 3 && !object.note.is_empty() { 1 } else { rank };
     // Workloads come first.
-    let rank = rank * RANKS + place(&object.object);
-    let children = match object.id {
-        Some(id) if drawn.insert(id) => below.get(&id).map_or(&[][..], Vec::as_slice),
-        _ => &[],
+    let rank = rank * RANKS + kind_rank(&object.object);
+    let mut next: Vec<&AffectedObject> = match object.id {
+        Some(id) if drawn.insert(id) => children.get(&id).cloned().unwrap_or_default(),
+        _ => Vec::new(),
     };
     let mut lines = Vec::new();
-    let mut next: Vec<&AffectedObject> = children.to_vec();
     while let Some(child) = next.pop() {
         if child.id.is_some_and(|id| drawn.contains(&id)) {
             continue;
         }
         if depth + 1 >= MAX_DEPTH {
-            // Deeper branches beside it.
-            let deeper = child.id.and_then(|id| below.get(&id)).into_iter().flatten();
+            // The children of the child are drawn beside it.
+            let deeper = child.id.and_then(|id| children.get(&id)).into_iter().flatten();
             next.extend(deeper.filter(|deep| deep.id.is_none_or(|id| !drawn.contains(&id))));
-            lines.push(branch(child, &HashMap::new(), drawn, home, depth + 1));
+            lines.push(branch(child, &HashMap::new(), drawn, omitted, depth + 1));
         } else {
-            lines.push(branch(child, below, drawn, home, depth + 1));
+            lines.push(branch(child, children, drawn, omitted, depth + 1));
         }
     }
     TreeLine {
-        label: object.object.label(home),
+        label: object.object.label(omitted),
         sign: sign.to_owned(),
         tone,
         note: object.note.clone(),
@@ -322,15 +325,15 @@ fn branch(
 fn tail(impact: &Impact, view: View) -> String {
     let (screen, all) = (view.screen, view.is_complete());
     let mut text = String::new();
-    let heading = |name: &str| screen.paint(Tone::Strong, &format!("{name:<TAIL$}"));
-    let mut line = |name: &str, said: &str| {
-        text.push_str(&screen.behind(&heading(name), TAIL, said));
+    let heading = |name: &str| screen.paint(Tone::Strong, &format!("{name:<HEADING_WIDTH$}"));
+    let mut line = |name: &str, value: &str| {
+        text.push_str(&screen.behind(&heading(name), HEADING_WIDTH, value));
     };
     let deciding: Vec<&BlockerReport> = impact.deciding().collect();
-    let (shown, _) = cut(&deciding, MAX_NAMES, all, "reasons");
-    let name = reasons(impact.verdict);
-    for why in shown {
-        line(name, &reason(why));
+    let (shown, _) = cut(&deciding, MAX_REASONS, all, "reasons");
+    let name = reasons_heading(impact.verdict);
+    for blocker in shown {
+        line(name, &reason_text(blocker));
     }
     if let Some(refused) = &impact.refused_otherwise {
         line("refused", refused);
@@ -342,7 +345,7 @@ fn tail(impact: &Impact, view: View) -> String {
     if more > 0 {
         line("", &format!("and {more} more reasons"));
     }
-    let (missing, more) = cut(&impact.missing, MISSING, all, "objects");
+    let (missing, more) = cut(&impact.missing, MAX_MISSING, all, "objects");
     for missing in missing {
         line("not there", missing);
     }
@@ -350,7 +353,7 @@ fn tail(impact: &Impact, view: View) -> String {
         line("", &more);
     }
     for not_read in FailedRead::grouped(&impact.not_read, view.verbose) {
-        line("not read", &unread(&not_read));
+        line("not read", &unread_text(&not_read));
     }
     if let Some(next_step) = &impact.next_step {
         line("next step", next_step);
@@ -365,18 +368,18 @@ fn tail(impact: &Impact, view: View) -> String {
     for delete in impact.order.iter().flat_map(|order| &order.commands) {
         command("", delete);
     }
-    for (at, approve) in impact.approve.iter().enumerate() {
-        let name = if at == 0 && impact.next_step.is_none() { "next step" } else { "or" };
+    for (index, approve) in impact.approve.iter().enumerate() {
+        let name = if index == 0 && impact.next_step.is_none() { "next step" } else { "or" };
         command(name, approve);
     }
     if let Some(may) = you_may(impact).filter(|_| !impact.approve.is_empty()) {
-        text.push_str(&screen.behind(&heading(""), TAIL, may));
+        text.push_str(&screen.behind(&heading(""), HEADING_WIDTH, may));
     }
     text
 }
 
 /// The heading of the deciding reasons.
-pub(super) fn reasons(decision: ReportedVerdict) -> &'static str {
+pub(super) fn reasons_heading(decision: ReportedVerdict) -> &'static str {
     match decision {
         ReportedVerdict::Deny => "blocked by",
         ReportedVerdict::Hold => "waits for",
@@ -386,10 +389,11 @@ pub(super) fn reasons(decision: ReportedVerdict) -> &'static str {
 }
 
 /// One reason, in a sentence.
-pub(super) fn reason(why: &BlockerReport) -> String {
-    match why.by.as_str() {
-        "" => format!("{} ({})", why.says, why.reason),
-        by => format!("{}; {by} ({})", why.says, why.reason),
+pub(super) fn reason_text(blocker: &BlockerReport) -> String {
+    let BlockerReport { says, reason, by, .. } = blocker;
+    match by.as_str() {
+        "" => format!("{says} ({reason})"),
+        by => format!("{says}; {by} ({reason})"),
     }
 }
 
@@ -409,7 +413,7 @@ pub(super) fn order_text(order: &DeletionOrder) -> String {
 }
 
 /// A failed read and its consequence.
-pub(super) fn unread(not_read: &FailedRead) -> String {
+pub(super) fn unread_text(not_read: &FailedRead) -> String {
     let FailedRead { resource, why } = not_read;
     // belay's own objects and the verdict don't affect the counts.
     let is_counted = !resource.ends_with(GROUP) && resource != DRY_RUN;
@@ -417,7 +421,7 @@ pub(super) fn unread(not_read: &FailedRead) -> String {
     format!("{resource} ({why}){bounds}")
 }
 
-/// Whether the caller may approve it, if known.
+/// Whether the caller may approve the deletion; `None` if unknown.
 pub(super) fn you_may(impact: &Impact) -> Option<&'static str> {
     impact.you_may.map(|may| match may {
         true => "you can approve it",

@@ -48,10 +48,10 @@ pub struct PlanArguments {
     from: Vec<PathBuf>,
 }
 
-/// Reads both, and counts.
+/// Counts the objects that the policies in the files would cover.
 pub async fn read(
     arguments: PlanArguments,
-    place: ClusterArguments,
+    cluster: ClusterArguments,
 ) -> Result<PlanReport, CommandError> {
     let PlanArguments { filename, from, .. } = arguments;
     stdin_once(filename.iter().chain(&from))?;
@@ -62,36 +62,37 @@ pub async fn read(
         return Err(CommandError::Usage(text.to_owned()));
     }
     match from.is_empty() {
-        true => of_cluster(rules, place).await,
+        true => plan_for_cluster(rules, cluster).await,
         false => {
-            place.asks_no_cluster()?;
-            of_files(rules, &files, &from, &place.installation()?.0)
+            cluster.check_unused()?;
+            plan_for_files(rules, &files, &from, &cluster.installation()?.0)
         }
     }
 }
 
-/// The time of a plan: a pause releases nothing, and approvals are not part of a plan.
-const WHENEVER: i64 = 0;
+/// The time for the situation of a plan. No result depends on it, because a plan contains no
+/// pauses and no approvals.
+const ANY_TIME: i64 = 0;
 
 fn situation<'w>(graph: &'w Graph, policies: &'w PolicySet) -> Situation<'w> {
-    Situation::new(graph, policies, ObjectSource::Files, WHENEVER)
+    Situation::new(graph, policies, ObjectSource::Files, ANY_TIME)
 }
 
-async fn of_cluster(
+async fn plan_for_cluster(
     rules: files::UserRules,
-    place: ClusterArguments,
+    cluster: ClusterArguments,
 ) -> Result<PlanReport, CommandError> {
-    let files::UserRules { specs, policies: written, relations } = rules;
-    let session = UserSession::open(place).await?;
-    let snapshot = session.plan_rules(written, &relations).await?;
-    let (places, named): (Option<KindId>, BTreeSet<KindId>) = {
+    let files::UserRules { specs, policies: user_policies, relations } = rules;
+    let session = UserSession::open(cluster).await?;
+    let snapshot = session.plan_rules(user_policies, &relations).await?;
+    let (namespaces, kinds): (Option<KindId>, BTreeSet<KindId>) = {
         let world = snapshot.context.world.read();
-        let named = policies(&world).flat_map(|policy| targets(&world, policy)).collect();
-        (world.graph.kinds.find("", "Namespace"), named)
+        let kinds = policies(&world).flat_map(|policy| targets(&world, policy)).collect();
+        (world.graph.kinds.find("", "Namespace"), kinds)
     };
     let mut not_read = BTreeMap::new();
-    // Only the labels of Namespaces matter here; users are not read.
-    if let Some(kind) = places {
+    // Policies select objects by the labels of Namespaces. The plan does not need the users.
+    if let Some(kind) = namespaces {
         match snapshot.read_metadata(kind).await {
             Ok(objects) => {
                 for object in
@@ -103,9 +104,9 @@ async fn of_cluster(
             Err(error) => drop(not_read.insert("namespaces".to_owned(), error.to_string())),
         }
     }
-    let mut tally = PlanCounts::default();
+    let mut counts = PlanCounts::default();
     let progress = Progress::begin();
-    for kind in named {
+    for kind in kinds {
         let listed = snapshot.read_metadata(kind).await;
         let world = snapshot.context.world.read();
         let World { graph, policies, .. } = &*world;
@@ -115,7 +116,7 @@ async fn of_cluster(
             Ok(objects) => objects
                 .iter()
                 .filter_map(|json| serde_json::from_str(json.get()).ok())
-                .for_each(|object| tally.add(&situation, info, &object)),
+                .for_each(|object| counts.add(&situation, info, &object)),
             Err(error) => drop(not_read.insert(info.full_name(), error.to_string())),
         }
     }
@@ -126,30 +127,30 @@ async fn of_cluster(
     let not_read = not_read.into_iter();
     let not_read = not_read.map(|(resource, why)| FailedRead { resource, why });
     let world = snapshot.context.world.read();
-    let known = (&world.policies, &world.graph.kinds);
-    Ok(PlanReport::new(&specs, known, &tally, &snapshot.stale, not_read.collect()))
+    let compiled = (&world.policies, &world.graph.kinds);
+    Ok(PlanReport::new(&specs, compiled, &counts, &snapshot.stale, not_read.collect()))
 }
 
-fn of_files(
+fn plan_for_files(
     rules: files::UserRules,
     policies: &[files::File],
     from: &[PathBuf],
     namespace: &str,
 ) -> Result<PlanReport, CommandError> {
-    let mut seen: Vec<(KindInfo, Value)> = Vec::new();
-    let see = &mut |info: &KindInfo, object: &Value| {
-        seen.push((info.clone(), json!({"metadata": object.get("metadata")})));
+    let mut objects: Vec<(KindInfo, Value)> = Vec::new();
+    let on_object = &mut |info: &KindInfo, object: &Value| {
+        objects.push((info.clone(), json!({"metadata": object.get("metadata")})));
     };
     let identities = Identities::of_namespace(namespace);
-    let world = files::World::read_plan(policies, &read_nonempty(from)?, identities, see)?;
+    let world = files::World::read_plan(policies, &read_nonempty(from)?, identities, on_object)?;
     let files::World { graph, policies, .. } = world;
-    let mut tally = PlanCounts::default();
-    for (info, object) in &seen {
-        // The error was reported when the object was stored.
+    let mut counts = PlanCounts::default();
+    for (info, object) in &objects {
+        // `read_plan` has reported invalid objects.
         if let Ok(object) = Object::deserialize(object) {
-            tally.add(&situation(&graph, &policies), info, &object);
+            counts.add(&situation(&graph, &policies), info, &object);
         }
     }
     let stale = HashSet::new();
-    Ok(PlanReport::new(&rules.specs, (&policies, &graph.kinds), &tally, &stale, Vec::new()))
+    Ok(PlanReport::new(&rules.specs, (&policies, &graph.kinds), &counts, &stale, Vec::new()))
 }

@@ -10,13 +10,13 @@ use crate::command::document::FailedRead;
 use crate::command::report::{Report, View};
 use crate::command::screen::{Field, Table, Tone, cut};
 use crate::command::serve::DEFAULT_BACKFILL;
-use crate::command::status::report::{SHOWN, modes, policy_lines};
+use crate::command::status::report::{MAX_POLICIES, modes, policy_lines};
 use crate::objects::Kinds;
 use crate::policy::api::{Action, DeletionPolicySpec};
 use crate::policy::{PolicySet, PolicySource};
 
-/// The number of kinds of one policy without --all.
-const KINDS: usize = 8;
+/// The maximum number of kinds for a policy, without `--all`.
+const MAX_KINDS: usize = 8;
 
 /// The report.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -84,20 +84,19 @@ impl Report for PlanReport {
     fn text(&self, view: View) -> String {
         let heading = ["POLICY", "ACTION", "PROTECTED", "HELD", "PROTECTS"];
         let row = |table: &mut Table, policy: &PolicyPlan| policy.row(table, view);
-        let mut text = view.table(&heading, (&self.policies, SHOWN, "policies"), row);
+        let mut text = view.table(&heading, (&self.policies, MAX_POLICIES, "policies"), row);
         for unread in FailedRead::grouped(&self.not_read, view.verbose) {
-            let says = format!("{}: the counts are lower bounds", unread.line());
-            text.push_str(&view.screen.paragraph(0, &says));
+            let line = format!("{}: the counts are lower bounds", unread.line());
+            text.push_str(&view.screen.paragraph(0, &line));
         }
         text
     }
 
-    /// 1 if something would not be as it should be, 3 if something could not be
-    /// read.
+    /// 1 if a policy has a problem, 3 if a read failed.
     fn exit_code(&self) -> u8 {
-        let wrong =
+        let has_problem =
             |policy: &PolicyPlan| !policy.unknown_kinds.is_empty() || !policy.notes.is_empty();
-        match (self.policies.iter().any(wrong), self.not_read.is_empty()) {
+        match (self.policies.iter().any(has_problem), self.not_read.is_empty()) {
             (true, _) => 1,
             (false, false) => 3,
             (false, true) => 0,
@@ -106,11 +105,11 @@ impl Report for PlanReport {
 }
 
 impl PlanReport {
-    /// `stale`: the groups whose kinds are incomplete.
+    /// `stale`: the API groups whose server does not answer.
     pub fn new(
         specs: &[(String, DeletionPolicySpec)],
         (policies, kinds): (&PolicySet, &Kinds),
-        tally: &PlanCounts,
+        counts: &PlanCounts,
         stale: &HashSet<String>,
         not_read: Vec<FailedRead>,
     ) -> Self {
@@ -122,12 +121,12 @@ impl PlanReport {
         let mut plans: Vec<PolicyPlan> = specs
             .iter()
             .map(|(name, spec)| {
-                let is = |source: &PolicySource| matches!(source, PolicySource::Policy(other) if other == name);
-                let mine = unknown.iter().filter(|(source, _)| is(source));
-                let unknown_kinds = mine.map(|(_, kind)| kind.clone()).collect();
-                let limit = policies.iter().find(|policy| is(&policy.source));
+                let is_policy = |source: &PolicySource| matches!(source, PolicySource::Policy(other) if other == name);
+                let own_unknown = unknown.iter().filter(|(source, _)| is_policy(source));
+                let unknown_kinds = own_unknown.map(|(_, kind)| kind.clone()).collect();
+                let limit = policies.iter().find(|policy| is_policy(&policy.source));
                 let limit = limit.and_then(|policy| policy.backfill).unwrap_or(DEFAULT_BACKFILL);
-                PolicyPlan::new(name, spec, tally.for_policy(name), unknown_kinds, limit)
+                PolicyPlan::new(name, spec, counts.for_policy(name), unknown_kinds, limit)
             })
             .collect();
         plans.sort_by(|a, b| a.name.cmp(&b.name));
@@ -139,17 +138,17 @@ impl PolicyPlan {
     fn new(
         name: &str,
         spec: &DeletionPolicySpec,
-        counted: PolicyCount,
+        count: PolicyCount,
         unknown_kinds: Vec<String>,
         limit: usize,
     ) -> Self {
-        let PolicyCount { kinds, not_held } = counted;
-        let late = kinds.iter().filter(|(_, kind)| limit > 0 && kind.late > limit);
-        let notes = late.map(|(resource, KindTally { late, .. })| {
+        let PolicyCount { kinds, not_held } = count;
+        let over_limit = kinds.iter().filter(|(_, kind)| limit > 0 && kind.new_holds > limit);
+        let notes = over_limit.map(|(resource, KindTally { new_holds, .. })| {
             format!(
-                "{late} existing {resource} would need the hold, more than the limit of {limit}, \
+                "{new_holds} existing {resource} would need the hold, more than the limit of {limit}, \
                  so none would get it; next: narrow the policy, or set its annotation \
-                 belay.dev/backfill-max-objects={late}"
+                 belay.dev/backfill-max-objects={new_holds}"
             )
         });
         Self {
@@ -176,23 +175,23 @@ impl PolicyPlan {
             self.held.to_string().into(),
             self.protects.join(", ").into(),
         ]);
-        let mut below = |text: String| table.below(&view.screen.paragraph(2, &text));
-        // The row contains it already.
+        let mut add_line = |text: String| table.below(&view.screen.paragraph(2, &text));
+        // With one kind, the row already contains the number.
         if self.kinds.len() > 1 {
-            let (shown, more) = cut(&self.kinds, KINDS, view.is_complete(), "kinds");
-            let told =
+            let (shown, more) = cut(&self.kinds, MAX_KINDS, view.is_complete(), "kinds");
+            let texts =
                 shown.iter().map(|kind| format!("{} ({})", kind.resource, kind.counts.protected));
-            let told: Vec<String> = told.chain(more).collect();
-            below(format!("protected: {}", told.join(", ")));
+            let texts: Vec<String> = texts.chain(more).collect();
+            add_line(format!("protected: {}", texts.join(", ")));
         }
-        let (shown, more) = cut(&self.not_held, KINDS, view.is_complete(), "kinds");
+        let (shown, more) = cut(&self.not_held, MAX_KINDS, view.is_complete(), "kinds");
         for NotHeld { resource, why, objects } in shown {
-            below(format!("not held: {resource} ({objects}): {why}"));
+            add_line(format!("not held: {resource} ({objects}): {why}"));
         }
-        more.into_iter().for_each(&mut below);
-        self.notes.iter().cloned().for_each(&mut below);
+        more.into_iter().for_each(&mut add_line);
+        self.notes.iter().cloned().for_each(&mut add_line);
         if !self.unknown_kinds.is_empty() {
-            below(format!("unknown kinds: {}", self.unknown_kinds.join(", ")));
+            add_line(format!("unknown kinds: {}", self.unknown_kinds.join(", ")));
         }
     }
 }
@@ -205,11 +204,11 @@ mod tests {
 
     fn plan(late: usize, limit: usize, unknown: &[&str]) -> PolicyPlan {
         let spec = DeletionPolicySpec::default();
-        let of_kind = KindTally { protected: late, held: late, late };
+        let of_kind = KindTally { protected: late, held: late, new_holds: late };
         let kinds = [("configmaps".to_owned(), of_kind)].into();
-        let counted = PolicyCount { kinds, ..PolicyCount::default() };
+        let count = PolicyCount { kinds, ..PolicyCount::default() };
         let unknown = unknown.iter().map(|kind| (*kind).to_owned()).collect();
-        PolicyPlan::new("p", &spec, counted, unknown, limit)
+        PolicyPlan::new("p", &spec, count, unknown, limit)
     }
 
     fn code(policy: PolicyPlan, not_read: usize) -> u8 {

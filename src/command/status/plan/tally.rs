@@ -1,5 +1,5 @@
-//! Counts the objects that each policy would protect and hold, with the code that adds
-//! holds.
+//! Counts the objects that each policy would protect and hold. The code that adds holds decides
+//! about each object.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ pub struct PlanCounts(HashMap<String, PolicyCount>);
 /// The counts of one policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicyCount {
-    /// By kind.
+    /// The counts of each kind, by its full name.
     pub kinds: BTreeMap<String, KindTally>,
     /// Objects without a hold, by kind and reason.
     pub not_held: BTreeMap<(String, &'static str), usize>,
@@ -33,9 +33,9 @@ pub struct KindTally {
     pub protected: usize,
     /// The number of these objects that would have the hold.
     pub held: usize,
-    /// Held objects that exist already and would get the hold because of this policy.
+    /// The number of existing objects without a hold that would get it because of this policy.
     #[serde(skip)]
-    pub late: usize,
+    pub new_holds: usize,
 }
 
 impl PlanCounts {
@@ -56,29 +56,29 @@ impl PlanCounts {
         let planned = plan(situation, true, resource, object);
         let held = match planned {
             HoldPlan::Add(_) | HoldPlan::Rename(_) => true,
-            // Removing one of two names keeps the hold.
+            // The plan may remove only one of two names of the hold.
             HoldPlan::Remove(_) => hold_want(situation, facts) != HoldWant::No,
             HoldPlan::Nothing => object.is_held(),
         };
         for applied in &applied {
             let PolicySource::Policy(name) = &applied.policy.source else { continue };
-            let counted = self.0.entry(name.clone()).or_default();
-            let kind = counted.kinds.entry(info.full_name()).or_default();
+            let count = self.0.entry(name.clone()).or_default();
+            let kind = count.kinds.entry(info.full_name()).or_default();
             kind.protected += 1;
             kind.held += usize::from(held);
-            let late =
+            let gets_hold =
                 matches!(planned, HoldPlan::Add(_)) && applied.certain && wants_hold(applied);
-            kind.late += usize::from(late);
+            kind.new_holds += usize::from(gets_hold);
             if !held {
-                let why = why_not(applied, resource, object);
-                *counted.not_held.entry((info.full_name(), why)).or_default() += 1;
+                let why = why_not_held(applied, resource, object);
+                *count.not_held.entry((info.full_name(), why)).or_default() += 1;
             }
         }
     }
 }
 
 /// Why an object that a policy protects would have no hold.
-fn why_not(
+fn why_not_held(
     applied: &AppliedPolicy<'_>,
     (group, resource): (&str, &str),
     object: &Object<'_>,
@@ -140,7 +140,7 @@ mod tests {
         let of_kind = counted.kinds.values().next().copied().unwrap_or_default();
         let why = counted.not_held.keys().next().map(|(_, why)| *why).unwrap_or_default();
         // Objects that would get the hold are counted separately.
-        assert!(of_kind.late <= of_kind.held);
+        assert!(of_kind.new_holds <= of_kind.held);
         (of_kind.protected, of_kind.held, why.to_owned())
     }
 

@@ -1,4 +1,4 @@
-//! What `status` reports, and how.
+//! Tests of the report of `status`.
 
 use super::*;
 use crate::command::report::Format;
@@ -43,7 +43,7 @@ fn report(policies: Vec<PolicyStatus>) -> StatusReport {
         leader: Leader::from_lease(&Ok::<_, ()>(Some(led))),
         pauses: Vec::new(),
         configurations: vec![WebhookConfiguration { object, present: true }],
-        certificate: Some(Expiry { until: Timestamp::UNIX_EPOCH, left: 86_400 * 60 }),
+        certificate: Some(Expiry { until: Timestamp::UNIX_EPOCH, remaining_seconds: 86_400 * 60 }),
         authority: None,
         not_read: Vec::new(),
     }
@@ -204,11 +204,11 @@ fn what_is_wrong_is_loud_and_is_the_exit_code() {
         (vec![1000 + 86_400 * 30], "30d left", 0),
     ] {
         let mut report = report(vec![well()]);
-        let served = Expiry::soonest(ends.clone(), now);
-        report.authority = Expiry::soonest(ends, now);
+        let served = Expiry::first(ends.clone(), now);
+        report.authority = Expiry::first(ends, now);
         assert!(text(&report).contains(says), "{}", text(&report));
         assert_eq!(code(&report), expected, "{says}");
-        // The same applies to the served certificate.
+        // A served certificate that expires soon is a problem as well.
         (report.certificate, report.authority) = (served, None);
         assert!(text(&report).contains(says), "{}", text(&report));
         assert_eq!(code(&report), expected, "{says}");
@@ -230,7 +230,7 @@ fn a_pause_is_loud_while_it_is_in_force() {
         let pause = serde_json::from_value(json!({"apiVersion": "belay.dev/v1alpha1",
             "kind": "Pause", "metadata": {"name": "p"},
             "spec": {"by": "alice", "reason": "INC-1", "expirationTime": until}}));
-        PauseReport::in_force(pause.unwrap(), Timestamp::from_second(1000).unwrap())
+        PauseReport::if_active(pause.unwrap(), Timestamp::from_second(1000).unwrap())
     };
     assert!(pause(1000).is_none());
     let mut report = report(vec![well()]);

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::approvers::{Approvers, NeededApproval, needs};
+use super::approvers::{Approvers, NeededApproval, needed_approvals};
 use super::manager::{last_writer, managers};
 use super::rbac::RbacReader;
 use super::resolves::automatic_changes;
@@ -33,7 +33,7 @@ use crate::objects::{PROTECT_LABEL, label_warning};
 use crate::policy::api::Action;
 use crate::policy::{ApprovalTerms, ObjectFacts, Policy};
 
-/// Everything that is said.
+/// The report.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Why")]
@@ -107,7 +107,7 @@ pub struct WhyReport {
     approvers: Option<Approvers>,
     #[serde(skip)]
     named: String,
-    /// Whether files were asked in the place of a cluster.
+    /// Whether the data is from files instead of a cluster.
     #[serde(skip)]
     of_files: bool,
     /// Whether the policies could be read.
@@ -143,7 +143,7 @@ struct ExplainedBlocker {
     approval: Approval,
 }
 
-/// What makes a policy refuse.
+/// A cause of a blocker.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct CauseReport {
@@ -161,7 +161,7 @@ struct CauseReport {
     field_path: Option<String>,
 }
 
-/// What it takes to delete all the same.
+/// The approval that a blocker requires.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Approval {
@@ -173,7 +173,7 @@ struct Approval {
     right: String,
     /// The command that approves.
     command: String,
-    /// Whether who has approved could be read.
+    /// Whether the approvals could be read.
     #[serde(skip)]
     known: bool,
 }
@@ -190,7 +190,7 @@ impl Report for WhyReport {
         match (self.deletable, &self.terminating, self.verdict) {
             (true, ..) => 0,
             (false, None, ReportedVerdict::Unknown) if self.refused_otherwise.is_none() => 3,
-            (false, Some(terminating), _) if terminating.is_unsure() => 3,
+            (false, Some(terminating), _) if terminating.is_unknown() => 3,
             (false, ..) => 1,
         }
     }
@@ -200,7 +200,7 @@ impl ObjectReport for WhyReport {
     const LIST: &'static str = "WhyList";
 }
 
-/// What the reports on all objects of a command have in common.
+/// The reads that the reports on all objects of a command share.
 pub struct SharedReads {
     leader: Leader,
     rbac: RbacReader,
@@ -208,7 +208,7 @@ pub struct SharedReads {
 
 impl SharedReads {
     pub async fn read(session: &UserSession) -> Self {
-        // A user who may not read the Lease does not see who is the leader.
+        // If the user may not read the Lease, the leader is unknown.
         let leader = Leader::from_lease(&session.leader().await);
         Self { leader, rbac: RbacReader::default() }
     }
@@ -224,8 +224,8 @@ impl WhyReport {
         let (verdict, session) = (&answer.verdict, &target.session);
         let SharedReads { leader, rbac } = shared;
         let leader = leader.clone();
-        let unled = leader.state == LeaderState::Nobody;
-        let terminating = Terminating::of(target, snapshot, unled).await;
+        let no_leader = leader.state == LeaderState::Nobody;
+        let terminating = Terminating::read(target, snapshot, no_leader).await;
         let deletable = match &terminating {
             Some(terminating) => terminating.is_unblocked(),
             None => answer.deletes(),
@@ -233,16 +233,16 @@ impl WhyReport {
         let hold = terminating.as_ref().and_then(|terminating| terminating.hold.as_ref());
         let held = hold.is_some_and(|hold| !hold.free);
         let now = session.now();
-        // A refusal before the DELETE that passed explains nothing.
+        // Denials before the accepted DELETE don't explain why the object stays.
         let since = deleted_at(&target.json).or_else(|| target.created_at());
         let since = since.unwrap_or(Timestamp::MIN);
         let (client, written) = (&session.caller.client, snapshot.stored_policies());
-        let of = &target.object_ref;
         let kinds = snapshot.context.world.read().graph.kinds.clone();
-        let (needs, accounts) = asked(target, &snapshot.context.world.read(), verdict, held);
+        let (needs, accounts) =
+            needed_approvers(target, &snapshot.context.world.read(), verdict, held);
         let ((refused, events), approvers) = tokio::join!(
-            recent_denials(client, written, of, target.uid(), &kinds, (since, now)),
-            Approvers::of(session, &needs, &accounts, rbac),
+            recent_denials(client, written, &target.object_ref, target.uid(), &kinds, (since, now)),
+            Approvers::find(session, &needs, &accounts, rbac),
         );
         let events = events.or_else(|| snapshot.absent_from_files("", "events").map(Into::into));
         let mut not_read: Vec<FailedRead> = snapshot.unread().into_iter().map(Into::into).collect();
@@ -252,14 +252,15 @@ impl WhyReport {
         let mut evidence_not_read: Vec<FailedRead> = evidence.chain(events).collect();
         evidence_not_read.sort_by(|one, other| one.resource.cmp(&other.resource));
         evidence_not_read.dedup_by(|one, other| one.resource == other.resource);
-        evidence_not_read.retain(|one| !not_read.iter().any(|told| told.resource == one.resource));
+        evidence_not_read
+            .retain(|one| !not_read.iter().any(|other| other.resource == one.resource));
         let known = unread_approvals(snapshot).is_none();
         let world = snapshot.context.world.read();
         let blockers =
-            verdict.blockers.iter().map(|b| ExplainedBlocker::of(&world, verdict, b, known));
+            verdict.blockers.iter().map(|b| ExplainedBlocker::new(&world, verdict, b, known));
         let mut blockers: Vec<ExplainedBlocker> = blockers.collect();
-        for (blocker, told) in blockers.iter_mut().zip(answer.told) {
-            blocker.retell(told);
+        for (blocker, texts) in blockers.iter_mut().zip(answer.blocker_texts) {
+            blocker.set_texts(texts);
         }
         Self {
             object: target.document(),
@@ -282,7 +283,7 @@ impl WhyReport {
                 false => verdict.ineffective_approvals.iter().map(ToString::to_string).collect(),
             },
             exempted: verdict.overrides.exempted.iter().map(ToString::to_string).collect(),
-            policies: protecting(target, &world),
+            policies: protecting_policies(target, &world),
             label_warning: label_warning(target.json["metadata"]["labels"][PROTECT_LABEL].as_str()),
             terminating,
             managed_by: managers(&target.json),
@@ -300,7 +301,7 @@ impl WhyReport {
 }
 
 impl ExplainedBlocker {
-    fn of(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
+    fn new(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
         // An approval of the target with its content covers the objects that are deleted as
         // well.
         let covered =
@@ -311,7 +312,7 @@ impl ExplainedBlocker {
                 sentence(&verdict.target, blocker),
                 &world.graph.kinds,
             ),
-            causes: blocker.causes.iter().map(CauseReport::of).collect(),
+            causes: blocker.causes.iter().map(CauseReport::new).collect(),
             more: blocker.more,
             approval: Approval {
                 required: blocker.required_approvals,
@@ -322,25 +323,23 @@ impl ExplainedBlocker {
             },
         }
     }
-}
 
-impl ExplainedBlocker {
-    /// The texts of the API server instead of those of this program.
-    fn retell(&mut self, told: DeniedBlocker) {
-        self.blocker.says = told.says;
+    /// Replaces the texts of this program by the texts of the API server.
+    fn set_texts(&mut self, texts: DeniedBlocker) {
+        self.blocker.says = texts.says;
         let report = |(says, field): (String, String)| CauseReport {
             says,
             user: None,
             through: None,
             field_path: Some(field).filter(|field| !field.is_empty()),
         };
-        self.causes = told.causes.into_iter().map(report).collect();
+        self.causes = texts.causes.into_iter().map(report).collect();
     }
 }
 
 impl CauseReport {
-    fn of(because: &Cause) -> Self {
-        let (user, through, field_path) = match because {
+    fn new(cause: &Cause) -> Self {
+        let (user, through, field_path) = match cause {
             Cause::User { root, through, path } => (
                 Some(Object::named(root)),
                 through.as_ref().map(Object::named),
@@ -348,31 +347,30 @@ impl CauseReport {
             ),
             _ => (None, None, None),
         };
-        Self { says: cause_text(because), user, through, field_path }
+        Self { says: cause_text(cause), user, through, field_path }
     }
 }
 
-/// Who has approved the object of a blocker so far.
+/// The users who have approved the deletion of the object of a blocker so far.
 fn given_approvals(world: &World, blocker: &Blocker) -> Vec<String> {
-    consent_to(world, &blocker.object, &saying(world, blocker))
+    consent_to(world, &blocker.object, &policies_of(world, blocker))
         .map_or_else(Vec::new, |consent| consent.people)
 }
 
 /// The policies that a blocker names.
-fn saying<'w>(world: &'w World, blocker: &Blocker) -> Vec<&'w Policy> {
+fn policies_of<'w>(world: &'w World, blocker: &Blocker) -> Vec<&'w Policy> {
     let policies = world.policies.iter();
     policies.filter(|policy| blocker.policies.contains(&policy.source)).collect()
 }
 
-/// How to delete it without an approval, in the words of a refusal.
+/// How to delete the object without an approval, as a denial describes it.
 fn steps_without_approval(verdict: &Verdict) -> Option<String> {
-    let stands = matches!(verdict.decision, Decision::Deny | Decision::Hold);
-    remedies(verdict).0.filter(|_| stands)
+    let is_blocked = matches!(verdict.decision, Decision::Deny | Decision::Hold);
+    remedies(verdict).0.filter(|_| is_blocked)
 }
 
-/// The approvals that would help, and the service accounts whose yes counts for
-/// all of them.
-fn asked(
+/// The required approvals, and the service accounts that may give all of them.
+fn needed_approvers(
     target: &TargetObject,
     world: &World,
     verdict: &Verdict,
@@ -385,7 +383,10 @@ fn asked(
         }
         false => {
             let deciding = verdict.blockers.iter().filter(|b| b.decision == verdict.decision);
-            (needs(verdict), deciding.flat_map(|blocker| saying(world, blocker)).collect())
+            (
+                needed_approvals(verdict),
+                deciding.flat_map(|blocker| policies_of(world, blocker)).collect(),
+            )
         }
     };
     let terms = ApprovalTerms::all(policies.iter().map(|policy| &policy.approval));
@@ -396,9 +397,9 @@ fn asked(
 fn uncounted_of_hold(target: &TargetObject, world: &World) -> Vec<String> {
     let Some(node) = world.graph.object_by_ref(&target.object_ref) else { return Vec::new() };
     let (situation, policies) = (situation(world), holding_policies(world, &target.object_ref));
-    let found =
+    let ineffective =
         ineffective_approvals(&situation, &JudgedObject::of_node(&situation, node), &policies);
-    found.iter().map(ToString::to_string).collect()
+    ineffective.iter().map(ToString::to_string).collect()
 }
 
 /// The approvals that a release of a held object requires.
@@ -414,16 +415,16 @@ fn approval_of_hold(target: &TargetObject, world: &World, known: bool) -> Option
     })
 }
 
-/// The policies of the object, each with its protection: a plain DELETE does not show all
-/// protection.
-fn protecting(target: &TargetObject, world: &World) -> Vec<ProtectingPolicy> {
+/// The policies that protect the object. Some of them don't affect the verdict on a plain
+/// DELETE.
+fn protecting_policies(target: &TargetObject, world: &World) -> Vec<ProtectingPolicy> {
     let Some(node) = world.graph.object_by_ref(&target.object_ref) else { return Vec::new() };
     let applied = situation(world).policies_of(ObjectFacts::of_node(node));
-    let told = applied.iter().map(|applied| ProtectingPolicy {
+    let reports = applied.iter().map(|applied| ProtectingPolicy {
         name: policy_name(&applied.policy.source),
         action: applied.action,
         protects: applied.policy.modes.names(),
         named: applied.policy.source.to_string(),
     });
-    told.collect()
+    reports.collect()
 }

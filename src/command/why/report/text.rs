@@ -1,4 +1,4 @@
-//! The same in sentences.
+//! The report of `belay why` as text.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
 
-/// The number of refusals in the text.
-const REFUSALS: usize = 3;
+/// The maximum number of denials in the text.
+const MAX_DENIALS: usize = 3;
 
-/// The text. `all`: nothing is left out; `verbose`: with each kind that could not be read.
+/// The complete text. `all`: lists are not cut; `verbose`: the text lists each unread kind.
 pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     let WhyReport { named, subject, .. } = report;
     let by = if subject.is_empty() { String::new() } else { format!(" by {subject}") };
@@ -36,13 +36,13 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     for says in report.refused_otherwise.iter().chain(&report.warnings) {
         let _ = writeln!(text, "- {says}");
     }
-    let mut told = BTreeSet::new();
-    for why in &report.blockers {
-        let BlockerReport { says, by, reason, .. } = &why.blocker;
+    let mut shown_approvals = BTreeSet::new();
+    for explained in &report.blockers {
+        let BlockerReport { says, by, reason, .. } = &explained.blocker;
         let _ = writeln!(text, "- {says}; {by} ({reason})");
-        // Blockers with the same approval show it once.
-        let approve = why.approval.text();
-        if told.insert(approve.clone()) {
+        // Several blockers can require the same approval.
+        let approve = explained.approval.text();
+        if shown_approvals.insert(approve.clone()) {
             text.push_str(&approve);
         }
     }
@@ -53,8 +53,8 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     if let Some(next_step) = &report.next_step {
         let _ = writeln!(text, "to delete it: {next_step}");
     }
-    for said in &report.automatic {
-        let _ = writeln!(text, "automatically: {}", without_controls(said));
+    for change in &report.automatic {
+        let _ = writeln!(text, "automatically: {}", without_controls(change));
     }
     text.extend(report.approvers.as_ref().map(|approvers| approvers.text(all)));
     if !report.approvals.is_empty() {
@@ -69,20 +69,20 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     if report.policies.is_empty() && report.knows_policies {
         let _ = writeln!(text, "no policy protects it");
     } else if !report.policies.is_empty() {
-        let said: Vec<String> = report.policies.iter().map(ProtectingPolicy::said).collect();
-        let _ = writeln!(text, "protected by: {}", said.join("; "));
+        let policies: Vec<String> = report.policies.iter().map(ProtectingPolicy::text).collect();
+        let _ = writeln!(text, "protected by: {}", policies.join("; "));
     }
     if let Some(warning) = &report.label_warning {
         let _ = writeln!(text, "warning: {warning}");
     }
     let managed = match (report.managed_by.as_slice(), &report.written_by) {
-        ([], Some(last)) => format!("unknown; last written by {last}"),
+        ([], Some(writer)) => format!("unknown; last written by {writer}"),
         (all, _) => all.join("; "),
     };
     if !managed.is_empty() {
         let _ = writeln!(text, "managed by: {}", without_controls(&managed));
     }
-    let (shown, more) = cut(&report.refused, REFUSALS, all, "denials");
+    let (shown, more) = cut(&report.refused, MAX_DENIALS, all, "denials");
     for denial in shown {
         let _ = writeln!(text, "refused {}", without_controls(&denial.line()));
     }
@@ -108,7 +108,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
 }
 
 impl ProtectingPolicy {
-    fn said(&self) -> String {
+    fn text(&self) -> String {
         format!("{} ({}, action {:?})", self.named, self.protects.join(", "), self.action)
     }
 }
@@ -116,13 +116,13 @@ impl ProtectingPolicy {
 impl Approval {
     fn text(&self) -> String {
         let Self { required, given, right, command, known } = self;
-        let people =
+        let approvers =
             if *required == 1 { "1 person".to_owned() } else { format!("{required} people") };
         let given = match (known, given.len()) {
             (false, _) => "; the approvals so far are unknown".to_owned(),
             (true, 0) => String::new(),
             (true, _) => format!(", so far {}", given.join(", ")),
         };
-        format!("  approve: {command} ({people}{given}; this needs {right})\n")
+        format!("  approve: {command} ({approvers}{given}; this needs {right})\n")
     }
 }
