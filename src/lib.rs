@@ -6,7 +6,8 @@
 //! checks this order. `docs/ARCHITECTURE.md` describes how a DELETE travels from
 //! the socket to the verdict.
 
-// Tests may unwrap, because a panic there is a failed test.
+// Tests may unwrap, because a panic there is a failed test. A test called `h12_…` stops attack
+// H12 of `docs/THREATS.md`, and `s12_…` is scenario 12 of the tests.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 // Plain values, without IO, clock or async.
