@@ -124,7 +124,7 @@ enum Command {
     #[command(override_usage = "kubectl belay status [OPTIONS]\n       \
                                 kubectl belay status [OPTIONS] --plan --filename <FILE|DIR|->")]
     Status(status::StatusArguments),
-    /// Temporarily disable enforcement
+    /// Temporarily disable enforcement in the whole cluster
     #[command(
         override_usage = "kubectl belay pause [OPTIONS] --for <DURATION> --reason <TEXT>\n       \
                                 kubectl belay pause [OPTIONS] --end"

@@ -62,7 +62,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     };
     match (blocker.reason, blocker.causes.first()?) {
         _ if let Some(seconds) = verdict.retry_seconds => {
-            to_delete(format!("retry in {seconds} s, when belay's hold is effective"))
+            to_delete(format!("retry in {seconds} s, because belay then accepts the delete and holds the object"))
         }
         // Deleting volumes or claims would lose data.
         (Reason::InUse | Reason::StillNeeded, _) if is_needed_by_volumes(blocker) => {
@@ -99,7 +99,7 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
             without_goal(format!("release it with kubectl belay release {}", target.arguments()))
         }
         (Reason::FinalizerGuarded, Cause::Hold { terminating: false }) => without_goal(
-            "keep the finalizer: belay removes it after the object is deleted and nothing uses it"
+            "keep the finalizer: belay removes it when the object is Terminating and nothing uses it"
                 .to_owned(),
         ),
         (Reason::FinalizerGuarded, _) => {
@@ -176,7 +176,7 @@ fn names(verdict: &Verdict, blocker: &Blocker, causes: &[&Cause], others: usize)
         (None, Cause::Elsewhere { .. }) if blocker.reason == Reason::InUse => {
             Some("its users in other namespaces".to_owned())
         }
-        (None, Cause::Elsewhere { .. }) => Some("the objects in other namespaces".to_owned()),
+        (None, Cause::Elsewhere { .. }) => Some("those objects in other namespaces".to_owned()),
         (None, _) => None,
     };
     let mut names: Vec<String> = causes.iter().filter_map(name).collect();

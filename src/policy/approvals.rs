@@ -260,10 +260,10 @@ impl IneffectiveReason {
                 format!("lasts longer than {policy} allows ({longest})")
             }
             Self::Unlisted => {
-                format!("is by a service account that approval.serviceAccounts of {policy} lacks")
+                format!("is by a service account, which {policy} does not list in approval.serviceAccounts")
             }
             Self::Attached => {
-                "was given before the owners on the way to the approved object changed".to_owned()
+                "is older than a change of the owners between this object and the approved one".to_owned()
             }
         }
     }

@@ -53,7 +53,7 @@ pub struct DenialsArguments {
     #[arg(long)]
     would: bool,
 
-    /// How far back to search. A policy keeps ten recent verdicts of a day
+    /// How far back to search. Each policy keeps its ten latest verdicts, for one day
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
     since: Duration,
 

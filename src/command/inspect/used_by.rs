@@ -23,8 +23,8 @@ use crate::objects::and_more;
 #[command(
     after_help = "With --all, the list includes users that only mention the object, create it, have \
                   ended or can do without it.\n\nExit codes: 0 no users, 1 users, 2 wrong arguments, 3 unknown \
-                  (failed reads). With --reverse always 0. Objects that a deletion cascades to \
-                  are counted and are not users: see impact."
+                  (failed reads). With --reverse always 0. Dependents that are deleted with \
+                  the object are shown as a number, and are not users: see impact."
 )]
 pub struct UsedByArguments {
     /// The object. TYPE is a plural, singular or short name of a kind, with its group if

@@ -46,8 +46,8 @@ struct ReleaseOptions {
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 
-    /// Remove the hold with your own permissions. Requires sufficient approvals, and the
-    /// exact name of the object
+    /// Remove the hold even if the object is in use; Kubernetes then deletes it for good. You
+    /// need sufficient approvals and the right to patch the object. Give its exact name
     #[arg(long, value_name = "NAME", require_equals = true)]
     force: Option<String>,
 

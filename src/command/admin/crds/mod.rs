@@ -12,10 +12,10 @@ use crate::policy::api::{admission_policies, definitions};
 
 #[derive(Debug, Args)]
 pub struct CrdsArguments {
-    /// Bring the CustomResourceDefinitions of a cluster up to date, and print
-    /// nothing else. The checks of approvals and pauses are left alone: the chart
-    /// has them, and without it kubectl apply does. It takes the RBAC verbs get,
-    /// create and update on customresourcedefinitions
+    /// Create or update the CustomResourceDefinitions in a cluster instead of printing
+    /// manifests. Does not change the admission policies: install those with the chart, or with
+    /// kubectl apply. You need the RBAC verbs get, create and update on
+    /// customresourcedefinitions
     #[arg(long, conflicts_with = "delete")]
     apply: bool,
 
