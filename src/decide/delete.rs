@@ -116,8 +116,8 @@ fn deletion_target<'a>(
     judge_lost_propagation(judgement, target, propagation);
     if target.is_terminating() {
         if target.facts.is_namespace() {
-            // Without a spec.finalizer a DELETE removes the Namespace from storage, also
-            // with content.
+            // If spec.finalizers is empty, a DELETE removes the Namespace from storage even if
+            // it has content.
             if review.details.old_spec_finalizers.is_empty() {
                 judge_remaining_content(judgement, target);
             }
@@ -166,7 +166,7 @@ impl AffectedObjects {
         Self { complete: fates.is_complete(), fates, lost }
     }
 
-    /// Like [`Self::find`], with all dependents of the object, also dependents with other
+    /// Like [`Self::find`], with all dependents of the object, including dependents with other
     /// owners: a user who changes the owners of the object can also change those of a
     /// dependent.
     pub(super) fn with_dependents(situation: &Situation<'_>, member: &DeletionTarget<'_>) -> Self {
@@ -241,9 +241,9 @@ pub(super) fn judge_affected<'a>(
     let containers: Vec<_> = members.iter().filter_map(contained).collect();
     // The API server deletes the instances of a CRD without admission.
     let live = containers.iter().any(|(_, c)| matches!(c, Container::Crd(..)));
-    // The controllers of containers also delete content that has owners.
     let foreground = members.iter().any(|member| member.propagation == Propagation::Foreground);
     let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
+    // The controller of a container deletes its content directly, whatever owns it.
     let owner_propagation = containers.is_empty().then_some(propagation);
     for node in affected.lost(situation.graph).filter(|node| !target_ids.contains(&node.id())) {
         if situation.work.is_used_up() {
@@ -293,7 +293,7 @@ pub(super) fn require_known_content<'a>(
     let Some(unknown) = blocking.unknown else { return };
     let (group, resource) = &blocking.unknown_kind;
     judgement.add_unknown_objects(target, &unknown, |policy| {
-        // belay watches objects with the label of any kind.
+        // belay watches all objects with the label, whatever their kind.
         let labelled = matches!(policy.source, PolicySource::Label(_));
         !labelled && policy.names_kind(group, resource) && applies(policy)
     });
@@ -403,7 +403,7 @@ fn add_blocking_objects<'a>(
 }
 
 /// Denies the removal of a Namespace from storage, or of its last finalizer, while it has
-/// protected content. This applies to all users, and also if no policy selects the
+/// protected content. This applies to all users, even if no policy selects the
 /// Namespace, because policies select its content.
 pub(super) fn judge_remaining_content<'a>(
     judgement: &mut Judgement<'a>,

@@ -70,8 +70,8 @@ impl<'a> Judgement<'a> {
         self.leads_to_deletion = true;
     }
 
-    /// Denies the request even if a hold would keep the object, because the request could make
-    /// an approval release the hold.
+    /// Denies the request even if a hold would keep the object, because the new
+    /// owners could have an approval, which would release the hold.
     pub(super) fn deny_instead_of_hold(&mut self) {
         self.allows_hold = false;
     }
@@ -118,8 +118,8 @@ impl<'a> Judgement<'a> {
             && self.situation.policies.identities.evicts_pods(&user.name)
     }
 
-    /// Denies the request because belay does not know all objects that these policies
-    /// could protect. Each policy uses its strictest action.
+    /// Adds a finding of each of these policies, because belay does not know all objects that
+    /// they could protect. Each policy uses its strictest action.
     pub(super) fn add_unknown_objects(
         &mut self,
         target: &JudgedObject<'a>,
@@ -131,8 +131,7 @@ impl<'a> Judgement<'a> {
         });
     }
 
-    /// Each selected policy that binds the user denies the request with its strictest
-    /// action.
+    /// Adds a finding of each selected policy that binds the user, with its strictest action.
     pub(super) fn add_unknown(
         &mut self,
         target: &JudgedObject<'a>,
@@ -179,7 +178,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Adds a finding, also for users whom the policy exempts.
+    /// Adds a finding, even for users whom the policy exempts.
     pub(super) fn add_finding_for_exempt_too(
         &mut self,
         applied: &AppliedPolicy<'a>,
@@ -290,8 +289,8 @@ impl<'a> Judgement<'a> {
                 .is_none()
     }
 
-    /// Denies the request by every policy that binds the user, because the limit of work
-    /// is reached and the other findings are unknown.
+    /// Adds a finding of every policy that binds the user, because the limit of work is
+    /// reached and the other findings are unknown.
     fn add_budget_exceeded(&mut self, target: &JudgedObject<'a>) {
         let text = "reaches more objects and references than belay follows for one request";
         self.add_unknown(target, &Cause::TooLarge(text.to_owned()), |_| true);
@@ -392,7 +391,7 @@ impl<'a> Judgement<'a> {
     }
 
     /// Removes the findings that are approved, object by object. An approval of a
-    /// Namespace covers a claim in it only with scope Content.
+    /// Namespace covers an object in it only with scope Content.
     fn remove_approved(&mut self, overrides: &mut Overrides, targets: &[JudgedObject<'a>]) {
         if self.situation.policies.approvals.is_empty() {
             return;

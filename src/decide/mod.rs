@@ -83,7 +83,7 @@ use crate::graph::{Node, StepBudget, StepLimit};
 /// The verdict on a review. It is final when it needs no live reads. Until then it assumes
 /// that the reads find nothing new.
 ///
-/// The work is limited. A review that needs more work is Unknown.
+/// The work is limited. The verdict on a review that needs more work is Unknown.
 pub fn decide(situation: &Situation<'_>, review: &Review<'_>) -> Verdict {
     decide_within(situation, review, &StepBudget::new(STEPS))
 }

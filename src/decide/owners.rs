@@ -16,7 +16,7 @@ pub(super) enum OwnerState<'a> {
     Absent,
     /// The owner waits for its dependents in a foreground deletion.
     Waiting(Node<'a>),
-    /// The owner exists, Terminating or not.
+    /// The owner exists and does not wait for its dependents. It may be Terminating.
     Solid(Node<'a>),
 }
 
@@ -71,7 +71,7 @@ fn has_owners_and_none_is_solid(situation: &Situation<'_>, item: &JudgedObject<'
 
 /// The owners of the users of a verdict. Users often share owners, so belay checks each
 /// owner once. Editors write owner references, so the search is limited in depth and, for
-/// each user, in number. A user that is not found doomed within the limits counts.
+/// each user, in number. A user counts unless the search finds, within these limits, that it is doomed.
 pub(super) struct UserOwners<'a> {
     situation: Situation<'a>,
     /// Whether an object is doomed, by uid. While belay searches above an object, the value is
@@ -106,7 +106,7 @@ impl<'a> UserOwners<'a> {
     /// The topmost owner of a user.
     pub(super) fn topmost_owner(&mut self, user: Node<'a>) -> Node<'a> {
         let work = self.situation.work;
-        let Some(owner) = user.first_owner(work) else { return user };
+        let Some(owner) = user.managing_owner(work) else { return user };
         let root = *self
             .topmost_owners
             .entry(owner.uid())
@@ -245,7 +245,8 @@ impl<'s, 'a> DeletionSearch<'s, 'a> {
         let owners = node.owners().len();
         let within_limits =
             levels > 0 && self.results.len() <= MAX_OWNERS && !node.has_too_many_owners();
-        // The owners beyond the limit are unknown.
+        // The owners beyond the limit are unknown. belay denies more if the object is being
+        // deleted, so assume that.
         if !within_limits || !self.situation.work.charge(8 + owners) {
             return true;
         }

@@ -56,8 +56,8 @@ pub(super) fn find_users<'a>(
 ) -> UserFindings {
     let mut findings = UserFindings::default();
     let held = release_waits && item.has_effective_hold(situation);
-    // In a foreground deletion the garbage collector deletes an object before its owner.
-    // Then the hold keeps the object for the owner.
+    // Whether the garbage collector deletes this user before the object, or the hold makes the
+    // order irrelevant. In a foreground deletion it deletes an object before its owner.
     let may_precede = |user: Node<'a>| {
         owner_propagation.is_some_and(|propagation| {
             held || (propagation != Propagation::Foreground && !user.waits_in_foreground())
@@ -311,8 +311,9 @@ fn find_selected_owner<'a>(
     find_owner(situation, user, |owner| selects_user(in_use, owner), may_be_selected)
 }
 
-/// The owner that messages name for a user: the topmost owner, or else an owner that the policy
-/// selects. An editor can add owners above the selected one.
+/// The owner that messages name for a user: the topmost owner, if the policy selects it or all
+/// users. Otherwise the owner that the policy selects, because an editor can add owners above
+/// it.
 fn manager<'a>(
     situation: &Situation<'a>,
     user: Node<'a>,
@@ -329,7 +330,7 @@ fn manager<'a>(
     }
 }
 
-/// An empty result is valid only if all possible users were read.
+/// Adds the lists that prove that there are no more users, or the reason why that is unknown.
 fn require_user_lists(
     situation: &Situation<'_>,
     item: &JudgedObject<'_>,

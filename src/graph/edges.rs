@@ -135,7 +135,7 @@ impl Requirement {
     }
 
     /// Whether an object with these labels satisfies the requirement.
-    pub fn holds<'a>(&self, label: impl FnOnce(&str) -> Option<&'a str>) -> bool {
+    pub fn is_satisfied_by<'a>(&self, label: impl FnOnce(&str) -> Option<&'a str>) -> bool {
         match self {
             Self::In(key, values) => label(key).is_some_and(|v| values.iter().any(|x| x == v)),
             Self::NotIn(key, values) => !label(key).is_some_and(|v| values.iter().any(|x| x == v)),
@@ -157,7 +157,7 @@ impl Selector {
     /// Whether an object matches. The caller has compared its kind and namespace.
     pub fn matches<'a>(&self, name: &str, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {
-            Self::Labels(requirements) => requirements.iter().all(|r| r.holds(&label)),
+            Self::Labels(requirements) => requirements.iter().all(|r| r.is_satisfied_by(&label)),
             Self::Ordinals { prefix, from, below } => {
                 let Some(text) = name.strip_prefix(prefix.as_str()) else { return false };
                 // `data-postgres-01` has no valid ordinal.
@@ -199,7 +199,7 @@ pub struct OwnerEdge {
     pub blocking: bool,
     /// Whether the owner manages this dependent.
     pub controller: bool,
-    /// The API version in the reference. The API server may stop to serve it.
+    /// The API version in the reference. The API server may stop serving it.
     pub version: Arc<str>,
 }
 
@@ -230,12 +230,21 @@ mod tests {
         let has = |key: &str| (key == "app").then_some("web");
         let app = || "app".to_owned();
         let other = || "other".to_owned();
-        assert!(Requirement::In(app(), vec!["web".into()]).holds(has));
-        assert!(!Requirement::In(other(), vec!["web".into()]).holds(has));
-        assert!(Requirement::NotIn(app(), vec!["db".into()]).holds(has));
-        assert!(Requirement::NotIn(other(), vec!["db".into()]).holds(has), "absent is not in");
-        assert!(!Requirement::NotIn(app(), vec!["web".into()]).holds(has));
-        assert!(Requirement::Exists(app()).holds(has) && !Requirement::Exists(other()).holds(has));
-        assert!(Requirement::Absent(other()).holds(has) && !Requirement::Absent(app()).holds(has));
+        assert!(Requirement::In(app(), vec!["web".into()]).is_satisfied_by(has));
+        assert!(!Requirement::In(other(), vec!["web".into()]).is_satisfied_by(has));
+        assert!(Requirement::NotIn(app(), vec!["db".into()]).is_satisfied_by(has));
+        assert!(
+            Requirement::NotIn(other(), vec!["db".into()]).is_satisfied_by(has),
+            "absent is not in"
+        );
+        assert!(!Requirement::NotIn(app(), vec!["web".into()]).is_satisfied_by(has));
+        assert!(
+            Requirement::Exists(app()).is_satisfied_by(has)
+                && !Requirement::Exists(other()).is_satisfied_by(has)
+        );
+        assert!(
+            Requirement::Absent(other()).is_satisfied_by(has)
+                && !Requirement::Absent(app()).is_satisfied_by(has)
+        );
     }
 }

@@ -34,8 +34,9 @@ impl<'g> Node<'g> {
     }
 
     /// The topmost owner, such as the Deployment of a Pod. An object without an existing
-    /// owner is its own topmost owner. This follows the first owner of each object. Only
-    /// use it for display, because an editor can add an owner in front.
+    /// owner is its own topmost owner. This follows the managing owner of each object
+    /// ([`Self::managing_owner`]). Only use it for display, because editors write owner
+    /// references.
     pub fn root_owner(self) -> Self {
         self.root_owner_limited(StepLimit::default())
     }
@@ -44,7 +45,7 @@ impl<'g> Node<'g> {
     pub fn root_owner_limited(self, work: StepLimit<'_>) -> Self {
         let mut current = self;
         for _ in 0..MAX_OWNER_LEVELS {
-            match current.first_owner(work) {
+            match current.managing_owner(work) {
                 Some(owner) if owner.id() != self.id => current = owner,
                 _ => break,
             }
@@ -56,7 +57,7 @@ impl<'g> Node<'g> {
     /// can add owners in front of the controller. `None` if the budget is used up. This skips
     /// Namespaces and Nodes, because they manage no objects: the kubelet or an editor wrote
     /// such a reference.
-    pub fn first_owner(self, work: StepLimit<'_>) -> Option<Self> {
+    pub fn managing_owner(self, work: StepLimit<'_>) -> Option<Self> {
         if self.has_too_many_owners() || !work.charge(1 + 2 * self.owners().len()) {
             return None;
         }

@@ -24,10 +24,11 @@ use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
 use crate::policy::InUse;
 use crate::policy::api::OnDelete;
 
-/// A policy mode that counts every user.
-static ANY_USER: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
-static ANY_OPTIONAL_USER: InUse =
-    InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: true };
+/// A policy mode that counts every use that is not optional.
+static ALL_REQUIRED_USES: InUse =
+    InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: false };
+/// A policy mode that counts every use, also optional ones.
+static ALL_USES: InUse = InUse { by: Vec::new(), on_delete: OnDelete::Deny, optional: true };
 
 /// The result of a count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -207,9 +208,8 @@ struct UseSearch<'a> {
 
 impl<'a> UseSearch<'a> {
     fn run(&mut self, target: Node<'a>) -> Result<(), UnknownUse> {
-        // The search finds the members of the cycle, and the objects that are deleted
-        // with the cycle depend on all members. So repeat it until there are no new
-        // members.
+        // Which objects are deleted with the cycle depends on all its members, and only the
+        // search finds these. So repeat it until it finds no new member.
         let mut group = self.find_group(&[target.id()])?;
         loop {
             self.find_users(target, &group)?;
@@ -291,7 +291,7 @@ impl<'a> UseSearch<'a> {
             }
             // Whether a policy selects a user also depends on its owners, which may not
             // have been read.
-            let any_user = if in_use.optional { &ANY_OPTIONAL_USER } else { &ANY_USER };
+            let any_user = if in_use.optional { &ALL_USES } else { &ALL_REQUIRED_USES };
             for user in counting_users(&live, &item, any_user, graph) {
                 if self.keeping_users >= MAX_COUNTED_USERS {
                     return Ok(());

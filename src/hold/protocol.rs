@@ -73,7 +73,8 @@ pub enum Input {
     TokenWritten(RequestResult),
     /// The read succeeded, or proved that the objects do not exist.
     Read {
-        /// When the last page was requested; `None` if that was at the start of the read.
+        /// When the last page was requested; `None` if no request was necessary. Then the
+        /// start of the read counts.
         requested_at: Option<Duration>,
     },
     /// The read failed: 403, 405, 5xx, a time-out or an incomplete discovery.

@@ -35,9 +35,9 @@ enum State {
     Ended(ReleaseEnd),
 }
 
-/// Other writers rarely cause more conflicts in a row than this. So after that many, belay
-/// reports that the API server denies every write of the object.
-const MAX_CONFLICTS: u8 = 4;
+/// Other writers rarely cause more failed writes in a row than this. After that many conflicts
+/// and lost answers, belay reports that the API server denies every write or does not answer.
+const MAX_FAILED_WRITES: u8 = 4;
 
 /// The release of one target.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -53,8 +53,8 @@ pub struct Release {
     terminating_since: Option<Duration>,
     token_count: u32,
     failures: u32,
-    /// The number of conflicts in a row.
-    conflicts: u8,
+    /// The conflicts and lost answers since the last write that is proven.
+    failed_writes: u8,
     /// Whether [`Input::StartPass`] arrived during a pass.
     start_again: bool,
     state: State,
@@ -72,7 +72,7 @@ impl Release {
             terminating_since: None,
             token_count: 0,
             failures: 0,
-            conflicts: 0,
+            failed_writes: 0,
             start_again: false,
             state: State::Idle,
         }
@@ -201,11 +201,11 @@ impl Release {
                 // Another writer caused the conflict, which needs no long wait.
                 if failed_version.is_some_and(|version| *version != observed.version) {
                     self.failures = self.failures.min(1);
-                    self.conflicts = 0;
+                    self.failed_writes = 0;
                 }
                 let mut outputs = self.observe(now, observed);
                 if self.ended().is_none() {
-                    if self.conflicts >= MAX_CONFLICTS {
+                    if self.failed_writes >= MAX_FAILED_WRITES {
                         let what = "the API server refuses every change of it, or does not \
                                     answer; check that the stored object is still valid";
                         outputs.push(Output::Waits(WaitReason::Unknown(what.into())));
@@ -261,7 +261,7 @@ impl Release {
             }
             UseCheck::Releasable(reason) => return self.remove(now, &pass, reason),
             UseCheck::InUse(causes) => {
-                self.conflicts = 0;
+                self.failed_writes = 0;
                 vec![Output::Waits(WaitReason::InUse(causes))]
             }
             UseCheck::Unknown(why) => {
@@ -324,7 +324,7 @@ impl Release {
 
     /// Reads the target, which shows the result of a write after a conflict or a lost answer.
     fn read_again(&mut self, failed_version: Option<Arc<str>>) -> Vec<Output> {
-        self.conflicts = self.conflicts.saturating_add(1);
+        self.failed_writes = self.failed_writes.saturating_add(1);
         self.state = State::Getting(failed_version);
         vec![Output::Get]
     }

@@ -260,10 +260,13 @@ impl IneffectiveReason {
                 format!("lasts longer than {policy} allows ({longest})")
             }
             Self::Unlisted => {
-                format!("is by a service account, which {policy} does not list in approval.serviceAccounts")
+                format!(
+                    "is by a service account, which {policy} does not list in approval.serviceAccounts"
+                )
             }
             Self::Attached => {
-                "is older than a change of the owners between this object and the approved one".to_owned()
+                "is older than a change of the owners between this object and the approved one"
+                    .to_owned()
             }
         }
     }

@@ -34,7 +34,7 @@ impl Labels {
 
     /// Whether labels match.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.0.iter().all(|requirement| requirement.holds(&label))
+        self.0.iter().all(|requirement| requirement.is_satisfied_by(&label))
     }
 
     /// The keys of the labels that it reads.
@@ -79,8 +79,8 @@ impl Labels {
             // The API server guarantees the value of this label. So belay knows it even if
             // it does not know the Namespace.
             let is_met = match (requirement.key() == NAME_LABEL, labels) {
-                (true, _) => requirement.holds(|_| Some(name)),
-                (false, Some(labels)) => requirement.holds(|key| labels.get(key)),
+                (true, _) => requirement.is_satisfied_by(|_| Some(name)),
+                (false, Some(labels)) => requirement.is_satisfied_by(|key| labels.get(key)),
                 (false, None) => {
                     matched = MatchResult::Unknown;
                     continue;

@@ -139,8 +139,8 @@ async fn answer(
     }
     // Wait only for a part of the deadline, because the time of the API server is already running.
     let turn = memory.turn(deadline / 4).await;
-    // Without a turn, answer without the objects: after the timeout of the API server, requests
-    // to webhooks with failurePolicy Ignore would pass.
+    // Without a turn, answer now without the objects: a late answer would let the request pass
+    // if the failurePolicy is Ignore.
     let parameters = ReviewParameters { is_late: turn.is_none(), ..parameters };
     // A large review takes long, and this thread must answer others.
     let (shared, shared_memory) = (Shared::clone(shared), memory.clone());
@@ -186,7 +186,7 @@ async fn decide_review(
     let start;
     let complete = match is_late {
         true => None,
-        false => read_large_lists(body, phase, memory, (turn, deadline)).await?,
+        false => parse_complete_review(body, phase, memory, (turn, deadline)).await?,
     };
     let is_complete = complete.is_some();
     let (parsed, list_memory) = match complete {
@@ -210,10 +210,10 @@ async fn decide_review(
             if let Some(left_out) = LINES.admit(started) {
                 tracing::warn!(detail, left_out, "unreadable review");
             }
-            // If belay did not read the objects, they may not exist.
+            // `failure_policy` is for objects that can't be parsed. If there was no time or
+            // memory to parse them, validation denies the request.
             let policy = match phase {
                 _ if is_complete => shared.failure_policy,
-                // Validation denies the request if necessary.
                 AdmissionPhase::Mutate => FailurePolicy::Ignore,
                 AdmissionPhase::Validate => FailurePolicy::Fail,
             };
@@ -221,6 +221,7 @@ async fn decide_review(
             if shared.decider.is_paused() {
                 verdict = decide_paused(verdict);
             }
+            // The objects were not read, so they may not exist.
             verdict.recordable = Recordable::No;
             let bytes = respond(&uid, &verdict, vec![warning]);
             (summarize(operation, &user, dry_run), verdict, bytes)
@@ -233,7 +234,7 @@ async fn decide_review(
 
 /// Parses a whole review, and reserves memory for its lists. Returns `None` if there is no
 /// memory. The turn ends after parsing.
-async fn read_large_lists<'b>(
+async fn parse_complete_review<'b>(
     body: &'b [u8],
     phase: AdmissionPhase,
     memory: &BodyMemory,
@@ -365,8 +366,8 @@ fn require_json(request: &HttpRequest) -> Result<(), HttpRejection> {
     ))
 }
 
-/// The timeout of the API server, as `?timeout=5s` in whole seconds. With a shorter one,
-/// a caller could make live reads late.
+/// The timeout of the API server, as `?timeout=5s` in whole seconds. With less than one
+/// second, a caller could make live reads late.
 fn parse_timeout(query: &str) -> Result<Option<Duration>, HttpRejection> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let seconds = value.and_then(|value| value.strip_suffix('s')?.parse::<f32>().ok());

@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 use actix_web::HttpRequest;
 
 use super::callers::Callers;
-use super::slots::{ConnectionSlot, ConnectionSlots, EndRequest, StateSlots};
+use super::slots::{ConnectionSlot, ConnectionSlots, EndSignal, StateSlots};
 
 /// The longest head. Those of the API server have less than 4 KiB.
 pub const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -25,7 +25,7 @@ pub struct Connection {
     phase: Cell<ReadPhase>,
     waiting: Cell<Option<Waker>>,
     slot: RefCell<Option<OccupiedSlot>>,
-    end: Arc<EndRequest>,
+    end: Arc<EndSignal>,
     /// Whether a part of an answer is not written yet.
     answering: Cell<bool>,
     /// Whether another request may follow.
@@ -193,7 +193,7 @@ impl Connection {
     }
 
     /// Whether the connection must end in favor of a newer one. If not yet, a later call of
-    /// [`EndRequest`] wakes the waker.
+    /// [`EndSignal`] wakes the waker.
     pub fn is_asked_to_end(&self, waker: &Waker) -> bool {
         self.end.is_asked(waker)
     }

@@ -2,8 +2,8 @@
 //!
 //! Any client can start a handshake, and each ClientHello costs a signature. So a thread
 //! makes one step of one handshake at a time, and the addresses of clients take turns. Each
-//! address whose caller has shown that it knows the path gets as many turns as all unknown
-//! addresses together. Between steps the thread answers reviews. Handshakes take at most about
+//! known address (one that has sent a request with the secret path) gets as many turns as all
+//! unknown addresses together. Between steps the thread answers reviews. Handshakes take at most about
 //! half of its time. If a proxy gives all clients one address, handshakes continue in the order
 //! in which they started.
 

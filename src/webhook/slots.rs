@@ -4,11 +4,11 @@
 //! connections, nor read from it. So belay limits the connections in each state. If all
 //! slots of a state are in use, a new connection takes the slot of an older one.
 //!
-//! Any Pod can connect and send nothing, or send much. Only addresses distinguish clients:
+//! Any Pod can connect and send nothing, or very much. Only addresses distinguish clients:
 //! a Pod has one, and the API server has another. So half of the slots are divided equally
-//! between the addresses. An address that needs fewer leaves the rest to the others. Only
-//! connections of addresses with more slots than this share end for new ones, the oldest
-//! first. The other half of the slots is for addresses that start many connections at
+//! between the addresses. An address that needs fewer leaves the rest to the others. If a
+//! new connection needs a slot, belay ends the oldest connection among the addresses that
+//! have more than this share. The other half of the slots is for addresses that start many connections at
 //! once, as an API server does after a restart of belay.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,8 +27,8 @@ use tokio::time::Instant;
 /// The limit of handshakes in progress with unknown addresses, in all threads.
 const MAX_HANDSHAKES: usize = 4096;
 
-/// The limit of handshakes in progress with addresses whose callers have shown that they
-/// know the path, in all threads.
+/// The limit of handshakes in progress with known addresses, in all threads. A known address
+/// has sent a request with the secret path.
 const MAX_KNOWN_HANDSHAKES: usize = 512;
 
 /// The limit of connections from unknown addresses that send their first request, in all
@@ -155,7 +155,8 @@ impl StateSlots {
     }
 
     /// The slots for the probes. Answered connections move from `new` to `idle`. The server
-    /// accepts more connections than these two have slots.
+    /// accepts more connections than these two have slots, so that a new connection ends an
+    /// old one instead of waiting.
     pub fn for_probes(limit: usize) -> Self {
         let [new, known, sending, awaiting_answer] = [limit; 4].map(ConnectionSlots::new);
         let idle = ConnectionSlots::new(limit.div_ceil(2));
@@ -166,7 +167,7 @@ impl StateSlots {
 /// How the holder of a slot ends for a newer one.
 enum EndAction {
     Abort(AbortHandle),
-    Ask(Arc<EndRequest>),
+    Ask(Arc<EndSignal>),
 }
 
 impl EndAction {
@@ -181,12 +182,12 @@ impl EndAction {
 /// Asks a connection to end when it has nothing to read. An abort would drop a request
 /// that has arrived but was not read.
 #[derive(Default)]
-pub struct EndRequest {
+pub struct EndSignal {
     asked: AtomicBool,
     waker: AtomicWaker,
 }
 
-impl EndRequest {
+impl EndSignal {
     fn ask(&self) {
         self.asked.store(true, Ordering::Release);
         self.waker.wake();
@@ -220,7 +221,7 @@ impl ConnectionSlot {
 
     /// Takes a new slot for a connection without a request. To end the connection for a
     /// newer one, belay asks it to end.
-    pub fn enter_idle(&mut self, slots: &ConnectionSlots, request: &Arc<EndRequest>) {
+    pub fn enter_idle(&mut self, slots: &ConnectionSlots, request: &Arc<EndSignal>) {
         self.move_to(slots, EndAction::Ask(request.clone()));
     }
 

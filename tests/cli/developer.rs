@@ -115,8 +115,8 @@ fn why_prints_the_verdict_of_the_api_server_to_a_developer() {
     let expected = format!(
         "configmap \"settings\" cannot be deleted now by dev-{ns}:\n\
          - configmap \"settings\" is in use by Pod {ns}/web ({path}); policy {ns} (InUse)\n  \
-         approve: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (1 person, who \
-         has so far could not be read; this needs the RBAC verb approve-deletion on configmaps in \
+         approve: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (1 person; the \
+         approvals so far are unknown; this needs the RBAC verb approve-deletion on configmaps in \
          namespace {ns})\nto delete it: first delete Pod {ns}/web\n"
     );
     assert!(said.stdout.starts_with(&expected) && said.code == 1, "{said:?}");

@@ -57,7 +57,8 @@ pub trait WatchSink: Send {
     fn current(&mut self);
     /// The watch is disconnected, so the state may be out of date.
     fn disconnected(&mut self);
-    /// An attempt to list or watch failed. The state may be out of date since `outdated_for`.
+    /// An attempt to list or watch failed. The state may have been out of date for
+    /// `outdated_for`.
     fn failed(&mut self, error: &ApiError, outdated_for: Duration);
 }
 
@@ -189,7 +190,8 @@ impl WatchOutage {
         self.silent_at = version.filter(|_| !again).map(str::to_owned);
     }
 
-    /// Whether the state became current long enough ago that listing again is no tight loop.
+    /// Whether the state has been current for so long that listing again at once makes no
+    /// tight loop.
     fn was_stable(&self) -> bool {
         self.last_current.is_some_and(|current| current.elapsed() >= self.timing.good)
     }

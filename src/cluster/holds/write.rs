@@ -1,5 +1,5 @@
-//! The write of one hold: a patch that tests what was read, repeated where another
-//! client was faster. The leader and an uninstall write holds by it.
+//! The write of one hold: a patch that tests what was read, repeated if another client was
+//! faster. The leader and an uninstall use it.
 
 use serde_json::Value;
 
@@ -10,8 +10,8 @@ use crate::cluster::world::ObjectKey;
 use crate::hold::{HoldPlan, RequestResult, TargetState, plan_patch};
 use crate::objects::ApiError;
 
-/// How often a write is repeated because another client changed the object first.
-const TRIES: usize = 5;
+/// How often the read and the write are repeated after a conflict or a lost answer.
+const MAX_REPEATS: usize = 5;
 
 /// How many answers may be lost. Without a limit, an object whose writes always fail, for
 /// example because of a broken webhook, would delay all others.
@@ -26,14 +26,14 @@ pub trait HoldPlanner {
     async fn plan(&self, target: &TargetClient, object: &Value) -> Result<HoldPlan, Self::Keep>;
 }
 
-/// What came of a look at an object.
+/// The result of [`write_hold`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum HoldWriteResult<K> {
     /// Its hold is as it should be, or the object does not exist.
     Settled,
     /// Its hold was written; what was done.
     Written(&'static str),
-    /// It is Terminating under the hold. A release decides whether the hold may go.
+    /// It is Terminating and held. A release decides whether to remove the hold.
     Terminating(TargetState),
     /// The hold stays for this reason.
     Kept(K),
@@ -53,7 +53,7 @@ pub async fn write_hold<P: HoldPlanner>(
     let target = TargetClient::at(&context.world.read(), place);
     let target = TargetClient { detail: Detail::Metadata, ..target };
     let (mut refused, mut written, mut lost) = (None, None, 0);
-    for _ in 0..=TRIES {
+    for _ in 0..=MAX_REPEATS {
         let (state, object) = match target.get(client).await {
             Response { answer: RequestResult::Object(state), object: Ok(object) } => {
                 (state, object)
@@ -74,7 +74,7 @@ pub async fn write_hold<P: HoldPlanner>(
         let (Some(patch), Some(change)) = (patch, plan.action()) else {
             return written.map_or(HoldWriteResult::Settled, HoldWriteResult::Written);
         };
-        // If no other client has changed it, the API server refuses the change itself.
+        // If no other client has changed it, the API server refuses the change for another reason.
         if let Some((_, error)) = refused.take_if(|(version, _)| *version == state.version) {
             return HoldWriteResult::Failed(error);
         }

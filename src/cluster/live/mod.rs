@@ -3,7 +3,7 @@
 //! ```text
 //!  threads that answer reviews          │ threads of the cluster side
 //!                                       │
-//!  verdict.reads ───► Reader::read ─────┼─► queue: shares equal reads, bounds
+//!  needed_reads ────► Reader::read ─────┼─► queue: shares equal reads, bounds
 //!        ▲                              │     │     how many run and wait, gives
 //!        │                              │     │     each namespace its turn
 //!        │                              │     ▼
@@ -11,8 +11,8 @@
 //!                                       │     └── memory: one budget for all
 //! ```
 //!
-//! An answer reflects everything that was stored before the request. It comes before the
-//! deadline; after a failure it is an error.
+//! An answer reflects everything that was stored before the request. It arrives before the
+//! deadline. If the read failed, it is an error.
 
 mod api_reads;
 mod collected;
@@ -68,7 +68,7 @@ fn shutting_down() -> ApiError {
 
 /// The requests to the API server that a verdict needs.
 pub trait LiveApi: Send + Sync {
-    /// Carries out the reads until the deadline, and returns one answer for each. Groups take
+    /// Carries out the reads before the deadline, and returns one answer for each. Groups take
     /// turns.
     fn read<'a>(
         &'a self,
@@ -77,14 +77,14 @@ pub trait LiveApi: Send + Sync {
         deadline: Instant,
     ) -> LocalBoxFuture<'a, Vec<ReadAnswer>>;
 
-    /// Creates the record of an exemption until the deadline.
+    /// Creates the record of an exemption before the deadline.
     fn record(
         &self,
         approval: DeletionApproval,
         deadline: Instant,
     ) -> LocalBoxFuture<'_, Result<(), ApiError>>;
 
-    /// Deletes the record of an exemption until the deadline.
+    /// Deletes the record of an exemption before the deadline.
     fn revoke(
         &self,
         record: RevokedRecord,

@@ -68,11 +68,11 @@ pub enum DriverReport {
 }
 
 /// How much longer the turn of a pass lasts for each step of its counts. A step takes about
-/// 50 ns, so the counts of all concurrent passes use at most a quarter of one CPU.
+/// 50 ns, so the counts of all concurrent passes use about a quarter of one CPU.
 const REST_PER_STEP: Duration = Duration::from_micros(36);
 
-/// The memory for the bodies of targets, in KiB. A body takes at least 64 KiB of it, so
-/// there is always enough for the passes of small targets.
+/// The memory for the bodies of targets, in KiB. A small body counts as 64 KiB, so all
+/// concurrent passes of small targets take half of it.
 const BODIES: MemoryLimits = MemoryLimits { total: 24 << 10, per_group: 8 << 10 };
 
 /// The data that all drivers share.
@@ -352,7 +352,7 @@ impl Driver {
         self.sweep.insert(sweep).clone()
     }
 
-    /// Checks whether a user still counts.
+    /// Counts the remaining users.
     async fn count(&mut self) -> UseCheck {
         let sweep = self.sweep().await;
         let Some((released, _)) = &self.with_token else {

@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 use crate::cluster::api::MANAGER;
 use crate::objects::HOLD;
 
-/// How many operations a repair has at most. Only `managedFields` may have many times in a
-/// field that can change, and each such list takes one operation.
+/// About how many operations a repair has at most. Real objects need few: only
+/// `managedFields` has many times, and each such list takes one operation.
 const MAX_OPERATIONS: usize = 1_000;
 
-/// The operations after which the API server can read an object, which is whole except for
-/// its own managedFields. They keep each time of its other fields, also of immutable ones.
+/// The operations that make an object readable for the API server. `object` has all fields
+/// but its own managedFields, which the operations replace. All other times keep their value,
+/// even in immutable fields.
 pub fn repair(object: &Value) -> Vec<PatchOperation> {
     // The hold must not look older (H18): this entry names it, and the API server adds the
     // time of the patch.
@@ -65,7 +66,7 @@ fn collect_field(
     match (key, value) {
         // Their values are texts.
         ("annotations" | "data", _) => {}
-        // Of a template. No controller reads them.
+        // The managedFields of a template, which no controller reads.
         ("managedFields", _) => {
             let mut inner = Vec::new();
             collect(value, path, &mut inner);

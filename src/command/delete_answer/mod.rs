@@ -15,7 +15,8 @@ pub const DRY_RUN: &str = "the answer to a dry run of the DELETE";
 /// The merged answer about a DELETE.
 #[derive(Debug)]
 pub struct DeleteAnswer {
-    /// The verdict of belay. It has no blockers if it is unknown.
+    /// The verdict of belay. If it is unknown because the policies were not read, it has no
+    /// blockers.
     pub verdict: Verdict,
     /// The verdict for reports.
     pub reported: ReportedVerdict,

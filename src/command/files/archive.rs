@@ -195,7 +195,7 @@ impl Selection {
     fn matches(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         let text_at = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-        self.labels.iter().all(|label| label.holds(|key| labels.get(key)?.as_str()))
+        self.labels.iter().all(|label| label.is_satisfied_by(|key| labels.get(key)?.as_str()))
             && self
                 .fields
                 .iter()

@@ -243,7 +243,9 @@ impl ResolvedTarget {
             graph.get(*id).is_some_and(|node| {
                 let namespace = self.namespace.as_ref().is_none_or(|name| node.namespace() == name);
                 let name = self.name.as_ref().is_none_or(|name| node.name() == name);
-                namespace && name && selector.iter().all(|r| r.holds(|key| node.labels().get(key)))
+                namespace
+                    && name
+                    && selector.iter().all(|r| r.is_satisfied_by(|key| node.labels().get(key)))
             })
         };
         let mut nodes: Vec<NodeId> = graph.objects_of_kind(kind).filter(is_selected).collect();

@@ -28,15 +28,15 @@ use crate::cluster::terminating::{TerminatingObject, evidence, read_whole, surve
 use crate::objects::{first_in_turns, is_hold};
 
 /// The number of concurrent reads of objects and counts of holds.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
 /// The users are counted for at most this many holds, unless the user requests all: each
 /// count takes live reads.
-const COUNTED: usize = 30;
+const MAX_COUNTED_HOLDS: usize = 30;
 
 /// The number of objects whose Events are read, unless the user requests all: many stuck
 /// objects usually have the same reason.
-const ASKED: usize = 60;
+const MAX_EVENT_READS: usize = 60;
 
 #[derive(Debug, Clone, Args)]
 pub struct StuckArguments {
@@ -92,15 +92,15 @@ async fn stuck(arguments: StuckArguments) -> Result<StuckReport, CommandError> {
         object
     });
     let late: Vec<TerminatingObject> =
-        futures_util::stream::iter(read).buffered(AT_ONCE).collect().await;
+        futures_util::stream::iter(read).buffered(MAX_CONCURRENT).collect().await;
     progress.say(|| format!("finding out why {} objects stay Terminating", late.len()));
     // Output for programs is complete.
     let all = output.all || !matches!(output.output, Format::Table | Format::Wide);
     let most = |few: usize| if all { usize::MAX } else { few };
-    let by_turns = first_in_turns(&late, most(ASKED), namespace_of);
+    let by_turns = first_in_turns(&late, most(MAX_EVENT_READS), namespace_of);
     let (mut evidence, holds) = tokio::join!(
-        evidence(snapshot, &by_turns, &survey, most(ASKED)),
-        count_holds(&session, snapshot, &late, most(COUNTED)),
+        evidence(snapshot, &by_turns, &survey, most(MAX_EVENT_READS)),
+        count_holds(&session, snapshot, &late, most(MAX_COUNTED_HOLDS)),
     );
     for object in &late {
         let guarded = guarded_finalizers(&session, snapshot, object).await;
@@ -120,7 +120,7 @@ async fn stuck(arguments: StuckArguments) -> Result<StuckReport, CommandError> {
     })
 }
 
-/// The namespace whose turn the reads of an object take.
+/// The namespace in whose turn an object is read.
 fn namespace_of(object: &TerminatingObject) -> &str {
     &object.object_ref.namespace
 }
@@ -152,7 +152,7 @@ async fn count_holds(
     if held.is_empty() {
         return HashMap::new();
     }
-    // A dump may leave belay out that its cluster has.
+    // belay may be installed in the cluster although the files do not contain it.
     let installed = snapshot.is_installed() || session.asks_files();
     // A user who may not read the Lease does not see who is the leader.
     let unled = installed && matches!(session.leader().await, Ok(None));
@@ -167,7 +167,7 @@ async fn count_holds(
         let is_left_out = counts && index >= most;
         (held.uid.clone(), Hold { state, is_left_out, installed, no_leader: unled })
     });
-    futures_util::stream::iter(holds).buffer_unordered(AT_ONCE).collect().await
+    futures_util::stream::iter(holds).buffer_unordered(MAX_CONCURRENT).collect().await
 }
 
 async fn count_hold(snapshot: &Snapshot, held: &TerminatingObject) -> Option<HoldState> {

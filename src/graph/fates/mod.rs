@@ -48,21 +48,24 @@ impl Propagation {
     }
 
     /// The propagation of a deletion in progress, by the finalizers of the object.
-    pub fn under_way<'f>(mut finalizers: impl Iterator<Item = &'f str>) -> Self {
-        // The API server obeys the first of these finalizers.
-        let by_finalizer = finalizers.find_map(|finalizer| match finalizer {
+    pub fn under_way<'f>(finalizers: impl Iterator<Item = &'f str>) -> Self {
+        Self::by_finalizer(finalizers).unwrap_or(Self::Background)
+    }
+
+    /// The API server obeys the first of these finalizers.
+    fn by_finalizer<'f>(mut finalizers: impl Iterator<Item = &'f str>) -> Option<Self> {
+        finalizers.find_map(|finalizer| match finalizer {
             ORPHAN => Some(Self::Orphan),
             FOREGROUND => Some(Self::Foreground),
             _ => None,
-        });
-        by_finalizer.unwrap_or(Self::Background)
+        })
     }
 
     /// R8: the effective propagation of a DELETE: from its options, else an existing
     /// finalizer, else the default of the kind.
     pub fn of_delete<'f>(
         default: DefaultPropagation,
-        mut finalizers: impl Iterator<Item = &'f str>,
+        finalizers: impl Iterator<Item = &'f str>,
         policy: Option<Self>,
         orphan_dependents: Option<bool>,
     ) -> Self {
@@ -75,13 +78,7 @@ impl Propagation {
             (None, Some(policy)) => return policy,
             (None, None) => {}
         }
-        // The API server obeys the first of these finalizers.
-        let by_finalizer = finalizers.find_map(|finalizer| match finalizer {
-            ORPHAN => Some(Self::Orphan),
-            FOREGROUND => Some(Self::Foreground),
-            _ => None,
-        });
-        by_finalizer.unwrap_or(match default {
+        Self::by_finalizer(finalizers).unwrap_or(match default {
             DefaultPropagation::Orphan => Self::Orphan,
             DefaultPropagation::Background | DefaultPropagation::None => Self::Background,
         })
@@ -95,9 +92,9 @@ pub type RefusesDelete<'r> = &'r dyn Fn(Node<'_>) -> bool;
 pub struct DeletionRequest<'r> {
     /// The deleted objects, with the propagation by R8.
     pub targets: &'r [(NodeId, Propagation)],
-    /// Whether the DELETE of an object would be denied. Verdicts deny none, because they
-    /// decide about all objects that the deletion would reach. Releases and the preview deny
-    /// the deletion of objects that policies protect.
+    /// Whether the DELETE of an object would be denied. For a verdict this is always false,
+    /// because the verdict itself decides about each object that the deletion reaches. For a
+    /// release or the preview, it is whether a policy protects the object.
     pub refuses: RefusesDelete<'r>,
     /// The limit of followed objects. Beyond it, the result is incomplete.
     pub limit: usize,
@@ -249,8 +246,9 @@ impl Fates {
         self.complete
     }
 
-    /// The users of an object that would break: users that are not deleted with it.
-    /// Certain if the object is certainly deleted and the user certainly stays.
+    /// The users of an object that would break: users that are not certainly deleted with
+    /// it. A break is certain if the object is certainly deleted and the user certainly
+    /// stays.
     pub fn broken_by<'g>(
         &'g self,
         graph: &'g Graph,

@@ -75,7 +75,7 @@ impl<'g> DeletionWalk<'g> {
             }
             for id in waiting {
                 self.removed.remove(&id);
-                for container in self.contained.get(&id).into_iter().flatten() {
+                for container in self.containers_of.get(&id).into_iter().flatten() {
                     self.removed.remove(container);
                 }
             }
@@ -104,8 +104,8 @@ impl<'g> DeletionWalk<'g> {
             }
         }
         if self.any_denied {
-            next.extend(self.containers.keys().copied().filter(|c| {
-                let mut content = self.contained.iter().filter(|(_, all)| all.contains(c));
+            next.extend(self.remaining_content.keys().copied().filter(|c| {
+                let mut content = self.containers_of.iter().filter(|(_, all)| all.contains(c));
                 content.any(|(member, _)| graph.get(*member).is_some_and(|m| (request.refuses)(m)))
             }));
         }
@@ -116,7 +116,7 @@ impl<'g> DeletionWalk<'g> {
             if !self.stuck.insert(id) {
                 continue;
             }
-            next.extend(self.contained.get(&id).into_iter().flatten().copied());
+            next.extend(self.containers_of.get(&id).into_iter().flatten().copied());
             let Some(node) = graph.get(id) else { continue };
             if self.blocks_owner_forever(node) {
                 let keeps = |o: &&OwnerEdge| {

@@ -25,13 +25,13 @@ pub(super) struct DeletionWalk<'g> {
     pub(super) deleting: Map<DeletionMode>,
     pub(super) removed: Set,
     orphaned: Set,
-    /// Namespaces and CRDs, with the number of their objects that are not removed.
-    pub(super) containers: Map<usize>,
+    /// The number of objects that are not removed, for each Namespace and CRD.
+    pub(super) remaining_content: Map<usize>,
     /// Owners in a foreground deletion, with the number of remaining blocking dependents.
-    blocked: Map<usize>,
+    remaining_blockers: Map<usize>,
     /// The containers of each object. A custom resource may be in a Namespace and a CRD that
     /// are deleted together.
-    pub(super) contained: Map<Vec<NodeId>>,
+    pub(super) containers_of: Map<Vec<NodeId>>,
     /// The objects that certainly wait after their DELETE.
     pub(super) stuck: Set,
     /// Whether any DELETE was denied.
@@ -81,9 +81,9 @@ impl<'g> DeletionWalk<'g> {
             deleting: Map::default(),
             removed: Set::default(),
             orphaned: Set::default(),
-            containers: Map::default(),
-            blocked: Map::default(),
-            contained: Map::default(),
+            remaining_content: Map::default(),
+            remaining_blockers: Map::default(),
+            containers_of: Map::default(),
             stuck: Set::default(),
             any_denied: false,
             unresolvable: Set::default(),
@@ -156,9 +156,9 @@ impl<'g> DeletionWalk<'g> {
     /// Records that the container waits for the removal of its content.
     fn add_container(&mut self, container: NodeId, content: &[NodeId]) {
         let remaining = content.iter().filter(|member| !self.removed.contains(member));
-        self.containers.insert(container, remaining.clone().count());
+        self.remaining_content.insert(container, remaining.clone().count());
         for member in remaining {
-            self.contained.entry(*member).or_default().push(container);
+            self.containers_of.entry(*member).or_default().push(container);
         }
     }
 
@@ -233,8 +233,8 @@ impl<'g> DeletionWalk<'g> {
     /// Checks owners in a foreground deletion and containers again after the removal of
     /// an object.
     fn wake_waiting(&mut self, id: NodeId) {
-        for container in self.contained.get(&id).into_iter().flatten() {
-            if let Some(remaining) = self.containers.get_mut(container) {
+        for container in self.containers_of.get(&id).into_iter().flatten() {
+            if let Some(remaining) = self.remaining_content.get_mut(container) {
                 *remaining -= 1;
                 if *remaining == 0 {
                     self.queue.push(*container);
@@ -250,7 +250,7 @@ impl<'g> DeletionWalk<'g> {
         owners.sort_unstable();
         owners.dedup();
         for owner in &owners {
-            if let Some(remaining) = self.blocked.get_mut(owner) {
+            if let Some(remaining) = self.remaining_blockers.get_mut(owner) {
                 *remaining = remaining.saturating_sub(1);
                 if *remaining == 0 {
                     self.queue.push(*owner);
@@ -280,7 +280,7 @@ impl<'g> DeletionWalk<'g> {
         if self.is_certain() && self.has_finalizer(id) {
             return false;
         }
-        if let Some(remaining) = self.containers.get(&id) {
+        if let Some(remaining) = self.remaining_content.get(&id) {
             return *remaining == 0;
         }
         match mode {
@@ -293,11 +293,11 @@ impl<'g> DeletionWalk<'g> {
                 if !self.is_certain() {
                     return true;
                 }
-                if !self.blocked.contains_key(&id) {
+                if !self.remaining_blockers.contains_key(&id) {
                     let blockers = self.count_blockers(id);
-                    self.blocked.insert(id, blockers);
+                    self.remaining_blockers.insert(id, blockers);
                 }
-                self.blocked.get(&id) == Some(&0)
+                self.remaining_blockers.get(&id) == Some(&0)
             }
         }
     }
@@ -375,9 +375,10 @@ impl<'g> DeletionWalk<'g> {
         self.delete(dependent, self.collectors_mode(node, owner_waits, owner_waits_for_node));
     }
 
-    /// Whether a finalizer keeps the object, other than those of the garbage collector.
+    /// Whether the object has a finalizer that this deletion does not remove. Also true if the
+    /// budget is used up.
     pub(super) fn has_finalizer(&self, id: NodeId) -> bool {
-        let container = self.containers.contains_key(&id);
+        let container = self.remaining_content.contains_key(&id);
         let released = self.released.contains(&id);
         self.graph.get(id).is_some_and(|node| {
             // If the budget is used up, assume a finalizer.

@@ -59,7 +59,7 @@ pub(super) struct RaceModel {
     /// Whether time may pass between the answer to a list and its use by the leader.
     pub(super) delayed_answers: bool,
     /// Whether the model begins before the DELETE, with a create that may be slow.
-    pub(super) from_delete: bool,
+    pub(super) starts_before_delete: bool,
     /// Whether the target may be re-created, and API servers may report wrong times.
     pub(super) recreates: bool,
 }
@@ -81,7 +81,7 @@ impl RaceModel {
         ticks: 0,
         write_delay: 0,
         delayed_answers: false,
-        from_delete: false,
+        starts_before_delete: false,
         recreates: false,
     };
 }
@@ -239,7 +239,7 @@ impl Model for RaceModel {
                 created_before_delete: false,
             })
         };
-        let initial: &[Users] = if self.from_delete || self.recreates {
+        let initial: &[Users] = if self.starts_before_delete || self.recreates {
             &[[UserState::NotCreated; 3]]
         } else {
             &[
@@ -251,7 +251,7 @@ impl Model for RaceModel {
         let mut states = Vec::new();
         for users in initial {
             let mut secret = Secret::new(1, 0);
-            if self.from_delete {
+            if self.starts_before_delete {
                 secret.deleted = None;
             }
             let leader = |l: usize| Leader {
@@ -277,7 +277,7 @@ impl Model for RaceModel {
                 lost_answers_left: self.lost_answers,
                 violation: None,
             };
-            if !self.from_delete {
+            if !self.starts_before_delete {
                 for l in 0..self.leaders {
                     if let Some(seen) = state.target.as_ref().map(observed) {
                         self.give_input(&mut state, l, Input::Observed(seen));
@@ -302,7 +302,8 @@ impl Model for RaceModel {
                 None if !leader.release.is_busy() && leader.release.ended().is_none() => {
                     let terminating = state.target.as_ref().is_some_and(|t| t.deleted.is_some());
                     let settled = leader.release.is_settled(time_of(state.now));
-                    if self.from_delete && terminating && leader.release.awaits_deletion() {
+                    if self.starts_before_delete && terminating && leader.release.awaits_deletion()
+                    {
                         actions.push(Action::ObserveDeletion(l));
                     } else if leader.passes_left > 0 && settled {
                         actions.push(Action::StartPass(l));
@@ -335,7 +336,7 @@ impl Model for RaceModel {
         if may_tick {
             actions.push(Action::Tick);
         }
-        if self.from_delete && state.target.as_ref().is_some_and(|t| t.deleted.is_none()) {
+        if self.starts_before_delete && state.target.as_ref().is_some_and(|t| t.deleted.is_none()) {
             if state.slow_create.is_none() && state.users[2] == UserState::NotCreated {
                 actions.push(Action::BeginCreate);
             }

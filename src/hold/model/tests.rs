@@ -32,7 +32,7 @@ fn promise_two() -> RaceModel {
         lost_answers: 0,
         ticks: 8 + size(),
         write_delay: 3,
-        from_delete: true,
+        starts_before_delete: true,
         ..RaceModel::PROMISE_ONE
     }
 }

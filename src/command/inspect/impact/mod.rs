@@ -122,7 +122,7 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         }
         _ => None,
     };
-    // The tool that prunes the objects chooses the order.
+    // For a change of manifests, the tool that prunes chooses the order.
     if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {
         impact.order = order::find(&inspection, cascade.into()).await;
     }

@@ -15,7 +15,7 @@ use crate::hold::{Input, Output, ReleaseTiming, RequestResult, UseCheck};
 
 impl RaceModel {
     pub(super) fn limits(&self) -> ReleaseTiming {
-        let settle = if self.from_delete && self.guards.settle { 4 * TICK } else { 0 };
+        let settle = if self.starts_before_delete && self.guards.settle { 4 * TICK } else { 0 };
         let fresh = if self.guards.fresh { TICK } else { 1_000_000 };
         let pass = if self.guards.fresh { 2 * TICK } else { 1_000_000 };
         ReleaseTiming {

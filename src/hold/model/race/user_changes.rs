@@ -4,7 +4,7 @@ use super::{Action, RaceModel, State, UserObject, UserState};
 
 impl RaceModel {
     pub(super) fn add_user_changes(&self, state: &State, actions: &mut Vec<Action>) {
-        if self.from_delete || self.recreates {
+        if self.starts_before_delete || self.recreates {
             return;
         }
         for (i, user_state) in state.users.iter().enumerate() {
