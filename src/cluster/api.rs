@@ -59,11 +59,8 @@ impl From<request::Error> for ApiError {
 
 /// Builds requests about the objects of a kind, in a namespace or (empty) in all.
 pub fn requests(info: &KindInfo, namespace: &str) -> request::Request {
-    let version = info.versions.first().map_or("v1", String::as_str);
-    let root = match info.group.as_str() {
-        "" => format!("/api/{version}"),
-        group => format!("/apis/{group}/{version}"),
-    };
+    let root = if info.group.is_empty() { "/api" } else { "/apis" };
+    let root = format!("{root}/{}", info.api_version());
     request::Request::new(match namespace {
         "" => format!("{root}/{}", info.resource),
         _ => format!("{root}/namespaces/{}/{}", escaped(namespace), info.resource),

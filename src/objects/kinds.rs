@@ -255,6 +255,15 @@ pub fn split_api_version(api_version: &str) -> (&str, &str) {
 }
 
 impl KindInfo {
+    /// The group and the version in which belay requests the kind: `apps/v1`.
+    pub fn api_version(&self) -> String {
+        let version = self.versions.first().map_or("v1", String::as_str);
+        match self.group.as_str() {
+            "" => version.to_owned(),
+            group => format!("{group}/{version}"),
+        }
+    }
+
     /// The plural name of the kind, with its group after a dot.
     pub fn full_name(&self) -> String {
         full_name(&self.group, &self.resource)

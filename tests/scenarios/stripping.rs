@@ -108,8 +108,8 @@ fn s05_the_hold_is_not_removed_while_the_object_is_in_use() {
         format!(
             "Error from server (FinalizerGuarded): admission webhook \"hold.belay.dev\" denied the \
              request: only belay may remove the finalizer belay.dev/hold from persistentvolumeclaim \
-             \"data\"; policy {ns}. Keep the finalizer: belay removes it after the object is \
-             deleted and nothing uses it. To override: kubectl belay approve persistentvolumeclaims/data -n {ns} --reason \"…\". \
+             \"data\"; policy {ns}. Keep the finalizer: belay removes it when the object is \
+             Terminating and nothing uses it. To override: kubectl belay approve persistentvolumeclaims/data -n {ns} --reason \"…\". \
              Details: kubectl belay why persistentvolumeclaims/data -n {ns}\n"
         )
     );

@@ -18,12 +18,12 @@ const MAX_OPERATIONS: usize = 1_000;
 /// The operations that make an object readable for the API server. `object` has all fields
 /// but its own managedFields, which the operations replace. All other times keep their value,
 /// even in immutable fields.
-pub fn repair(object: &Value) -> Vec<PatchOperation> {
+pub fn repair(object: &Value, api_version: &str) -> Vec<PatchOperation> {
     // The hold must not look older (H18): this entry names it, and the API server adds the
     // time of the patch.
     let key = format!("v:\"{HOLD}\"");
     let entry = json!({
-        "manager": MANAGER, "operation": "Update", "apiVersion": object["apiVersion"],
+        "manager": MANAGER, "operation": "Update", "apiVersion": api_version,
         "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:finalizers": {key: {}}}},
     });
     let path = PointerBuf::from_tokens(["metadata", "managedFields"]);
@@ -143,7 +143,6 @@ mod tests {
         let (bad, good) = ("10000-01-01T00:00:00Z", "2026-01-01T00:00:00Z");
         let many = vec![json!({"time": bad}); 20_000];
         let object = json!({
-            "apiVersion": "apps/v1",
             "metadata": {"name": bad, "annotations": {"bootTime": bad}},
             "data": {"bootTime": bad},
             "spec": {"claims": [{"metadata": {"managedFields": [{"time": good}]}},
@@ -151,7 +150,7 @@ mod tests {
                      "template": {"metadata": {"managedFields": many}}},
         });
         let mut repaired = object.clone();
-        json_patch::patch(&mut repaired, &repair(&object)).unwrap();
+        json_patch::patch(&mut repaired, &repair(&object, "apps/v1")).unwrap();
         let mut expected = object;
         let claim = "/spec/claims/1/metadata/creationTimestamp";
         *expected.pointer_mut(claim).unwrap() = json!("9999-12-31T23:59:00-00:01");
@@ -159,6 +158,6 @@ mod tests {
         expected["metadata"]["managedFields"] = repaired["metadata"]["managedFields"].clone();
         assert_eq!(repaired, expected);
         let claims = json!({"claims": vec![json!({"creationTimestamp": bad}); 20_000]});
-        assert!(repair(&claims).len() <= MAX_OPERATIONS + 1);
+        assert!(repair(&claims, "v1").len() <= MAX_OPERATIONS + 1);
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::eventually;
-use crate::harness::manifest::{Manifest as _, config_map, pod, workload};
+use crate::harness::manifest::{Manifest as _, config_map, pod, secret, workload};
 use crate::team::{SOON, Team};
 use crate::{policy, world};
 
@@ -58,7 +58,7 @@ fn h131_a_time_that_the_api_server_cannot_read_neither_keeps_nor_prevents_a_hold
     team.apply(&config_map("older").with(json!({"data": {"color": "blue"}})));
     write_time(&team, "configmap/older", TIMES[0]);
     let targets = [
-        policy::target("", "configmaps", &team.ns),
+        policy::target("", "configmaps, secrets", &team.ns),
         policy::target("apps", "deployments", &team.ns),
     ];
     policy::apply(team.plane, &team.ns, json!({"targets": targets, "protect": hold}));
@@ -73,6 +73,10 @@ fn h131_a_time_that_the_api_server_cannot_read_neither_keeps_nor_prevents_a_hold
         wait_for_hold(&team, &object);
         write_time(&team, &object, time);
     }
+    // belay reads only the metadata of a Secret.
+    team.apply(&secret("token").with(json!({"stringData": {"key": "value"}})));
+    wait_for_hold(&team, "secret/token");
+    write_time(&team, "secret/token", TIMES[0]);
     team.apply(&deployment("web"));
     wait_for_hold(&team, "deployment/web");
     patch(&team, "deployment/web", &template);
@@ -84,8 +88,9 @@ fn h131_a_time_that_the_api_server_cannot_read_neither_keeps_nor_prevents_a_hold
     let waits = team.belay(&release);
     assert!(!waits.stderr.contains("cannot ask belay"), "{waits:?}");
     assert!(!team.lacks("configmap/early"), "{waits:?}");
-    team.deleted(&["pod/reader", "configmap/late", "configmap/older", "deployment/web"]);
-    for object in ["configmap/early", "configmap/late", "configmap/older", "deployment/web"] {
+    let others = ["configmap/late", "configmap/older", "secret/token", "deployment/web"];
+    team.deleted(&[&["pod/reader"], &others[..]].concat());
+    for object in ["configmap/early"].iter().chain(&others) {
         team.wait_until_deleted(object);
     }
 }
