@@ -330,7 +330,7 @@ fn manager<'a>(
     }
 }
 
-/// Adds the lists that prove that there are no more users, or the reason why that is unknown.
+/// Adds the lists that prove that no other user exists, or the reason why that is unknown.
 fn require_user_lists(
     situation: &Situation<'_>,
     item: &JudgedObject<'_>,
