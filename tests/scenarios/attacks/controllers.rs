@@ -114,11 +114,13 @@ fn h114_what_an_editor_attaches_to_a_pod_does_not_stop_its_preemption() {
     team.assert_exists("configmap/anchor");
 }
 
-/// A Pod with a clean-up of its own that uses a ConfigMap. It is never scheduled, so that
-/// no kubelet ends it.
-fn application() -> Value {
-    let waits = json!({"spec": {"nodeSelector": {"no": "node"}}});
-    pod("app").with_env_from("configMapRef", "used").with_finalizers(&["example.com/x"]).with(waits)
+/// Runs a Pod that uses a ConfigMap and has a clean-up of its own. The Pod garbage collector
+/// sets the phase of a Terminating Pod without a Node to Failed, and then the Pod uses nothing.
+fn run_application(team: &Team<'_>) {
+    let app = pod("app").with_env_from("configMapRef", "used");
+    team.apply(&app.with_finalizers(&["example.com/x"]));
+    let node = |name: &str| !name.is_empty();
+    team.plane.api().wait_field(("pod/app", &team.ns), SOON, ".spec.nodeName", node).unwrap();
 }
 
 /// jane makes the Pod an owner of the ConfigMap that it uses.
@@ -131,7 +133,7 @@ fn attach(team: &Team<'_>) {
 fn h115_an_owner_that_an_editor_adds_is_a_user_until_its_clean_up_ends() {
     let team = team("h115", "configmaps", json!({"whileUsed": {"onDelete": "Hold"}}));
     team.apply(&config_map("used"));
-    team.apply(&application());
+    run_application(&team);
     attach(&team);
     team.deleted(&["configmap/used"]);
     team.was_kept("configmap/used");
@@ -146,7 +148,7 @@ fn h115_an_owner_that_an_editor_adds_is_a_user_until_its_clean_up_ends() {
 fn h115_the_use_of_what_it_owns_does_not_stop_the_deletion_of_an_owner() {
     let team = team("h115-deny", "configmaps", json!({"whileUsed": {}}));
     team.apply(&config_map("used"));
-    team.apply(&application());
+    run_application(&team);
     team.refused(&["configmap/used"]);
     attach(&team);
     let delete = ["delete", "pod/app", "--wait=false"];
