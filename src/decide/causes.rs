@@ -6,7 +6,7 @@
 use super::{Cause, Verdict};
 
 /// The limit of causes that messages list. For more causes, messages show only their number.
-pub(super) const MAX_LISTED_CAUSES: usize = 3;
+pub(crate) const MAX_LISTED_CAUSES: usize = 3;
 
 /// The causes that keep one object.
 #[derive(Default)]

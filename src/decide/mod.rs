@@ -54,6 +54,7 @@ pub(crate) use approved::{
     RequiredApprovals, ineffective_approvals, required_approvals, sufficient_approvals,
 };
 pub(crate) use cascade::{CollectorRefusal, refusal_in_cascade};
+pub(crate) use causes::MAX_LISTED_CAUSES;
 pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
 pub use existence::{Existence, target_existence};
 pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, is_waiting_finalizer, object_name};

@@ -147,9 +147,8 @@ impl fmt::Display for ApprovalCommand {
 /// protected is certainly deleted with it, and for the objects that this approval does not
 /// cover.
 fn approval_commands(verdict: &Verdict, deciding: &[&Blocker]) -> Vec<ApprovalCommand> {
-    let is_covered = |blocker: &&&Blocker| {
-        blocker.covered_by_content_approval || blocker.object == verdict.target
-    };
+    let is_covered =
+        |blocker: &&&Blocker| *blocker.object_to_approve(&verdict.target) == verdict.target;
     let mut commands = Vec::new();
     let mut add = |object: &ObjectRef, content: bool, blockers: &[&&Blocker]| {
         let people = blockers.iter().map(|blocker| blocker.required_approvals).fold(1, usize::max);

@@ -232,6 +232,11 @@ impl Blocker {
         }
     }
 
+    /// The object whose approval removes the blocker of a verdict on this target.
+    pub fn object_to_approve<'b>(&'b self, target: &'b ObjectRef) -> &'b ObjectRef {
+        if self.covered_by_content_approval { target } else { &self.object }
+    }
+
     /// Whether only the target itself, or objects of the target, use the object.
     pub(super) fn is_own_use(&self, target: &ObjectRef) -> bool {
         let is_own =

@@ -17,7 +17,8 @@ pub(super) use self::protection::{Protection, WhileUsed, protection};
 use super::exceptions::{HeldTarget, ReleaseGroup, UserException, has_only_hold};
 use super::owners::{AllOwners, MAX_READS_PER_ROUND, OwnerReader};
 use crate::decide::{
-    Cause, JudgedObject, LiveRead, LiveReads, ObjectSource, Situation, counting_users, object_name,
+    Cause, JudgedObject, LiveRead, LiveReads, MAX_LISTED_CAUSES, ObjectSource, Situation,
+    counting_users, object_name,
 };
 use crate::graph::{Node, NodeId, ObjectUser};
 use crate::objects::{ApiError, Kinds, NumberMap, NumberSet, is_hold};
@@ -105,9 +106,6 @@ pub enum ReleaseReason {
 /// The limit of rounds of reads in a pass. Reads lead to more reads, because users have
 /// owners and cycles have users of users.
 pub const MAX_READ_ROUNDS: u8 = 16;
-
-/// The limit of causes in a result.
-const MAX_LISTED_CAUSES: usize = 3;
 
 /// The limit of counted users. More users do not change the result.
 const MAX_COUNTED_USERS: usize = 1_000;

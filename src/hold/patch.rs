@@ -59,10 +59,16 @@ impl TargetState {
         if !self.annotated {
             // Other annotations that were added meanwhile stay.
             operations.push(test(&["resourceVersion"], &self.version));
+        }
+        self.set_annotation(key, value, &mut operations);
+        Patch(operations)
+    }
+
+    fn set_annotation(&self, key: &str, value: &str, operations: &mut Vec<PatchOperation>) {
+        if !self.annotated {
             operations.push(add(&["annotations"], json!({})));
         }
         operations.push(add(&["annotations", key], json!(value)));
-        Patch(operations)
     }
 }
 
@@ -84,10 +90,7 @@ impl TokenWrite {
             test(&["uid"], &self.observed.uid),
             test(&["resourceVersion"], &self.observed.version),
         ];
-        if !self.observed.annotated {
-            operations.push(add(&["annotations"], json!({})));
-        }
-        operations.push(add(&["annotations", TOKEN], json!(&*self.token)));
+        self.observed.set_annotation(TOKEN, &self.token, &mut operations);
         Patch(operations)
     }
 }

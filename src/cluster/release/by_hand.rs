@@ -10,9 +10,7 @@ use serde_json::Value;
 use super::driver::{Driver, DriverContext, DriverReport, PendingUpdate, check_collected};
 use super::requests::TargetClient;
 use super::settle;
-use crate::cluster::api::Detail;
 use crate::cluster::context::Context;
-use crate::cluster::list::Buffers;
 use crate::cluster::live::{
     CollectedReads, Confirm, ReadGroup, ReadObjects, Reader, ReleasedObject, confirm,
 };
@@ -23,7 +21,7 @@ use crate::hold::{
     HoldRemoval, MAX_READ_ROUNDS, PASS_STEPS, ReleaseEnd, ReleaseReason, RequestResult,
     TargetState, TokenWrite, UnknownUse, UseCheck, WaitReason,
 };
-use crate::objects::{ApiError, KindInfo};
+use crate::objects::ApiError;
 use crate::webhook::fair::GroupLimits;
 
 /// The time limit of one round of reads.
@@ -158,24 +156,16 @@ pub async fn drive(
     }
 }
 
-/// Asks belay to look at an object now, by its annotation. It has to be the object that was
-/// observed.
+/// Requests a check of the observed object by the leader, with an annotation.
 pub async fn ask(
-    client: &kube::Client,
-    info: &KindInfo,
-    (namespace, name): (&str, &str),
+    context: &Context,
+    key: &ObjectKey,
     observed: &TargetState,
     now: Timestamp,
 ) -> Result<(), ApiError> {
-    let target = TargetClient {
-        info: info.clone(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        detail: Detail::Metadata,
-        buffers: Buffers::new(1),
-    };
+    let target = TargetClient::at(&context.world.read(), key);
     let patch = observed.annotation_patch(RELEASE_REQUESTED, &now.to_string());
-    target.patch(client, &patch).await.object.map(drop)
+    target.patch(&context.client, &patch).await.object.map(drop)
 }
 
 /// Removes the hold without a count. The caller has checked the approvals. The patch is the same

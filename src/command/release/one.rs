@@ -156,9 +156,9 @@ impl Release {
     async fn ask_leader(&self) -> Result<Answer, CommandError> {
         let TargetObject { session, info, object_ref, .. } = &self.target;
         let UserSession { caller, me, .. } = &**session;
-        let key = (object_ref.namespace.as_str(), object_ref.name.as_str());
         let what = object_ref.quoted();
-        let asked = by_hand::ask(&caller.client, info, key, &self.observed, me.now).await;
+        let context = &self.snapshot.context;
+        let asked = by_hand::ask(context, &self.key, &self.observed, me.now).await;
         match asked {
             // NotFound: belay released the object before the request.
             Ok(()) | Err(ApiError::NotFound) => {}
@@ -186,8 +186,9 @@ impl Release {
         if let Ok(None) = self.target.session.leader().await {
             return self.release_without_leader().await;
         }
-        let object =
-            caller.object(info, key.0, key.1).await.map_err(|error| unread(&what, &error))?;
+        let (_, namespace, name) = &self.key;
+        let object = caller.object(info, namespace, name).await;
+        let object = object.map_err(|error| unread(&what, &error))?;
         let Some(object) = object else { return Ok(deleted_answer(&what)) };
         Ok(self.held_answer(HoldState::count(&self.snapshot, &self.key, &object).await))
     }

@@ -176,14 +176,13 @@ impl View {
     pub fn table_in_turns<T>(
         self,
         heading: &[&'static str],
-        (items, limit, what): (&[T], usize, &str),
+        (items, limit, plural): (&[T], usize, &str),
         namespace: impl Fn(&T) -> &str,
         add_row: impl Fn(&mut Table, &T),
     ) -> String {
-        let is_cut = cut(items, limit, self.is_complete(), what).1.is_some();
-        let max = if is_cut { limit } else { usize::MAX };
-        let items = first_in_turns(items, max, namespace);
-        self.table(heading, (&items, limit, what), |table, item| add_row(table, item))
+        let (shown, _) = cut(items, limit, self.is_complete(), plural);
+        let items = first_in_turns(items, shown.len(), namespace);
+        self.table(heading, (&items, limit, plural), |table, item| add_row(table, item))
     }
 
     /// The lines about failed reads.

@@ -37,9 +37,9 @@ pub fn needed_approvals(verdict: &Verdict) -> Vec<NeededApproval> {
     let content = deciding().any(|blocker| blocker.covered_by_content_approval);
     let mut needs = Vec::new();
     for blocker in deciding() {
-        let of_target = blocker.covered_by_content_approval || blocker.object == verdict.target;
-        let object = if of_target { &verdict.target } else { &blocker.object };
-        let need = NeededApproval { object: object.clone(), content: of_target && content };
+        let object = blocker.object_to_approve(&verdict.target);
+        let content = content && *object == verdict.target;
+        let need = NeededApproval { object: object.clone(), content };
         if !needs.contains(&need) {
             needs.push(need);
         }

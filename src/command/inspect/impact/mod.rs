@@ -184,8 +184,7 @@ async fn ask_server(
 async fn may_approve(inspection: &Inspection, verdict: &Verdict) -> Option<bool> {
     let (caller, _) = inspection.caller.as_ref()?;
     let blocker = verdict.blockers.first()?;
-    let covered =
-        if blocker.covered_by_content_approval { &verdict.target } else { &blocker.object };
+    let covered = blocker.object_to_approve(&verdict.target);
     let namespace = covered.own_namespace();
     let (kind, name) = match blocker.covered_by_content_approval {
         true => (("*", "*"), ""),

@@ -302,10 +302,7 @@ impl WhyReport {
 
 impl ExplainedBlocker {
     fn new(world: &World, verdict: &Verdict, blocker: &Blocker, known: bool) -> Self {
-        // An approval of the target with its content covers the objects that are deleted as
-        // well.
-        let covered =
-            if blocker.covered_by_content_approval { &verdict.target } else { &blocker.object };
+        let covered = blocker.object_to_approve(&verdict.target);
         Self {
             blocker: BlockerReport::new(
                 blocker,
