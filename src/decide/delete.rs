@@ -240,7 +240,7 @@ pub(super) fn judge_affected<'a>(
         |member: &DeletionTarget<'a>| Some((member.item, Container::from_item(&member.item)?));
     let containers: Vec<_> = members.iter().filter_map(contained).collect();
     // The API server deletes the instances of a CRD without admission.
-    let live = containers.iter().any(|(_, c)| matches!(c, Container::Crd(..)));
+    let needs_live_proof = containers.iter().any(|(_, c)| matches!(c, Container::Crd(..)));
     let foreground = members.iter().any(|member| member.propagation == Propagation::Foreground);
     let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
     // The controller of a container deletes its content directly, whatever owns it.
@@ -255,12 +255,7 @@ pub(super) fn judge_affected<'a>(
         }
         let certain = fates.get(node.id()).is_some_and(|fate| fate.certainty == Certainty::Certain);
         judgement.set_covered_by_content_approval(certain || !containers.is_empty());
-        judge_protection(
-            judgement,
-            fates,
-            &item,
-            Cascade { needs_live_proof: live, owner_propagation },
-        );
+        judge_protection(judgement, fates, &item, Cascade { needs_live_proof, owner_propagation });
     }
     for (target, container) in &containers {
         judgement.set_covered_by_content_approval(true);
@@ -269,7 +264,7 @@ pub(super) fn judge_affected<'a>(
                 judgement,
                 fates,
                 &item,
-                Cascade { needs_live_proof: live, owner_propagation },
+                Cascade { needs_live_proof, owner_propagation },
             );
         }
         require_known_content(judgement, target, |_| true);

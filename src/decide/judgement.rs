@@ -490,7 +490,7 @@ fn merge_findings(
             reason,
             causes,
             more: others,
-            covered_by_content_approval: is_content,
+            covered_by_content_approval,
             ..
         } = finding;
         let same = indexes.entry((decision, reason, item.uid())).or_default();
@@ -517,7 +517,8 @@ fn merge_findings(
             causes,
             more: others,
             required_approvals: policy.approval.required,
-            covered_by_content_approval: is_content && !target_uids.contains(&item.uid()),
+            covered_by_content_approval: covered_by_content_approval
+                && !target_uids.contains(&item.uid()),
         });
     }
     (blockers, more)

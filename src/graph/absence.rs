@@ -112,8 +112,8 @@ mod tests {
     use super::*;
 
     fn place(namespace: &str, name: &str) -> Unreadable {
-        let place = Some((namespace.to_owned(), name.to_owned()));
-        Unreadable { name: place, ..Unreadable::of_unknown_place() }
+        let name = Some((namespace.to_owned(), name.to_owned()));
+        Unreadable { name, ..Unreadable::of_unknown_place() }
     }
 
     #[test]

@@ -184,7 +184,7 @@ mod tests {
     fn a_search_by_labels_charges_for_the_size_of_the_labels() {
         let mut graph = Graph::default();
         let kind = graph.kinds.find("", "ConfigMap").unwrap();
-        let mut apply = |name: &str, labels: usize, open: Vec<SelectorEdge>| {
+        let mut apply = |name: &str, labels: usize, selector_edges: Vec<SelectorEdge>| {
             let labels: serde_json::Map<_, _> =
                 (0..labels).map(|n| (format!("label-{n:057}"), json!(""))).collect();
             let value = json!({"metadata": {"name": name, "namespace": "a", "uid": name, "labels": labels}});
@@ -193,10 +193,10 @@ mod tests {
                 kind,
                 &object,
                 ObjectPhase::Active,
-                Edges { selector_edges: open, ..Edges::default() },
+                Edges { selector_edges, ..Edges::default() },
             );
         };
-        let open = SelectorEdge {
+        let edge = SelectorEdge {
             kind,
             namespace: "a".to_owned(),
             selector: Selector::Labels(vec![Requirement::Exists("x".to_owned())]),
@@ -204,7 +204,7 @@ mod tests {
             relation: RelationId(0),
             path: "spec".into(),
         };
-        apply("user", 0, vec![open]);
+        apply("user", 0, vec![edge]);
         apply("few", 1, Vec::new());
         apply("many", 1_000, Vec::new());
         let steps = |name: &str| {

@@ -328,12 +328,12 @@ fn action(verdict: &Verdict) -> &'static str {
 /// The outcomes by policy and reason, each once. No policy denies an unreadable review.
 fn policy_outcomes(verdict: &Verdict) -> BTreeSet<(String, Reason, Decision)> {
     let outcomes = |blocker: &Blocker| {
-        let Blocker { reason, decision: outcome, .. } = *blocker;
+        let Blocker { reason, decision, .. } = *blocker;
         let mut names: Vec<String> = blocker.policies.iter().map(label).collect();
         if names.is_empty() {
             names.push("no policy".to_owned());
         }
-        names.into_iter().map(move |name| (name, reason, outcome))
+        names.into_iter().map(move |name| (name, reason, decision))
     };
     verdict.blockers.iter().flat_map(outcomes).collect()
 }

@@ -214,9 +214,7 @@ impl<'de> Visitor<'de> for SizeCounter<'_> {
                 self.add(ENTRY_COST)?;
             }
             match self.level.child(&key) {
-                Some(place) => {
-                    entries.next_value_seed(SizeCounter { level: place, bytes: self.bytes })?
-                }
+                Some(level) => entries.next_value_seed(SizeCounter { level, bytes: self.bytes })?,
                 None => drop(entries.next_value::<IgnoredAny>()?),
             }
         }

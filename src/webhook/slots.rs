@@ -174,7 +174,7 @@ impl EndAction {
     fn run(&self) {
         match self {
             Self::Abort(handle) => handle.abort(),
-            Self::Ask(request) => request.ask(),
+            Self::Ask(signal) => signal.ask(),
         }
     }
 }
@@ -193,7 +193,7 @@ impl EndSignal {
         self.waker.wake();
     }
 
-    /// Whether the task was asked to end. A later request wakes the task.
+    /// Whether the task was asked to end. If it is asked later, that wakes the task.
     pub fn is_asked(&self, waker: &Waker) -> bool {
         self.waker.register(waker);
         self.asked.load(Ordering::Acquire)
@@ -221,8 +221,8 @@ impl ConnectionSlot {
 
     /// Takes a new slot for a connection without a request. To end the connection for a
     /// newer one, belay asks it to end.
-    pub fn enter_idle(&mut self, slots: &ConnectionSlots, request: &Arc<EndSignal>) {
-        self.move_to(slots, EndAction::Ask(request.clone()));
+    pub fn enter_idle(&mut self, slots: &ConnectionSlots, signal: &Arc<EndSignal>) {
+        self.move_to(slots, EndAction::Ask(signal.clone()));
     }
 
     fn move_to(&mut self, slots: &ConnectionSlots, end: EndAction) {
