@@ -115,7 +115,7 @@ fn why_prints_the_verdict_of_the_api_server_to_a_developer() {
     let expected = format!(
         "configmap \"settings\" cannot be deleted now by dev-{ns}:\n\
          - configmap \"settings\" is in use by Pod {ns}/web ({path}); policy {ns} (InUse)\n  \
-         approve: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (1 person; the \
+         to override: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (1 person; the \
          approvals so far are unknown; this needs the RBAC verb approve-deletion on configmaps in \
          namespace {ns})\nto delete it: first delete Pod {ns}/web\n"
     );

@@ -261,6 +261,7 @@ fn the_hold_of_belay_is_reported_with_its_users() {
         released_by_belay: true,
         known: true,
         r#for: says.iter().map(|says| (*says).to_owned()).collect(),
+        step: None,
     };
     let counted = |state| of(Some(state), false, (true, false));
     assert_eq!(
