@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::UnreadKind;
 use crate::cluster::terminating::{
-    BrokenApi, DeadConversion, Dependent, Evidence, ObjectEvent, Rule, ServiceProblem, Survey,
-    TerminatingObject, Webhook, WebhookAddress, Workload,
+    BrokenApi, ClaimUser, DeadConversion, Dependent, Evidence, ObjectEvent, Rule, ServiceProblem,
+    Survey, TerminatingObject, Webhook, WebhookAddress, Workload,
 };
 use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef};
 
@@ -557,10 +557,22 @@ fn a_volume_in_use_names_its_users() {
     let claim = found(info("", "persistentvolumeclaims", true), claim);
     let mut evidence = Evidence::default();
     assert_eq!(of(&claim, &evidence).cause, Cause::Owner);
-    let pods = ["web-0", "web-1"].map(str::to_owned).to_vec();
-    evidence.users.insert(("shop".to_owned(), "data".to_owned()), pods);
+    let user = |pod: &str, controller: Option<&str>| ClaimUser {
+        pod: pod.to_owned(),
+        controller: controller.map(str::to_owned),
+    };
+    let key = ("shop".to_owned(), "data".to_owned());
+    evidence.users.insert(key.clone(), vec![user("web-0", None), user("web-1", None)]);
     let used = of(&claim, &evidence);
     assert_eq!((used.cause, &used.says[..]), (Cause::InUse, "Pod web-0 and 1 more Pod use it"));
+    assert_eq!(used.next, "kubectl describe pods/web-0 -n shop");
+    evidence.users.insert(key, vec![user("web-0", Some("StatefulSet web"))]);
+    let used = of(&claim, &evidence);
+    assert_eq!(used.says, "Pod web-0 of StatefulSet web uses it");
+    assert_eq!(
+        used.next,
+        "kubectl describe pods/web-0 -n shop; to end the use, scale down or delete StatefulSet web"
+    );
     let volume = |phase: &str| {
         let volume = json!({"metadata": {"name": "pv", "uid": "u-v",
             "finalizers": ["kubernetes.io/pv-protection"]}, "status": {"phase": phase},
