@@ -80,9 +80,9 @@ impl TargetClient {
     }
 
     /// Whether a log line about it may be written now: if so, how many were left out.
-    pub fn admit_line(&self) -> Option<u64> {
+    pub fn permit_line(&self) -> Option<u64> {
         static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
-        LINES.admit(&self.namespace, Instant::now())
+        LINES.permit_line(&self.namespace, Instant::now())
     }
 
     /// Reads it.

@@ -43,7 +43,7 @@ pub struct Evidence {
     /// The webhooks that the API server calls before it stores changes.
     pub webhooks: Vec<Webhook>,
     /// The labels of Namespaces, if a webhook selects by them.
-    pub places: LabelsByNamespace,
+    pub namespace_labels: LabelsByNamespace,
     /// Kinds whose conversion webhook does not answer.
     pub conversions: Vec<DeadConversion>,
     /// Events by uid of their object, newest first.
@@ -125,7 +125,7 @@ pub async fn evidence(
     (evidence.workloads, evidence.more_workloads) = workloads;
     (evidence.broken, evidence.nodes) = (broken, nodes);
     evidence.more_webhooks = webhooks.is_none();
-    (evidence.webhooks, evidence.places) = webhooks.unwrap_or_default();
+    (evidence.webhooks, evidence.namespace_labels) = webhooks.unwrap_or_default();
     (evidence.conversions, evidence.events, evidence.users) = (conversions, events, users);
     evidence.unread = reader.unread.into_inner();
     evidence.unread.sort();

@@ -132,7 +132,7 @@ fn dead_conversion(crd: &str, evidence: &Evidence) -> Option<Finding> {
     let dead = evidence.conversions.iter().find(|dead| dead.definition == crd)?;
     let says = format!("no client can read {crd}: its conversion webhook does not answer");
     let finding = Finding::new(Cause::ConversionWebhook, says, repair_conversion(dead));
-    Some(finding.with([dead.silence.why.clone()]))
+    Some(finding.with([dead.problem.why.clone()]))
 }
 
 fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
