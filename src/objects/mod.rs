@@ -42,7 +42,8 @@ pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use object_ref::ObjectRef;
 pub use one_line::{
-    LONGEST_NAME, and_more, more, one_line, one_line_name, shell_word, without_controls,
+    LONGEST_NAME, and_more, is_plain_name, more, one_line, one_line_name, shell_word,
+    without_controls,
 };
 pub use packed::{PackedList, PackedMap};
 pub use protect_label::{LABEL_VALUES, PROTECT_LABEL, label_warning};

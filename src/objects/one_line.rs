@@ -25,6 +25,12 @@ pub fn one_line_name(name: &str) -> Cow<'_, str> {
     one_line(name, LONGEST_NAME)
 }
 
+/// Whether a text has only the characters of Kubernetes' kinds and names. Other text from a client
+/// may look like a part of belay's sentence.
+pub fn is_plain_name(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || ".-:_/".contains(c))
+}
+
 /// The number of things that a list leaves out: `4 more users`.
 pub fn more(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };

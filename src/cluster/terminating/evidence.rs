@@ -17,7 +17,7 @@ use super::webhooks::{LabelsByNamespace, Webhook};
 use super::{CONCURRENT_READS, Dependent, Survey, TerminatingObject, deleted_at};
 use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{Listed, list_all};
-use crate::objects::{ApiError, ObjectRef, one_line_name};
+use crate::objects::{ApiError, ObjectRef, is_plain_name, one_line_name};
 
 /// The facts that explain why objects are not deleted.
 #[derive(Debug, Clone, Default)]
@@ -255,12 +255,27 @@ pub struct ClaimUser {
     pub controller: Option<String>,
 }
 
+/// The kinds of workloads that create Pods, with their API versions.
+const WORKLOADS: [(&str, &str); 5] = [
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "DaemonSet"),
+    ("batch/v1", "Job"),
+    ("v1", "ReplicationController"),
+];
+
 impl ClaimUser {
     fn read(pod: &Value) -> Option<Self> {
         let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
         let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
         let words = controller.and_then(|owner| {
-            let (kind, name) = (owner["kind"].as_str()?, owner["name"].as_str()?);
+            let text = |field: &str| owner[field].as_str();
+            let (version, kind, name) = (text("apiVersion")?, text("kind")?, text("name")?);
+            // An editor writes owner references. The garbage collector deletes a Pod whose owner
+            // of one of these kinds does not exist.
+            if !WORKLOADS.contains(&(version, kind)) || !is_plain_name(name) {
+                return None;
+            }
             // A Deployment names its ReplicaSets with the hash that is a label of their Pods.
             let hash = pod.pointer("/metadata/labels/pod-template-hash").and_then(Value::as_str);
             let deployment = hash.and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'));
@@ -268,7 +283,7 @@ impl ClaimUser {
                 Some(deployment) if kind == "ReplicaSet" => ("Deployment", deployment),
                 _ => (kind, name),
             };
-            Some(format!("{} {}", one_line_name(kind), one_line_name(name)))
+            Some(format!("{kind} {}", one_line_name(name)))
         });
         Some(Self { pod: name(pod)?.to_owned(), controller: words })
     }
