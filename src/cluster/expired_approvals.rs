@@ -97,11 +97,7 @@ async fn is_terminating(
     approval: &Approval,
 ) -> Result<bool, ApiError> {
     let object = &approval.object;
-    let info = {
-        let kinds = &world.read().graph.kinds;
-        let kind = kinds.find_resource(&object.group, &object.resource);
-        kind.map(|kind| kinds.info(kind).clone())
-    };
+    let info = world.read().kind_info((&object.group, &object.resource));
     let Some(info) = info else { return Ok(false) };
     let read = api::object(client, &info, &object.namespace, &object.name, Detail::Metadata);
     let Some(json) = within(read).await? else { return Ok(false) };

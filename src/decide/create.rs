@@ -5,7 +5,7 @@ use super::judgement::Judgement;
 use super::list_limits::judge_long_lists;
 use super::situation::is_default_object;
 use super::{HoldChange, HoldPosition, Review, Situation, Verdict};
-use crate::objects::{Kinds, Object, is_hold};
+use crate::objects::{CRDS, Kinds, Object, is_hold};
 use crate::policy::AppliedPolicy;
 use crate::policy::api::Action;
 
@@ -41,7 +41,7 @@ const NEVER_HELD: &[(&str, &str)] = &[
     ("", "nodes"),
     ("", "events"),
     ("events.k8s.io", "events"),
-    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    CRDS,
     ("coordination.k8s.io", "leases"),
     ("discovery.k8s.io", "endpointslices"),
     ("rbac.authorization.k8s.io", "clusterrolebindings"),

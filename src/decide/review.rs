@@ -138,6 +138,28 @@ pub struct Review<'a> {
     pub labelled: bool,
 }
 
+impl<'a> Review<'a> {
+    /// A dry run of a DELETE by this user, without an object.
+    pub fn of_dry_run(user: &'a str, groups: &'a [String]) -> Self {
+        let groups = groups.iter().map(|group| group.as_str().into()).collect();
+        Self {
+            uid: "".into(),
+            phase: AdmissionPhase::Validate,
+            operation: Operation::Delete,
+            resource: Resource::default(),
+            name: "".into(),
+            namespace: "".into(),
+            user: Requester { name: user.into(), groups },
+            dry_run: true,
+            options: DeleteOptions::default(),
+            object: None,
+            old_object: None,
+            details: ReviewDetails::default(),
+            labelled: false,
+        }
+    }
+}
+
 /// Fields of the objects that only some decisions need. They are parsed in a second pass,
 /// and only when needed ([`Review::needs_details`]).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

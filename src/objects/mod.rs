@@ -34,7 +34,7 @@ pub use hold::{HOLD, HoldEntry, former_holds, is_hold, parse_former_hold, set_fo
 pub use hold_writes::HoldWrites;
 pub use interner::Interner;
 pub use kinds::{
-    DefaultPropagation, KindId, KindInfo, Kinds, full_name, is_namespace, split_api_version,
+    CRDS, DefaultPropagation, KindId, KindInfo, Kinds, full_name, is_namespace, split_api_version,
 };
 pub use maps::{KeyedHasher, KeyedMap, KeyedSet, NumberHasher, NumberMap, NumberSet, shrink_map};
 pub use names::{KindNames, ServedKind};
@@ -42,7 +42,8 @@ pub(crate) use object::null_is_default;
 pub use object::{HoldAge, Metadata, Object, OwnerReference};
 pub use object_ref::ObjectRef;
 pub use one_line::{
-    LONGEST_NAME, and_more, more, one_line, one_line_name, shell_word, without_controls,
+    LONGEST_NAME, and_more, in_namespace, more, namespace_option, one_line, one_line_name,
+    shell_word, without_controls,
 };
 pub use packed::{PackedList, PackedMap};
 pub use protect_label::{LABEL_VALUES, PROTECT_LABEL, label_warning};

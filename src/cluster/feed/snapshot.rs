@@ -32,7 +32,7 @@ use crate::cluster::live::Reader;
 use crate::cluster::world::{self, ObjectKey, SharedWorld, World};
 use crate::decide::{Review, Verdict};
 use crate::graph::{Incomplete, Listing, NodeId};
-use crate::objects::{ApiError, KindId, KindInfo, full_name};
+use crate::objects::{ApiError, CRDS, KindId, KindInfo, full_name};
 use crate::policy::api::{DeletionApproval, DeletionPolicy, GROUP};
 use crate::policy::{Approval, Identities, Policy, Rules};
 use crate::relations::CustomRelation;
@@ -237,6 +237,15 @@ impl Snapshot {
         true
     }
 
+    /// Reads the Namespace of this name and adds it; does nothing if the name is empty.
+    pub async fn look_up_namespace(&self, name: &str) -> Result<(), ApiError> {
+        let kind = self.context.world.read().graph.kinds.find("", "Namespace");
+        match kind.filter(|_| !name.is_empty()) {
+            Some(kind) => self.look_up(kind, "", name).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Reads one object and adds it. Returns whether it exists.
     pub async fn look_up(
         &self,
@@ -284,12 +293,7 @@ impl Snapshot {
     /// Reads the kinds that CRDs define. Without permission, discovery remains, which may be some
     /// seconds old.
     async fn crds(&self) -> BTreeMap<String, Crd> {
-        let info = {
-            let world = self.context.world.read();
-            let kinds = &world.graph.kinds;
-            let kind = kinds.find_resource("apiextensions.k8s.io", "customresourcedefinitions");
-            kind.map(|kind| kinds.info(kind).clone())
-        };
+        let info = self.context.world.read().kind_info(CRDS);
         let Some(info) = info else { return BTreeMap::new() };
         let objects = self.read_list(&info, Detail::Whole, "", "").await.unwrap_or_default();
         let read = objects.iter().filter_map(|object| crds::read(object.get()).ok());

@@ -10,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use crate::cluster::World;
 use crate::cluster::feed::plan;
 use crate::decide::is_hold_unsafe_on_kind;
-use crate::objects::Kinds;
+use crate::objects::{CRDS, Kinds};
 use crate::policy::Policy;
 use crate::policy::api::Action;
 
@@ -34,7 +34,6 @@ impl Rules {
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 const NAMESPACES: (&str, &str) = ("", "namespaces");
-const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
 /// Computes the rules. `labelled` are the kinds whose labelled objects belay watches although no
 /// policy names the kinds. The rules include their ancestors.

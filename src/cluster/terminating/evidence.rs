@@ -17,7 +17,7 @@ use super::webhooks::{LabelsByNamespace, Webhook};
 use super::{CONCURRENT_READS, Dependent, Survey, TerminatingObject, deleted_at};
 use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{Listed, list_all};
-use crate::objects::{ApiError, ObjectRef};
+use crate::objects::{ApiError, CRDS, ObjectRef};
 
 /// The facts that explain why objects are not deleted.
 #[derive(Debug, Clone, Default)]
@@ -109,8 +109,7 @@ pub async fn evidence(
         return evidence;
     }
     let reader = ListReader { snapshot, unread: Mutex::default() };
-    evidence.more_groups =
-        reader.info("apiextensions.k8s.io", "customresourcedefinitions", "").is_none();
+    evidence.more_groups = reader.info(CRDS.0, CRDS.1, "").is_none();
     evidence.of_files = snapshot.kinds_in_files.is_some();
     let pods = found.iter().any(|found| found.object_ref.is_of(("", "pods")));
     let (broken, workloads, nodes, webhooks, conversions, events, users) = tokio::join!(

@@ -184,10 +184,7 @@ impl Survey {
 
     /// Adds the Namespace itself.
     async fn read_namespace(&mut self, snapshot: &Snapshot, name: &str) {
-        let info = {
-            let kinds = &snapshot.context.world.read().graph.kinds;
-            kinds.find("", "Namespace").map(|kind| kinds.info(kind).clone())
-        };
+        let info = snapshot.context.world.read().kind_info(("", "namespaces"));
         let Some(info) = info else { return };
         match api::object(&snapshot.context.client, &info, "", name, Detail::Metadata).await {
             Ok(Some(json)) => {

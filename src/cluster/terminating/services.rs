@@ -11,7 +11,7 @@ use super::{CONCURRENT_READS, TerminatingObject};
 use crate::cluster::api;
 use crate::cluster::api::Detail;
 use crate::cluster::feed::UnreadKind;
-use crate::objects::read_shallow;
+use crate::objects::{CRDS, read_shallow};
 
 /// A CRD whose conversion webhook does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl ListReader<'_> {
     }
 
     pub(super) async fn conversions(&self) -> Vec<DeadConversion> {
-        let definitions = self.all("apiextensions.k8s.io", "customresourcedefinitions", "").await;
+        let definitions = self.all(CRDS.0, CRDS.1, "").await;
         let definitions = definitions.unwrap_or_default();
         let converted = definitions.iter().filter_map(|definition| {
             let at =

@@ -9,7 +9,7 @@ use super::finding::{Cause, Finding};
 use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
 use crate::cluster::terminating::{Dependent, Evidence, Survey, TerminatingObject};
-use crate::objects::{FOREGROUND, and_more, is_hold};
+use crate::objects::{CRDS, FOREGROUND, and_more, is_hold, namespace_option};
 
 /// The causes why an object stays, the most likely first.
 pub fn find_causes(
@@ -58,10 +58,7 @@ pub fn find_causes(
 fn unread_object(found: &TerminatingObject) -> Option<Finding> {
     let why = found.unread.as_ref()?;
     let says = "only its metadata could be read, so other causes are unknown";
-    let option = match found.object_ref.namespace.as_str() {
-        "" => String::new(),
-        namespace => format!(" -n {namespace}"),
-    };
+    let option = namespace_option(&found.object_ref.namespace);
     let kind = found.info.full_name();
     let next = format!("ask for the right: kubectl auth can-i get {kind}{option}");
     Some(Finding::new(Cause::Unknown, says, next).with([why.to_string()]))
@@ -69,8 +66,6 @@ fn unread_object(found: &TerminatingObject) -> Option<Finding> {
 
 /// The finalizer that the API server removes from a CRD.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-
-const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
 fn foreground_deletion(found: &TerminatingObject, survey: &Survey) -> Finding {
     let dependents = survey.dependents.get(&found.uid).map_or(&[][..], Vec::as_slice);

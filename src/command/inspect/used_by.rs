@@ -128,7 +128,9 @@ async fn used_by(arguments: UsedByArguments) -> Result<ExitCode, CommandError> {
         reverse,
         all: output.all,
         max_depth: depth,
-        ..Walk::new(&inspection)
+        seen: HashSet::new(),
+        uses: Vec::new(),
+        weaker: 0,
     };
     let Some(target) = inspection.targets.first().copied() else {
         return Ok(ExitCode::from(3));
@@ -168,19 +170,7 @@ struct Walk<'s> {
     weaker: usize,
 }
 
-impl<'s> Walk<'s> {
-    fn new(inspection: &'s Inspection) -> Self {
-        Self {
-            inspection,
-            reverse: false,
-            all: false,
-            max_depth: 1,
-            seen: HashSet::new(),
-            uses: Vec::new(),
-            weaker: 0,
-        }
-    }
-
+impl Walk<'_> {
     /// The tree with the target at its root.
     fn tree(&mut self, target: NodeId) -> TreeLine {
         self.seen.insert(target);

@@ -17,7 +17,7 @@ use crate::command::diagnosis::{
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
 use crate::command::target::TargetObject;
-use crate::objects::{FOREGROUND, without_controls};
+use crate::objects::{CRDS, FOREGROUND, without_controls};
 
 /// A Terminating object.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -193,10 +193,9 @@ async fn causes(
 /// deletion waits for, the content of a Namespace, and the objects of a CRD. For all other
 /// objects this reads nothing.
 async fn survey_around(snapshot: &Snapshot, object: &TerminatingObject) -> Survey {
-    let crds = ("apiextensions.k8s.io", "customresourcedefinitions");
     let namespace = match &object.object_ref {
         namespace if namespace.is_namespace() => namespace.own_namespace(),
-        crd if crd.is_of(crds) => "",
+        crd if crd.is_of(CRDS) => "",
         owner if finalizers_of(&object.object).contains(&FOREGROUND) => &owner.namespace,
         _ => return Survey { objects: vec![object.clone()], ..Survey::default() },
     };
