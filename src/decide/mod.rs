@@ -57,7 +57,7 @@ pub(crate) use cascade::{CollectorRefusal, refusal_in_cascade};
 pub(crate) use causes::MAX_LISTED_CAUSES;
 pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no_hold_reason};
 pub use existence::{Existence, target_existence};
-pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, is_waiting_finalizer, object_name};
+pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, object_name, only_wait};
 pub use next_step::NextStep;
 pub(crate) use render::{
     HOLD_WARNING, approve_command, describe_cause, policy_names, remedies, sentence,

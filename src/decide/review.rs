@@ -5,51 +5,39 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::objects::{Object, ObjectRef, Text, is_hold, is_namespace};
+use crate::objects::{Object, ObjectRef, Text, is_hold, is_namespace, text_enum};
 use crate::policy::Person;
 
-/// The admission phase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AdmissionPhase {
-    /// The mutating phase: the answer may have a patch.
-    Mutate,
-    /// The validating phase: the object is final.
-    Validate,
-}
-
-impl AdmissionPhase {
-    /// The name in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Mutate => "mutate",
-            Self::Validate => "validate",
-        }
+text_enum! {
+    /// The admission phase.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum AdmissionPhase {
+        /// The mutating phase: the answer may have a patch.
+        Mutate = "mutate",
+        /// The validating phase: the object is final.
+        Validate = "validate",
     }
-}
 
-/// The operation of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// A create.
-    Create,
-    /// An update.
-    Update,
-    /// A delete.
-    Delete,
-    /// A connection to a subresource.
-    Connect,
-}
-
-impl Operation {
     /// The name in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Delete => "delete",
-            Self::Connect => "connect",
-        }
+    pub fn as_str;
+}
+
+text_enum! {
+    /// The operation of the request.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Operation {
+        /// A create.
+        Create = "create",
+        /// An update.
+        Update = "update",
+        /// A delete.
+        Delete = "delete",
+        /// A connection to a subresource.
+        Connect = "connect",
     }
+
+    /// The name in metrics and logs.
+    pub fn as_str;
 }
 
 /// A resource of the API, as in a URL.

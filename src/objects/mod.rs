@@ -11,6 +11,7 @@ mod digest;
 mod hold;
 mod hold_writes;
 mod interner;
+mod json;
 mod kinds;
 mod maps;
 mod names;
@@ -21,10 +22,12 @@ mod packed;
 mod protect_label;
 mod shallow;
 mod text;
+mod text_enum;
 mod time;
 mod turns;
 mod uid;
 mod unreadable;
+mod value_reader;
 
 pub use api_error::ApiError;
 pub use digest::{digest, short_digest};
@@ -33,6 +36,7 @@ pub use hold::{FORMER_HOLD_FOR_TESTS, set_former_hold_for_tests};
 pub use hold::{HOLD, HoldEntry, former_holds, is_hold, parse_former_hold, set_former_holds};
 pub use hold_writes::HoldWrites;
 pub use interner::Interner;
+pub use json::{condition, list_at, text_at, texts_at};
 pub use kinds::{
     CRDS, DefaultPropagation, KindId, KindInfo, Kinds, full_name, is_namespace, split_api_version,
 };
@@ -49,9 +53,11 @@ pub use packed::{PackedList, PackedMap};
 pub use protect_label::{LABEL_VALUES, PROTECT_LABEL, label_warning};
 pub use shallow::read_shallow;
 pub use text::Text;
+pub(crate) use text_enum::text_enum;
 pub use turns::{first_in_turns, in_turns};
 pub use uid::Uid;
 pub use unreadable::{Flaw, Unreadable};
+pub use value_reader::{ValueParts, read_parts};
 
 /// The reporter of belay's Events.
 pub const EVENT_REPORTER: &str = "belay";

@@ -11,7 +11,7 @@ use super::counts::{self, CountedObject, MAX_TEXT_BYTES};
 use crate::decide::{
     AdmissionPhase, DeleteOptions, Operation, Requester, Resource, Review, ReviewDetails,
 };
-use crate::objects::{Metadata, Object, ObjectRef, Text};
+use crate::objects::{Metadata, Object, ObjectRef, Text, one_line};
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(super) const KIND: &str = "AdmissionReview";
@@ -388,6 +388,9 @@ fn malformed(body: &[u8], error: &serde_json::Error) -> HttpRejection {
     HttpRejection::new(StatusCode::BAD_REQUEST, message)
 }
 
+/// The limit of characters of a client's text that an error message repeats.
+pub(super) const MAX_REPEATED: usize = 64;
+
 fn check_version(api_version: &str, kind: &str) -> Result<(), HttpRejection> {
     if api_version == API_VERSION && kind == KIND {
         return Ok(());
@@ -397,8 +400,8 @@ fn check_version(api_version: &str, kind: &str) -> Result<(), HttpRejection> {
         format!(
             "the body has apiVersion \"{}\" and kind \"{}\"; expected \"{API_VERSION}\" and \
              \"{KIND}\"",
-            shortened(api_version),
-            shortened(kind)
+            one_line(api_version, MAX_REPEATED),
+            one_line(kind, MAX_REPEATED)
         ),
     ))
 }
@@ -454,11 +457,6 @@ pub const NO_MEMORY: &str = "its lists are long, and belay has no memory left fo
 /// Parses the result of [`start`]. `why` is the reason in the answer.
 pub fn parse_start<'a>(start: &'a [u8], why: &str) -> Result<Parsed<'a>, HttpRejection> {
     parse_unreadable(start, why.to_owned())
-}
-
-/// The part of a client's text that an error message repeats.
-fn shortened(text: &str) -> String {
-    text.chars().take(64).collect()
 }
 
 fn review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> Review<'a> {

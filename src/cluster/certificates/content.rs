@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base64::Engine as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
@@ -66,19 +65,7 @@ pub fn parse_ca_certificates(pem: &[u8]) -> BTreeSet<CaCertificate> {
 /// The order is fixed, so that the same CA certificates always give the same text and the
 /// webhook configurations are not written again.
 pub fn bundle(authorities: &BTreeSet<CaCertificate>) -> String {
-    let mut text = String::new();
-    for authority in authorities {
-        let base64 = base64::engine::general_purpose::STANDARD.encode(authority);
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        for (at, letter) in base64.chars().enumerate() {
-            if at > 0 && at % 64 == 0 {
-                text.push('\n');
-            }
-            text.push(letter);
-        }
-        text.push_str("\n-----END CERTIFICATE-----\n");
-    }
-    text
+    authorities.iter().map(|authority| certs::pem(authority)).collect()
 }
 
 /// Reads a certificate and key that clients which trust these CA certificates accept.

@@ -107,8 +107,8 @@ pub fn stdin_once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<()
     let stdin = paths.into_iter().filter(|path| is_stdin(path));
     match stdin.count() {
         0 | 1 => Ok(()),
-        _ => Err(CommandError::Usage(
-            "standard input can be read only once; name a file for the other option".to_owned(),
+        _ => Err(CommandError::usage(
+            "standard input can be read only once; name a file for the other option",
         )),
     }
 }

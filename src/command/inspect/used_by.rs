@@ -296,9 +296,9 @@ fn used(graph: &Graph, user: NodeId, depth: u8) -> Vec<Use> {
 /// The number of objects that a deletion cascades to: the content of a Namespace, the
 /// objects of a CRD, and dependents without another owner.
 fn count_cascaded(graph: &Graph, target: NodeId) -> usize {
-    let deletion = graph.get(target).map(|node| {
-        (target, Propagation::effective(graph, node, Some(Propagation::Background), None))
-    });
+    let deletion = graph
+        .get(target)
+        .map(|node| (target, Propagation::effective(node, Some(Propagation::Background))));
     let targets: Vec<(NodeId, Propagation)> = deletion.into_iter().collect();
     let fates = fates(graph, &DeletionRequest::new(&targets));
     fates.iter().filter(|(id, _)| *id != target && fates.may_be_lost(*id)).count()

@@ -64,13 +64,11 @@ async fn decide(inspection: &Inspection, targets: &[NodeId], cascade: Propagatio
         Some((_, me)) => (me.name.as_str(), me.groups.as_slice()),
         None => ("", &[][..]),
     };
-    let policy = match cascade {
-        Propagation::Background => "Background",
-        Propagation::Foreground => "Foreground",
-        Propagation::Orphan => "Orphan",
-    };
     let review = Review {
-        options: DeleteOptions { propagation_policy: Some(policy.into()), orphan_dependents: None },
+        options: DeleteOptions {
+            propagation_policy: Some(cascade.as_str().into()),
+            orphan_dependents: None,
+        },
         // A Namespace that is Terminating still has the finalizer that every Namespace has.
         details: ReviewDetails {
             old_spec_finalizers: vec!["kubernetes".to_owned()],

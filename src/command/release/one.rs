@@ -22,7 +22,7 @@ use crate::command::target::{
 };
 use crate::decide::{ExemptionRecords, JudgedObject, approve_command, sufficient_approvals};
 use crate::hold::{TargetState, UseCheck, WaitReason};
-use crate::objects::{ApiError, is_hold};
+use crate::objects::{ApiError, is_hold, text_at};
 
 /// The interval between two checks whether belay's Lease has expired.
 const LEASE_INTERVAL: Duration = Duration::from_secs(1);
@@ -369,9 +369,8 @@ impl Release {
             .object(info, &object_ref.namespace, &object_ref.name)
             .await
             .map_err(|error| unread(&what, &error))?;
-        let object = object.filter(|object| {
-            object.pointer("/metadata/uid").and_then(Value::as_str) == Some(&self.observed.uid)
-        });
+        let object =
+            object.filter(|object| text_at(object, "/metadata/uid") == &*self.observed.uid);
         let Some(object) = object else { return Ok(Some(self.deleted_answer())) };
         let is_held = finalizers_of(&object).iter().any(|finalizer| is_hold(finalizer));
         Ok((!is_held).then(|| removed_answer(&self.target, &object, None)))

@@ -17,7 +17,7 @@ use crate::command::diagnosis::{
 use crate::command::document::FailedRead;
 use crate::command::screen::Progress;
 use crate::command::target::TargetObject;
-use crate::objects::{CRDS, FOREGROUND, without_controls};
+use crate::objects::{CRDS, FOREGROUND, list_at, without_controls};
 
 /// A Terminating object.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -216,11 +216,11 @@ fn settles(target: &TargetObject, snapshot: &Snapshot, key: &ObjectKey) -> Optio
 
 /// The conditions of a Namespace about its remaining content.
 fn conditions(object: &Value) -> Vec<String> {
-    let list = object.pointer("/status/conditions").and_then(Value::as_array);
-    let text = |condition: &Value, field: &str| Some(condition.get(field)?.as_str()?.to_owned());
-    let true_conditions =
-        list.into_iter().flatten().filter(|condition| condition["status"] == "True");
-    true_conditions.filter_map(|condition| text(condition, "message")).collect()
+    let conditions = list_at(object, "/status/conditions").iter();
+    let true_conditions = conditions.filter(|condition| condition["status"] == "True");
+    true_conditions
+        .filter_map(|condition| Some(condition.get("message")?.as_str()?.to_owned()))
+        .collect()
 }
 
 #[cfg(test)]
