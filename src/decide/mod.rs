@@ -23,8 +23,6 @@ mod evict;
 mod existence;
 mod finalize;
 mod first_steps;
-#[cfg(test)]
-mod inputs;
 mod item;
 mod judgement;
 mod list_limits;
@@ -43,8 +41,6 @@ mod update;
 mod users;
 mod verdict;
 
-#[cfg(test)]
-mod bounds;
 #[cfg(test)]
 mod tests;
 
