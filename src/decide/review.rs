@@ -24,7 +24,8 @@ text_enum! {
 
 text_enum! {
     /// The operation of the request.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+    #[serde(rename_all = "UPPERCASE")]
     pub enum Operation {
         /// A create.
         Create = "create",

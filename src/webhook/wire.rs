@@ -79,7 +79,7 @@ struct EnvelopeHeader<'a> {
 #[serde(bound(deserialize = "'de: 'a"))]
 struct RequestHeader<'a> {
     uid: Text<'a>,
-    operation: WireOperation,
+    operation: Operation,
     resource: GroupResource<'a>,
 }
 
@@ -97,7 +97,7 @@ struct Header<'a> {
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
 struct Request<'a, O> {
     uid: Text<'a>,
-    operation: WireOperation,
+    operation: Operation,
     #[serde(default)]
     kind: Option<WireKind<'a>>,
     resource: GroupResource<'a>,
@@ -122,26 +122,6 @@ struct Request<'a, O> {
 /// The default for a field of type `Option<O>`. Plain `serde(default)` would require `O: Default`.
 fn none<T>() -> Option<T> {
     None
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-enum WireOperation {
-    Create,
-    Update,
-    Delete,
-    Connect,
-}
-
-impl From<WireOperation> for Operation {
-    fn from(operation: WireOperation) -> Self {
-        match operation {
-            WireOperation::Create => Self::Create,
-            WireOperation::Update => Self::Update,
-            WireOperation::Delete => Self::Delete,
-            WireOperation::Connect => Self::Connect,
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -243,7 +223,7 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejec
     check_uid(&uid)?;
     Ok(Parsed::Unreadable {
         uid,
-        operation: operation.into(),
+        operation,
         user: UserInfo::default().into(),
         dry_run: false,
         target: ObjectRef {
@@ -260,10 +240,10 @@ fn parse_unreadable(body: &[u8], detail: String) -> Result<Parsed<'_>, HttpRejec
 /// request pass if a webhook has `failurePolicy: Ignore`.
 fn defect(request: &Request<'_, Object<'_>>) -> Option<String> {
     match request.operation {
-        WireOperation::Delete if request.old_object.is_none() => {
+        Operation::Delete if request.old_object.is_none() => {
             return Some("it has no .request.oldObject".to_owned());
         }
-        WireOperation::Create if request.object.is_none() => {
+        Operation::Create if request.object.is_none() => {
             return Some("it has no .request.object".to_owned());
         }
         _ => {}
@@ -477,7 +457,7 @@ fn review<'a>(request: Request<'a, Object<'a>>, phase: AdmissionPhase) -> Review
     Review {
         uid,
         phase,
-        operation: operation.into(),
+        operation,
         resource: Resource { group, resource, subresource: sub_resource.unwrap_or_default() },
         name: name.unwrap_or_default(),
         namespace: namespace.unwrap_or_default(),

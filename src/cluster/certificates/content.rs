@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::ObjectMeta;
 
 use super::rotation::{CaCertificate, Content, Next, Pair};
 use crate::certs::{self, CertError, NewCertificate};
-use crate::cluster::secret::{MADE_BY, REQUESTED, has_annotation, is_own};
+use crate::cluster::secret::{self, MADE_BY, REQUESTED, has_annotation, is_own};
 
 const CURRENT: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 const NEXT: [&str; 3] = ["next-tls.crt", "next-tls.key", "next-ca.crt"];
@@ -111,13 +110,8 @@ pub fn make(
     trusted: &BTreeSet<CaCertificate>,
 ) -> Secret {
     let mut secret = secret.unwrap_or_else(|| Secret {
-        metadata: ObjectMeta {
-            namespace: Some(namespace.to_owned()),
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
         type_: Some("kubernetes.io/tls".to_owned()),
-        ..Secret::default()
+        ..secret::new(namespace, name)
     });
     let data = secret.data.get_or_insert_default();
     set_key_pair(data, CURRENT, fresh);

@@ -190,15 +190,11 @@ impl Feed {
             unreadable_name: None,
             unserved: BTreeSet::new(),
         };
-        feed.watch_own_kinds();
+        feed.watch_own_kind(own_kinds::POLICIES);
+        feed.watch_own_kind(own_kinds::RELATIONS);
+        feed.watch_own_kind(own_kinds::APPROVALS);
+        feed.watch_own_kind(own_kinds::PAUSES);
         feed
-    }
-
-    fn watch_own_kinds(&mut self) {
-        self.watch_own_kind(own_kinds::POLICIES);
-        self.watch_own_kind(own_kinds::RELATIONS);
-        self.watch_own_kind(own_kinds::APPROVALS);
-        self.watch_own_kind(own_kinds::PAUSES);
     }
 
     fn watch_own_kind<K, T>(&mut self, own_kind: OwnKind<K, T>)
