@@ -65,7 +65,7 @@ fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
     let mut evidence = evidence(&[]);
     evidence.conversions.push(DeadConversion {
         definition: "things.things.test".to_owned(),
-        silence: missing_service("there is no Service default/missing"),
+        problem: missing_service("there is no Service default/missing"),
     });
     let dead = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &evidence);
     assert_eq!(dead.cause, Cause::ConversionWebhook);
