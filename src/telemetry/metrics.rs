@@ -8,10 +8,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
 use super::live::LiveMetrics;
+use super::registering::{new, registered};
 
 /// Labels of an answered review. Each has a small, fixed set of values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -86,25 +87,6 @@ impl Default for Metrics {
             registry,
         }))
     }
-}
-
-/// Registers a metric with this name and help.
-pub(super) fn new<M: Metric + Clone + Default>(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-) -> M {
-    registered(registry, name, help, M::default())
-}
-
-pub(super) fn registered<M: Metric + Clone>(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-    metric: M,
-) -> M {
-    registry.register(name, help, metric.clone());
-    metric
 }
 
 impl Metrics {

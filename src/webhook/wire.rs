@@ -328,7 +328,7 @@ fn unreadable_request<O>(request: Request<'_, O>, detail: String) -> Parsed<'_> 
             },
         },
         uid: request.uid,
-        operation: request.operation.into(),
+        operation: request.operation,
         user,
         dry_run: request.dry_run.unwrap_or_default(),
         detail,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-use super::rules::{NAMESPACES, Pairs};
+use super::pairs::{NAMESPACES, Pairs};
 use crate::objects::CRDS;
 use crate::policy::Policy;
 
