@@ -1,7 +1,5 @@
 //! The users of a held object that count, from live reads.
 
-#[cfg(test)]
-mod bounds;
 mod group;
 mod protection;
 #[cfg(test)]

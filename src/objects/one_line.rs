@@ -68,6 +68,22 @@ pub fn shell_word(word: &str) -> String {
     }
 }
 
+/// The option ` -n db` of a command; empty for a cluster-scoped object.
+pub fn namespace_option(namespace: &str) -> String {
+    match namespace {
+        "" => String::new(),
+        _ => format!(" -n {}", shell_word(&one_line_name(namespace))),
+    }
+}
+
+/// ` in namespace db`; empty for a cluster-scoped object.
+pub fn in_namespace(namespace: &str) -> String {
+    match namespace {
+        "" => String::new(),
+        _ => format!(" in namespace {namespace}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::*;
 use crate::graph::{Graph, StepBudget, StepLimit, Strength};
+use crate::hold::count::*;
 use crate::objects::HOLD;
 use crate::policy::{Policy, PolicySet};
 use crate::relations::{Catalogue, CustomRelation, CustomTo, Path};
