@@ -282,7 +282,7 @@ impl Driver {
                 self.released &= !is_held(&answer);
                 Some(Input::TokenWritten(answer))
             }
-            Output::Read(read) => Some(match self.sweep().await.read(read).await {
+            Output::Read(reads) => Some(match self.sweep().await.read_all(reads).await {
                 Ok(sent) => {
                     let start = self.shared.start;
                     let requested_at = sent.map(|time| time.saturating_duration_since(start));
