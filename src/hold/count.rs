@@ -452,9 +452,8 @@ impl<'a> UseSearch<'a> {
     }
 }
 
-/// The order of the reads. Controllers come before the objects that they create, and custom
-/// kinds before built-in kinds. No object of a kind creates objects of a kind with the same
-/// order.
+/// The order of the groups of reads. Controllers come before the objects that they create, and
+/// custom kinds before built-in kinds. Between kinds of one group, no such order is known.
 fn read_order(read: &LiveRead) -> u8 {
     let LiveRead::List { group, resource, .. } = read else { return u8::MAX };
     match (&**group, &**resource) {
