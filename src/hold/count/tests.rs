@@ -117,7 +117,7 @@ impl World {
 
     fn needed_reads(&self) -> Vec<LiveRead> {
         match self.count() {
-            UseCheck::NeedsReads(reads) => reads,
+            UseCheck::NeedsReads(reads) => reads.concat(),
             other => panic!("{other:?}"),
         }
     }
@@ -398,7 +398,7 @@ fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
         with_policy_for("pods", used.clone()).with_listed(&[owned_pod("p", ("Secret", "s"))]);
     // The count reads the kinds that can use Pods.
     while let UseCheck::NeedsReads(reads) = world.count() {
-        world.read(reads);
+        world.read(reads.concat());
     }
     assert_eq!(world.count(), UNUSED);
     // A ServiceAccount that another Pod uses, without a hold and with one.
@@ -412,7 +412,7 @@ fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
     let count = |objects: &[Value]| {
         let mut world = with_policy_for("serviceaccounts", used.clone()).with_listed(objects);
         while let UseCheck::NeedsReads(reads) = world.count() {
-            world.read(reads);
+            world.read(reads.concat());
         }
         world
     };
@@ -428,7 +428,7 @@ fn h20_a_dependent_in_use_counts_unless_it_has_a_hold() {
     let hold = json!({"whileUsed": {"onDelete": "Hold"}});
     let mut world = with_policy_for("serviceaccounts", hold).with_listed(&held);
     while let UseCheck::NeedsReads(reads) = world.count() {
-        world.read(reads);
+        world.read(reads.concat());
     }
     assert_eq!(world.count(), UNUSED);
     // A policy that does not bind the garbage collector does not deny its DELETEs.

@@ -126,7 +126,7 @@ fn count_within(parts: &[Part], while_used: &Value, budget: usize) -> (UseCheck,
         &reads,
         target,
     ) {
-        UseCheck::NeedsReads(lists) => lists,
+        UseCheck::NeedsReads(lists) => lists.concat(),
         other => panic!("{other:?}"),
     };
     for read in lists {
