@@ -31,6 +31,7 @@ mod query;
 mod slot;
 mod steps;
 mod store;
+mod waves;
 
 pub use coverage::Incomplete;
 pub use deleted_objects::{DeletedObject, PastOwner, RememberedOwner};
@@ -48,3 +49,4 @@ pub use query::{ObjectUser, SelectorTarget, UserEdge};
 pub use slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS, ObjectPhase, OwnerRef};
 pub use steps::{StepBudget, StepLimit};
 pub use store::{ApplyResult, Graph};
+pub use waves::{Deleter, PlannedDeletion, WaveObject, Waves, waves};
