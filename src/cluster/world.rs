@@ -58,8 +58,9 @@ pub struct World {
     pub left_watch: BTreeSet<ObjectKey>,
     /// Terminating objects with the hold, and which of them to check.
     pub waiting: TerminatingObjects,
-    /// The kinds that own protected objects, directly or through other owners.
-    pub protected_owners: NumberSet<KindId>,
+    /// The kinds that own protected objects, directly or through other owners: pairs of a protected
+    /// kind and the kind of an owner.
+    pub protected_owners: BTreeSet<(KindId, KindId)>,
     /// The clock that decides when approvals and pauses expire.
     pub clock: Clock,
 }

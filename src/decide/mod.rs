@@ -59,6 +59,7 @@ pub(crate) use create::{NoHoldReason, is_hold_unsafe, is_hold_unsafe_on_kind, no
 pub use existence::{Existence, target_existence};
 pub(crate) use item::{JudgedObject, WAITING_FINALIZERS, is_waiting_finalizer, object_name};
 pub use next_step::NextStep;
+pub(crate) use remedy::step_to_end_use;
 pub(crate) use render::{
     HOLD_WARNING, approve_command, describe_cause, policy_names, remedies, sentence,
 };

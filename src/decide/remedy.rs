@@ -1,6 +1,6 @@
 //! The first step that a denial message advises, besides an approval.
 
-use super::{Blocker, Cause, ContentReason, ObjectName, Reason, RefusedStep, Verdict};
+use super::{Blocker, Cause, ContentReason, Decision, ObjectName, Reason, RefusedStep, Verdict};
 use crate::graph::Propagation;
 use crate::objects::{ObjectRef, more, one_line_name};
 
@@ -117,6 +117,13 @@ pub(super) fn remedy(verdict: &Verdict, blocker: &Blocker) -> Option<Remedy> {
     }
 }
 
+/// How to end the use of a held object by these causes.
+pub(crate) fn step_to_end_use(target: &ObjectRef, causes: &[Cause]) -> Option<String> {
+    let blocker = Blocker::new(Decision::Hold, Reason::InUse, target.clone());
+    let blocker = Blocker { causes: causes.to_vec(), ..blocker };
+    remedy(&Verdict::allow(target.clone()), &blocker).map(|remedy| remedy.action)
+}
+
 /// Whether volumes or claims keep the object of a blocker.
 fn is_needed_by_volumes(blocker: &Blocker) -> bool {
     blocker.causes.iter().any(|cause| match cause {
@@ -146,11 +153,20 @@ fn step_with_users(verdict: &Verdict, blocker: &Blocker) -> Option<String> {
         let objects = objects_to_delete(verdict, blocker, &delete, blocker.more)?;
         return Some(format!("first delete {objects}"));
     }
+    let is_same = |one: &Cause, other: &Cause| match (one, other) {
+        (Cause::User { root: one, .. }, Cause::User { root: other, .. }) => one == other,
+        _ => false,
+    };
     let only_kind = match change[..] {
-        [Cause::User { root, .. }] if blocker.more == 0 => Some(one_line_name(&root.kind)),
+        [first @ Cause::User { root, .. }, ref others @ ..]
+            if blocker.more == 0 && others.iter().all(|other| is_same(first, other)) =>
+        {
+            Some(one_line_name(&root.kind))
+        }
         _ => None,
     };
-    let references = if only_kind.is_some() { "the reference" } else { "the references" };
+    let is_one = only_kind.is_some() && change.len() == 1;
+    let references = if is_one { "the reference" } else { "the references" };
     let from = join(names(verdict, blocker, &change, blocker.more))?;
     let remove = format!("remove {references} from {from}");
     if !delete.is_empty() {

@@ -220,7 +220,9 @@ fn sentence_about(verdict: &Verdict, blocker: &Blocker) -> String {
         true => {
             let suffix = namespace_suffix(target, &blocker.object);
             let object = blocker.object.quoted();
-            let subject = format!("this change lets Kubernetes delete {object}{suffix}, which");
+            let subject = format!(
+                "this change of owner references lets Kubernetes delete {object}{suffix}, which"
+            );
             sentence_with(target, blocker, &subject)
         }
         false => sentence(target, blocker),
@@ -247,7 +249,12 @@ fn sentence_with(target: &ObjectRef, blocker: &Blocker, subject: &str) -> String
     let first = blocker.causes.first();
     match (blocker.reason, first) {
         (Reason::Protected, Some(Cause::WeakerProtection(named))) => {
-            format!("this change of {object} weakens the protection of {named}")
+            let of = if named.object == blocker.object {
+                "its protection".to_owned()
+            } else {
+                format!("the protection of {named}")
+            };
+            format!("this change of the labels or annotations of {object} weakens {of}")
         }
         (Reason::Protected, _) => format!("{subject} is protected"),
         (Reason::InUse, Some(Cause::CheckedAtRelease)) => {

@@ -301,6 +301,14 @@ impl Policy {
         self.targets.iter().flat_map(Matcher::kinds)
     }
 
+    /// The kinds that its targets name, with the namespaces of each target
+    /// ([`Matcher::namespaces`]).
+    pub fn namespaces_by_kind(&self) -> impl Iterator<Item = ((&str, &str), Option<&[String]>)> {
+        self.targets
+            .iter()
+            .flat_map(|target| target.kinds().map(|kind| (kind, target.namespaces())))
+    }
+
     /// Whether its targets name this kind.
     pub fn names_kind(&self, group: &str, resource: &str) -> bool {
         self.targets.iter().any(|target| target.names_kind(group, resource))

@@ -176,6 +176,11 @@ impl Matcher {
         }
     }
 
+    /// The only namespaces of the namespaced objects that can match; `None`: any namespace.
+    pub fn namespaces(&self) -> Option<&[String]> {
+        self.namespace_labels.names()
+    }
+
     /// Whether an object matches.
     pub fn matches(
         &self,

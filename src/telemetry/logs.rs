@@ -66,7 +66,7 @@ impl LineLimit {
     }
 
     /// If a line may be written now, returns the number of omitted lines since the last one.
-    pub fn admit(&self, now: Instant) -> Option<u64> {
+    pub fn permit_line(&self, now: Instant) -> Option<u64> {
         let mut lines = self.0.lock();
         let (last, left_out) = &mut *lines;
         if last.is_some_and(|last| now.saturating_duration_since(last) < Self::INTERVAL) {
@@ -104,7 +104,7 @@ impl NamespaceLines {
     const MAX_TOTAL: usize = 100;
 
     /// If a line may be written now, returns the number of omitted lines since the last one.
-    pub fn admit(&self, namespace: &str, now: Instant) -> Option<u64> {
+    pub fn permit_line(&self, namespace: &str, now: Instant) -> Option<u64> {
         let mut second = self.0.lock();
         if second.start.is_none_or(|start| now.saturating_duration_since(start).as_secs() > 0) {
             *second = Second { start: Some(now), left_out: second.left_out, ..Second::default() };
@@ -129,7 +129,7 @@ mod tests {
     fn h82_refusals_in_one_namespace_leave_lines_to_others() {
         let (lines, start) = (NamespaceLines::default(), Instant::now());
         let admitted = |namespace: &str, milliseconds| {
-            lines.admit(namespace, start + Duration::from_millis(milliseconds))
+            lines.permit_line(namespace, start + Duration::from_millis(milliseconds))
         };
         assert_eq!([0; 5].map(|at| admitted("noisy", at)), [Some(0); 5]);
         assert_eq!([admitted("noisy", 0), admitted("noisy", 999)], [None; 2]);
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn h35_a_line_is_written_once_a_second_with_the_number_of_those_left_out() {
         let (limit, start) = (LineLimit::new(), Instant::now());
-        let at = |milliseconds| limit.admit(start + Duration::from_millis(milliseconds));
+        let at = |milliseconds| limit.permit_line(start + Duration::from_millis(milliseconds));
         assert_eq!(
             [at(0), at(1), at(999), at(1_000), at(2_500)],
             [Some(0), None, None, Some(2), Some(0)]

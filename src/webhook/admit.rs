@@ -207,7 +207,7 @@ async fn decide_review(
         Parsed::Unreadable { uid, operation, user, dry_run, target, detail } => {
             let warning = format!("belay could not read this request's object: {detail}");
             static LINES: LineLimit = LineLimit::new();
-            if let Some(left_out) = LINES.admit(started) {
+            if let Some(left_out) = LINES.permit_line(started) {
                 tracing::warn!(detail, left_out, "unreadable review");
             }
             // `failure_policy` is for objects that can't be parsed. If there was no time or
@@ -295,8 +295,8 @@ fn record_verdict(shared: &Shared, summary: &ReviewSummary, verdict: &Verdict, t
     static CONFIRMED: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
     let now = Instant::now();
     let admitted = match verdict.recordable {
-        Recordable::Unconfirmed => UNCONFIRMED.admit(now),
-        _ => CONFIRMED.admit(&verdict.target.namespace, now),
+        Recordable::Unconfirmed => UNCONFIRMED.permit_line(now),
+        _ => CONFIRMED.permit_line(&verdict.target.namespace, now),
     };
     let Some(left_out) = admitted else { return };
     tracing::info!(
@@ -386,7 +386,7 @@ fn reject(
 ) -> HttpResponse {
     static LINES: LineLimit = LineLimit::new();
     let HttpRejection { code, message } = &rejection;
-    if let Some(left_out) = LINES.admit(Instant::now()) {
+    if let Some(left_out) = LINES.permit_line(Instant::now()) {
         tracing::warn!(code = code.as_u16(), message, left_out, "bad request");
     }
     answer_rejection(request, shared, rejection, unread)

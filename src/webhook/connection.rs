@@ -259,8 +259,8 @@ mod tests {
         let slots =
             StateSlots { sending: few.sending, idle: few.idle, ..StateSlots::for_probes(2) };
         let connection = Connection::new(MAX_HEAD_BYTES);
-        let (slot, ended) = slots.new.occupy(None, std::future::pending::<()>());
-        connection.set_slot(slot, &slots.new, slots.clone(), None);
+        let (slot, ended) = slots.first_unknown.occupy(None, std::future::pending::<()>());
+        connection.set_slot(slot, &slots.first_unknown, slots.clone(), None);
         connection.begin();
         connection.set_known_caller();
         connection.set_waiting();
@@ -271,7 +271,7 @@ mod tests {
     async fn h63_a_connection_that_waits_for_its_answer_ends_for_no_newer_one() {
         let (connection, ended, slots) = asking();
         let mut ended = std::pin::pin!(ended);
-        let (mut newer, _newer) = slots.new.occupy(None, std::future::pending::<()>());
+        let (mut newer, _newer) = slots.first_unknown.occupy(None, std::future::pending::<()>());
         newer.enter(&slots.idle);
         let asked = || connection.end.is_asked(Waker::noop());
         assert!(futures_util::poll!(&mut ended).is_pending() && !asked());
@@ -288,7 +288,7 @@ mod tests {
         let mut ended = std::pin::pin!(ended);
         connection.end_answer();
         connection.begin();
-        let (mut newer, _newer) = slots.new.occupy(None, std::future::pending::<()>());
+        let (mut newer, _newer) = slots.first_unknown.occupy(None, std::future::pending::<()>());
         for answered in [&slots.awaiting_answer, &slots.idle] {
             newer.enter(answered);
             assert!(futures_util::poll!(&mut ended).is_pending());
@@ -302,16 +302,16 @@ mod tests {
         for arrived in [true, false] {
             let slots = StateSlots::for_probes(1);
             let connection = Connection::new(MAX_HEAD_BYTES);
-            let (slot, ended) = slots.new.occupy(None, std::future::pending::<()>());
+            let (slot, ended) = slots.first_unknown.occupy(None, std::future::pending::<()>());
             let mut ended = std::pin::pin!(ended);
-            connection.set_slot(slot, &slots.new, slots.clone(), None);
+            connection.set_slot(slot, &slots.first_unknown, slots.clone(), None);
             let (mut far, near) = duplex(64);
             let [answer, idle] = [4, 120].map(Duration::from_secs);
             let mut near = Timed::new(near, answer, idle, connection.clone());
             if arrived {
                 far.write_all(b"head").await.unwrap();
             }
-            let _newer = slots.new.occupy(None, std::future::pending::<()>());
+            let _newer = slots.first_unknown.occupy(None, std::future::pending::<()>());
             assert!(futures_util::poll!(&mut ended).is_pending());
             let read = near.read(&mut [0; 16]).await.map_err(|error| error.kind());
             assert_eq!(read, if arrived { Ok(4) } else { Err(io::ErrorKind::ConnectionAborted) });
@@ -333,7 +333,8 @@ mod tests {
             if arrived {
                 far.write_all(b"head").await.unwrap();
             }
-            let (mut newer, _newer) = slots.new.occupy(None, std::future::pending::<()>());
+            let (mut newer, _newer) =
+                slots.first_unknown.occupy(None, std::future::pending::<()>());
             newer.enter(&slots.idle);
             let mut buffer = [0; 16];
             if arrived {

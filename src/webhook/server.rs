@@ -285,8 +285,8 @@ fn http<T: AsyncRead + AsyncWrite + Socket + Unpin + 'static>(
         let client = callers.client(peer.map(|peer| peer.ip()));
         let address = client.address();
         let first_slots = match client {
-            Client::Known(_) => &slots.known,
-            Client::Unknown(_) => &slots.new,
+            Client::Known(_) => &slots.first_known,
+            Client::Unknown(_) => &slots.first_unknown,
         };
         let service = Service::call(http, (timed, Protocol::Http1, peer));
         let (slot, output) = first_slots.occupy(address, service);

@@ -33,11 +33,11 @@ const MAX_KNOWN_HANDSHAKES: usize = 512;
 
 /// The limit of connections from unknown addresses that send their first request, in all
 /// threads.
-const MAX_NEW: usize = 1024;
+const MAX_FIRST_UNKNOWN: usize = 1024;
 
 /// The limit of connections from known addresses that send their first request, in all
 /// threads.
-const MAX_KNOWN: usize = 512;
+const MAX_FIRST_KNOWN: usize = 512;
 
 /// The limit of known connections that send a request, in all threads. Idle and waiting
 /// connections have their own limits, so that they don't end the sending ones.
@@ -52,8 +52,8 @@ const MAX_AWAITING_ANSWER: usize = 1024;
 /// The limit of all connections, in all threads. The other limits apply first.
 const MAX_CONNECTIONS: usize = MAX_HANDSHAKES
     + MAX_KNOWN_HANDSHAKES
-    + MAX_NEW
-    + MAX_KNOWN
+    + MAX_FIRST_UNKNOWN
+    + MAX_FIRST_KNOWN
     + MAX_SENDING
     + MAX_IDLE
     + MAX_AWAITING_ANSWER;
@@ -131,9 +131,9 @@ impl Occupancy {
 #[derive(Clone)]
 pub struct StateSlots {
     /// Connections from unknown addresses that send their first request.
-    pub new: ConnectionSlots,
+    pub first_unknown: ConnectionSlots,
     /// Connections from known addresses that send their first request.
-    pub known: ConnectionSlots,
+    pub first_known: ConnectionSlots,
     /// Connections of known callers that send a request.
     pub sending: ConnectionSlots,
     /// Connections that wait for an answer.
@@ -146,21 +146,22 @@ impl StateSlots {
     /// The slots for one thread.
     pub fn new(limits: &ConnectionLimits) -> Self {
         Self {
-            new: ConnectionSlots::new(limits.new),
-            known: ConnectionSlots::new(limits.known),
+            first_unknown: ConnectionSlots::new(limits.first_unknown),
+            first_known: ConnectionSlots::new(limits.first_known),
             sending: ConnectionSlots::new(limits.sending),
             awaiting_answer: ConnectionSlots::new(limits.awaiting_answer),
             idle: ConnectionSlots::new(limits.idle),
         }
     }
 
-    /// The slots for the probes. Answered connections move from `new` to `idle`. The server
+    /// The slots for the probes. Answered connections move from `first_unknown` to `idle`. The server
     /// accepts more connections than these two have slots, so that a new connection ends an
     /// old one instead of waiting.
     pub fn for_probes(limit: usize) -> Self {
-        let [new, known, sending, awaiting_answer] = [limit; 4].map(ConnectionSlots::new);
+        let [first_unknown, first_known, sending, awaiting_answer] =
+            [limit; 4].map(ConnectionSlots::new);
         let idle = ConnectionSlots::new(limit.div_ceil(2));
-        Self { new, known, sending, awaiting_answer, idle }
+        Self { first_unknown, first_known, sending, awaiting_answer, idle }
     }
 }
 
@@ -310,9 +311,9 @@ pub struct ConnectionLimits {
     /// Handshakes in progress with known addresses.
     pub known_handshakes: usize,
     /// Connections from unknown addresses that send their first request.
-    pub new: usize,
+    pub first_unknown: usize,
     /// Connections from known addresses that send their first request.
-    pub known: usize,
+    pub first_known: usize,
     /// Connections of known callers that send a request.
     pub sending: usize,
     /// Idle connections after an answer.
@@ -339,8 +340,8 @@ impl ConnectionLimits {
             connections: per_thread(MAX_CONNECTIONS, 2),
             handshakes: per_thread(MAX_HANDSHAKES, 10),
             known_handshakes: per_thread(MAX_KNOWN_HANDSHAKES, 20),
-            new: per_thread(MAX_NEW, 10),
-            known: per_thread(MAX_KNOWN, 20),
+            first_unknown: per_thread(MAX_FIRST_UNKNOWN, 10),
+            first_known: per_thread(MAX_FIRST_KNOWN, 20),
             sending: per_thread(MAX_SENDING, 10),
             idle: per_thread(MAX_IDLE, 10),
             awaiting_answer: per_thread(MAX_AWAITING_ANSWER, 10),

@@ -115,7 +115,7 @@ fn why_prints_the_verdict_of_the_api_server_to_a_developer() {
     let expected = format!(
         "configmap \"settings\" cannot be deleted now by dev-{ns}:\n\
          - configmap \"settings\" is in use by Pod {ns}/web ({path}); policy {ns} (InUse)\n  \
-         approve: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (1 person; the \
+         to override: kubectl belay approve configmaps/settings -n {ns} --reason \"…\" (1 person; the \
          approvals so far are unknown; this needs the RBAC verb approve-deletion on configmaps in \
          namespace {ns})\nto delete it: first delete Pod {ns}/web\n"
     );
@@ -196,9 +196,19 @@ fn impact_prints_the_verdict_of_the_api_server_to_a_developer() {
     let said = impact(&viewer, "\nrefused     you may not delete it; next: ");
     assert!(said.stdout.contains("   UNKNOWN   ") && said.code == 3, "{said:?}");
 
+    // Several objects: the API server judges the DELETE of each.
+    let said = belay_as(&dev, &["impact", "cm/settings", "pods/web", "-n", &ns]);
+    for text in ["   DENIED   ", &says, "delete of each object alone; if one of them uses another"]
+    {
+        assert!(said.stdout.contains(text) && said.code == 1, "{text}: {said:?}");
+    }
+
     // An object that can be deleted is not deleted.
     plane.api().delete(&["pod/web", "--grace-period=0"], &ns).unwrap().success().unwrap();
     assert_eq!(impact(&dev, &format!("{head}   ALLOWED\n")).code, 0);
+    plane.apply(&config_map("free").with_namespace(&ns)).unwrap();
+    let said = belay_as(&dev, &["impact", "cm/settings", "cm/free", "-n", &ns]);
+    assert!(said.stdout.contains("   ALLOWED\n") && said.code == 0, "{said:?}");
     let uid = plane.api().field("configmap/settings", &ns, ".metadata.deletionTimestamp").unwrap();
     assert_eq!(uid, "");
 }

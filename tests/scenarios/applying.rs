@@ -73,7 +73,7 @@ fn s16_letting_go_of_an_object_takes_what_deleting_it_takes() {
             let name = object.trim_start_matches("configmap/");
             assert!(denied.contains("Error from server (Protected): "), "{denied}");
             let sentence = format!(
-                "this change of configmap \"{name}\" weakens the protection of ConfigMap {ns}/{name}"
+                "this change of the labels or annotations of configmap \"{name}\" weakens its protection"
             );
             assert!(denied.contains(&sentence), "{denied}");
         }
@@ -103,7 +103,7 @@ fn s16_letting_go_is_recorded_where_the_policy_only_audits() {
     eventually("the audit annotation", Duration::from_secs(10), || {
         let log = plane.audit_log()?;
         let mut lines = log.lines().filter(|line| line.contains(&format!("namespaces/{ns}/")));
-        let told = "update.belay.dev/would-deny\":\"this change of configmap ";
+        let told = "update.belay.dev/would-deny\":\"this change of the labels ";
         match lines.any(|line| line.contains(told) && line.contains("/verdict\":\"Audit\"")) {
             true => Ok(()),
             false => Err("it is not there".into()),

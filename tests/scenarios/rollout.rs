@@ -17,6 +17,63 @@ impl World {
     }
 }
 
+/// The operations whose reviews belay receives.
+const OPERATIONS: [&str; 3] = ["create", "update", "delete"];
+
+#[test]
+fn a_rollout_in_a_namespace_that_no_policy_names_sends_no_review() {
+    let world = faulty();
+    let plane = &world.plane;
+    let [shop, other] =
+        ["rollout-shop", "rollout-other"].map(|name| plane.namespace(name).unwrap());
+    let pods = policy::target("", "pods", &shop);
+    let above = policy::target("apps", "replicasets, deployments", &shop);
+    let protect = json!({"always": {}, "fromOrphaning": {}, "fromStripping": {}});
+    policy::apply(plane, &shop, json!({"targets": [pods, above], "protect": protect}));
+    let create = |ns: &str| {
+        let image = "--image=example.test/shop:1";
+        world.kubectl(&["create", "deployment", "shop", image, "--replicas=5", "-n", ns]);
+        world.kubectl(&["rollout", "status", "deployment/shop", "-n", ns, "--timeout=120s"]);
+    };
+    // The graph learns that Deployments and ReplicaSets own protected Pods.
+    create(&shop);
+    let names = |webhook: &str| {
+        let field = ".webhooks[*].name .webhooks[*].matchConditions[*].name";
+        let configuration = "validatingwebhookconfiguration/belay";
+        let text = plane.api().field(configuration, "", field)?;
+        if text.contains(webhook) && text.contains("namespaces-of-policies") {
+            Ok(())
+        } else {
+            Err(text.into())
+        }
+    };
+    eventually("the condition", LIMIT, || names("delete.belay.dev")).unwrap();
+
+    let before = OPERATIONS.map(|operation| world.reviews(operation));
+    create(&other);
+    world.kubectl(&["set", "image", "deployment/shop", "shop=example.test/shop:2", "-n", &other]);
+    world.kubectl(&["rollout", "status", "deployment/shop", "-n", &other, "--timeout=120s"]);
+    world.kubectl(&["delete", "deployment/shop", "--cascade=foreground", "-n", &other]);
+    let after = OPERATIONS.map(|operation| world.reviews(operation));
+    assert_eq!(format!("{after:?}"), format!("{before:?}"), "reviews: {OPERATIONS:?}");
+
+    // The policy protects its namespace, and a second policy another one.
+    world.refuses_delete("deployment/shop", &shop, &format!("policy {shop}"));
+    create(&other);
+    let spec = json!({"targets": [policy::target("apps", "deployments", &other)],
+        "protect": {"always": {}}});
+    policy::apply(plane, &other, spec);
+    world.refuses_delete("deployment/shop", &other, &format!("policy {other}"));
+    // A policy for all namespaces removes the condition of its kinds.
+    let everywhere = json!({"apiGroups": [""], "resources": ["pods"]});
+    policy::apply(plane, "everywhere", json!({"targets": [everywhere], "protect": {"always": {}}}));
+    let pod = plane.api().fields("pods", &other, "", ".metadata.name").unwrap().remove(0);
+    world.refuses_delete(&format!("pod/{pod}"), &other, "policy everywhere");
+    for name in [&*shop, &*other, "everywhere"] {
+        plane.delete(&["deletionpolicy", name], "");
+    }
+}
+
 #[test]
 fn a_rollout_of_20_protected_pods_sends_no_update_review() {
     // No other test changes objects on this control plane meanwhile.
@@ -38,7 +95,7 @@ fn a_rollout_of_20_protected_pods_sends_no_update_review() {
     let rolled_out = ["rollout", "status", "deployment/shop", "-n", &ns, "--timeout=120s"];
     world.kubectl(&rolled_out);
 
-    let before = ["create", "update", "delete"].map(|operation| world.reviews(operation));
+    let before = OPERATIONS.map(|operation| world.reviews(operation));
     world.kubectl(&["set", "image", "deployment/shop", "shop=example.test/shop:2", "-n", &ns]);
     world.kubectl(&rolled_out);
     eventually("the new Pods alone", LIMIT, || {
@@ -47,7 +104,7 @@ fn a_rollout_of_20_protected_pods_sends_no_update_review() {
         if all { Ok(()) } else { Err(images.join(" ").into()) }
     })
     .unwrap();
-    let after = ["create", "update", "delete"].map(|operation| world.reviews(operation));
+    let after = OPERATIONS.map(|operation| world.reviews(operation));
     assert!((after[1] - before[1]).abs() < 0.5, "UPDATE reviews: {before:?} {after:?}");
     // One new ReplicaSet, and 20 Pods that went: so reviews do arrive, and are
     // counted.

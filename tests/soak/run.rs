@@ -49,7 +49,8 @@ pub async fn run(settings: &Settings) -> Result<Report> {
     let operating = tokio::spawn(people::operate(stage.operator.clone(), ended));
     let mut report = act(&stage, settings).await?;
 
-    checks::quiet(&stage.admin, Duration::from_secs(12), Duration::from_secs(90)).await?;
+    // Longer than a Lease: without a leader, waiting objects do not change.
+    checks::quiet(&stage.admin, Duration::from_secs(20), Duration::from_secs(90)).await?;
     let content = checks::content(&stage.admin).await?;
     let uid = |object: &serde_json::Value| object["metadata"]["uid"].as_str().map(str::to_owned);
     let there: BTreeSet<String> = content.iter().filter_map(uid).collect();

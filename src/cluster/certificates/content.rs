@@ -280,7 +280,7 @@ mod tests {
 
         let mut foreign = filled;
         foreign.metadata.annotations = None;
-        let consent = Step::Wait(Waiting::RequiredApprovals);
+        let consent = Step::Wait(Waiting::Permission);
         assert_eq!(step(&content(&foreign), &Observations::default(), now()), consent);
         assert!(content(&foreign).current.is_some(), "it is served all the same");
         let word = [(REQUESTED.to_owned(), "yes".to_owned())];

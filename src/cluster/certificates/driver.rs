@@ -115,7 +115,7 @@ impl<'a> Driver<'a> {
         let kind = std::mem::discriminant(&waiting);
         let is_news = self.said.as_ref().map(std::mem::discriminant) != Some(kind);
         self.said = Some(waiting);
-        if waiting == Waiting::RequiredApprovals && is_news {
+        if waiting == Waiting::Permission && is_news {
             tracing::error!(
                 secret = self.name,
                 "the Secret contains a certificate that belay did not create, so belay does not \
@@ -132,7 +132,7 @@ impl<'a> Driver<'a> {
             }
             Waiting::Margin(left) => left,
             Waiting::Replicas => jittered(self.own.timing.ask),
-            Waiting::Configurations | Waiting::RequiredApprovals => IDLE,
+            Waiting::Configurations | Waiting::Permission => IDLE,
         }
     }
 

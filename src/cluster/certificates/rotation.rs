@@ -3,9 +3,9 @@
 //! gives the same step.
 //!
 //! ```text
-//!            served   trusted        goes on when
-//!   steady   one      one            a third of its life is left, or asked for
-//!   Stage    one      one, two       both configurations have carried both
+//!            served   trusted        next step when
+//!   steady   one      one            a third of its life is left, or on request
+//!   Stage    one      one, two       both configurations have contained both for the margin
 //!   Promote  two      one, two       every live replica reports to serve two
 //!   Drop     two      two
 //! ```
@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A CA certificate, DER.
+/// A CA certificate in DER.
 pub type CaCertificate = Vec<u8>;
 
 /// The content of the Secret.
@@ -27,44 +27,44 @@ pub struct Content {
     /// A user requests a new certificate and key, or allows belay to take over the
     /// Secret.
     pub requested: bool,
-    /// The certificate to serve; `None` if clients would accept none.
+    /// The certificate to serve; `None` if clients would not accept it.
     pub current: Option<Pair>,
     /// The CA that signed the certificate, and the CA in the Secret if the certificate is
     /// unusable.
     pub authorities: BTreeSet<CaCertificate>,
-    /// What is to be served next.
+    /// The next certificate.
     pub next: Next,
     /// The CAs of replaced certificates that a replica may still serve.
     pub old: BTreeSet<CaCertificate>,
 }
 
-/// What is to be served next.
+/// The certificate that replicas serve after the current one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing.
+    /// The Secret has none.
     #[default]
     Nothing,
-    /// Something that no client would accept.
+    /// No client would accept it.
     Unusable,
-    /// A pair, and what signed it.
+    /// The pair, and the CA that signed it.
     Usable(Pair, BTreeSet<CaCertificate>),
 }
 
-/// A pair that a client accepts for at least one of the names.
+/// A certificate with its key that a client accepts for at least one of belay's names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The serial number of its leaf, by which replicas report it.
+    /// The serial number of the certificate. Replicas report the certificate by it.
     pub serial: String,
-    /// When it begins to be valid, in seconds since 1970.
+    /// The start of its validity, in seconds since 1970.
     pub begins: i64,
-    /// When the first of its certificates expires.
+    /// The expiry time of the first certificate in its chain that expires.
     pub expires: i64,
-    /// Whether it is for every name that it should be for.
+    /// Whether it is valid for all of belay's names.
     pub every_name: bool,
 }
 
 impl Pair {
-    /// When a third of its life is left.
+    /// The time at which a third of its life is left.
     pub fn due(&self) -> i64 {
         self.expires.saturating_sub(self.expires.saturating_sub(self.begins) / 3)
     }
@@ -74,58 +74,58 @@ impl Pair {
     }
 }
 
-/// What has been seen beside the Secret.
+/// The observed state of the webhook configurations and replicas.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
     /// The CA certificates in all webhooks of both configurations.
     pub trusted: BTreeSet<CaCertificate>,
-    /// For how long they have been there, as this process has seen it.
+    /// How long this process has seen them there.
     pub trusted_for: Duration,
-    /// How long that has to be.
+    /// How long they must have been there.
     pub margin: Duration,
-    /// The serial number of what each live replica serves; none: not asked.
+    /// The serial number of the certificate that each live replica serves; `None` if the replicas
+    /// were not asked.
     pub served: Option<Vec<String>>,
 }
 
-/// What to do.
+/// A step of the rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Make a pair, to be served at once: there is none that can be.
+    /// Create a pair and serve it at once, because there is no usable one.
     Make,
-    /// Make a pair to be served next.
+    /// Create the next pair.
     Stage,
-    /// Serve it; what signed the one before stays trusted.
+    /// Serve the next pair. The CA of the replaced pair stays trusted.
     Promote,
     /// Remove the old CA: no replica serves its certificate any more.
     Drop,
-    /// Nothing yet.
+    /// Wait.
     Wait(Waiting),
 }
 
-/// For what.
+/// The reason to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
-    /// A third of the pair's life is left at this time.
+    /// The pair is fresh until this time.
     Due(i64),
     /// The configurations do not contain both CA certificates yet.
     Configurations,
-    /// They do, but the API server may not have reloaded them. Wait for this long.
+    /// The API server may not have reloaded the configurations yet. This time is left.
     Margin(Duration),
-    /// Not every live replica reports to serve the new pair.
+    /// A live replica does not report yet that it serves the new pair.
     Replicas,
-    /// Another source created the Secret. Wait until a user allows belay to replace it.
-    RequiredApprovals,
+    /// Another program created the Secret, and no user has allowed belay to replace it.
+    Permission,
 }
 
-/// What to do next.
+/// Computes the next step.
 pub fn step(content: &Content, seen: &Observations, now: i64) -> Step {
     if content.foreign && !content.requested {
-        return Step::Wait(Waiting::RequiredApprovals);
+        return Step::Wait(Waiting::Permission);
     }
     let current = content.current.as_ref().filter(|pair| now < pair.expires);
     let Some(current) = current else {
-        // Whatever is served is refused already: there is nothing to be
-        // careful with.
+        // Clients refuse the served certificate already, so the step can't make it worse.
         return match &content.next {
             Next::Usable(next, _) if next.is_fresh(now) => Step::Promote,
             _ => Step::Make,

@@ -107,7 +107,7 @@ fn what_is_staged_and_no_good_is_staged_again() {
 fn a_foreign_secret_is_left_alone_until_a_request() {
     let foreign = Content { foreign: true, ..steady(1) };
     for time in [DAY, 70 * DAY, 100 * DAY] {
-        let wait = Step::Wait(Waiting::RequiredApprovals);
+        let wait = Step::Wait(Waiting::Permission);
         assert_eq!(step(&foreign, &Observations::default(), time), wait);
     }
     let asked = Content { requested: true, ..foreign };

@@ -170,7 +170,7 @@ impl ObjectSink {
 fn report(resource: &str, unreadable: &Unreadable) {
     let (namespace, name) = unreadable.name.as_ref().map_or(("", ""), |(at, name)| (at, name));
     static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
-    let Some(left_out) = LINES.admit(namespace, Instant::now().into_std()) else { return };
+    let Some(left_out) = LINES.permit_line(namespace, Instant::now().into_std()) else { return };
     tracing::warn!(
         resource,
         namespace,

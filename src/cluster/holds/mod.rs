@@ -409,7 +409,7 @@ impl Holds {
             }
             HoldWriteResult::Failed(error) => {
                 static LINES: LineLimit = LineLimit::new();
-                if let Some(left_out) = LINES.admit(Instant::now().into_std()) {
+                if let Some(left_out) = LINES.permit_line(Instant::now().into_std()) {
                     tracing::warn!(
                         resource = resource(),
                         namespace = &*one_line_name(namespace),

@@ -10,14 +10,14 @@ use crate::cluster::world::ObjectKey;
 use crate::hold::{HoldPlan, RequestResult, TargetState, plan_patch};
 use crate::objects::ApiError;
 
-/// How often the read and the write are repeated after a conflict or a lost answer.
+/// The limit of repetitions of the read and the write after a conflict or a lost answer.
 const MAX_REPEATS: usize = 5;
 
-/// How many answers may be lost. Without a limit, an object whose writes always fail, for
+/// The limit of lost answers. Without a limit, an object whose writes always fail, for
 /// example because of a broken webhook, would delay all others.
 const MAX_LOST: usize = 2;
 
-/// What decides about the holds of objects that are not Terminating.
+/// Decides about the holds of objects that are not Terminating.
 pub trait HoldPlanner {
     /// Why a hold stays although no policy wants it.
     type Keep;

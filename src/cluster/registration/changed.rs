@@ -11,6 +11,7 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, ServiceReferen
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::manifests::{Address, skeleton};
+use super::namespaces;
 use super::patch::{StoredWebhook, parse_webhooks};
 use super::rules::Rules;
 use crate::cluster::Settings;
@@ -109,9 +110,11 @@ fn differing(now: &StoredWebhook, installed: &StoredWebhook) -> Vec<&'static str
     .collect()
 }
 
-/// The conditions without order and white space, because manifests break lines.
+/// The conditions without order and white space, because manifests break lines. belay itself
+/// writes the condition about namespaces.
 fn conditions(webhook: &StoredWebhook) -> BTreeSet<(String, String)> {
     let conditions = webhook.match_conditions.iter().flatten();
+    let conditions = conditions.filter(|condition| condition.name != namespaces::NAME);
     let normalized = |MatchCondition { name, expression }: &MatchCondition| {
         (name.clone(), expression.split_whitespace().collect::<String>())
     };

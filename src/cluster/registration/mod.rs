@@ -26,6 +26,7 @@ mod driver;
 mod events;
 mod follow;
 pub mod manifests;
+mod namespaces;
 mod observed;
 mod owner;
 mod patch;

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::manifests::{WebhookTemplate, webhooks};
+use super::namespaces;
 use super::rules::Rules;
 use crate::decide::AdmissionPhase;
 use crate::webhook::PathToken;
@@ -137,6 +138,11 @@ pub fn compare(
                 add(index, &["rules"], serde_json::json!(wanted))
             });
         }
+        let conditions = webhook.match_conditions.as_deref();
+        if let Some(change) = change_condition(index, conditions, rules.condition(&webhook.name)) {
+            asks = false;
+            operations.extend(change);
+        }
         if let Some(bundle) = bundle
             && webhook.bundle() != Some(bundle.as_bytes())
         {
@@ -165,6 +171,34 @@ pub fn compare(
         asks: asks && missing.is_empty(),
         missing,
     }
+}
+
+/// The operations that write the condition about namespaces; `None` if nothing differs. The other
+/// conditions belong to the manifests.
+fn change_condition(
+    index: usize,
+    stored: Option<&[MatchCondition]>,
+    wanted: Option<&MatchCondition>,
+) -> Option<Vec<PatchOperation>> {
+    let position = stored.unwrap_or_default().iter().position(|one| one.name == namespaces::NAME);
+    let current = position.and_then(|position| stored?.get(position));
+    if current == wanted {
+        return None;
+    }
+    let field = "matchConditions";
+    let mut operations = Vec::new();
+    if let Some(position) = position.map(|position| position.to_string()) {
+        let value = Value::from(namespaces::NAME);
+        let path_of_name = path(index, &[field, &position, "name"]);
+        operations.push(PatchOperation::Test(TestOperation { path: path_of_name, value }));
+        let path = path(index, &[field, &position]);
+        operations.push(PatchOperation::Remove(RemoveOperation { path }));
+    }
+    operations.extend(wanted.map(|wanted| match stored {
+        Some(_) => add(index, &[field, "-"], serde_json::json!(wanted)),
+        None => add(index, &[field], serde_json::json!([wanted])),
+    }));
+    Some(operations)
 }
 
 impl StoredWebhook {

@@ -5,27 +5,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
+use super::namespaces::{NamespaceLimits, OwnerPair};
 use crate::cluster::World;
 use crate::cluster::feed::plan;
 use crate::decide::is_hold_unsafe_on_kind;
-use crate::objects::Kinds;
+use crate::objects::{KindInfo, Kinds};
 use crate::policy::Policy;
 use crate::policy::api::Action;
 
 /// The rules by webhook. Equal policies give equal rules. A webhook without rules is not
 /// in the map.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Rules(BTreeMap<&'static str, Vec<RuleWithOperations>>);
+pub struct Rules {
+    rules: BTreeMap<&'static str, Vec<RuleWithOperations>>,
+    /// The conditions that limit the rules of a webhook to some namespaces.
+    conditions: BTreeMap<&'static str, MatchCondition>,
+}
 
 impl Rules {
     pub fn for_webhook(&self, webhook: &str) -> &[RuleWithOperations] {
-        self.0.get(webhook).map_or(&[], Vec::as_slice)
+        self.rules.get(webhook).map_or(&[], Vec::as_slice)
+    }
+
+    /// The condition that limits the rules of a webhook to some namespaces.
+    pub fn condition(&self, webhook: &str) -> Option<&MatchCondition> {
+        self.conditions.get(webhook)
     }
 
     fn add(&mut self, webhook: &'static str, operation: &str, kinds: &Pairs, suffix: &str) {
-        let rules = self.0.entry(webhook).or_default();
+        let rules = self.rules.entry(webhook).or_default();
         rules.extend(kinds.rules(operation, suffix));
     }
 }
@@ -33,8 +43,8 @@ impl Rules {
 /// The API server sets this label on every Namespace, and it can't be changed.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-const NAMESPACES: (&str, &str) = ("", "namespaces");
-const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+pub(super) const NAMESPACES: (&str, &str) = ("", "namespaces");
+pub(super) const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
 /// Computes the rules. `labelled` are the kinds whose labelled objects belay watches although no
 /// policy names the kinds. The rules include their ancestors.
@@ -45,15 +55,16 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     };
     let mut rules = Rules::default();
 
-    let mut held =
-        kinds_of(&|policy| policy.places_hold() && policy.strictest_action() == Action::Deny);
+    let holds = |policy: &Policy| policy.places_hold() && policy.strictest_action() == Action::Deny;
+    let mut held = kinds_of(&holds);
     held.0.retain(|(group, resource)| !is_hold_unsafe_on_kind(group, resource));
     rules.add("hold.belay.dev", "CREATE", &held, "");
     rules.add("hold.belay.dev", "UPDATE", &held, "/*");
 
     let protected = kinds_of(&|_| true);
     rules.add("delete.belay.dev", "DELETE", &protected, "");
-    let mut ancestors = ancestor_kinds(world, &protected, labelled);
+    let owners = owner_kinds(world);
+    let mut ancestors = ancestor_kinds(world, &owners, &protected, labelled);
     rules.add("cascade.belay.dev", "DELETE", &ancestors, "");
     // A request that gives an ancestor new owners can put it between a protected object
     // and an approved one.
@@ -91,18 +102,48 @@ pub fn rules(world: &World, labelled: &[(String, String)]) -> Rules {
     every("label-hold.belay.dev", "UPDATE", "/*");
     every("label-delete.belay.dev", "DELETE", "");
     every("label-update.belay.dev", "UPDATE", "/*");
-    rules.0.retain(|_, rules| !rules.is_empty());
+    rules.rules.retain(|_, rules| !rules.is_empty());
+
+    let mut limit = |webhook, limits: NamespaceLimits<'_>| {
+        if let Some(condition) = limits.condition().filter(|_| rules.rules.contains_key(webhook)) {
+            rules.conditions.insert(webhook, condition);
+        }
+    };
+    limit("hold.belay.dev", NamespaceLimits::new(policies().filter(|policy| holds(policy))));
+    limit("annotate.belay.dev", NamespaceLimits::new(policies().filter(|policy| reads(policy))));
+    // The deletion of an owner cascades to protected objects.
+    let limits = NamespaceLimits::new(policies());
+    let owner_namespaces = limits.owner_namespaces(&owners, labelled);
+    let limits = limits.with_owners(&owner_namespaces);
+    limit("delete.belay.dev", limits.clone());
+    limit("update.belay.dev", limits);
+    limit("cascade.belay.dev", NamespaceLimits::of_owners(owner_namespaces));
     rules
+}
+
+/// The protected kinds, each with a kind that owns its objects.
+fn owner_kinds(world: &World) -> Vec<OwnerPair<'_>> {
+    let kinds = &world.graph.kinds;
+    let pairs = world.protected_owners.iter().map(|pair| (kinds.info(pair.0), kinds.info(pair.1)));
+    // A kind that is only mentioned has no known plural name.
+    let pairs = pairs.filter(|(_, owner)| !owner.resource.is_empty());
+    pairs.map(|(dependent, owner)| (names(dependent), names(owner))).collect()
+}
+
+fn names(info: &KindInfo) -> (&str, &str) {
+    (&info.group, &info.resource)
 }
 
 /// The kinds whose deletion cascades to protected objects: known owners, Namespaces and
 /// CRDs.
-fn ancestor_kinds(world: &World, protected: &Pairs, labelled: &[(String, String)]) -> Pairs {
+fn ancestor_kinds(
+    world: &World,
+    owners: &[OwnerPair<'_>],
+    protected: &Pairs,
+    labelled: &[(String, String)],
+) -> Pairs {
     let kinds = &world.graph.kinds;
-    let owners = world.protected_owners.iter().map(|kind| kinds.info(*kind));
-    // A kind that is only mentioned has no known plural name.
-    let owners = owners.filter(|info| !info.resource.is_empty());
-    let mut ancestors = Pairs::from_names(owners.map(|info| (&*info.group, &*info.resource)));
+    let mut ancestors = Pairs::from_names(owners.iter().map(|(_, owner)| *owner));
     let protected_kinds = protected_kinds(protected, labelled);
     if protected_kinds.iter().any(|pair| is_namespaced(kinds, pair)) {
         ancestors.add(NAMESPACES);
@@ -129,19 +170,19 @@ type Pair = (String, String);
 
 /// A set of kinds.
 #[derive(Debug, Clone, Default)]
-struct Pairs(BTreeSet<Pair>);
+pub(super) struct Pairs(BTreeSet<Pair>);
 
 impl Pairs {
-    fn from_names<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Self {
+    pub(super) fn from_names<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Self {
         Self(pairs.into_iter().map(|(g, r)| (g.to_owned(), r.to_owned())).collect())
     }
 
-    fn add(&mut self, (group, resource): (&str, &str)) {
+    pub(super) fn add(&mut self, (group, resource): (&str, &str)) {
         self.0.insert((group.to_owned(), resource.to_owned()));
     }
 
     /// Whether the set contains a kind, by name or by `*`.
-    fn contains(&self, group: &str, resource: &str) -> bool {
+    pub(super) fn contains(&self, group: &str, resource: &str) -> bool {
         let named = |g: &str, r: &str| self.0.contains(&(g.to_owned(), r.to_owned()));
         named(group, resource) || named("*", resource) || named(group, "*") || named("*", "*")
     }

@@ -305,7 +305,7 @@ impl Driver {
             Output::Remove(removal) => {
                 let answer = self.target.patch(client, &removal.patch()).await.answer;
                 if let RequestResult::Failed(why) = &answer
-                    && let Some(left_out) = self.target.admit_line()
+                    && let Some(left_out) = self.target.permit_line()
                 {
                     tracing::warn!(
                         resource = self.target.info.resource,

@@ -269,7 +269,7 @@ fn record_report(
     match report {
         DriverReport::Waits(waiting) if wait_reason.as_ref() != Some(&waiting) => {
             if let WaitReason::Unknown(why) = &waiting
-                && let Some(left_out) = target.admit_line()
+                && let Some(left_out) = target.permit_line()
             {
                 tracing::warn!(
                     resource = info.resource,
@@ -290,7 +290,7 @@ fn record_report(
                 ReleaseReason::Unused => "unused",
             };
             metrics.released(why);
-            let Some(left_out) = target.admit_line() else { return };
+            let Some(left_out) = target.permit_line() else { return };
             tracing::info!(
                 resource = info.resource,
                 namespace,

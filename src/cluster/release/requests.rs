@@ -17,26 +17,26 @@ use crate::hold::{RequestResult, TargetState};
 use crate::objects::{ApiError, KindInfo, read_shallow};
 use crate::telemetry::NamespaceLines;
 
-/// How long one request may take; what a pass has read is stale before that.
+/// The time limit of one request. The reads of a pass are too old before that.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The target: its place, and how much of it is read.
+/// Sends the requests about one target.
 #[derive(Debug, Clone)]
 pub struct TargetClient {
     pub info: KindInfo,
     pub namespace: String,
     pub name: String,
     pub detail: Detail,
-    /// The memory for its body.
+    /// The memory for large objects.
     pub buffers: Buffers,
 }
 
-/// What came of a request for the target.
+/// The response to a request about the target.
 #[derive(Debug)]
 pub struct Response {
-    /// What it means for a release.
+    /// The meaning of the response for a release.
     pub answer: RequestResult,
-    /// The target, as the answer contains it.
+    /// The target in the response.
     pub object: Result<Value, ApiError>,
 }
 
@@ -46,7 +46,7 @@ impl Response {
     }
 }
 
-/// Why a request has no object as its answer.
+/// Why the response to a request contains no object.
 enum SendFailure {
     Unsent(ApiError),
     Unanswered(kube::Error),
@@ -54,7 +54,7 @@ enum SendFailure {
 
 impl SendFailure {
     /// Whether the API server can't read the patched object. The patch itself is well-formed,
-    /// so the reason is what was stored before.
+    /// so the stored object is the reason.
     fn is_undecodable_object(&self) -> bool {
         let Self::Unanswered(kube::Error::Api(status)) = self else { return false };
         // At the beginning: belay reads only this part of a long answer.
@@ -63,7 +63,7 @@ impl SendFailure {
 }
 
 impl TargetClient {
-    /// The one at a place.
+    /// The client for the object with this key.
     pub fn at(world: &World, (kind, namespace, name): &ObjectKey) -> Self {
         Self {
             info: world.graph.kinds.info(*kind).clone(),
@@ -74,24 +74,26 @@ impl TargetClient {
         }
     }
 
-    /// The same, with the memory that others use, too.
+    /// Shares the memory for large objects with other clients.
     pub fn with_buffers(self, buffers: Buffers) -> Self {
         Self { buffers, ..self }
     }
 
-    /// Whether a log line about it may be written now: if so, how many were left out.
-    pub fn admit_line(&self) -> Option<u64> {
+    /// If a log line about the target may be written now, returns the number of omitted lines
+    /// since the last one.
+    pub fn permit_line(&self) -> Option<u64> {
         static LINES: LazyLock<NamespaceLines> = LazyLock::new(NamespaceLines::default);
-        LINES.admit(&self.namespace, Instant::now())
+        LINES.permit_line(&self.namespace, Instant::now())
     }
 
-    /// Reads it.
+    /// Reads the target.
     pub async fn get(&self, client: &kube::Client) -> Response {
         let request = api::get_request(&self.info, self.place(), self.detail);
         self.respond(self.send(client, request)).await
     }
 
-    /// Patches it, also if it has a time that the API server can't read back.
+    /// Patches the target. If the target has a time that the API server can't read back, also
+    /// repairs the time.
     pub async fn patch(&self, client: &kube::Client, patch: &json_patch::Patch) -> Response {
         self.respond(async {
             let sent = self.send(client, self.patch_request(patch.clone())).await;
@@ -119,7 +121,8 @@ impl TargetClient {
         (&self.namespace, &self.name)
     }
 
-    /// Sends a request; `None`: it was carried out, and the result is unknown.
+    /// Sends a request. Returns `None` if the API server carried it out and its response can't
+    /// be read.
     async fn send(
         &self,
         client: &kube::Client,
@@ -151,7 +154,7 @@ impl TargetClient {
             Some((Some(observed), value)) => {
                 Response { answer: RequestResult::Object(observed), object: Ok(value) }
             }
-            // It was carried out, and the result is unknown.
+            // The API server carried the request out, and its result is unknown.
             _ => Response::lost(ApiError::Unreadable("the answer can't be read".to_owned())),
         }
     }

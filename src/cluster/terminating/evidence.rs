@@ -17,7 +17,7 @@ use super::webhooks::{LabelsByNamespace, Webhook};
 use super::{CONCURRENT_READS, Dependent, Survey, TerminatingObject, deleted_at};
 use crate::cluster::feed::{Snapshot, UnreadKind};
 use crate::cluster::list::{Listed, list_all};
-use crate::objects::{ApiError, ObjectRef};
+use crate::objects::{ApiError, ObjectRef, one_line_name};
 
 /// The facts that explain why objects are not deleted.
 #[derive(Debug, Clone, Default)]
@@ -43,13 +43,13 @@ pub struct Evidence {
     /// The webhooks that the API server calls before it stores changes.
     pub webhooks: Vec<Webhook>,
     /// The labels of Namespaces, if a webhook selects by them.
-    pub places: LabelsByNamespace,
+    pub namespace_labels: LabelsByNamespace,
     /// Kinds whose conversion webhook does not answer.
     pub conversions: Vec<DeadConversion>,
     /// Events by uid of their object, newest first.
     pub events: HashMap<String, Vec<ObjectEvent>>,
     /// The Pods that use a PersistentVolumeClaim, by its namespace and name.
-    pub users: HashMap<(String, String), Vec<String>>,
+    pub users: ClaimUsers,
     /// The finalizers that the user can't remove without an approval, by uid.
     pub guarded: HashMap<String, Vec<String>>,
     /// The failed reads.
@@ -125,7 +125,7 @@ pub async fn evidence(
     (evidence.workloads, evidence.more_workloads) = workloads;
     (evidence.broken, evidence.nodes) = (broken, nodes);
     evidence.more_webhooks = webhooks.is_none();
-    (evidence.webhooks, evidence.places) = webhooks.unwrap_or_default();
+    (evidence.webhooks, evidence.namespace_labels) = webhooks.unwrap_or_default();
     (evidence.conversions, evidence.events, evidence.users) = (conversions, events, users);
     evidence.unread = reader.unread.into_inner();
     evidence.unread.sort();
@@ -225,21 +225,45 @@ impl ListReader<'_> {
         reported.collect()
     }
 
-    async fn users(&self, found: &[&TerminatingObject]) -> HashMap<(String, String), Vec<String>> {
+    async fn users(&self, found: &[&TerminatingObject]) -> ClaimUsers {
         let claims =
             found.iter().filter(|found| found.object_ref.is_of(("", "persistentvolumeclaims")));
         let namespaces: BTreeSet<&str> =
             claims.map(|found| found.object_ref.namespace.as_str()).collect();
-        let mut users: HashMap<(String, String), Vec<String>> = HashMap::new();
+        let mut users = ClaimUsers::new();
         for namespace in namespaces {
             for pod in self.all("", "pods", namespace).await.unwrap_or_default() {
                 for claim in claims_of(&pod) {
                     let key = (namespace.to_owned(), claim);
-                    users.entry(key).or_default().extend(name(&pod).map(str::to_owned));
+                    users.entry(key).or_default().extend(ClaimUser::read(&pod));
                 }
             }
         }
         users
+    }
+}
+
+/// The users of claims, by namespace and name of the claim.
+pub type ClaimUsers = HashMap<(String, String), Vec<ClaimUser>>;
+
+/// A Pod that uses a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimUser {
+    /// The name of the Pod.
+    pub pod: String,
+    /// The kind and the name of its controller.
+    pub controller: Option<String>,
+}
+
+impl ClaimUser {
+    fn read(pod: &Value) -> Option<Self> {
+        let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+        let words = controller.and_then(|owner| {
+            let (kind, name) = (owner["kind"].as_str()?, owner["name"].as_str()?);
+            Some(format!("{} {}", one_line_name(kind), one_line_name(name)))
+        });
+        Some(Self { pod: name(pod)?.to_owned(), controller: words })
     }
 }
 

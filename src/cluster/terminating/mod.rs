@@ -15,7 +15,7 @@ use serde_json::Value;
 
 #[cfg(test)]
 pub use self::evidence::BrokenApi;
-pub use self::evidence::{Evidence, ObjectEvent, Workload, evidence};
+pub use self::evidence::{ClaimUser, Evidence, ObjectEvent, Workload, evidence};
 pub use self::services::DeadConversion;
 #[cfg(test)]
 pub use self::webhooks::Rule;

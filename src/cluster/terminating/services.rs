@@ -19,7 +19,7 @@ pub struct DeadConversion {
     /// The name of the CRD.
     pub definition: String,
     /// The problem of the Service.
-    pub silence: ServiceProblem,
+    pub problem: ServiceProblem,
 }
 
 impl ListReader<'_> {
@@ -46,14 +46,16 @@ impl ListReader<'_> {
             hooks.map(move |hook| Webhook::read(kind, configuration, hook))
         });
         let mut hooks: Vec<Webhook> = hooks.collect();
-        let mut silent = self.problems(hooks.iter().filter_map(|hook| hook.at.service())).await;
+        let mut silent =
+            self.problems(hooks.iter().filter_map(|hook| hook.address.service())).await;
         for hook in &mut hooks {
-            let silence = hook.at.service().and_then(|service| silent.get_mut(service));
-            hook.silence = silence.map(|silence| silence.clone());
+            let problem = hook.address.service().and_then(|service| silent.get_mut(service));
+            hook.problem = problem.map(|problem| problem.clone());
         }
         let anywhere = LabelsByNamespace::new();
         let selects_namespaces = |hook: &Webhook| {
-            !hook.namespaces.is_empty() && found.iter().any(|found| hook.is_asked(found, &anywhere))
+            !hook.namespaces.is_empty()
+                && found.iter().any(|found| hook.is_called_for(found, &anywhere))
         };
         let namespaces = match hooks.iter().any(selects_namespaces) {
             true => self.all("", "namespaces", "").await.unwrap_or_default(),
@@ -77,8 +79,8 @@ impl ListReader<'_> {
         let converted: Vec<(Service, &str)> = converted.collect();
         let silent = self.problems(converted.iter().map(|(service, _)| service)).await;
         let dead = converted.into_iter().filter_map(|(service, name)| {
-            let silence = silent.get(&service)?.clone();
-            Some(DeadConversion { definition: name.to_owned(), silence })
+            let problem = silent.get(&service)?.clone();
+            Some(DeadConversion { definition: name.to_owned(), problem })
         });
         dead.collect()
     }
@@ -90,8 +92,8 @@ impl ListReader<'_> {
     ) -> HashMap<Service, ServiceProblem> {
         let services: BTreeSet<Service> = services.cloned().collect();
         let reads = services.into_iter().map(|service| async move {
-            let silence = self.problem(&service).await?;
-            Some((service, silence))
+            let problem = self.problem(&service).await?;
+            Some((service, problem))
         });
         let reads = futures_util::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
         reads.filter_map(std::future::ready).collect().await
@@ -105,7 +107,7 @@ impl ListReader<'_> {
             Ok(Some(json)) => json,
             Ok(None) => {
                 let why = format!("there is no Service {namespace}/{name}");
-                return Some(ServiceProblem { gone: true, why });
+                return Some(ServiceProblem { missing: true, why });
             }
             Err(error) => {
                 let unread = UnreadKind { resource: "services".to_owned(), why: error };
@@ -124,6 +126,6 @@ impl ListReader<'_> {
         let ready = |endpoint: &Value| endpoint.pointer("/conditions/ready") != Some(&false.into());
         let is_silent = !slices.is_empty() && !endpoints.flatten().any(ready);
         let why = format!("no Pod behind the Service {namespace}/{name} is ready");
-        is_silent.then_some(ServiceProblem { gone: false, why })
+        is_silent.then_some(ServiceProblem { missing: false, why })
     }
 }

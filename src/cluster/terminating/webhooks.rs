@@ -16,25 +16,25 @@ pub(super) type Service = (String, String);
 /// The problem of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceProblem {
-    /// Whether it is not even there.
-    pub gone: bool,
-    /// As text.
+    /// Whether the Service does not exist.
+    pub missing: bool,
+    /// The problem as text.
     pub why: String,
 }
 
 /// The labels of Namespaces, by their names.
 pub type LabelsByNamespace = HashMap<String, Value>;
 
-/// Where a webhook is.
+/// The address of a webhook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum WebhookAddress {
-    /// Behind a Service, by its namespace and name.
+    /// A Service, by its namespace and name.
     Service(Service),
-    /// At a host that the cluster shows nothing of.
+    /// A host, about which the cluster has no data.
     Host(String),
-    /// Unknown.
+    /// The configuration has no address.
     #[default]
-    Nowhere,
+    Unknown,
 }
 
 impl WebhookAddress {
@@ -46,45 +46,46 @@ impl WebhookAddress {
             return Self::Service((service.0.to_owned(), service.1.to_owned()));
         }
         let Some((_, rest)) = text("/url").and_then(|url| url.split_once("://")) else {
-            return Self::Nowhere;
+            return Self::Unknown;
         };
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
         Self::Host(host.rsplit('@').next().unwrap_or_default().to_owned())
     }
 
-    /// The Service that it is behind.
+    /// The Service of the address.
     pub(super) fn service(&self) -> Option<&Service> {
         match self {
             Self::Service(service) => Some(service),
-            Self::Host(_) | Self::Nowhere => None,
+            Self::Host(_) | Self::Unknown => None,
         }
     }
 }
 
-/// A webhook that the API server asks about writes.
+/// A webhook that the API server calls before a write.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Webhook {
     /// The webhook configuration, as kubectl accepts it.
     pub configuration: String,
     /// The webhook's name.
     pub name: String,
-    /// Where it is.
-    pub at: WebhookAddress,
+    /// Its address.
+    pub address: WebhookAddress,
     /// The problem of its Service; `None` if none is known.
-    pub silence: Option<ServiceProblem>,
-    /// Whether nothing is written while it does not answer.
-    pub fails: bool,
-    /// What it is asked about.
+    pub problem: Option<ServiceProblem>,
+    /// Whether the API server rejects the write if the webhook does not answer (failurePolicy
+    /// Fail).
+    pub required: bool,
+    /// The requests that it matches.
     pub rules: Vec<Rule>,
-    /// In which Namespaces.
+    /// The selector of Namespaces.
     pub namespaces: Labels,
-    /// Of which objects.
+    /// The selector of objects.
     pub objects: Labels,
     /// Whether it has match conditions, which only the API server can evaluate.
-    pub conditions: bool,
+    pub has_conditions: bool,
 }
 
-/// What a webhook is asked about.
+/// A rule of a webhook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
     /// API groups, or `*`.
@@ -93,7 +94,7 @@ pub struct Rule {
     pub resources: Vec<String>,
     /// Operations, or `*`.
     pub operations: Vec<String>,
-    /// Whether those with a namespace are meant, or those without; none: both.
+    /// Whether the rule matches only namespaced or only cluster-scoped kinds; `None`: both.
     pub namespaced: Option<bool>,
 }
 
@@ -127,35 +128,41 @@ impl Webhook {
         Self {
             configuration: format!("{kind}/{}", text(configuration, "/metadata/name")),
             name: text(hook, "/name"),
-            at: hook.get("clientConfig").map(WebhookAddress::of).unwrap_or_default(),
-            silence: None,
-            fails: hook["failurePolicy"] != "Ignore",
+            address: hook.get("clientConfig").map(WebhookAddress::of).unwrap_or_default(),
+            problem: None,
+            required: hook["failurePolicy"] != "Ignore",
             rules: rules.collect(),
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
-            conditions: conditions.is_some_and(|conditions| !conditions.is_empty()),
+            has_conditions: conditions.is_some_and(|conditions| !conditions.is_empty()),
         }
     }
 
     /// Whether no client can remove a finalizer from this object, because the webhook
     /// does not answer.
-    pub fn keeps(&self, found: &TerminatingObject, places: &LabelsByNamespace) -> bool {
-        self.fails && self.silence.is_some() && self.is_asked(found, places)
+    pub fn keeps(&self, found: &TerminatingObject, namespace_labels: &LabelsByNamespace) -> bool {
+        self.required && self.problem.is_some() && self.is_called_for(found, namespace_labels)
     }
 
     /// Whether the API server calls the webhook when a client removes a finalizer from this object.
     /// A Namespace with unknown labels may match.
-    pub fn is_asked(&self, found: &TerminatingObject, places: &LabelsByNamespace) -> bool {
+    pub fn is_called_for(
+        &self,
+        found: &TerminatingObject,
+        namespace_labels: &LabelsByNamespace,
+    ) -> bool {
         let own = found.object.pointer("/metadata/labels");
-        let place = match (found.object_ref.namespace.as_str(), found.object_ref.is_namespace()) {
-            ("", true) => Some(own),
-            ("", false) => None,
-            (name, _) => places.get(name).map(Some),
-        };
+        let labels_of_namespace =
+            match (found.object_ref.namespace.as_str(), found.object_ref.is_namespace()) {
+                ("", true) => Some(own),
+                ("", false) => None,
+                (name, _) => namespace_labels.get(name).map(Some),
+            };
         finalizer_subresources(found)
             .any(|subresource| self.rules.iter().any(|rule| rule.updates(&found.info, subresource)))
             && self.objects.matches(|key| own?.get(key)?.as_str())
-            && place.is_none_or(|labels| self.namespaces.matches(|key| labels?.get(key)?.as_str()))
+            && labels_of_namespace
+                .is_none_or(|labels| self.namespaces.matches(|key| labels?.get(key)?.as_str()))
     }
 }
 
@@ -231,32 +238,35 @@ mod tests {
     fn parses_a_webhook_with_its_rules() {
         let found = hook(json!({}));
         assert_eq!(found.configuration, "validatingwebhookconfiguration/guard");
-        assert_eq!((&found.name[..], found.fails), ("guard.test", true));
+        assert_eq!((&found.name[..], found.required), ("guard.test", true));
         assert_eq!(found.rules[0].operations, ["UPDATE"]);
-        assert!(!found.conditions);
+        assert!(!found.has_conditions);
         let conditions = json!({"matchConditions": [{"name": "a", "expression": "true"}]});
-        assert!(hook(conditions).conditions);
-        assert!(!hook(json!({"failurePolicy": "Ignore"})).fails);
+        assert!(hook(conditions).has_conditions);
+        assert!(!hook(json!({"failurePolicy": "Ignore"})).required);
     }
 
     #[test]
     fn the_address_of_a_webhook_is_only_its_host() {
-        let at = |config: Value| hook(json!({"clientConfig": config})).at;
+        let address = |config: Value| hook(json!({"clientConfig": config})).address;
         let service = json!({"service": {"namespace": "a", "name": "b", "path": "/x"}});
-        assert_eq!(at(service), WebhookAddress::Service(("a".to_owned(), "b".to_owned())));
+        assert_eq!(address(service), WebhookAddress::Service(("a".to_owned(), "b".to_owned())));
         for url in ["https://guard.test:8443", "https://me:secret@guard.test:8443/x?token=secret"] {
-            assert_eq!(at(json!({"url": url})), WebhookAddress::Host("guard.test:8443".to_owned()));
+            assert_eq!(
+                address(json!({"url": url})),
+                WebhookAddress::Host("guard.test:8443".to_owned())
+            );
         }
-        assert_eq!(at(json!({})), WebhookAddress::Nowhere);
+        assert_eq!(address(json!({})), WebhookAddress::Unknown);
     }
 
     #[test]
     fn only_a_required_webhook_that_does_not_answer_keeps_an_object() {
         let mut hook = hook(json!({}));
         assert!(!hook.keeps(&settings(), &LabelsByNamespace::new()));
-        hook.silence = Some(ServiceProblem { gone: true, why: "gone".to_owned() });
+        hook.problem = Some(ServiceProblem { missing: true, why: "gone".to_owned() });
         assert!(hook.keeps(&settings(), &LabelsByNamespace::new()));
-        hook.fails = false;
+        hook.required = false;
         assert!(!hook.keeps(&settings(), &LabelsByNamespace::new()));
     }
 
@@ -278,11 +288,11 @@ mod tests {
             (rule("secrets", "UPDATE"), false),
             (rule("secrets/*", "UPDATE"), false),
         ] {
-            assert_eq!(hook.is_asked(&settings(), &places), asked, "{hook:?}");
+            assert_eq!(hook.is_called_for(&settings(), &places), asked, "{hook:?}");
         }
         // Without a finalizer nothing has to be written.
         let free = found("configmaps", json!({"metadata": {"namespace": "shop"}}));
-        assert!(!rule("*", "*").is_asked(&free, &places));
+        assert!(!rule("*", "*").is_called_for(&free, &places));
         // The namespace controller writes a subresource.
         let object = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": ["kubernetes"]}});
         let namespace = found("namespaces", object);
@@ -290,7 +300,7 @@ mod tests {
             [("namespaces/finalize", true), ("namespaces/*", true), ("namespaces", false)]
         {
             let hook = rule(resource, "UPDATE");
-            assert_eq!(hook.is_asked(&namespace, &places), asked, "{resource}");
+            assert_eq!(hook.is_called_for(&namespace, &places), asked, "{resource}");
         }
     }
 
@@ -300,16 +310,16 @@ mod tests {
         let selects =
             |field: &str, label: &str| hook(json!({field: {"matchLabels": {label: "web"}}}));
         let of_objects = |label: &str| selects("objectSelector", label);
-        assert!(of_objects("app").is_asked(&settings(), &LabelsByNamespace::new()));
-        assert!(!of_objects("team").is_asked(&settings(), &LabelsByNamespace::new()));
+        assert!(of_objects("app").is_called_for(&settings(), &LabelsByNamespace::new()));
+        assert!(!of_objects("team").is_called_for(&settings(), &LabelsByNamespace::new()));
         let of_namespaces = selects("namespaceSelector", "team");
-        assert!(of_namespaces.is_asked(&settings(), &places(json!({"team": "web"}))));
-        assert!(!of_namespaces.is_asked(&settings(), &places(json!({"team": "db"}))));
+        assert!(of_namespaces.is_called_for(&settings(), &places(json!({"team": "web"}))));
+        assert!(!of_namespaces.is_called_for(&settings(), &places(json!({"team": "db"}))));
         // An object in a namespace with unknown labels may match; a cluster-scoped object
         // matches.
-        assert!(of_namespaces.is_asked(&settings(), &LabelsByNamespace::new()));
+        assert!(of_namespaces.is_called_for(&settings(), &LabelsByNamespace::new()));
         let volume = found("persistentvolumes", json!({"metadata": {"finalizers": ["x.dev/y"]}}));
-        assert!(of_namespaces.is_asked(&volume, &LabelsByNamespace::new()));
+        assert!(of_namespaces.is_called_for(&volume, &LabelsByNamespace::new()));
         // A Namespace is selected by its own labels.
         let object = |team: &str| {
             found(
@@ -318,7 +328,7 @@ mod tests {
                 "labels": {"team": team}}}),
             )
         };
-        assert!(of_namespaces.is_asked(&object("web"), &LabelsByNamespace::new()));
-        assert!(!of_namespaces.is_asked(&object("db"), &LabelsByNamespace::new()));
+        assert!(of_namespaces.is_called_for(&object("web"), &LabelsByNamespace::new()));
+        assert!(!of_namespaces.is_called_for(&object("db"), &LabelsByNamespace::new()));
     }
 }

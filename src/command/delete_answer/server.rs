@@ -86,6 +86,34 @@ impl ServerAnswer {
         (may == Some(false)).then(|| Self::Refuses(missing_right_text(target, &me.name)))
     }
 
+    /// Merges the answers about several objects. The API server was asked about each object
+    /// alone.
+    pub fn merge(answers: Vec<(ObjectRef, Self)>) -> Self {
+        if answers.len() == 1 {
+            return answers.into_iter().next().map_or(Self::Accepts(Vec::new()), |(_, one)| one);
+        }
+        let (mut warnings, mut denials) = (Vec::new(), Vec::<ServerDenial>::new());
+        let (mut refused, mut unknown) = (None, None);
+        for (object, answer) in answers {
+            match answer {
+                Self::Accepts(texts) => warnings.extend(texts),
+                Self::Denies(denial) => denials.push(*denial),
+                Self::Refuses(why) => {
+                    refused = refused.or(Some(format!("{}: {why}", object.quoted())))
+                }
+                Self::Unknown(why) => {
+                    unknown = unknown.or(Some(format!("{}: {why}", object.quoted())))
+                }
+            }
+        }
+        match (ServerDenial::merge(denials), refused, unknown) {
+            (Some(denial), ..) => Self::Denies(Box::new(denial)),
+            (None, Some(why), _) => Self::Refuses(why),
+            (None, None, Some(why)) => Self::Unknown(why),
+            (None, None, None) => Self::Accepts(warnings),
+        }
+    }
+
     /// Parses a refusal; `may`: whether the user has the right to delete the object.
     fn from_status(target: &ObjectRef, user: &str, status: &Status, may: Option<bool>) -> Self {
         if let Some(denial) = ServerDenial::parse(target, status) {
@@ -124,6 +152,21 @@ fn is_denied_by_belay(message: &str) -> bool {
 }
 
 impl ServerDenial {
+    /// The denial of a deletion of several objects; `None` if no DELETE is denied.
+    fn merge(denials: Vec<Self>) -> Option<Self> {
+        let target = denials.first()?.verdict.target.clone();
+        let (mut blockers, mut blocker_texts) = (Vec::new(), Vec::new());
+        let (mut more, mut next_step) = (0, None);
+        for denial in denials {
+            blockers.extend(denial.verdict.blockers);
+            blocker_texts.extend(denial.blocker_texts);
+            more += denial.verdict.more;
+            next_step = next_step.or(denial.next_step);
+        }
+        let verdict = Verdict { more, ..Verdict::from_blockers(target, blockers) };
+        Some(Self { verdict, blocker_texts, next_step })
+    }
+
     /// Parses the causes of a denial by belay. `None`: belay did not deny the request, or the
     /// answer has no causes.
     fn parse(target: &ObjectRef, status: &Status) -> Option<Self> {

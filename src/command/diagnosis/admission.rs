@@ -60,7 +60,8 @@ pub fn refusals(
             findings.push(finding.with(events.into_iter().map(event_text)));
         }
     }
-    for webhook in evidence.webhooks.iter().filter(|webhook| webhook.keeps(found, &evidence.places))
+    for webhook in
+        evidence.webhooks.iter().filter(|webhook| webhook.keeps(found, &evidence.namespace_labels))
     {
         let says = format!(
             "no finalizer can be removed: the API server must ask the webhook {}, which does not \
@@ -71,8 +72,8 @@ pub fn refusals(
             "repair it; or, if it is gone for good: kubectl delete {}",
             webhook.configuration
         );
-        let why = webhook.silence.iter().map(|silence| silence.why.clone());
-        let conditions = webhook.conditions.then(|| CONDITIONS.to_owned());
+        let why = webhook.problem.iter().map(|problem| problem.why.clone());
+        let conditions = webhook.has_conditions.then(|| CONDITIONS.to_owned());
         let finding = Finding::new(Cause::Refused, says, next);
         findings.push(finding.with(why.chain(conditions)));
     }
@@ -97,16 +98,18 @@ pub fn webhooks_that_may_refuse(
     if findings.iter().any(|finding| !is_open(finding.cause)) {
         return None;
     }
-    let asked =
-        evidence.webhooks.iter().filter(|webhook| webhook.is_asked(found, &evidence.places));
+    let asked = evidence
+        .webhooks
+        .iter()
+        .filter(|webhook| webhook.is_called_for(found, &evidence.namespace_labels));
     // belay writes an Event when it refuses a request. A webhook with failurePolicy Ignore
     // that is not running refuses nothing.
     let asked = asked.filter(|webhook| {
-        !webhook.name.ends_with(".belay.dev") && (webhook.fails || webhook.silence.is_none())
+        !webhook.name.ends_with(".belay.dev") && (webhook.required || webhook.problem.is_none())
     });
     let mut asked: Vec<&Webhook> = asked.collect();
     // Webhooks behind a Service come last, because belay can check whether they answer.
-    asked.sort_by_key(|webhook| matches!(webhook.at, WebhookAddress::Service(_)));
+    asked.sort_by_key(|webhook| matches!(webhook.address, WebhookAddress::Service(_)));
     let more = asked.len().saturating_sub(MAX_NAMED);
     let webhooks = match &asked[..] {
         [] => return None,
@@ -134,20 +137,20 @@ pub fn webhooks_that_may_refuse(
 
 /// Where a webhook runs, and what happens if it does not answer.
 fn describe_location(webhook: &Webhook) -> String {
-    let Webhook { configuration, name, at, fails, conditions, .. } = webhook;
-    let address = match at {
+    let Webhook { configuration, name, address, required, has_conditions, .. } = webhook;
+    let location = match address {
         WebhookAddress::Service((namespace, name)) => {
             format!("it is behind the Service {namespace}/{name}")
         }
         WebhookAddress::Host(host) => {
             format!("it is at {host}, outside the cluster, so belay cannot know whether it answers")
         }
-        WebhookAddress::Nowhere => "its configuration names no address".to_owned(),
+        WebhookAddress::Unknown => "its configuration names no address".to_owned(),
     };
-    let fails = match (at, fails) {
+    let required = match (address, required) {
         (WebhookAddress::Service(_), _) | (_, false) => "",
         (_, true) => "; without an answer, the request is refused (failurePolicy Fail)",
     };
-    let conditions = if *conditions { format!("; {CONDITIONS}") } else { String::new() };
-    format!("{configuration}: {name}: {address}{fails}{conditions}")
+    let conditions = if *has_conditions { format!("; {CONDITIONS}") } else { String::new() };
+    format!("{configuration}: {name}: {location}{required}{conditions}")
 }

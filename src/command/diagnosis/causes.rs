@@ -8,7 +8,7 @@ use super::finalizers::{finalizers_of, remover};
 use super::finding::{Cause, Finding};
 use super::hold::Hold;
 use super::namespace::{message, repair_conversion, why_namespace_stays};
-use crate::cluster::terminating::{Dependent, Evidence, Survey, TerminatingObject};
+use crate::cluster::terminating::{ClaimUser, Dependent, Evidence, Survey, TerminatingObject};
 use crate::objects::{FOREGROUND, and_more, is_hold};
 
 /// The causes why an object stays, the most likely first.
@@ -132,7 +132,7 @@ fn dead_conversion(crd: &str, evidence: &Evidence) -> Option<Finding> {
     let dead = evidence.conversions.iter().find(|dead| dead.definition == crd)?;
     let says = format!("no client can read {crd}: its conversion webhook does not answer");
     let finding = Finding::new(Cause::ConversionWebhook, says, repair_conversion(dead));
-    Some(finding.with([dead.silence.why.clone()]))
+    Some(finding.with([dead.problem.why.clone()]))
 }
 
 fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
@@ -146,13 +146,21 @@ fn mounted_claim(found: &TerminatingObject, evidence: &Evidence) -> Finding {
             "the PVC protection controller",
         );
     };
+    let ClaimUser { pod, controller } = first;
+    let of = controller.as_ref().map(|controller| format!(" of {controller}")).unwrap_or_default();
     let says = format!(
-        "Pod {first}{} use{} it",
+        "Pod {pod}{of}{} use{} it",
         and_more(pods.len() - 1, "Pod"),
         if pods.len() == 1 { "s" } else { "" }
     );
-    let next = format!("kubectl describe pods/{first} -n {}", claim.namespace);
-    let shown = pods.iter().take(5).map(|pod| format!("spec.volumes of Pod {pod} name it"));
+    let describe = format!("kubectl describe pods/{pod} -n {}", claim.namespace);
+    let next = match controller {
+        Some(controller) => {
+            format!("{describe}; to end the use, scale down or delete {controller}")
+        }
+        None => describe,
+    };
+    let shown = pods.iter().take(5).map(|user| format!("spec.volumes of Pod {} name it", user.pod));
     Finding::new(Cause::InUse, says, next).with(shown)
 }
 

@@ -204,11 +204,11 @@ impl<'e> FinalizerDomain<'e> {
         let related = |group: &&String| base.is_some() && self::base(group) == base;
         let hooks = evidence.webhooks.iter().filter(|hook| related(&&hook.name));
         let hooks = hooks.map(|hook| {
-            (format!("the webhook {} ({})", hook.name, hook.configuration), hook.silence.as_ref())
+            (format!("the webhook {} ({})", hook.name, hook.configuration), hook.problem.as_ref())
         });
         let conversions = evidence.conversions.iter();
         let conversions = conversions.filter(|dead| related(&&dead.definition)).map(|dead| {
-            (format!("the conversion webhook of {}", dead.definition), Some(&dead.silence))
+            (format!("the conversion webhook of {}", dead.definition), Some(&dead.problem))
         });
         Self {
             base: base.map(str::to_owned),
@@ -229,13 +229,13 @@ impl<'e> FinalizerDomain<'e> {
     /// uninstall that deletes only the workloads.
     fn is_abandoned(&self) -> bool {
         let is_gone =
-            |(_, silence): &(String, Option<&ServiceProblem>)| silence.is_some_and(|s| s.gone);
+            |(_, problem): &(String, Option<&ServiceProblem>)| problem.is_some_and(|s| s.missing);
         self.webhooks.iter().any(is_gone) && !self.may_answer()
     }
 
     /// Whether a webhook of the domain may answer.
     fn may_answer(&self) -> bool {
-        self.more.1 || self.webhooks.iter().any(|(_, silence)| silence.is_none())
+        self.more.1 || self.webhooks.iter().any(|(_, problem)| problem.is_none())
     }
 
     /// The first label of the domain, which the names of its components usually contain.
@@ -251,7 +251,7 @@ impl<'e> FinalizerDomain<'e> {
             ([], false) => format!("no API group of {base} is served: its kinds are gone"),
             (served, _) => format!("still served: {}", served.join(", ")),
         };
-        let webhooks = self.webhooks.iter().take(3).map(|(what, silence)| match silence {
+        let webhooks = self.webhooks.iter().take(3).map(|(what, problem)| match problem {
             Some(ServiceProblem { why, .. }) => format!("{what} does not answer: {why}"),
             None => format!("no problem is known of {what}"),
         });

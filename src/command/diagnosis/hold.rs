@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::finding::{Cause, Finding};
 use crate::cluster::release::by_hand::check_by_hand;
 use crate::cluster::{ObjectKey, Snapshot};
-use crate::decide::{self, describe_cause};
+use crate::decide::{self, describe_cause, step_to_end_use};
 use crate::hold::{ReleaseReason, UseCheck};
 use crate::objects::ObjectRef;
 
@@ -25,6 +25,9 @@ pub struct HoldState {
     pub known: bool,
     /// The users, or what is unknown.
     pub r#for: Vec<String>,
+    /// How to end the use without an approval; `None` if belay knows no way.
+    #[serde(skip)]
+    pub step: Option<String>,
 }
 
 impl HoldState {
@@ -33,17 +36,22 @@ impl HoldState {
         let count = check_by_hand(&snapshot.context, &snapshot.reader, key, object).await;
         let world = snapshot.context.world.read();
         let info = world.graph.kinds.info(key.0);
-        Self::new(count, world.policies.releases_any_hold(&info.group, &info.resource))
+        let target = ObjectRef::of_kind(info, &key.1, &key.2);
+        Self::new(&target, count, world.policies.releases_any_hold(&info.group, &info.resource))
     }
 
     /// The state of a hold whose users are unknown.
     pub fn unknown(why: &str) -> Self {
         let r#for = vec![why.to_owned()];
-        Self { free: false, released_by_belay: true, known: false, r#for }
+        Self { free: false, released_by_belay: true, known: false, r#for, step: None }
     }
 
     /// The state from the result of a count.
-    pub fn new(count: UseCheck, released_by_belay: bool) -> Self {
+    pub fn new(target: &ObjectRef, count: UseCheck, released_by_belay: bool) -> Self {
+        let step = match &count {
+            UseCheck::InUse(causes) => step_to_end_use(target, causes),
+            _ => None,
+        };
         let (free, known, r#for) = match count {
             UseCheck::Releasable(reason) => (true, true, vec![reason_text(reason).to_owned()]),
             UseCheck::InUse(causes) => (false, true, causes.iter().map(cause_text).collect()),
@@ -52,7 +60,7 @@ impl HoldState {
                 (false, false, vec!["not all of it has been read".to_owned()])
             }
         };
-        Self { free, released_by_belay, known, r#for }
+        Self { free, released_by_belay, known, r#for, step }
     }
 
     /// The command to run next.

@@ -144,7 +144,7 @@ fn content_failure(message: &str, evidence: &Evidence) -> Option<Finding> {
 fn failed_conversion(says: &str, message: Option<&str>, evidence: &Evidence) -> Finding {
     let dead = evidence.conversions.iter();
     let next = dead.clone().next().map_or_else(|| "kubectl get crd".to_owned(), repair_conversion);
-    let dead = dead.take(5).map(|dead| format!("crd/{}: {}", dead.definition, dead.silence.why));
+    let dead = dead.take(5).map(|dead| format!("crd/{}: {}", dead.definition, dead.problem.why));
     let texts = message.map(str::to_owned).into_iter().chain(dead);
     Finding::new(Cause::ConversionWebhook, says, next).with(texts)
 }

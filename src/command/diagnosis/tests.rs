@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::UnreadKind;
 use crate::cluster::terminating::{
-    BrokenApi, DeadConversion, Dependent, Evidence, ObjectEvent, Rule, ServiceProblem, Survey,
-    TerminatingObject, Webhook, WebhookAddress, Workload,
+    BrokenApi, ClaimUser, DeadConversion, Dependent, Evidence, ObjectEvent, Rule, ServiceProblem,
+    Survey, TerminatingObject, Webhook, WebhookAddress, Workload,
 };
 use crate::objects::{ApiError, KindInfo, Kinds, ObjectRef};
 
@@ -53,7 +53,7 @@ fn evidence(workloads: &[Workload]) -> Evidence {
 
 /// A Service that does not exist.
 fn missing_service(why: &str) -> ServiceProblem {
-    ServiceProblem { gone: true, why: why.to_owned() }
+    ServiceProblem { missing: true, why: why.to_owned() }
 }
 
 /// A webhook behind a Service, which is called for every ConfigMap.
@@ -61,8 +61,8 @@ fn webhook(name: &str) -> Webhook {
     Webhook {
         configuration: "validatingwebhookconfiguration/guard".to_owned(),
         name: name.to_owned(),
-        at: WebhookAddress::Service(("a".to_owned(), "b".to_owned())),
-        fails: true,
+        address: WebhookAddress::Service(("a".to_owned(), "b".to_owned())),
+        required: true,
         rules: vec![Rule {
             namespaced: None,
             groups: vec![String::new()],
@@ -173,7 +173,7 @@ fn for_a_finalizer_of_a_users_tool_the_kinds_of_its_domain_name_the_missing_cont
 #[test]
 fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
     let stuck = settings("finalizers.example.com/drop", "kubectl-create");
-    let silent = |silence| Webhook { rules: Vec::new(), silence, ..webhook("v.db.example.com") };
+    let silent = |problem| Webhook { rules: Vec::new(), problem, ..webhook("v.db.example.com") };
     let with = |webhook: Webhook| Evidence { webhooks: vec![webhook], ..evidence(&[]) };
     // The CRDs remain, and their controller does not.
     let left = of(&stuck, &with(silent(Some(missing_service("there is no Service a/b")))));
@@ -183,12 +183,12 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
     assert!(left.evidence.contains(&says.to_owned()), "{left:?}");
     let conversion = DeadConversion {
         definition: "things.example.com".to_owned(),
-        silence: missing_service("there is no Service a/c"),
+        problem: missing_service("there is no Service a/c"),
     };
     let conversion = Evidence { conversions: vec![conversion], ..evidence(&[]) };
     assert_eq!(of(&stuck, &conversion).cause, Cause::OwnerGone);
     // An unready webhook becomes ready again. A webhook of another domain is no evidence.
-    let late = ServiceProblem { gone: false, why: "no Pod behind it is ready".to_owned() };
+    let late = ServiceProblem { missing: false, why: "no Pod behind it is ready".to_owned() };
     assert_eq!(of(&stuck, &with(silent(Some(late)))).cause, Cause::Unknown);
     let other = Webhook { name: "v.example.org".to_owned(), ..silent(Some(missing_service("x"))) };
     assert_eq!(of(&stuck, &with(other)).cause, Cause::Unknown);
@@ -205,8 +205,8 @@ fn webhooks_of_its_domain_say_whether_an_owner_is_there() {
 
 #[test]
 fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
-    let at = WebhookAddress::Host("guard.test:8443".to_owned());
-    let far = Webhook { at, ..webhook("guard.test") };
+    let address = WebhookAddress::Host("guard.test:8443".to_owned());
+    let far = Webhook { address, ..webhook("guard.test") };
     let near = webhook("near.test");
     let with = |webhooks: &[&Webhook], workloads: &[Workload]| Evidence {
         webhooks: webhooks.iter().map(|webhook| (*webhook).clone()).collect(),
@@ -243,7 +243,7 @@ fn a_webhook_that_may_refuse_is_reported_without_another_explanation() {
     let own = Webhook { name: "update.belay.dev".to_owned(), ..near.clone() };
     assert_eq!(all(&with(&[&own], &runs)).len(), 1);
     // A webhook with failurePolicy Ignore that is not running refuses nothing.
-    let skipped = Webhook { fails: false, silence: Some(missing_service("x")), ..near };
+    let skipped = Webhook { required: false, problem: Some(missing_service("x")), ..near };
     assert_eq!(all(&with(&[&skipped], &runs)).len(), 1);
 }
 
@@ -261,6 +261,7 @@ fn the_hold_of_belay_is_reported_with_its_users() {
         released_by_belay: true,
         known: true,
         r#for: says.iter().map(|says| (*says).to_owned()).collect(),
+        step: None,
     };
     let counted = |state| of(Some(state), false, (true, false));
     assert_eq!(
@@ -369,7 +370,7 @@ fn a_dead_conversion_webhook_is_reported_for_its_namespace_and_its_kind() {
     let mut evidence = evidence(&[]);
     evidence.conversions.push(DeadConversion {
         definition: "things.things.test".to_owned(),
-        silence: missing_service("there is no Service default/missing"),
+        problem: missing_service("there is no Service default/missing"),
     });
     let dead = of(&namespace(&[("NamespaceDeletionContentFailure", said)]), &evidence);
     assert_eq!(dead.cause, Cause::ConversionWebhook);
@@ -499,9 +500,9 @@ fn a_refusal_is_reported_before_its_consequences() {
     };
     for (operation, refuses) in [("UPDATE", true), ("CREATE", false)] {
         evidence.webhooks = vec![Webhook {
-            silence: Some(missing_service("there is no Service a/b")),
+            problem: Some(missing_service("there is no Service a/b")),
             rules: vec![rule(operation)],
-            conditions: true,
+            has_conditions: true,
             ..webhook("guard.test")
         }];
         let all = find_causes(&stuck, &Survey::default(), &evidence, &Hold::default());
@@ -556,10 +557,22 @@ fn a_volume_in_use_names_its_users() {
     let claim = found(info("", "persistentvolumeclaims", true), claim);
     let mut evidence = Evidence::default();
     assert_eq!(of(&claim, &evidence).cause, Cause::Owner);
-    let pods = ["web-0", "web-1"].map(str::to_owned).to_vec();
-    evidence.users.insert(("shop".to_owned(), "data".to_owned()), pods);
+    let user = |pod: &str, controller: Option<&str>| ClaimUser {
+        pod: pod.to_owned(),
+        controller: controller.map(str::to_owned),
+    };
+    let key = ("shop".to_owned(), "data".to_owned());
+    evidence.users.insert(key.clone(), vec![user("web-0", None), user("web-1", None)]);
     let used = of(&claim, &evidence);
     assert_eq!((used.cause, &used.says[..]), (Cause::InUse, "Pod web-0 and 1 more Pod use it"));
+    assert_eq!(used.next, "kubectl describe pods/web-0 -n shop");
+    evidence.users.insert(key, vec![user("web-0", Some("StatefulSet web"))]);
+    let used = of(&claim, &evidence);
+    assert_eq!(used.says, "Pod web-0 of StatefulSet web uses it");
+    assert_eq!(
+        used.next,
+        "kubectl describe pods/web-0 -n shop; to end the use, scale down or delete StatefulSet web"
+    );
     let volume = |phase: &str| {
         let volume = json!({"metadata": {"name": "pv", "uid": "u-v",
             "finalizers": ["kubernetes.io/pv-protection"]}, "status": {"phase": phase},

@@ -237,9 +237,9 @@ impl Release {
                 Some(answer) => Ok(answer.with_actor(actor.account(), actor.success_text())),
                 None => Ok(unknown("it was changed meanwhile")),
             },
-            ReleaseOutcome::Waits(Some(WaitReason::InUse(causes))) => {
-                Ok(self.held_answer(HoldState::new(UseCheck::InUse(causes), true)))
-            }
+            ReleaseOutcome::Waits(Some(WaitReason::InUse(causes))) => Ok(self.held_answer(
+                HoldState::new(&self.target.object_ref, UseCheck::InUse(causes), true),
+            )),
             ReleaseOutcome::Waits(Some(WaitReason::Stranded)) => Ok(held_without_users(format!(
                 "{} is still held: its Namespace was removed by force, and nothing in it can be \
                  written; next: re-create the Namespace",

@@ -14,7 +14,7 @@ use kube::Api;
 
 pub use self::plan::PlanReport;
 use self::report::{Expiry, Outage, PolicyStatus, VALIDATING, WebhookConfiguration};
-pub use self::report::{Leader, LeaderState, PauseReport, StatusReport};
+pub use self::report::{Leader, LeaderState, PauseReport, StatusReport, effects};
 use super::document::{FailedRead, Object};
 use super::place::ClusterArguments;
 use super::report::{ListArguments, WatchArguments};

@@ -117,7 +117,11 @@ impl PolicyStatus {
                 || is_failing,
             name: policy.metadata.name.clone().unwrap_or_default(),
             action: policy.spec.action,
-            effects: effects(&policy.spec),
+            effects: effects(
+                policy.spec.action,
+                policy.spec.protect.while_used.as_ref().map(|used| used.on_delete),
+                modes(&policy.spec.protect).len(),
+            ),
             protects: modes(&policy.spec.protect),
             ready: match outage {
                 Some(Outage::NoWebhooks) => Some(false),
@@ -165,11 +169,10 @@ pub(super) const NO_MODE: &str = "the policy enables neither always nor whileUse
 pub(super) const ONLY_RECORDS: &str = "the policy has action Audit";
 pub(super) const ONLY_WARNS: &str = "the policy has action Warn";
 
-/// The text about the action of a policy: with action Deny, `onDelete: Hold` adds holds.
-fn effects(spec: &DeletionPolicySpec) -> String {
-    let holds =
-        spec.protect.while_used.as_ref().is_some_and(|used| used.on_delete == OnDelete::Hold);
-    match (spec.action, holds, modes(&spec.protect).len()) {
+/// The text about the action of a policy with this many modes: with action Deny,
+/// `whileUsed: {onDelete: Hold}` accepts a DELETE and holds the object.
+pub fn effects(action: Action, on_delete: Option<OnDelete>, modes: usize) -> String {
+    match (action, on_delete == Some(OnDelete::Hold), modes) {
         (Action::Deny, true, 1) => "Hold".to_owned(),
         (Action::Deny, true, _) => "Deny, Hold".to_owned(),
         (action, ..) => format!("{action:?}"),

@@ -251,6 +251,7 @@ mod tests {
                 released_by_belay: true,
                 known: true,
                 r#for: vec!["Pod shop/web".to_owned()],
+                step: None,
             }),
             conditions: vec!["it shows the API".to_owned(), "1 left".to_owned()],
             causes: vec![
@@ -278,7 +279,7 @@ mod tests {
         );
         let free = |released_by_belay| {
             let r#for = vec!["nothing".to_owned()];
-            Some(HoldState { free: true, released_by_belay, known: true, r#for })
+            Some(HoldState { free: true, released_by_belay, known: true, r#for, step: None })
         };
         terminating.finalizers = vec![finalizer(HOLD)];
         terminating.hold = free(false);

@@ -21,6 +21,11 @@ use super::selectors::{By, Existing, LabelSelector, Subject, Target};
     shortname = "delpol",
     printcolumn(name = "Action", type_ = "string", json_path = ".spec.action"),
     printcolumn(
+        name = "While-Used",
+        type_ = "string",
+        json_path = ".spec.protect.whileUsed.onDelete"
+    ),
+    printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status"

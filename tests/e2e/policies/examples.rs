@@ -189,7 +189,7 @@ fn full_examples_come_back_as_they_were_written() {
         assert_eq!(typed(&stored), stored["spec"], "{name}");
     }
     let columns = [
-        ("deletionpolicies.belay.dev", "NAME ACTION READY PROTECTED HELD DENIED AGE"),
+        ("deletionpolicies.belay.dev", "NAME ACTION WHILE-USED READY PROTECTED HELD DENIED AGE"),
         ("relations.belay.dev", "NAME FROM TO STRENGTH AGE"),
         ("deletionapprovals.belay.dev", "NAME RESOURCE NAMESPACE NAME APPROVER SCOPE EXPIRES"),
         ("pauses.belay.dev", "NAME BY REASON EXPIRES"),
@@ -254,7 +254,8 @@ fn full_examples_come_back_as_they_were_written() {
     let policy: DeletionPolicy = serde_json::from_value(stored).unwrap();
     assert_eq!(serde_json::to_value(policy.status.unwrap()).unwrap(), status);
     assert!(
-        row(&["get", "delpol", "claims", "--no-headers"]).starts_with("claims Warn True 12 3 7 ")
+        row(&["get", "delpol", "claims", "--no-headers"])
+            .starts_with("claims Warn Deny True 12 3 7 ")
     );
 }
 

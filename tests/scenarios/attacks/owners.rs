@@ -353,7 +353,7 @@ fn h47_the_labels_by_which_an_object_is_used_are_not_changed_while_it_is_in_use(
     team.refused(&["configmap/used"]);
     let other = json!({"metadata": {"labels": {"app": "y"}}});
     let refused = patch(&team, "configmap/used", &other, &[]).failure().unwrap();
-    assert!(refused.contains("weakens the protection of"), "{refused}");
+    assert!(refused.contains("weakens its protection"), "{refused}");
     let more = json!({"metadata": {"labels": {"more": "y"}}});
     patch(&team, "configmap/used", &more, &[]).success().unwrap();
     team.plane.delete(&["relation", &team.ns], "");

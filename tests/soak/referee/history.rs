@@ -149,7 +149,7 @@ impl History {
         let of = |need: &super::object::Need| {
             (need.0.to_owned(), need.1.to_owned(), key.2.clone(), need.2.clone())
         };
-        for need in version.needs.iter().map(of) {
+        for need in version.mentions.iter().map(of) {
             note(self.by_need.entry(need).or_default(), &uid);
         }
         for owner in &version.owners {
@@ -166,7 +166,17 @@ impl History {
         // Answers are not in the order of storage.
         match life.versions.binary_search_by_key(&version.number, |version| version.number) {
             Ok(_) => {}
-            Err(at) => life.versions.insert(at, version),
+            Err(at) => {
+                life.versions.insert(at, version);
+                for next in at.max(1)..life.versions.len() {
+                    let (before, after) = life.versions.split_at_mut(next);
+                    if after[0].partial {
+                        after[0].complete(&before[next - 1]);
+                    } else if next > at {
+                        break;
+                    }
+                }
+            }
         }
         Some(uid)
     }

@@ -29,8 +29,14 @@ pub struct Version {
     pub deleted: Option<i64>,
     /// When it was created.
     pub created: i64,
-    /// The objects that it uses by the relations of Kubernetes.
-    pub needs: Vec<Need>,
+    /// The objects that it mentions in the fields that Kubernetes' relations read.
+    pub mentions: Vec<Need>,
+    /// Whether it is a ReplicaSet with zero replicas.
+    pub scaled_down: bool,
+    /// Whether a Deployment controls it.
+    pub has_deployment: bool,
+    /// Whether the log has only its metadata.
+    pub partial: bool,
     /// Whether it is finished and uses nothing.
     pub finished: bool,
     /// Whether no finalizer keeps it in storage.
@@ -65,15 +71,33 @@ impl Version {
             labels: labels
                 .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
                 .collect(),
+            has_deployment: owners
+                .clone()
+                .any(|owner| owner["kind"] == "Deployment" && owner["controller"] == true),
             owners: owners.filter_map(|o| Some(o["uid"].as_str()?.to_owned())).collect(),
             created: time(&metadata["creationTimestamp"])?,
-            needs: needs(group, resource, object),
+            mentions: mentions(group, resource, object),
+            scaled_down: resource == "replicasets" && object["spec"]["replicas"] == 0,
+            partial: object["kind"] == "PartialObjectMetadata",
             finished: is_finished(resource, object),
             over: deleted.is_some() && finalizers.is_empty() && !graceful && !kept,
             whole: is_kept_whole(group).then(|| Arc::new(object.clone())),
             finalizers,
             deleted,
         })
+    }
+
+    /// Takes what the log does not have from the version before.
+    pub fn complete(&mut self, before: &Self) {
+        self.mentions.clone_from(&before.mentions);
+        self.whole.clone_from(&before.whole);
+        (self.scaled_down, self.finished) = (before.scaled_down, before.finished);
+    }
+
+    /// The objects that it uses by the relations of Kubernetes. A Deployment keeps ReplicaSets
+    /// with zero replicas as history, and history uses nothing.
+    pub fn needs(&self) -> &[Need] {
+        if self.scaled_down && self.has_deployment { &[] } else { &self.mentions }
     }
 
     /// Whether it has this finalizer.
@@ -94,20 +118,15 @@ fn is_finished(resource: &str, object: &Value) -> bool {
     }
 }
 
-fn needs(group: &str, resource: &str, object: &Value) -> Vec<Need> {
+fn mentions(group: &str, resource: &str, object: &Value) -> Vec<Need> {
     let spec = &object["spec"];
-    let mut needs = match (group, resource) {
+    let mut mentions = match (group, resource) {
         ("", "pods") => of_pod(spec),
         ("apps", "deployments" | "statefulsets" | "replicasets") | ("batch", "jobs") => {
             of_pod(&spec["template"]["spec"])
         }
         _ => Vec::new(),
     };
-    if resource == "replicasets" && spec["replicas"] == 0 {
-        // The ReplicaSets of a Deployment's history only mention objects that it used
-        // before.
-        needs.clear();
-    }
     if resource == "statefulsets" {
         let set = object["metadata"]["name"].as_str().unwrap_or_default();
         for template in spec["volumeClaimTemplates"].as_array().into_iter().flatten() {
@@ -115,10 +134,10 @@ fn needs(group: &str, resource: &str, object: &Value) -> Vec<Need> {
             // For any number of replicas, because scaling down deletes no claims.
             let claims =
                 (0..3).map(|n| ("", "persistentvolumeclaims", format!("{claim}-{set}-{n}")));
-            needs.extend(claims);
+            mentions.extend(claims);
         }
     }
-    needs
+    mentions
 }
 
 fn of_pod(spec: &Value) -> Vec<Need> {

@@ -555,6 +555,33 @@ fn an_object_waits_without_a_user() {
     assert_eq!(log.found(&["settings"]), ["stuck"], "nothing wants the hold that it has");
 }
 
+/// The garbage collector's patch is answered with the metadata alone.
+#[test]
+fn a_scaled_down_replica_set_is_a_user_unless_a_deployment_controls_it() {
+    let owner = json!({"kind": "Deployment", "uid": "web", "controller": true});
+    for (owners, orphaned, found) in [
+        (json!([owner]), false, &["stuck"][..]),
+        (json!([owner]), true, &[]),
+        (json!([]), false, &[]),
+    ] {
+        let mut log = Log::with(used());
+        log.config("create", "alice", json!({}));
+        let metadata = json!({"name": "web-1", "namespace": "room-0", "ownerReferences": owners});
+        let volumes = json!([{"configMap": {"name": "settings"}}]);
+        let spec = json!({"replicas": 0, "template": {"spec": {"volumes": volumes}}});
+        let object = json!({"metadata": metadata, "spec": spec});
+        log.write("create", "alice", "apps", "replicasets", object);
+        if orphaned {
+            let metadata = json!({"name": "web-1", "namespace": "room-0"});
+            let object = json!({"kind": "PartialObjectMetadata", "metadata": metadata});
+            log.write("patch", GC, "apps", "replicasets", object);
+        }
+        log.wait(10);
+        log.config("delete", "alice", json!({"deletionTimestamp": stamp(log.second)}));
+        assert_eq!(log.found(&["settings"]), found, "{owners} {orphaned}");
+    }
+}
+
 #[test]
 fn belay_does_not_write_to_one_object_for_ever() {
     for (pause, found) in [(-1, vec!["busy"]), (9, vec![])] {

@@ -26,7 +26,7 @@ pub enum Use {
 fn needs(relations: &[&Life], life: &Life, version: &Version, key: &Key) -> bool {
     let (group, resource, namespace, name) = key;
     let same_namespace = life.key.2 == *namespace;
-    let built_in = version.needs.iter().any(|(g, r, n)| g == group && r == resource && n == name);
+    let built_in = version.needs().iter().any(|(g, r, n)| g == group && r == resource && n == name);
     same_namespace && (built_in || by_relation(relations, life, version, key))
 }
 

@@ -221,3 +221,33 @@ fn a_new_token_is_written_into_every_path_of_a_service_or_a_url() {
         assert_eq!(of(&mixed), None);
     }
 }
+
+#[test]
+fn the_condition_about_namespaces_is_written_beside_those_of_the_manifests() {
+    let condition = |text: &str| MatchCondition {
+        name: namespaces::NAME.to_owned(),
+        expression: text.to_owned(),
+    };
+    let patched = |live: &Value, wanted: Option<&MatchCondition>| {
+        let webhooks = parse_webhooks(Some(&json!([live]))).unwrap();
+        let operations = change_condition(0, webhooks[0].match_conditions.as_deref(), wanted)?;
+        let mut live = json!({"webhooks": [live]});
+        json_patch::patch(&mut live, &Patch(operations)).unwrap();
+        Some(live["webhooks"][0].clone())
+    };
+    let manifest = json!({"name": "no-repeat", "expression": "true"});
+    let both = |text: &str| json!([manifest, condition(text)]);
+    let hook = |conditions: Value| json!({"name": "a", "matchConditions": conditions});
+    let bare = json!({"name": "a"});
+    for (live, wanted, after) in [
+        (bare.clone(), Some("x"), Some(hook(json!([condition("x")])))),
+        (hook(json!([manifest])), Some("x"), Some(hook(both("x")))),
+        (hook(both("x")), Some("y"), Some(hook(both("y")))),
+        (hook(both("x")), None, Some(hook(json!([manifest])))),
+        (hook(both("x")), Some("x"), None),
+        (hook(json!([manifest])), None, None),
+        (bare, None, None),
+    ] {
+        assert_eq!(patched(&live, wanted.map(condition).as_ref()), after, "{live} {wanted:?}");
+    }
+}

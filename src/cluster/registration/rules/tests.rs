@@ -53,7 +53,7 @@ fn without_policies_the_label_alone_is_asked_about() {
     assert_eq!(shown(&rules, "label-update.belay.dev"), ["UPDATE [*] */*"]);
     assert_eq!(shown(&rules, "finalize.belay.dev"), ["UPDATE [] namespaces/finalize"]);
     assert_eq!(shown(&rules, "evict.belay.dev"), ["CREATE [] pods/eviction"]);
-    assert_eq!(rules.0.len(), 6, "{rules:?}");
+    assert_eq!(rules.rules.len(), 6, "{rules:?}");
 }
 
 #[test]
@@ -102,10 +102,11 @@ fn kinds_outside_of_namespaces_need_no_namespace_and_custom_ones_their_crd() {
 fn owners_are_asked_about_unless_they_are_protected_themselves() {
     let mut world = world(&[policy(&["", "apps"], &["secrets", "statefulsets"])]);
     let kinds = &mut world.graph.kinds;
+    let secret = kinds.find("", "Secret").unwrap();
     for (group, kind) in [("apps", "StatefulSet"), ("apps", "Deployment"), ("", "Pod")] {
-        world.protected_owners.insert(kinds.find(group, kind).unwrap());
+        world.protected_owners.insert((secret, kinds.find(group, kind).unwrap()));
     }
-    world.protected_owners.insert(kinds.mention("nowhere.example.com", "Nothing"));
+    world.protected_owners.insert((secret, kinds.mention("nowhere.example.com", "Nothing")));
     check(
         &world,
         &[(

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use futures_util::{StreamExt as _, stream};
 
 pub use self::cascade::Cascade;
 pub use self::plan::{DeletedBy, DeletionPlan, PlanChange, PlannedObject};
@@ -28,8 +29,18 @@ use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
 use crate::command::{CommandError, block_on};
 use crate::decide::{Decision, Verdict};
-use crate::graph::NodeId;
+use crate::graph::{Node, NodeId};
 use crate::objects::ObjectRef;
+
+/// The limit of objects about which the command asks the API server.
+const MAX_ASKED: usize = 100;
+
+/// How many of these requests are in progress at once.
+const CONCURRENT_REQUESTS: usize = 8;
+
+/// The warning about denials of one of several objects.
+const ASKED_ALONE: &str = "the API server judged the delete of each object alone; if one of them \
+                           uses another, delete the user first";
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -119,6 +130,15 @@ pub async fn assess(inspection: &Inspection, cascade: Cascade) -> (Impact, Optio
     (impact, verdict)
 }
 
+impl Impact {
+    /// Whether the deletion of all targets is denied. An answer about each of several targets alone
+    /// does not say that.
+    pub fn is_denied(&self) -> bool {
+        let is_judged_alone = self.warnings.iter().any(|warning| warning == ASKED_ALONE);
+        self.verdict == ReportedVerdict::Deny && !is_judged_alone
+    }
+}
+
 impl Report for Impact {
     const KIND: &'static str = "Impact";
 
@@ -144,30 +164,51 @@ impl Report for Impact {
     }
 }
 
-/// Merges the verdict and the answer of the API server about the only target. `None`: the API
-/// server was not asked, because there are several targets or the user could read everything.
+/// Merges the verdict and the answers of the API server about the targets. `None`: the API server
+/// was not asked, because the user could read everything.
 async fn ask_server(
     inspection: &Inspection,
     targets: &[NodeId],
     verdict: Option<&Verdict>,
     cascade: Cascade,
 ) -> Option<DeleteAnswer> {
-    let (&[target], [_], []) = (targets, &*inspection.targets, &*inspection.unread_targets) else {
-        return None;
-    };
     let (caller, me) = inspection.caller.as_ref()?;
     let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
-    let node = inspection.graph.get(target)?;
-    // The API server has accepted the DELETE of a Terminating object.
-    if complete || inspection.policy_state == PolicyState::None || node.is_terminating() {
+    let is_known = |verdict: &Verdict| !verdict.is_unknown();
+    let several = inspection.targets.len() > 1;
+    if complete || inspection.policy_state == PolicyState::None {
         return None;
     }
-    let info = node.info();
-    let object = ObjectRef::of_kind(info, node.namespace(), node.name());
-    let uid = node.uid().to_string();
-    let propagation = Some(cascade.into());
-    let server = ServerAnswer::ask((caller, me), info, (&object, &uid), propagation).await;
-    Some(DeleteAnswer::merge(&object, verdict.cloned(), false, Some(server)))
+    // Several objects can be deleted in an order in which each DELETE passes. The API server only
+    // judges each of them alone.
+    if !inspection.unread_targets.is_empty() || (several && verdict.is_some_and(is_known)) {
+        return None;
+    }
+    let nodes = targets.iter().filter_map(|target| inspection.graph.get(*target));
+    // The API server has accepted the DELETE of a Terminating object.
+    let nodes: Vec<_> = nodes.filter(|node| !node.is_terminating()).collect();
+    let first = nodes.first().map(|node| object_of(*node))?;
+    let asking = nodes.iter().take(MAX_ASKED).map(|node| async {
+        let (object, uid) = (object_of(*node), node.uid().to_string());
+        let request = (caller, me);
+        let propagation = Some(cascade.into());
+        let answer = ServerAnswer::ask(request, node.info(), (&object, &uid), propagation).await;
+        (object, answer)
+    });
+    let asking = stream::iter(asking).buffered(CONCURRENT_REQUESTS);
+    let answers = match nodes.len() > MAX_ASKED {
+        true => ServerAnswer::Unknown(format!("there are more than {MAX_ASKED} objects")),
+        false => ServerAnswer::merge(asking.collect().await),
+    };
+    let mut answer = DeleteAnswer::merge(&first, verdict.cloned(), false, Some(answers));
+    if several && !answer.blocker_texts.is_empty() {
+        answer.warnings.push(ASKED_ALONE.to_owned());
+    }
+    Some(answer)
+}
+
+fn object_of(node: Node<'_>) -> ObjectRef {
+    ObjectRef::of_kind(node.info(), node.namespace(), node.name())
 }
 
 /// Whether the caller may approve the denied deletion; `None` for files.

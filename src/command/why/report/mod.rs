@@ -23,7 +23,7 @@ use crate::command::diagnosis::{
 use crate::command::document::{BlockerReport, FailedRead, Object, ReportedVerdict, policy_name};
 use crate::command::report::{ObjectReport, Report, View};
 use crate::command::session::UserSession;
-use crate::command::status::{Leader, LeaderState};
+use crate::command::status::{Leader, LeaderState, effects};
 use crate::command::target::{TargetObject, situation};
 use crate::decide::{
     Blocker, Cause, Decision, JudgedObject, Verdict, approve_command, ineffective_approvals,
@@ -31,7 +31,7 @@ use crate::decide::{
 };
 use crate::objects::{PROTECT_LABEL, label_warning};
 use crate::policy::api::Action;
-use crate::policy::{ApprovalTerms, ObjectFacts, Policy};
+use crate::policy::{AppliedPolicy, ApprovalTerms, ObjectFacts, Policy};
 
 /// The report.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -127,6 +127,9 @@ struct ProtectingPolicy {
     protects: Vec<&'static str>,
     #[serde(skip)]
     named: String,
+    /// The effects on a DELETE, as in `status`.
+    #[serde(skip)]
+    effects: String,
 }
 
 /// One reason.
@@ -275,7 +278,10 @@ impl WhyReport {
             warnings: answer.warnings,
             blockers,
             more: verdict.more,
-            next_step: answer.next_step.or_else(|| steps_without_approval(verdict)),
+            next_step: answer
+                .next_step
+                .or_else(|| hold.and_then(|hold| hold.step.clone()))
+                .or_else(|| steps_without_approval(verdict)),
             approval: approval_of_hold(target, &world, known).filter(|_| held),
             may_approve: approvers.as_ref().and_then(Approvers::names),
             may_approve_if_creating: approvers.iter().flat_map(|all| all.unsure.clone()).collect(),
@@ -421,11 +427,17 @@ fn approval_of_hold(target: &TargetObject, world: &World, known: bool) -> Option
 fn protecting_policies(target: &TargetObject, world: &World) -> Vec<ProtectingPolicy> {
     let Some(node) = world.graph.object_by_ref(&target.object_ref) else { return Vec::new() };
     let applied = situation(world).policies_of(ObjectFacts::of_node(node));
-    let reports = applied.iter().map(|applied| ProtectingPolicy {
-        name: policy_name(&applied.policy.source),
-        action: applied.action,
-        protects: applied.policy.modes.names(),
-        named: applied.policy.source.to_string(),
-    });
-    reports.collect()
+    let report = |applied: &AppliedPolicy<'_>| {
+        let Policy { source, modes, .. } = applied.policy;
+        let (protects, on_delete) =
+            (modes.names(), modes.while_used.as_ref().map(|used| used.on_delete));
+        ProtectingPolicy {
+            name: policy_name(source),
+            action: applied.action,
+            named: source.to_string(),
+            effects: effects(applied.action, on_delete, protects.len()),
+            protects,
+        }
+    };
+    applied.iter().map(report).collect()
 }

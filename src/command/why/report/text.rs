@@ -49,10 +49,11 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     if report.more > 0 {
         let _ = writeln!(text, "- and {} more reasons", report.more);
     }
-    text.extend(report.approval.as_ref().map(Approval::text));
     if let Some(next_step) = &report.next_step {
-        let _ = writeln!(text, "to delete it: {next_step}");
+        let goal = if report.terminating.is_some() { "finish the deletion" } else { "delete it" };
+        let _ = writeln!(text, "to {goal}: {next_step}");
     }
+    text.extend(report.approval.as_ref().map(Approval::text));
     for change in &report.automatic {
         let _ = writeln!(text, "automatically: {}", without_controls(change));
     }
@@ -109,7 +110,7 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
 
 impl ProtectingPolicy {
     fn text(&self) -> String {
-        format!("{} ({}, action {:?})", self.named, self.protects.join(", "), self.action)
+        format!("{} ({}, action {})", self.named, self.protects.join(", "), self.effects)
     }
 }
 
@@ -123,6 +124,6 @@ impl Approval {
             (true, 0) => String::new(),
             (true, _) => format!(", so far {}", given.join(", ")),
         };
-        format!("  approve: {command} ({approvers}{given}; this needs {right})\n")
+        format!("  to override: {command} ({approvers}{given}; this needs {right})\n")
     }
 }

@@ -1,0 +1,213 @@
+//! The condition that limits the requests about a kind to the namespaces that policies name.
+//!
+//! If every policy for a kind names its namespaces, the API server does not ask belay about objects
+//! of the kind in other namespaces, and does not depend on belay there. This is safe, because
+//! neither a Namespace nor an object can get another namespace name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+
+use super::rules::{CRDS, NAMESPACES, Pairs};
+use crate::policy::Policy;
+
+/// The name of the condition.
+pub(super) const NAME: &str = "namespaces-of-policies";
+
+/// The limit of namespaces in the condition, because the API server evaluates it for each request.
+/// Beyond it, the API server asks about all namespaces.
+const MAX_NAMESPACES: usize = 200;
+
+/// The API server sends the name of a Namespace as its namespace, and belay judges the content of
+/// all Namespaces.
+const UNLIMITED: [(&str, &str); 2] = [NAMESPACES, CRDS];
+
+/// A kind, as group and plural name.
+type Kind<'p> = (&'p str, &'p str);
+
+/// A protected kind and a kind that owns its objects.
+pub(super) type OwnerPair<'p> = (Kind<'p>, Kind<'p>);
+
+/// The namespaces of owners of protected objects, by the kind of the owner; `None`: any namespace.
+type OwnerNamespaces<'p> = BTreeMap<Kind<'p>, Option<BTreeSet<&'p str>>>;
+
+/// The kinds about which belay is asked only in some namespaces, with the names of these.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NamespaceLimits<'p>(BTreeMap<Kind<'p>, BTreeSet<&'p str>>);
+
+impl<'p> NamespaceLimits<'p> {
+    /// The kinds for which all these policies name their namespaces.
+    pub(super) fn new(policies: impl Iterator<Item = &'p Policy>) -> Self {
+        let mut unlimited = Pairs::from_names(UNLIMITED);
+        let mut limited: BTreeMap<Kind<'p>, BTreeSet<&str>> = BTreeMap::new();
+        for (kind, namespaces) in policies.flat_map(Policy::namespaces_by_kind) {
+            match namespaces {
+                // The condition contains kinds without wildcards.
+                Some(names) if is_plain(kind.0) && is_plain(kind.1) => {
+                    let names = names.iter().map(String::as_str);
+                    limited.entry(kind).or_default().extend(names.filter(|name| is_plain(name)));
+                }
+                _ => unlimited.add(kind),
+            }
+        }
+        limited.retain(|(group, resource), _| !unlimited.contains(group, resource));
+        Self(limited)
+    }
+
+    /// The namespaces of the owners of protected objects. An owner is in the namespace of its
+    /// dependent, or cluster-scoped. `labelled` are the kinds whose labelled objects are protected
+    /// in every namespace.
+    pub(super) fn owner_namespaces(
+        &self,
+        pairs: &[OwnerPair<'p>],
+        labelled: &[(String, String)],
+    ) -> OwnerNamespaces<'p> {
+        let mut owners = OwnerNamespaces::new();
+        for (dependent, owner) in pairs {
+            let is_labelled = labelled.iter().any(|(g, r)| (g.as_str(), r.as_str()) == *dependent);
+            let names = self.0.get(dependent).filter(|_| !is_labelled);
+            let all = owners.entry(*owner).or_insert_with(|| Some(BTreeSet::new()));
+            match (all.as_mut(), names) {
+                (Some(all), Some(names)) => all.extend(names),
+                _ => *all = None,
+            }
+        }
+        owners
+    }
+
+    /// Adds the namespaces in which objects of a limited kind own protected objects.
+    #[must_use]
+    pub(super) fn with_owners(mut self, owners: &OwnerNamespaces<'p>) -> Self {
+        for (kind, names) in owners {
+            match (names, self.0.get_mut(kind)) {
+                (Some(names), Some(own)) => own.extend(names),
+                (None, _) => drop(self.0.remove(kind)),
+                (Some(_), None) => {}
+            }
+        }
+        self
+    }
+
+    /// The limits of the owners alone.
+    pub(super) fn of_owners(owners: OwnerNamespaces<'p>) -> Self {
+        let limited = owners.into_iter().filter(|(kind, _)| !UNLIMITED.contains(kind));
+        Self(limited.filter_map(|(kind, names)| Some((kind, names?))).collect())
+    }
+
+    /// The condition; `None` if it would limit nothing.
+    pub(super) fn condition(&self) -> Option<MatchCondition> {
+        let kinds = self.0.keys().map(|(group, resource)| format!("{group}/{resource}"));
+        let kinds: Vec<String> = kinds.collect();
+        let objects = self.0.iter().flat_map(|((group, resource), names)| {
+            names.iter().map(move |name| format!("{group}/{resource}/{name}"))
+        });
+        let objects: Vec<String> = objects.collect();
+        if kinds.is_empty() || objects.len() > MAX_NAMESPACES {
+            return None;
+        }
+        // Requests about cluster-scoped objects have no namespace.
+        let kind = "request.resource.group + '/' + request.resource.resource";
+        let expression = format!(
+            "!has(request.namespace) || !({kind} in {}) || ({kind} + '/' + request.namespace) in {}",
+            list(&kinds),
+            list(&objects),
+        );
+        Some(MatchCondition { name: NAME.to_owned(), expression })
+    }
+}
+
+/// A list in CEL.
+fn list(texts: &[String]) -> String {
+    let quoted: Vec<String> = texts.iter().map(|text| format!("'{text}'")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+/// Whether a name has only the characters of the names of kinds and Namespaces. CEL does not
+/// interpret them.
+fn is_plain(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn policy(targets: &[(&str, &str, Option<&[&str]>)]) -> Policy {
+        let target = |(group, resource, namespaces): &(&str, &str, Option<&[&str]>)| {
+            let mut target = json!({"apiGroups": [group], "resources": [resource]});
+            if let Some(names) = namespaces {
+                target["namespaceSelector"] = json!({"matchExpressions": [
+                    {"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}]});
+            }
+            target
+        };
+        let targets: Vec<Value> = targets.iter().map(target).collect();
+        let spec = json!({"targets": targets, "protect": {"always": {}}});
+        Policy::compile("p", &serde_json::from_value(spec).unwrap()).unwrap()
+    }
+
+    /// The kinds with namespaces in the condition for these policies.
+    fn limited(policies: &[Policy], owners: &[OwnerPair<'_>]) -> Option<String> {
+        let labelled = [(String::new(), "secrets".to_owned())];
+        let limits = NamespaceLimits::new(policies.iter());
+        let owners = limits.owner_namespaces(owners, &labelled);
+        let expression = limits.with_owners(&owners).condition()?.expression;
+        let (_, objects) = expression.rsplit_once(" in [").unwrap();
+        Some(objects.trim_end_matches(']').to_owned())
+    }
+
+    #[test]
+    fn a_kind_is_limited_if_all_policies_name_its_namespaces() {
+        let shop = policy(&[("", "pods", Some(&["shop", "db"])), ("apps", "deployments", None)]);
+        let more = policy(&[("", "pods", Some(&["more"]))]);
+        let pods = "'/pods/db', '/pods/more', '/pods/shop'";
+        assert_eq!(limited(&[shop.clone(), more.clone()], &[]).as_deref(), Some(pods));
+        for anywhere in [
+            policy(&[("", "pods", None)]),
+            policy(&[("*", "pods", Some(&["shop"]))]),
+            policy(&[("*", "*", None)]),
+            policy(&[("", "*", Some(&["shop"]))]),
+        ] {
+            assert_eq!(limited(&[shop.clone(), anywhere], &[]), None);
+        }
+        let labelled = json!({"targets": [{"apiGroups": [""], "resources": ["pods"],
+            "namespaceSelector": {"matchLabels": {"team": "a"}}}], "protect": {"always": {}}});
+        let labelled = Policy::compile("l", &serde_json::from_value(labelled).unwrap()).unwrap();
+        assert_eq!(limited(&[more, labelled], &[]), None);
+    }
+
+    #[test]
+    fn an_owner_is_limited_to_the_namespaces_of_its_protected_dependents_as_well() {
+        let (pods, sets) = (("", "pods"), ("apps", "replicasets"));
+        let policies = [
+            policy(&[("", "pods", Some(&["shop"])), ("apps", "replicasets", Some(&["db"]))]),
+            policy(&[("", "configmaps", None)]),
+        ];
+        let alone = "'/pods/shop', 'apps/replicasets/db'";
+        assert_eq!(limited(&policies, &[]).as_deref(), Some(alone));
+        let both = "'/pods/shop', 'apps/replicasets/db', 'apps/replicasets/shop'";
+        assert_eq!(limited(&policies, &[(pods, sets)]).as_deref(), Some(both));
+        let limits = NamespaceLimits::new(policies.iter());
+        let owners = limits.owner_namespaces(&[(pods, sets), (sets, ("apps", "deployments"))], &[]);
+        let expression = NamespaceLimits::of_owners(owners).condition().unwrap().expression;
+        assert!(expression.ends_with("['apps/deployments/db', 'apps/replicasets/shop']"));
+        // Objects of these kinds are protected in every namespace.
+        for dependent in [("", "configmaps"), ("", "secrets")] {
+            let owners = [(pods, sets), (dependent, sets)];
+            assert_eq!(limited(&policies, &owners).as_deref(), Some("'/pods/shop'"));
+        }
+    }
+
+    #[test]
+    fn names_are_never_read_as_code_and_have_a_limit() {
+        let names = policy(&[("", "pods", Some(&["shop", "x'] || true || 'a' in ['"]))]);
+        assert_eq!(limited(&[names], &[]).as_deref(), Some("'/pods/shop'"));
+        assert_eq!(limited(&[policy(&[("", "namespaces", Some(&["shop"]))])], &[]), None);
+        let many: Vec<String> = (0..=MAX_NAMESPACES).map(|number| format!("n{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(limited(&[policy(&[("", "pods", Some(&many))])], &[]), None);
+        assert!(limited(&[policy(&[("", "pods", Some(&many[1..]))])], &[]).is_some());
+    }
+}
