@@ -251,7 +251,7 @@ pub type ClaimUsers = HashMap<(String, String), Vec<ClaimUser>>;
 pub struct ClaimUser {
     /// The name of the Pod.
     pub pod: String,
-    /// The kind and the name of its controller.
+    /// The kind and the name of the workload to scale down or to delete.
     pub controller: Option<String>,
 }
 
@@ -261,6 +261,13 @@ impl ClaimUser {
         let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
         let words = controller.and_then(|owner| {
             let (kind, name) = (owner["kind"].as_str()?, owner["name"].as_str()?);
+            // A Deployment names its ReplicaSets with the hash that is a label of their Pods.
+            let hash = pod.pointer("/metadata/labels/pod-template-hash").and_then(Value::as_str);
+            let deployment = hash.and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'));
+            let (kind, name) = match deployment {
+                Some(deployment) if kind == "ReplicaSet" => ("Deployment", deployment),
+                _ => (kind, name),
+            };
             Some(format!("{} {}", one_line_name(kind), one_line_name(name)))
         });
         Some(Self { pod: name(pod)?.to_owned(), controller: words })
