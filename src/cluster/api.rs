@@ -100,10 +100,10 @@ pub fn patch_request<P: Serialize>(
     }?)
 }
 
-/// The request that watches all objects of a kind after a version. `None`: the watch starts with
-/// all existing objects.
+/// The request that watches the objects of a kind after a version, in a namespace or (empty) in
+/// all. `None`: the watch starts with all existing objects.
 pub fn watch_request(
-    info: &KindInfo,
+    (info, namespace): (&KindInfo, &str),
     detail: Detail,
     (labels, seconds): (&str, u32),
     version: Option<&str>,
@@ -115,7 +115,7 @@ pub fn watch_request(
     if version.is_none() {
         params = params.initial_events();
     }
-    let (requests, version) = (requests(info, ""), version.unwrap_or_default());
+    let (requests, version) = (requests(info, namespace), version.unwrap_or_default());
     Ok(match detail {
         Detail::Metadata => requests.watch_metadata(&params, version),
         Detail::Whole => requests.watch(&params, version),

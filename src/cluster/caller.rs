@@ -120,6 +120,16 @@ impl Caller {
         may(&self.client, verb, kind, place).await
     }
 
+    /// Reads the metadata of an object as JSON; `None` if it does not exist.
+    pub async fn metadata(
+        &self,
+        info: &KindInfo,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<String>, ApiError> {
+        api::object(&self.client, info, namespace, name, Detail::Metadata).await
+    }
+
     /// Reads a whole object; `None` if it does not exist.
     pub async fn object(
         &self,

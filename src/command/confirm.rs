@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use clap::Args;
 
 use super::CommandError;
+use super::screen::without_controls;
 
 #[derive(Debug, Args)]
 pub struct ConfirmArguments {
@@ -29,12 +30,18 @@ impl ConfirmArguments {
 /// Asks for confirmation. `effect` describes what the command does. Returns an error if the user
 /// does not confirm.
 pub fn ask(effect: &str) -> Result<(), CommandError> {
+    ask_for(effect, "yes")
+}
+
+/// Asks the user to type this word.
+pub fn ask_for(effect: &str, word: &str) -> Result<(), CommandError> {
     let mut answer = String::new();
     let mut stderr = std::io::stderr();
-    let written = write!(stderr, "{effect} Type yes to continue: ").and_then(|()| stderr.flush());
+    let question = without_controls(&format!("{effect} Type {word} to continue: "));
+    let written = write!(stderr, "{question}").and_then(|()| stderr.flush());
     written.and_then(|()| std::io::stdin().read_line(&mut answer)).map_err(CommandError::Output)?;
     match answer.trim() {
-        "yes" => Ok(()),
+        answer if answer == word => Ok(()),
         _ => Err(CommandError::Refused("not confirmed; nothing was changed".to_owned())),
     }
 }

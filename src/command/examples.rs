@@ -45,8 +45,13 @@ stuck
 impact
   kubectl belay impact namespace/shop
   kubectl belay impact pvc --all -n shop
-  kubectl belay impact -f manifests/ --cascade foreground
+  kubectl belay impact namespace/shop --out plan.json
   kubectl belay impact --removed old/ new/ -o markdown
+
+delete
+  kubectl belay delete namespace/shop
+  kubectl belay delete deploy/web secret/token -n shop --dry-run=server
+  kubectl belay delete --plan plan.json --yes
 
 used-by
   kubectl belay used-by secret/token -n shop

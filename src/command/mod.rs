@@ -6,6 +6,7 @@ mod approvals;
 mod approve;
 mod completion;
 mod confirm;
+mod delete;
 mod delete_answer;
 mod denials;
 mod diagnosis;
@@ -76,6 +77,7 @@ const HOLD_COMMANDS: &[&[&str]] = &[
     &["why"],
     &["stuck"],
     &["impact"],
+    &["delete"],
     &["used-by"],
     &["test"],
     &["release"],
@@ -105,6 +107,11 @@ enum Command {
                                 kubectl belay impact [OPTIONS] --filename <FILE|DIR|->\n       \
                                 kubectl belay impact [OPTIONS] --removed <OLD> <NEW>")]
     Impact(Box<inspect::ImpactArguments>),
+    /// Delete objects in a safe order
+    #[command(override_usage = "kubectl belay delete [OPTIONS] <TARGET>...\n       \
+                                kubectl belay delete [OPTIONS] --filename <FILE|DIR|->\n       \
+                                kubectl belay delete [OPTIONS] --plan <FILE>")]
+    Delete(Box<delete::DeleteArguments>),
     /// List the users of an object
     #[command(override_usage = "kubectl belay used-by [OPTIONS] <TYPE/NAME | TYPE NAME>")]
     UsedBy(inspect::UsedByArguments),
@@ -238,6 +245,7 @@ pub fn main() -> ExitCode {
         Command::Why(arguments) => why::run(arguments),
         Command::Stuck(arguments) => stuck::run(arguments),
         Command::Impact(arguments) => inspect::impact(*arguments),
+        Command::Delete(arguments) => delete::run(*arguments),
         Command::UsedBy(arguments) => inspect::used_by(arguments),
         Command::Test(arguments) => policy_tests::run(&arguments),
         Command::Release(arguments) => release::run(*arguments),
@@ -258,7 +266,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Removes suggestions of commands that may change something: `delete` is similar to `release`.
+/// Removes suggestions of commands that may change something: `relase` is similar to `release`.
 fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
     let suggested = error.remove(ContextKind::SuggestedSubcommand);
     let names = match suggested {
@@ -350,7 +358,7 @@ mod tests {
             let error = program().try_get_matches_from(["belay", typed]).unwrap_err();
             with_safe_suggestions(error).to_string()
         };
-        for typed in ["delete", "remove", "relase", "pausee", "admn"] {
+        for typed in ["delet", "remove", "relase", "pausee", "admn"] {
             let text = suggested(typed);
             assert!(text.contains(&format!("unrecognized subcommand '{typed}'")), "{text}");
             assert!(!text.contains("similar"), "{text}");

@@ -32,6 +32,7 @@ mod query;
 mod slot;
 mod steps;
 mod store;
+mod waves;
 
 pub use coverage::Incomplete;
 pub use deleted_objects::{DeletedObject, PastOwner, RememberedOwner};
@@ -50,3 +51,4 @@ pub use query::{ObjectUser, SelectorTarget, UserEdge};
 pub use slot::{MAX_LIST_ENTRIES, MAX_OWNER_LEVELS, ObjectPhase, OwnerRef};
 pub use steps::{StepBudget, StepLimit};
 pub use store::{ApplyResult, Graph};
+pub use waves::{Deleter, PlannedDeletion, WaveObject, Waves, waves};

@@ -301,6 +301,13 @@ impl ConnectionSlots {
     }
 }
 
+/// The number of threads that answer reviews on a machine with this many cores. The threads divide
+/// the slots. With few slots on a thread, the handshakes of a busy API server would end each other
+/// (H139).
+pub fn default_threads(cores: usize) -> usize {
+    cores.min(8)
+}
+
 /// The limits of each thread, and of the listener of the probes.
 #[derive(Clone, Copy)]
 pub struct ConnectionLimits {

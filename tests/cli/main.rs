@@ -10,6 +10,8 @@ mod schema;
 
 mod approvals;
 mod broken;
+mod delete_stops;
+mod deleting;
 mod denials;
 mod developer;
 mod held_data;

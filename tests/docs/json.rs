@@ -144,6 +144,8 @@ const PRINTED_BY: &[(&str, &str)] = &[
     ("ApprovalList", "belay approvals"),
     ("Approved", "belay approve"),
     ("ApprovedList", "belay approve A B"),
+    ("Deleted", "belay delete"),
+    ("DeletionPlan", "belay impact --out FILE"),
     ("DenialList", "belay denials"),
     ("Impact", "belay impact"),
     ("PauseEnded", "belay pause --end"),
@@ -184,7 +186,8 @@ fn page() -> String {
     for (kind, root) in &all {
         let by = PRINTED_BY.iter().find(|(name, _)| name == kind);
         let (_, by) = by.unwrap_or_else(|| panic!("no command prints {kind}: see PRINTED_BY"));
-        let _ = write!(page, "\n## {kind}\n\n`{by} -o json`\n\n");
+        let by = if by.contains("--out") { (*by).to_owned() } else { format!("{by} -o json") };
+        let _ = write!(page, "\n## {kind}\n\n`{by}`\n\n");
         table(&Schema { root, of: root }, &mut page);
     }
     page

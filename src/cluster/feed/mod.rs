@@ -16,6 +16,7 @@ mod effective;
 mod objects;
 mod own_kinds;
 pub mod plan;
+mod removals;
 mod rules;
 mod snapshot;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod waiting;
 mod watcher;
 mod watches;
 
+pub use self::removals::{AwaitedObject, Removals};
 pub use self::snapshot::{KindsInFiles, SearchScope, Snapshot, Surroundings, UnreadKind};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -202,7 +204,12 @@ impl Feed {
         K: kube::Resource + serde::de::DeserializeOwned + 'static,
         T: Send + 'static,
     {
-        let target = WatchTarget { info: own_kind.info(), detail: Detail::Whole, labels: "" };
+        let target = WatchTarget {
+            info: own_kind.info(),
+            detail: Detail::Whole,
+            labels: "",
+            namespace: String::new(),
+        };
         let sink = OwnSink::new(self.own_objects.clone(), own_kind, self.changed.clone());
         self.own_watches.push(tokio::spawn(follow(self.server.clone(), target, sink)));
     }

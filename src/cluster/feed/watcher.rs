@@ -36,6 +36,8 @@ pub struct WatchTarget {
     pub detail: Detail,
     /// The label selector; empty: all objects.
     pub labels: &'static str,
+    /// The namespace; empty: all.
+    pub namespace: String,
 }
 
 /// Receives the events of a watch. An object that can't be parsed does not end the watch:
@@ -309,8 +311,9 @@ async fn follow(
         outage.mark_current(sink);
     }
     let seconds = 240 + random(60);
-    let selection = (target.labels, seconds);
-    let request = api::watch_request(&target.info, target.detail, selection, version.as_deref())?;
+    let WatchTarget { info, detail, labels, namespace } = target;
+    let place = (info, namespace.as_str());
+    let request = api::watch_request(place, *detail, (labels, seconds), version.as_deref())?;
     let sending = timeout(ANSWER_LIMIT, api::send(&server.client, request));
     let answer = outage.wait_for(sink, sending).await;
     let answer = answer.map_err(|_| ApiError::TimedOut(ANSWER_LIMIT))?;
@@ -347,11 +350,11 @@ async fn pages(
     sink: &mut impl WatchSink,
     outage: &mut WatchOutage,
 ) -> Result<String, ApiError> {
-    let WatchTarget { info, detail, labels } = target;
+    let WatchTarget { info, detail, labels, namespace } = target;
     // belay never reads the data of a Secret.
     let is_secret = (&*info.group, &*info.resource) == ("", "secrets");
     let detail = if outage.list_pages && !is_secret { Detail::Whole } else { *detail };
-    let query = ListQuery { info, namespace: "", detail, labels };
+    let query = ListQuery { info, namespace, detail, labels };
     let mut list = ListReader::new(client, query, Buffers::new(1));
     sink.begin();
     loop {

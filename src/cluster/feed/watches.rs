@@ -119,8 +119,12 @@ impl Watches {
             let world = self.context.world.read();
             let target = |(kind, want): (KindId, WatchScope)| {
                 let info = world.graph.kinds.info(kind).clone();
-                let target =
-                    WatchTarget { info, detail: world.detail(kind), labels: want.labels() };
+                let target = WatchTarget {
+                    info,
+                    detail: world.detail(kind),
+                    labels: want.labels(),
+                    namespace: String::new(),
+                };
                 (kind, target, want)
             };
             let wanted = plan(&world, settings).into_iter().map(target).collect();

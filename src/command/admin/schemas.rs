@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use crate::command::document::List;
 use crate::command::report::{Kind, kind};
 use crate::command::{
-    CommandError, approvals, approve, denials, inspect, pause, policy_tests, print, release,
-    status, stuck, why,
+    CommandError, approvals, approve, delete, denials, inspect, pause, policy_tests, print,
+    release, status, stuck, why,
 };
 
 #[derive(Debug, Args)]
@@ -41,6 +41,8 @@ pub fn run(arguments: SchemasArguments) -> Result<(), CommandError> {
 /// All kinds of documents.
 fn kinds() -> Vec<Kind> {
     vec![
+        kind::<delete::DeleteReport>(),
+        kind::<inspect::DeletionPlan>(),
         kind::<inspect::Impact>(),
         kind::<inspect::UsedBy>(),
         kind::<why::WhyReport>(),

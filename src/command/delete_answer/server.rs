@@ -9,7 +9,7 @@ use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::Error;
 
-use crate::cluster::{Caller, DryRunAnswer, UserIdentity, shortened};
+use crate::cluster::{Caller, DeleteResponse, UserIdentity, shortened};
 use crate::command::diagnosis::is_refusal;
 use crate::decide::{Blocker, Decision, Reason, Verdict, approve_command};
 use crate::objects::{
@@ -60,12 +60,12 @@ impl ServerAnswer {
         let key = (target.namespace.as_str(), target.name.as_str());
         let answer = caller.dry_run_delete(info, key, uid, propagation).await;
         let status = match answer {
-            Ok(DryRunAnswer::Accepted(warnings)) => return Self::Accepts(warnings),
-            Ok(DryRunAnswer::Unsupported) => {
+            Ok(DeleteResponse::Accepted(warnings)) => return Self::Accepts(warnings),
+            Ok(DeleteResponse::Unsupported) => {
                 let why = "the server of this kind does not document dry runs";
                 return Self::Unknown(why.to_owned());
             }
-            Ok(DryRunAnswer::Refused(status)) => status,
+            Ok(DeleteResponse::Refused(status)) => status,
             Err(error) => return Self::Unknown(error.to_string()),
         };
         let kind = (target.group.as_str(), target.resource.as_str());
@@ -74,6 +74,18 @@ impl ServerAnswer {
             _ => None,
         };
         Self::from_status(target, &me.name, &status, may)
+    }
+
+    /// Whether the user lacks the right to delete the object. This asks about RBAC only, for a
+    /// DELETE that admission would deny now.
+    pub async fn ask_right(
+        (caller, me): (&Caller, &UserIdentity),
+        target: &ObjectRef,
+    ) -> Option<Self> {
+        let kind = (target.group.as_str(), target.resource.as_str());
+        let key = (target.namespace.as_str(), target.name.as_str());
+        let may = caller.may("delete", kind, key).await;
+        (may == Some(false)).then(|| Self::Refuses(missing_right_text(target, &me.name)))
     }
 
     /// Merges the answers about several objects. The API server was asked about each object

@@ -8,7 +8,7 @@ mod object;
 mod verdict;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::blocker::BlockerReport;
 pub use self::object::Object;
@@ -29,7 +29,7 @@ pub struct List<T> {
 }
 
 /// A failed read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailedRead {
     /// The plural name of the kind with its group, or a description.
     pub resource: String,

@@ -1,32 +1,32 @@
 //! One object, in the same form in every document.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::decide::ObjectName;
 use crate::graph::{Graph, NodeId};
 use crate::objects::{KindInfo, Kinds, ObjectRef};
 
 /// An object. Unknown fields are absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Object {
     /// The API group. Absent for the core group, and if `resource` is absent.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
     /// The kind. Absent if only the plural name is known.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// The plural name in URLs. Absent if only the kind is known.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource: String,
     /// The namespace. Absent for a cluster-scoped object.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// The name.
     pub name: String,
     /// The uid. Absent if unknown.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The arguments for `kubectl get` and `kubectl belay why`: `configmaps/settings -n shop`.
     pub typed: String,

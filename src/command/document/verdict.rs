@@ -1,12 +1,12 @@
 //! The verdict on a request, in a word that programs compare.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::decide::Decision;
 
 /// The verdict on a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReportedVerdict {
     /// Accepted.
     Allow,

@@ -1,6 +1,6 @@
 //! The data of `impact` and `used-by`, from a cluster or from files.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -16,7 +16,7 @@ use crate::command::screen::Progress;
 use crate::command::session::UserSession;
 use crate::command::target::{self, SILENT, UNSERVED, UNSERVED_IN_FILES};
 use crate::graph::{Graph, NodeId};
-use crate::objects::{ApiError, KindId, KindInfo, KindNames, is_namespace};
+use crate::objects::{ApiError, KindId, KindInfo, KindNames, Uid, is_namespace};
 use crate::policy::{Identities, PolicySet};
 
 /// The Namespaces that the API server never deletes (admission plugin NamespaceLifecycle).
@@ -49,6 +49,8 @@ pub struct Inspection {
     pub complete_in_namespace: HashSet<(KindId, String)>,
     /// The API groups whose server does not answer. Their objects are unknown.
     pub stale: HashSet<String>,
+    /// The resourceVersions of the objects around the targets, by uid. Empty for files.
+    pub versions: HashMap<Uid, String>,
 }
 
 impl Inspection {
@@ -106,7 +108,7 @@ pub async fn read(
         }
     }?;
     // If none of the removed objects exists, there is nothing to report.
-    if inspection.targets.is_empty() && query.change().is_none() {
+    if inspection.targets.is_empty() && !query.may_have_no_targets() {
         let problem = match (inspection.missing.as_slice(), inspection.unread_targets.as_slice()) {
             ([], []) => "no objects are selected".to_owned(),
             ([], _) => format!("cannot read {}", unread_targets(&inspection)),
@@ -236,6 +238,7 @@ async fn read_cluster(
         caller: Some((session.caller, session.me)),
         complete_in_namespace: surroundings.in_namespace,
         stale: snapshot.stale,
+        versions: surroundings.versions,
     })
 }
 
@@ -262,8 +265,8 @@ impl UnservedTargets {
             let typed = manifest.as_typed();
             if stale.contains(&manifest.group) {
                 unserved.unread_targets.push((typed, SILENT.to_owned()));
-            } else if query.change().is_some() {
-                // A kind that is not served has no objects to prune.
+            } else if query.may_have_no_targets() {
+                // A kind that is not served has no objects.
                 unserved.missing.push(typed);
             } else {
                 // The user may have misspelt the kind, and a dump may lack its CRD.
@@ -320,7 +323,7 @@ fn policy_state(snapshot: &Snapshot) -> (PolicyState, Vec<FailedRead>) {
 /// manifest may be missing, because the manifest may never have been applied.
 fn require_existing(resolved: &[ResolvedTarget], missing: &[String]) -> Result<(), CommandError> {
     let named =
-        resolved.iter().filter(|target| !target.may_be_missing()).map(ResolvedTarget::as_typed);
+        resolved.iter().filter(|target| !target.may_be_missing).map(ResolvedTarget::as_typed);
     let named: Vec<String> = named.filter(|typed| missing.contains(typed)).collect();
     if named.is_empty() {
         return Ok(());

@@ -21,5 +21,12 @@ mod tree;
 mod used_by;
 mod verdict;
 
-pub use impact::{Impact, ImpactArguments, run as impact};
+pub use backing::READ_WHOLE;
+pub use impact::{
+    Cascade, DeletedBy, DeletionPlan, Impact, ImpactArguments, PlanChange, PlannedObject, assess,
+    run as impact,
+};
+pub use inspection::{Inspection, PolicyState, read as read_inspection};
+pub use targets::{ObjectSelection, SearchArguments, TargetQuery};
 pub use used_by::{UsedBy, UsedByArguments, run as used_by};
+pub use verdict::verdict;

@@ -7,6 +7,7 @@ use clap::{ArgAction, Args};
 
 use super::change::Change;
 use crate::command::CommandError;
+use crate::command::document::Object;
 use crate::command::files::{Manifest, read_manifests, read_nonempty, stdin_once};
 use crate::command::object_words::{ObjectArgument, parse_object, parse_objects};
 use crate::command::place::{self, ClusterArguments, SourceArguments};
@@ -29,9 +30,9 @@ pub struct SearchArguments {
     pub cluster: ClusterArguments,
 }
 
-/// A set of objects.
-#[derive(Debug, Clone, Args)]
-pub struct SelectionArguments {
+/// The objects to select.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ObjectSelection {
     /// The objects: TYPE/NAME ..., TYPE NAME ..., or TYPE with -l or --all. TYPE is a
     /// plural, singular or short name of a kind, with its group if the name is ambiguous
     #[arg(value_name = "TARGET")]
@@ -40,12 +41,6 @@ pub struct SelectionArguments {
     /// The objects in these manifests: files, folders, or - for standard input
     #[arg(short, long, value_name = "FILE|DIR|-", value_delimiter = ',')]
     filename: Vec<PathBuf>,
-
-    /// Show the effects of pruning: the targets are the objects in OLD that NEW does not
-    /// contain. Each is a file or a folder. With --from, these manifests
-    /// add objects that the files lack
-    #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
-    removed: Vec<PathBuf>,
 
     /// Select objects by label
     #[arg(short = 'l', long, value_name = "SELECTOR")]
@@ -58,6 +53,19 @@ pub struct SelectionArguments {
     /// The objects in all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
+}
+
+/// A set of objects, and where to search for them.
+#[derive(Debug, Clone, Args)]
+pub struct SelectionArguments {
+    #[command(flatten)]
+    pub objects: ObjectSelection,
+
+    /// Show the effects of pruning: the targets are the objects in OLD that NEW does not
+    /// contain. Each is a file or a folder. With --from, these manifests
+    /// add objects that the files lack
+    #[arg(long, num_args = 2, action = ArgAction::Set, value_names = ["OLD", "NEW"])]
+    removed: Vec<PathBuf>,
 
     #[command(flatten)]
     pub search: SearchArguments,
@@ -73,6 +81,10 @@ pub struct TargetQuery {
     all_namespaces: bool,
     /// Whether to select a missing object that other objects reference.
     includes_missing: bool,
+    /// Whether named objects may be missing: an interrupted command may have deleted them.
+    may_be_missing: bool,
+    /// Whether all objects and their kinds may be missing.
+    all_may_be_missing: bool,
 }
 
 /// Objects of one kind.
@@ -84,42 +96,61 @@ pub struct ResolvedTarget {
     pub namespace: Option<String>,
     /// The name; `None` for all objects that the selector matches.
     pub name: Option<String>,
-    /// Whether a manifest names the object. Such an object need not exist.
-    from_manifest: bool,
+    /// Whether a missing object is no error: a manifest may never have been applied.
+    pub may_be_missing: bool,
 }
 
 impl SelectionArguments {
     /// Whether any of the options names files.
     pub fn reads_files(&self) -> bool {
-        self.search.from.is_given() || !self.filename.is_empty() || !self.removed.is_empty()
+        self.search.from.is_given() || self.objects.reads_files() || !self.removed.is_empty()
+    }
+
+    /// Parses the arguments and reads the manifests.
+    pub fn query(&self) -> Result<TargetQuery, CommandError> {
+        let Self { objects, removed, search } = self;
+        stdin_once(objects.filename.iter().chain(&search.from.files).chain(removed))?;
+        let [old, new] = removed.as_slice() else { return objects.query() };
+        if objects.is_given() {
+            let text = "--removed selects the objects; omit TARGET, -f, -l and -A";
+            return Err(CommandError::Usage(text.to_owned()));
+        }
+        Ok(TargetQuery { change: Some(Change::read(old, new)?), ..TargetQuery::default() })
+    }
+}
+
+impl ObjectSelection {
+    /// Whether the options select objects.
+    pub fn is_given(&self) -> bool {
+        let Self { targets, filename, selector, all: _, all_namespaces } = self;
+        let is_named = !targets.is_empty() || !filename.is_empty() || selector.is_some();
+        is_named || *all_namespaces
+    }
+
+    /// The manifests that select the objects.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.filename
+    }
+
+    /// Whether manifests select the objects.
+    pub fn reads_files(&self) -> bool {
+        !self.filename.is_empty()
     }
 
     /// Parses the arguments and reads the manifests.
     pub fn query(&self) -> Result<TargetQuery, CommandError> {
         let usage = |text: String| CommandError::Usage(text);
-        stdin_once(self.filename.iter().chain(&self.search.from.files).chain(&self.removed))?;
         let selector = self.selector.as_deref().map(selector::parse).transpose();
         let selector = selector.map_err(|error| usage(error.to_string()))?;
         let names_only_kinds = matches!(self.targets.as_slice(), [kinds] if !kinds.contains('/'));
         let selected = selector.is_some() || self.all && names_only_kinds;
-        let named = selected || !self.targets.is_empty();
-        if let [old, new] = self.removed.as_slice() {
-            if named || !self.filename.is_empty() || self.all_namespaces {
-                let text = "--removed selects the objects; omit TARGET, -f, -l and -A";
-                return Err(usage(text.to_owned()));
-            }
-            return Ok(TargetQuery {
-                change: Some(Change::read(old, new)?),
-                ..TargetQuery::default()
-            });
-        }
-        if !self.filename.is_empty() && named {
+        if !self.filename.is_empty() && (selected || !self.targets.is_empty()) {
             let text = "-f selects the objects; omit TARGET and -l";
             return Err(usage(text.to_owned()));
         }
         if self.filename.is_empty() && self.targets.is_empty() {
             let text = "no object is named; expected TYPE/NAME, such as pvc/data, or TYPE with -l or \
-                        --all, or manifests with -f, or two states of them with --removed";
+                        --all, or manifests with -f";
             return Err(usage(text.to_owned()));
         }
         let wanted = parse_objects(&self.targets, selected);
@@ -131,10 +162,9 @@ impl SelectionArguments {
         Ok(TargetQuery {
             wanted,
             manifests: read_manifests(&read_nonempty(&self.filename)?)?,
-            change: None,
             selector: selector.unwrap_or_default(),
             all_namespaces: self.all_namespaces,
-            includes_missing: false,
+            ..TargetQuery::default()
         })
     }
 }
@@ -147,6 +177,29 @@ impl TargetQuery {
         let (kind, name) = parsed.map_err(|error| CommandError::Usage(error.to_string()))?;
         let wanted = ObjectArgument { kind: kind.to_owned(), name: Some(name.to_owned()) };
         Ok(Self { wanted: vec![wanted], includes_missing, ..Self::default() })
+    }
+
+    /// These objects, which may be missing together with their kinds.
+    pub fn of_objects<'o>(objects: impl IntoIterator<Item = &'o Object>) -> Self {
+        let manifest = |object: &Object| Manifest {
+            group: object.group.clone(),
+            kind: object.kind.clone(),
+            namespace: Some(object.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            name: object.name.clone(),
+            origin: String::new(),
+        };
+        let manifests = objects.into_iter().map(manifest).collect();
+        Self { manifests, all_may_be_missing: true, ..Self::default() }
+    }
+
+    /// The same objects, of which some may be missing.
+    pub fn with_missing_objects(self) -> Self {
+        Self { may_be_missing: true, ..self }
+    }
+
+    /// Whether an answer without targets is no error.
+    pub fn may_have_no_targets(&self) -> bool {
+        self.change.is_some() || self.all_may_be_missing
     }
 
     /// The change of manifests; `None` without `--removed`.
@@ -172,7 +225,8 @@ impl TargetQuery {
                 (false, _) => Some(String::new()),
             };
             let (info, name) = (info.clone(), name.clone());
-            resolved.push(ResolvedTarget { info, namespace, name, from_manifest: false });
+            let may_be_missing = self.may_be_missing;
+            resolved.push(ResolvedTarget { info, namespace, name, may_be_missing });
         }
         let listed = self.manifest_targets(names, default_namespace);
         for Manifest { group, kind, namespace, name, .. } in &listed {
@@ -186,12 +240,14 @@ impl TargetQuery {
                 info: info.clone(),
                 namespace: Some(namespace),
                 name: Some(name.clone()),
-                from_manifest: true,
+                may_be_missing: true,
             });
         }
         match listed.first() {
             // The API server serves none of the kinds in the manifests.
-            Some(Manifest { kind, origin, .. }) if resolved.is_empty() && self.change.is_none() => {
+            Some(Manifest { kind, origin, .. })
+                if resolved.is_empty() && !self.may_have_no_targets() =>
+            {
                 Err(CommandError::Remote(format!("{origin}: {}", unserved(names, kind, prefix))))
             }
             _ => Ok(resolved),
@@ -271,11 +327,6 @@ impl ResolvedTarget {
         let name = self.name.as_ref().map_or(String::new(), |name| format!("/{name}"));
         format!("{}{name}{option}", self.info.full_name())
     }
-
-    /// Whether a missing object is no error.
-    pub fn may_be_missing(&self) -> bool {
-        self.from_manifest
-    }
 }
 
 /// The namespaces in which a deletion of these targets can have effects. `None`: all
@@ -339,7 +390,7 @@ mod tests {
             world.catalogue.feed(&mut world.graph, kind, &map).unwrap();
         }
         let info = world.graph.kinds.info(kind).clone();
-        let target = ResolvedTarget { info, namespace: None, name: None, from_manifest: true };
+        let target = ResolvedTarget { info, namespace: None, name: None, may_be_missing: true };
         let names: Vec<_> = target
             .nodes(&world.graph, &[])
             .into_iter()

@@ -22,7 +22,7 @@ use super::{CommandError, print};
 use crate::objects::first_in_turns;
 
 /// The version of all documents. Within a version, no field changes its meaning or is removed.
-const VERSION: &str = "belay.dev/v1alpha1";
+pub const VERSION: &str = "belay.dev/v1alpha1";
 
 /// One line for each object, without duplicates.
 pub fn name_lines<'n>(names: impl IntoIterator<Item = &'n str>) -> String {

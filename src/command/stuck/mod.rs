@@ -5,7 +5,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,8 +13,7 @@ use clap::Args;
 use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 
-use self::report::StuckObject;
-pub use self::report::StuckReport;
+pub use self::report::{StuckObject, StuckReport};
 use super::diagnosis::{Hold, HoldState, finalizers_of, find_causes, guarded_finalizers};
 use super::duration::{format_duration, parse_duration};
 use super::place::{ClusterArguments, ScopeArguments, SourceArguments};
@@ -24,7 +23,9 @@ use super::session::UserSession;
 use super::target::add_object;
 use super::{CommandError, block_on};
 use crate::cluster::Snapshot;
-use crate::cluster::terminating::{TerminatingObject, evidence, read_whole, survey};
+use crate::cluster::terminating::{
+    Evidence, Survey, TerminatingObject, evidence, read_whole, survey,
+};
 use crate::objects::{first_in_turns, is_hold};
 
 /// The number of concurrent reads of objects and counts of holds.
@@ -85,39 +86,74 @@ async fn stuck(arguments: StuckArguments) -> Result<StuckReport, CommandError> {
     let before = now.saturating_sub(longest).unwrap_or(Timestamp::MIN);
     let late = survey.objects.iter().filter(|object| object.since <= before).cloned();
     let snapshot = &snapshot;
-    let read = late.map(|mut object| async move {
-        if needs_whole(&object) {
-            read_whole(snapshot, &mut object).await;
-        }
-        object
-    });
-    let late: Vec<TerminatingObject> =
-        futures_util::stream::iter(read).buffered(MAX_CONCURRENT).collect().await;
+    let late = read_late(snapshot, late).await;
     progress.say(|| format!("finding out why {} objects stay Terminating", late.len()));
     // Output for programs is complete.
     let all = output.all || !matches!(output.output, Format::Table | Format::Wide);
-    let most = |few: usize| if all { usize::MAX } else { few };
-    let by_turns = first_in_turns(&late, most(MAX_EVENT_READS), namespace_of);
-    let (mut evidence, holds) = tokio::join!(
-        evidence(snapshot, &by_turns, &survey, most(MAX_EVENT_READS)),
-        count_holds(&session, snapshot, &late, most(MAX_COUNTED_HOLDS)),
-    );
-    for object in &late {
-        let guarded = guarded_finalizers(&session, snapshot, object).await;
-        evidence.guarded.insert(object.uid.clone(), guarded);
-    }
-    let items = late.iter().map(|object| {
-        let hold = holds.get(&object.uid).cloned().unwrap_or_default();
-        StuckObject::new(object, find_causes(object, &survey, &evidence, &hold), now)
-    });
+    let (items, evidence) = explain(&session, snapshot, &survey, &late, all).await;
     Ok(StuckReport {
-        items: items.collect(),
+        items,
         not_read: survey.unread.iter().cloned().map(Into::into).collect(),
         evidence_not_read: evidence.unread.iter().cloned().map(Into::into).collect(),
         of_files: session.asks_files(),
         place: namespace,
         longer_than: format_duration(longer_than),
     })
+}
+
+/// Explains why the objects with these uids stay Terminating. `namespace`: the namespace of all
+/// of them; empty: they are in several, or cluster-scoped.
+pub async fn explain_objects(
+    session: &UserSession,
+    namespace: &str,
+    uids: &HashSet<String>,
+) -> Result<Vec<StuckObject>, CommandError> {
+    let snapshot = session.read_rules().await?;
+    let near = session.caller.namespace.as_str();
+    let survey = survey(&snapshot, (namespace, near), &|_, _, _| {}).await;
+    let remaining = survey.objects.iter().filter(|object| uids.contains(&object.uid)).cloned();
+    let remaining = read_late(&snapshot, remaining).await;
+    Ok(explain(session, &snapshot, &survey, &remaining, false).await.0)
+}
+
+/// The objects as `explain` needs them.
+async fn read_late(
+    snapshot: &Snapshot,
+    late: impl Iterator<Item = TerminatingObject>,
+) -> Vec<TerminatingObject> {
+    let read = late.map(|mut object| async move {
+        if needs_whole(&object) {
+            read_whole(snapshot, &mut object).await;
+        }
+        object
+    });
+    futures_util::stream::iter(read).buffered(MAX_CONCURRENT).collect().await
+}
+
+/// Finds the causes why these objects stay. `all`: without the limits of reads.
+async fn explain(
+    session: &UserSession,
+    snapshot: &Snapshot,
+    survey: &Survey,
+    late: &[TerminatingObject],
+    all: bool,
+) -> (Vec<StuckObject>, Evidence) {
+    let most = |few: usize| if all { usize::MAX } else { few };
+    let by_turns = first_in_turns(late, most(MAX_EVENT_READS), namespace_of);
+    let (mut evidence, holds) = tokio::join!(
+        evidence(snapshot, &by_turns, survey, most(MAX_EVENT_READS)),
+        count_holds(session, snapshot, late, most(MAX_COUNTED_HOLDS)),
+    );
+    for object in late {
+        let guarded = guarded_finalizers(session, snapshot, object).await;
+        evidence.guarded.insert(object.uid.clone(), guarded);
+    }
+    let now = session.now();
+    let items = late.iter().map(|object| {
+        let hold = holds.get(&object.uid).cloned().unwrap_or_default();
+        StuckObject::new(object, find_causes(object, survey, &evidence, &hold), now)
+    });
+    (items.collect(), evidence)
 }
 
 /// The namespace in whose turn an object is read.

@@ -60,6 +60,13 @@ impl StuckObject {
         &self.object.namespace
     }
 
+    /// The object and its causes in one line.
+    pub fn line(&self) -> String {
+        let causes: Vec<&str> = self.causes.iter().map(|cause| cause.says.as_str()).collect();
+        let next = self.causes.first().map_or("", |cause| cause.next.as_str());
+        format!("{} stays: {}; next: {next}", self.object.typed, causes.join("; "))
+    }
+
     fn fields(&self) -> [Field; 3] {
         let Object { group, resource, namespace, name, .. } = &self.object;
         [

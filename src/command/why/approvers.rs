@@ -6,10 +6,9 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 
 use super::rbac::{AccessRight, Grantee, MASTERS, Rbac, RbacReader, intersection};
-use crate::cluster::Caller;
+use crate::cluster::{Caller, UserIdentity};
 use crate::command::document::FailedRead;
 use crate::command::screen::without_controls;
-use crate::command::session::UserSession;
 use crate::decide::{Decision, Verdict};
 use crate::objects::{ObjectRef, and_more};
 use crate::policy::api::GROUP;
@@ -85,14 +84,12 @@ impl Approvers {
     /// Finds who may give these approvals. A service account counts if it is one of
     /// `accounts`, written `namespace/name`.
     pub async fn find(
-        session: &UserSession,
+        (caller, me): (&Caller, &UserIdentity),
         needs: &[NeededApproval],
         accounts: &[String],
         rbac: &mut RbacReader,
     ) -> Option<Self> {
-        let UserSession { caller, me, .. } = session;
-        // Files don't name the current user, and rarely contain RBAC objects.
-        if needs.is_empty() || session.asks_files() {
+        if needs.is_empty() {
             return None;
         }
         let rights: Vec<AccessRight<'_>> = needs.iter().flat_map(NeededApproval::rights).collect();

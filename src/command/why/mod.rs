@@ -11,6 +11,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+pub use self::approvers::{Approvers, needed_approvals};
+pub use self::rbac::RbacReader;
 use self::report::SharedReads;
 pub use self::report::WhyReport;
 use super::delete_answer::{DeleteAnswer, ServerAnswer};

@@ -136,3 +136,9 @@ async fn only_futures_that_are_old_enough_end() {
     slots.end_older_than(age);
     assert_eq!((first.await, second.await), (None, Some(2)));
 }
+
+#[test]
+fn h139_many_cores_do_not_leave_a_thread_few_slots() {
+    assert_eq!(default_threads(2), 2);
+    assert!(MAX_KNOWN_HANDSHAKES / default_threads(128) >= 64);
+}

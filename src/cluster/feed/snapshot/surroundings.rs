@@ -1,11 +1,12 @@
 //! Reads the surroundings of objects: all objects that their deletion could cascade to or
 //! break, with or without a policy.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::plan::{WatchScope, plan};
@@ -13,7 +14,7 @@ use super::Snapshot;
 use crate::cluster::api::Detail;
 use crate::cluster::world::{self, World};
 use crate::graph::{Incomplete, Listing};
-use crate::objects::{ApiError, KindId, KindInfo, full_name};
+use crate::objects::{ApiError, KindId, KindInfo, Uid, full_name};
 use crate::relations::ReadScope;
 
 /// The number of lists that are read at the same time.
@@ -39,6 +40,8 @@ pub struct Surroundings {
     pub bodies: Vec<(KindId, Box<RawValue>)>,
     /// The reason for each kind that could not be read.
     pub unread: BTreeMap<String, String>,
+    /// The resourceVersion of each object, by uid.
+    pub versions: HashMap<Uid, String>,
 }
 
 /// In which namespaces to read a kind.
@@ -97,6 +100,7 @@ impl Snapshot {
                 surroundings.in_namespace.extend(read.in_namespace);
                 surroundings.bodies.extend(read.bodies);
                 surroundings.unread.extend(read.unread);
+                surroundings.versions.extend(read.versions);
             }
         }
     }
@@ -194,11 +198,27 @@ impl Snapshot {
                     continue;
                 }
             }
+            if let Ok(Versioned { metadata }) = serde_json::from_str(object.get()) {
+                read.versions.push((Uid::new(&metadata.uid), metadata.resource_version));
+            }
             if keep {
                 read.bodies.push((kind, object));
             }
         }
     }
+}
+
+/// The version of an object.
+#[derive(Deserialize)]
+struct Versioned {
+    metadata: VersionedMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionedMetadata {
+    uid: String,
+    resource_version: String,
 }
 
 /// The result of reading one kind.
@@ -207,6 +227,7 @@ struct KindRead {
     in_namespace: Vec<(KindId, String)>,
     bodies: Vec<(KindId, Box<RawValue>)>,
     unread: Option<(String, String)>,
+    versions: Vec<(Uid, String)>,
     objects: usize,
 }
 

@@ -115,7 +115,8 @@ fn status(code: u16, message: &str) -> String {
 async fn reports(script: &Script, count: usize) -> Vec<String> {
     let kinds = Kinds::default();
     let info = kinds.info(kinds.find("", "ConfigMap").unwrap()).clone();
-    let source = WatchTarget { info, detail: Detail::Metadata, labels: "" };
+    let source =
+        WatchTarget { info, detail: Detail::Metadata, labels: "", namespace: String::new() };
     let sink = RecordingSink::default();
     let watching = watch(script.server(), source, sink.clone());
     let enough = async {

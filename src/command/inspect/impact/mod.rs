@@ -1,20 +1,24 @@
 //! `kubectl belay impact`: shows the effects of a deletion.
 
+mod cascade;
 mod deletion;
 mod destroyed;
 mod markdown;
 mod nodes;
 mod order;
 mod outcome;
+mod plan;
 mod report;
 mod text;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use futures_util::{StreamExt as _, stream};
-use kube::api::PropagationPolicy;
 
+pub use self::cascade::Cascade;
+pub use self::plan::{DeletedBy, DeletionPlan, PlanChange, PlannedObject};
 pub use self::report::Impact;
 use super::change::Change;
 use super::inspection::{self, Inspection, PolicyState};
@@ -25,7 +29,7 @@ use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
 use crate::command::{CommandError, block_on};
 use crate::decide::{Decision, Verdict};
-use crate::graph::{Node, NodeId, Propagation};
+use crate::graph::{Node, NodeId};
 use crate::objects::ObjectRef;
 
 /// The limit of objects about which the command asks the API server.
@@ -63,6 +67,10 @@ pub struct ImpactArguments {
     )]
     output: Format,
 
+    /// Write the plan of the deletion to this file, for kubectl belay delete --plan
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "watch"])]
+    out: Option<PathBuf>,
+
     #[command(flatten)]
     watch: WatchArguments,
 
@@ -71,73 +79,64 @@ pub struct ImpactArguments {
     verbose: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Cascade {
-    /// The dependents are deleted after the owner
-    Background,
-    /// The owner is deleted after its dependents
-    Foreground,
-    /// The dependents stay
-    Orphan,
-}
-
-impl From<Cascade> for Propagation {
-    fn from(cascade: Cascade) -> Self {
-        match cascade {
-            Cascade::Background => Self::Background,
-            Cascade::Foreground => Self::Foreground,
-            Cascade::Orphan => Self::Orphan,
-        }
-    }
-}
-
-impl From<Cascade> for PropagationPolicy {
-    fn from(cascade: Cascade) -> Self {
-        match cascade {
-            Cascade::Background => Self::Background,
-            Cascade::Foreground => Self::Foreground,
-            Cascade::Orphan => Self::Orphan,
-        }
-    }
-}
-
 pub fn run(arguments: ImpactArguments) -> Result<ExitCode, CommandError> {
     let ImpactArguments { output, watch, verbose, .. } = arguments;
-    let output = OutputArguments { output, all: arguments.set.all, verbose };
+    let output = OutputArguments { output, all: arguments.set.objects.all, verbose };
     let files = arguments.set.reads_files();
     block_on(watch.print(output, files, async || impact(arguments.clone()).await))?
 }
 
 async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
-    let ImpactArguments { set, cascade, .. } = arguments;
+    let ImpactArguments { set, cascade, out, .. } = arguments;
     let query = set.query()?;
     let nothing_removed = query.change().and_then(Change::nothing_removed);
     let inspection = match nothing_removed {
         Some(_) => Inspection::default(),
         None => inspection::read(&query, set.search, false).await?,
     };
-    let targets = inspection.deletable_targets();
-    let mut verdict = verdict(&inspection, &targets, cascade.into()).await;
-    let answer = ask_server(&inspection, &targets, verdict.as_ref(), cascade).await;
-    if let Some(answer) = &answer {
-        verdict = Some(answer.verdict.clone());
-    }
-    let mut impact = Impact::new(&inspection, verdict.as_ref(), cascade.into());
-    if let Some(answer) = answer {
-        impact.add_answer(answer);
-    }
+    let (mut impact, verdict) = assess(&inspection, cascade).await;
     impact.says = nothing_removed.or(impact.says);
-    impact.you_may = match &verdict {
-        Some(verdict) if verdict.decision == Decision::Deny && !verdict.is_unknown() => {
-            may_approve(&inspection, verdict).await
-        }
-        _ => None,
-    };
     // For a change of manifests, the tool that prunes chooses the order.
     if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {
         impact.order = order::find(&inspection, cascade.into()).await;
     }
+    if let Some(path) = out {
+        let plan = DeletionPlan::new(&inspection, &impact, verdict.as_ref(), cascade).await;
+        let nothing =
+            || CommandError::Refused("no plan was written: no objects are removed".to_owned());
+        plan.ok_or_else(nothing)?.write(&path)?;
+    }
     Ok(impact)
+}
+
+/// The impact of a deletion of the targets, with the verdict.
+pub async fn assess(inspection: &Inspection, cascade: Cascade) -> (Impact, Option<Verdict>) {
+    let targets = inspection.deletable_targets();
+    let mut verdict = verdict(inspection, &targets, cascade.into()).await;
+    let answer = ask_server(inspection, &targets, verdict.as_ref(), cascade).await;
+    if let Some(answer) = &answer {
+        verdict = Some(answer.verdict.clone());
+    }
+    let mut impact = Impact::new(inspection, verdict.as_ref(), cascade.into());
+    if let Some(answer) = answer {
+        impact.add_answer(answer);
+    }
+    impact.you_may = match &verdict {
+        Some(verdict) if verdict.decision == Decision::Deny && !verdict.is_unknown() => {
+            may_approve(inspection, verdict).await
+        }
+        _ => None,
+    };
+    (impact, verdict)
+}
+
+impl Impact {
+    /// Whether the deletion of all targets is denied. An answer about each of several targets alone
+    /// does not say that.
+    pub fn is_denied(&self) -> bool {
+        let is_judged_alone = self.warnings.iter().any(|warning| warning == ASKED_ALONE);
+        self.verdict == ReportedVerdict::Deny && !is_judged_alone
+    }
 }
 
 impl Report for Impact {

@@ -1,4 +1,4 @@
-//! Sends a DELETE as a dry run. Admission answers as to a real DELETE, and no object is deleted.
+//! Sends a DELETE. As a dry run, admission answers as to a real DELETE, and no object is deleted.
 
 use http::Response;
 use http::header::{self, HeaderValue};
@@ -13,7 +13,7 @@ use crate::objects::{ApiError, KindInfo};
 
 /// The answer of the API server.
 #[derive(Debug)]
-pub enum DryRunAnswer {
+pub enum DeleteResponse {
     /// The API server accepts the DELETE, with these warnings.
     Accepted(Vec<String>),
     /// The API server rejects the DELETE.
@@ -32,9 +32,9 @@ impl Caller {
         (namespace, name): (&str, &str),
         uid: &str,
         propagation_policy: Option<PropagationPolicy>,
-    ) -> Result<DryRunAnswer, ApiError> {
+    ) -> Result<DeleteResponse, ApiError> {
         if !supports_dry_run(&self.client, info).await? {
-            return Ok(DryRunAnswer::Unsupported);
+            return Ok(DeleteResponse::Unsupported);
         }
         let same_object = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
         let params = DeleteParams {
@@ -43,15 +43,25 @@ impl Caller {
             propagation_policy,
             ..DeleteParams::default()
         };
-        let request = requests(info, namespace).delete(&escaped(name), &params)?;
+        self.send_delete(info, (namespace, name), &params).await
+    }
+
+    /// Sends a DELETE with these options.
+    pub async fn send_delete(
+        &self,
+        info: &KindInfo,
+        (namespace, name): (&str, &str),
+        params: &DeleteParams,
+    ) -> Result<DeleteResponse, ApiError> {
+        let request = requests(info, namespace).delete(&escaped(name), params)?;
         let response = self.client.send(request.map(Body::from)).await?;
         let (code, warnings) = (response.status(), warnings(&response));
         if code.is_success() {
-            return Ok(DryRunAnswer::Accepted(warnings));
+            return Ok(DeleteResponse::Accepted(warnings));
         }
         let body = response.into_body().collect_bytes().await?;
         match serde_json::from_slice::<Status>(&body) {
-            Ok(status) => Ok(DryRunAnswer::Refused(Box::new(status))),
+            Ok(status) => Ok(DeleteResponse::Refused(Box::new(status))),
             Err(_) => Err(ApiError::of_status(code.as_u16(), &String::from_utf8_lossy(&body))),
         }
     }
@@ -108,7 +118,7 @@ mod tests {
     }
 
     /// The answer about an object of a kind, where its server documents these parameters.
-    async fn ask(info: KindInfo, parameters: Value) -> DryRunAnswer {
+    async fn ask(info: KindInfo, parameters: Value) -> DeleteResponse {
         let client = local_client(move |request| {
             if request.method() == http::Method::GET {
                 assert_eq!(request.uri(), "/openapi/v3/apis/example.com/v1");
@@ -132,13 +142,13 @@ mod tests {
     async fn a_kind_whose_server_does_not_document_dry_runs_is_not_asked() {
         for parameters in [Value::Null, json!([{"name": "pretty"}])] {
             let answer = ask(gizmos(), parameters).await;
-            assert!(matches!(answer, DryRunAnswer::Unsupported), "{answer:?}");
+            assert!(matches!(answer, DeleteResponse::Unsupported), "{answer:?}");
         }
         let dry = json!([{"name": "pretty"}, {"name": "dryRun"}]);
         let own = KindInfo { group: String::new(), ..gizmos() };
         for (info, parameters) in [(gizmos(), dry), (own, Value::Null)] {
             let answer = ask(info, parameters).await;
-            let DryRunAnswer::Refused(status) = answer else { panic!("{answer:?}") };
+            let DeleteResponse::Refused(status) = answer else { panic!("{answer:?}") };
             assert_eq!(status.message, "refused");
         }
     }

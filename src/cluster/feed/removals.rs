@@ -1,0 +1,247 @@
+//! Waits until objects are deleted, with one watch for each kind and namespace.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::watcher::{WatchServer, WatchSink, WatchTarget, watch};
+use crate::cluster::api::{self, Detail};
+use crate::objects::{ApiError, KindInfo, Object, Uid, Unreadable, full_name};
+use crate::timing::Timing;
+
+/// The time between two reads of an object that the user may read, but not watch.
+const POLL: Duration = Duration::from_secs(1);
+
+/// The time limit for the first list of a watch.
+const LIST_LIMIT: Duration = Duration::from_secs(60);
+
+/// A kind and a namespace; for cluster-scoped objects, the namespace is empty.
+type Place = (String, String, String);
+
+fn place(info: &KindInfo, namespace: &str) -> Place {
+    (info.group.clone(), info.resource.clone(), namespace.to_owned())
+}
+
+/// The watches of the objects that a command waits for.
+pub struct Removals {
+    client: kube::Client,
+    server: WatchServer,
+    state: Arc<State>,
+    tasks: HashMap<Place, JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    places: Mutex<HashMap<Place, PlaceState>>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct PlaceState {
+    /// The existing objects, after the first list.
+    existing: Option<HashSet<Uid>>,
+    /// The last error before the first list.
+    error: Option<ApiError>,
+}
+
+/// An object to wait for.
+#[derive(Debug, Clone)]
+pub struct AwaitedObject {
+    /// The kind.
+    pub info: KindInfo,
+    /// The namespace; empty for a cluster-scoped object.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The uid. Another object of this name does not count.
+    pub uid: Uid,
+}
+
+impl Removals {
+    /// No watches yet.
+    pub fn new(client: kube::Client) -> Self {
+        let server = WatchServer::new(client.clone(), Timing::default());
+        Self { client, server, state: Arc::default(), tasks: HashMap::new() }
+    }
+
+    /// Watches these objects as well. Returns when the state of all of them is known.
+    pub async fn watch(&mut self, objects: &[AwaitedObject]) -> Result<(), (String, ApiError)> {
+        let mut by_place: HashMap<Place, Vec<AwaitedObject>> = HashMap::new();
+        for object in objects {
+            let place = place(&object.info, &object.namespace);
+            by_place.entry(place).or_default().push(object.clone());
+        }
+        for (place, objects) in by_place {
+            if !self.tasks.contains_key(&place) {
+                self.state.places.lock().insert(place.clone(), PlaceState::default());
+                let (client, server) = (self.client.clone(), self.server.clone());
+                let task = follow(client, server, self.state.clone(), place.clone(), objects);
+                self.tasks.insert(place, tokio::spawn(task));
+            }
+        }
+        let known = async {
+            loop {
+                let changed = self.state.changed.notified();
+                if self.unknown().is_none() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let _elapsed = tokio::time::timeout(LIST_LIMIT, known).await;
+        self.unknown().map_or(Ok(()), Err)
+    }
+
+    /// The first kind whose objects are unknown, and the reason.
+    fn unknown(&self) -> Option<(String, ApiError)> {
+        let places = self.state.places.lock();
+        let unknown = places.iter().find(|(_, state)| state.existing.is_none());
+        unknown.map(|((group, resource, _), state)| {
+            let error = state.error.clone().unwrap_or(ApiError::TimedOut(LIST_LIMIT));
+            (full_name(group, resource), error)
+        })
+    }
+
+    /// Whether an object exists.
+    pub fn exists(&self, object: &AwaitedObject) -> bool {
+        let places = self.state.places.lock();
+        let state = places.get(&place(&object.info, &object.namespace));
+        let existing = state.and_then(|state| state.existing.as_ref());
+        existing.is_none_or(|existing| existing.contains(&object.uid))
+    }
+
+    /// Returns after the next change after this call.
+    pub fn changed(&self) -> impl Future<Output = ()> + '_ {
+        self.state.changed.notified()
+    }
+}
+
+impl Drop for Removals {
+    fn drop(&mut self) {
+        self.tasks.values().for_each(JoinHandle::abort);
+    }
+}
+
+/// Watches a place, or reads its objects again and again if the user may not watch it.
+async fn follow(
+    client: kube::Client,
+    server: WatchServer,
+    state: Arc<State>,
+    place: Place,
+    objects: Vec<AwaitedObject>,
+) {
+    let Some(first) = objects.first() else { return };
+    let forbidden = Arc::new(Notify::new());
+    let target = WatchTarget {
+        info: first.info.clone(),
+        detail: Detail::Metadata,
+        labels: "",
+        namespace: first.namespace.clone(),
+    };
+    let sink = RemovalSink {
+        state: state.clone(),
+        place: place.clone(),
+        listed: HashSet::new(),
+        forbidden: forbidden.clone(),
+    };
+    tokio::select! {
+        () = watch(server, target, sink) => return,
+        () = forbidden.notified() => {}
+    }
+    loop {
+        let mut existing = HashSet::new();
+        let mut error = None;
+        for AwaitedObject { info, namespace, name, uid } in &objects {
+            match api::object(&client, info, namespace, name, Detail::Metadata).await {
+                Ok(Some(json)) if read_uid(&json) == Some(*uid) => drop(existing.insert(*uid)),
+                Ok(_) => {}
+                Err(why) => error = Some(why),
+            }
+        }
+        if let Some(place) = state.places.lock().get_mut(&place) {
+            match error {
+                None => place.existing = Some(existing),
+                Some(_) => place.error = error,
+            }
+        }
+        state.changed.notify_waiters();
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+fn read_uid(json: &str) -> Option<Uid> {
+    let object: Object<'_> = serde_json::from_str(json).ok()?;
+    Some(Uid::new(&object.metadata.uid))
+}
+
+/// Receives the events of one place.
+struct RemovalSink {
+    state: Arc<State>,
+    place: Place,
+    listed: HashSet<Uid>,
+    forbidden: Arc<Notify>,
+}
+
+impl RemovalSink {
+    fn update(&self, change: impl FnOnce(&mut PlaceState)) {
+        if let Some(state) = self.state.places.lock().get_mut(&self.place) {
+            change(state);
+        }
+        self.state.changed.notify_waiters();
+    }
+}
+
+impl WatchSink for RemovalSink {
+    fn begin(&mut self) {
+        self.listed.clear();
+    }
+
+    fn list(&mut self, json: &str) -> Result<(), Unreadable> {
+        self.listed.extend(read_uid(json));
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        self.update(|state| state.existing = Some(listed));
+    }
+
+    fn change(&mut self, json: &str) -> Result<(), Unreadable> {
+        if let (Some(uid), Some(state)) =
+            (read_uid(json), self.state.places.lock().get_mut(&self.place))
+        {
+            state.existing.get_or_insert_default().insert(uid);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, json: &str) -> Result<(), Unreadable> {
+        if let Some(uid) = read_uid(json) {
+            self.update(|state| {
+                if let Some(existing) = &mut state.existing {
+                    existing.remove(&uid);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self) {}
+
+    fn current(&mut self) {}
+
+    fn disconnected(&mut self) {}
+
+    fn failed(&mut self, error: &ApiError, _: Duration) {
+        match error {
+            // The CRD of the kind was deleted, and all objects of the kind before it.
+            ApiError::NotFound => self.update(|state| state.existing = Some(HashSet::new())),
+            ApiError::Forbidden(_) => self.forbidden.notify_one(),
+            error => self.update(|state| state.error = Some(error.clone())),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! `kubectl belay delete`: deletes objects in the order of a plan, and waits for each wave.
+//!
+//! ```text
+//!  arguments ─► state (impact and plan now) ─► changes since the plan? ─► preflight ─► question
+//!                    ▲                                                                    │
+//!                    └──── wait until the wave is deleted ◄── DELETEs of one wave ◄───────┘
+//! ```
+//!
+//! The command reads the cluster before each wave, and deletes only what it has just read and
+//! what the printed impact contains. A file with a plan limits this further. Every DELETE is an
+//! ordinary request of the user. A command that was interrupted can be run again.
+
+mod preflight;
+mod report;
+mod run;
+mod state;
+mod wait;
+mod wave;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+pub use self::report::DeleteReport;
+use self::report::DeleteResult;
+use self::run::Run;
+use self::state::{DeletionState, Selection};
+use super::confirm::{self, ConfirmArguments};
+use super::duration::parse_duration;
+use super::files::stdin_once;
+use super::inspect::{Cascade, DeletionPlan, ObjectSelection, TargetQuery};
+use super::place::{self, ClusterArguments};
+use super::report::{Format, FormatArguments, Report as _, View};
+use super::screen::Screen;
+use super::{CommandError, block_on, print};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each DELETE is sent with your rights. On a terminal the command asks first; \
+                        if data is destroyed for good, it asks for a name.\n\nExit codes: 0 all objects \
+                        are deleted, 1 refused, changed or not all deleted, 2 wrong arguments, 3 \
+                        unknown (failed reads)"
+)]
+pub struct DeleteArguments {
+    #[command(flatten)]
+    objects: ObjectSelection,
+
+    /// The plan of kubectl belay impact --out. The command stops if the cluster has changed
+    /// since
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = [
+            "targets", "filename", "selector", "all", "all_namespaces", "namespace", "cascade"
+        ]
+    )]
+    plan: Option<PathBuf>,
+
+    /// The namespace of the objects [default: that of the context]
+    #[arg(short, long, value_name = "NAME", value_parser = place::namespace)]
+    namespace: Option<String>,
+
+    /// How the deletion treats dependents, as in kubectl delete
+    #[arg(long, value_name = "background|foreground|orphan", default_value = "background")]
+    cascade: Cascade,
+
+    /// Check the deletion with dry runs, and delete nothing
+    #[arg(long, value_name = "server")]
+    dry_run: Option<DryRun>,
+
+    /// The time limit of all waits together
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    timeout: Duration,
+
+    #[command(flatten)]
+    confirm: ConfirmArguments,
+
+    #[command(flatten)]
+    output: FormatArguments,
+
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DryRun {
+    /// Ask the API server
+    Server,
+}
+
+pub fn run(arguments: DeleteArguments) -> Result<ExitCode, CommandError> {
+    let must_ask = arguments.dry_run.is_none() && arguments.confirm.must_ask()?;
+    block_on(delete(arguments, must_ask))?
+}
+
+async fn delete(arguments: DeleteArguments, must_ask: bool) -> Result<ExitCode, CommandError> {
+    let DeleteArguments { objects, plan, namespace, dry_run, timeout, output, cluster, .. } =
+        arguments;
+    let output = output.output;
+    let file = plan.as_deref().map(DeletionPlan::read).transpose()?;
+    let (query, cascade) = match &file {
+        Some(plan) => (TargetQuery::of_objects(&plan.targets), plan.cascade),
+        None => {
+            stdin_once(objects.files())?;
+            (objects.query()?.with_missing_objects(), arguments.cascade)
+        }
+    };
+    let selection = Selection { query, namespace, cascade, cluster };
+    let state = DeletionState::read(&selection).await?;
+    if let Some(plan) = file.as_ref().filter(|plan| !plan.cluster.is_same(&state.plan.cluster)) {
+        return Err(CommandError::Refused(format!(
+            "the plan is for another cluster, at {}; nothing was deleted; next: check the context \
+             with kubectl config current-context",
+            plan.cluster.server
+        )));
+    }
+    let plan = file.unwrap_or_else(|| state.plan.clone());
+    show(&state, output)?;
+    let report = |result, says: String| DeleteReport::new(result, says, &plan);
+    let changes = plan.changes(&state.inspection, &state.plan);
+    if !changes.is_empty() {
+        let says = "the cluster has changed since the plan; nothing was deleted".to_owned();
+        return report(DeleteResult::Changed, says).with_changes(changes).print(output);
+    }
+    let preflight = preflight::check(&state, &selection).await;
+    if let Some(says) = preflight.refusal(&state) {
+        let approve = state.impact.approve.clone();
+        let refused = report(DeleteResult::Refused, says).with_approvals(approve);
+        return refused.with_refusals(preflight.refusals).print(output);
+    }
+    if dry_run.is_some() {
+        let (result, says) = match preflight.unknown.is_empty() {
+            true => (
+                DeleteResult::WouldDelete,
+                "the API server accepts the DELETE of each object in this order".to_owned(),
+            ),
+            false => {
+                let unknown = preflight.unknown.join("; ");
+                (DeleteResult::Unknown, format!("some answers are unknown: {unknown}"))
+            }
+        };
+        return report(result, says).print(output);
+    }
+    preflight.unknown.iter().for_each(|unknown| progress(&format!("warning: {unknown}")));
+    if must_ask {
+        ask(&state)?;
+    }
+    let report = Run::new(selection, plan, state, timeout).finish().await?;
+    report.print(output)
+}
+
+/// Prints the complete impact: a list that is cut could hide a deleted object.
+fn show(state: &DeletionState, output: Format) -> Result<(), CommandError> {
+    let text = |screen| state.text(View { screen, all: true, wide: false, verbose: false });
+    match output {
+        Format::Table => print(&text(Screen::stdout())),
+        _ => {
+            eprint!("{}", Screen::pipe().clean(&text(Screen::pipe())));
+            Ok(())
+        }
+    }
+}
+
+/// Asks for confirmation; for a name if data is destroyed for good.
+fn ask(state: &DeletionState) -> Result<(), CommandError> {
+    let plan = &state.plan;
+    let count = match plan.objects().count() {
+        1 => "1 object".to_owned(),
+        count => format!("{count} objects"),
+    };
+    let effect = format!("This deletes {count} in {}.", plan.cluster.server);
+    let volumes: Vec<_> = plan.destroyed.iter().filter(|lost| lost.what == "Volume").collect();
+    let Some(first) = volumes.first() else { return confirm::ask(&effect) };
+    let name = match plan.targets.as_slice() {
+        [target] => &target.name,
+        _ => &first.by.name,
+    };
+    let data = match volumes.len() {
+        1 => format!("It destroys the data on volume {} for good.", first.name),
+        count => format!("It destroys the data on {count} volumes for good."),
+    };
+    confirm::ask_for(&format!("{effect} {data}"), name)
+}
+
+/// Prints a line about the progress on standard error.
+fn progress(line: &str) {
+    eprintln!("{}", Screen::pipe().clean(line));
+}

@@ -1,0 +1,156 @@
+//! Checks all DELETEs before the first one, so that no denial stops the deletion half-way.
+
+use futures_util::StreamExt as _;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::state::{DeletionState, Selection};
+use crate::command::delete_answer::ServerAnswer;
+use crate::command::document::{Object, ReportedVerdict};
+use crate::command::inspect::{DeletedBy, PlannedObject, PolicyState, verdict};
+use crate::decide::{Decision, Reason, Verdict, sentence};
+use crate::graph::NodeId;
+use crate::objects::ObjectRef;
+
+/// The number of concurrent dry runs.
+const MAX_CONCURRENT: usize = 8;
+
+/// The result of the checks.
+#[derive(Debug, Default)]
+pub struct Preflight {
+    /// The DELETEs that would be refused.
+    pub refusals: Vec<DeleteRefusal>,
+    /// The checks without an answer.
+    pub unknown: Vec<String>,
+}
+
+/// A DELETE that would be refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteRefusal {
+    /// The object.
+    pub object: Object,
+    /// The reason.
+    pub says: String,
+}
+
+impl Preflight {
+    /// Why the deletion does not start; `None` if it may.
+    pub fn refusal(&self, state: &DeletionState) -> Option<String> {
+        if state.impact.is_denied() {
+            return Some("the deletion is denied; nothing was deleted".to_owned());
+        }
+        let first = self.refusals.first()?;
+        let more = match self.refusals.len() - 1 {
+            0 => String::new(),
+            more => format!(", and of {more} more objects"),
+        };
+        Some(format!(
+            "the DELETE of {}{more} would be refused; nothing was deleted",
+            first.object.typed
+        ))
+    }
+}
+
+/// Checks the deletion: the verdicts in the planned order, and a dry run of each DELETE.
+pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
+    let mut preflight = Preflight::default();
+    if state.impact.is_denied() {
+        return preflight;
+    }
+    check_verdicts(state, selection, &mut preflight).await;
+    let deletes = state.plan.waves.iter().enumerate().flat_map(|(wave, planned)| {
+        let sent = planned.objects.iter().filter(|one| one.deleted_by == DeletedBy::Command);
+        sent.filter(|one| !state.is_terminating(one)).map(move |one| (wave, one))
+    });
+    let answers = deletes.map(|(wave, planned)| async move {
+        let answer = ask(state, selection, planned).await;
+        (wave, planned, answer)
+    });
+    let answers: Vec<_> = futures_util::stream::iter(answers.collect::<Vec<_>>())
+        .buffered(MAX_CONCURRENT)
+        .collect()
+        .await;
+    for (wave, PlannedObject { object, .. }, answer) in answers {
+        let says = match answer {
+            Some(ServerAnswer::Refuses(says)) => says,
+            Some(ServerAnswer::Denies(denial))
+                if !is_ended_by_earlier_waves(wave, &denial.verdict) =>
+            {
+                let texts = denial.blocker_texts.iter().map(|text| text.says.as_str());
+                texts.collect::<Vec<_>>().join("; ")
+            }
+            Some(ServerAnswer::Unknown(why)) => {
+                preflight.unknown.push(format!("{}: {why}", object.typed));
+                continue;
+            }
+            _ => continue,
+        };
+        if !preflight.refusals.iter().any(|refusal| refusal.object == *object) {
+            preflight.refusals.push(DeleteRefusal { object: object.clone(), says });
+        }
+    }
+    preflight
+}
+
+/// Decides the DELETEs of each wave, together with those of the waves before it. Objects that
+/// use each other are decided one by one.
+async fn check_verdicts(state: &DeletionState, selection: &Selection, preflight: &mut Preflight) {
+    let in_cycle = |one: &PlannedObject| {
+        let mut cycles = state.plan.cycles.iter();
+        cycles.any(|cycle| cycle.objects.contains(&one.object))
+    };
+    let mut deleted: Vec<NodeId> = Vec::new();
+    for wave in &state.plan.waves {
+        let sent = wave.objects.iter().filter(|one| one.deleted_by == DeletedBy::Command);
+        let (one_by_one, together): (Vec<_>, Vec<_>) = sent.partition(|one| in_cycle(one));
+        let steps = one_by_one.into_iter().map(|one| vec![one]).chain([together]);
+        for step in steps.filter(|step| !step.is_empty()) {
+            deleted.extend(step.iter().filter_map(|one| one.id));
+            let verdict = verdict(&state.inspection, &deleted, selection.cascade.into()).await;
+            let denied = verdict
+                .filter(|verdict| verdict.decision == Decision::Deny && !verdict.is_unknown());
+            for blocker in denied.iter().flat_map(|verdict| &verdict.blockers) {
+                let object = Object::of(&blocker.object, &state.inspection.graph.kinds);
+                let says = sentence(&blocker.object, blocker);
+                preflight.refusals.push(DeleteRefusal { object, says });
+            }
+            if !preflight.refusals.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+async fn ask(
+    state: &DeletionState,
+    selection: &Selection,
+    planned: &PlannedObject,
+) -> Option<ServerAnswer> {
+    let info = state.info(planned)?;
+    let object = ObjectRef::of_kind(info, &planned.object.namespace, &planned.object.name);
+    let knows_verdict = state.inspection.policy_state == PolicyState::Known
+        && state.impact.verdict != ReportedVerdict::Unknown;
+    if knows_verdict && has_planned_user(state, planned) {
+        return ServerAnswer::ask_right((&state.caller, &state.me), &object).await;
+    }
+    let propagation = state.propagation(planned.id?, selection.cascade);
+    let uid = planned.object.uid.as_str();
+    Some(ServerAnswer::ask((&state.caller, &state.me), info, (&object, uid), propagation).await)
+}
+
+/// Whether the plan deletes a user of the object. Admission would deny a dry run of its DELETE now,
+/// and record the denial.
+fn has_planned_user(state: &DeletionState, planned: &PlannedObject) -> bool {
+    let graph = &state.inspection.graph;
+    let users = planned.id.into_iter().flat_map(|id| graph.users(id));
+    let users: Vec<NodeId> = users.filter(|user| user.needs()).map(|user| user.node.id()).collect();
+    state.plan.objects().any(|other| other.id.is_some_and(|id| users.contains(&id)))
+}
+
+/// Whether a denial ends when the objects of earlier waves are deleted. A missing
+/// approval is another reason.
+fn is_ended_by_earlier_waves(wave: usize, verdict: &Verdict) -> bool {
+    let ends = |reason| matches!(reason, Reason::InUse | Reason::NotEmpty | Reason::StillNeeded);
+    wave > 0 && verdict.more == 0 && verdict.blockers.iter().all(|blocker| ends(blocker.reason))
+}

@@ -1,0 +1,119 @@
+//! The report of a deletion.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::preflight::DeleteRefusal;
+use crate::command::document::Object;
+use crate::command::inspect::{DeletionPlan, PlanChange};
+use crate::command::report::{Report, View};
+use crate::command::stuck::StuckObject;
+
+/// The report.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteReport {
+    /// The result.
+    result: DeleteResult,
+    /// The result in a sentence.
+    says: String,
+    /// The targets.
+    targets: Vec<Object>,
+    /// The objects that were deleted by this run, also by controllers.
+    deleted: Vec<Object>,
+    /// The objects that still exist, if the command waited for them or expects them to stay.
+    remaining: Vec<Object>,
+    /// Why the remaining objects that are Terminating stay.
+    stays: Vec<StuckObject>,
+    /// The changes of the cluster since the plan.
+    changes: Vec<PlanChange>,
+    /// The DELETEs that would be refused.
+    refusals: Vec<DeleteRefusal>,
+    /// The commands that approve the deletion, if it is denied.
+    approve: Vec<String>,
+}
+
+/// The result of a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum DeleteResult {
+    /// All objects are deleted.
+    Deleted,
+    /// A dry run: the API server accepts all DELETEs.
+    WouldDelete,
+    /// A dry run: the answer to some DELETEs is unknown.
+    Unknown,
+    /// All other objects are deleted, and these stay Terminating, as the impact predicted.
+    Stays,
+    /// A DELETE is refused. Without an entry in `deleted`, nothing was deleted.
+    Refused,
+    /// The cluster has changed since the plan.
+    Changed,
+    /// Objects still existed at the end of `--timeout`.
+    TimedOut,
+}
+
+impl DeleteReport {
+    pub fn new(result: DeleteResult, says: String, plan: &DeletionPlan) -> Self {
+        Self {
+            result,
+            says,
+            targets: plan.targets.clone(),
+            deleted: Vec::new(),
+            remaining: Vec::new(),
+            stays: Vec::new(),
+            changes: Vec::new(),
+            refusals: Vec::new(),
+            approve: Vec::new(),
+        }
+    }
+
+    pub fn with_deleted(self, deleted: Vec<Object>) -> Self {
+        Self { deleted, ..self }
+    }
+
+    pub fn with_remaining(self, remaining: Vec<Object>, stays: Vec<StuckObject>) -> Self {
+        Self { remaining, stays, ..self }
+    }
+
+    pub fn with_changes(self, changes: Vec<PlanChange>) -> Self {
+        Self { changes, ..self }
+    }
+
+    pub fn with_refusals(self, refusals: Vec<DeleteRefusal>) -> Self {
+        Self { refusals, ..self }
+    }
+
+    pub fn with_approvals(self, approve: Vec<String>) -> Self {
+        Self { approve, ..self }
+    }
+}
+
+impl Report for DeleteReport {
+    const KIND: &'static str = "Deleted";
+
+    fn text(&self, view: View) -> String {
+        let mut text = view.screen.paragraph(0, &self.says);
+        let changes = self.changes.iter().map(|change| change.says.clone());
+        let refusal =
+            |refusal: &DeleteRefusal| format!("{}: {}", refusal.object.typed, refusal.says);
+        let refusals = self.refusals.iter().map(refusal);
+        let stays = self.stays.iter().map(StuckObject::line);
+        for line in changes.chain(refusals).chain(stays) {
+            text.push_str(&view.screen.behind("- ", 2, &line));
+        }
+        let next = match self.result {
+            DeleteResult::Changed => "make a new plan with kubectl belay impact … --out FILE",
+            DeleteResult::TimedOut => "run the same command again to continue",
+            _ => return text,
+        };
+        text + &view.screen.behind("next: ", 6, next)
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self.result {
+            DeleteResult::Deleted | DeleteResult::WouldDelete => 0,
+            DeleteResult::Unknown => 3,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The objects to delete, as they are now.
+
+use kube::api::PropagationPolicy;
+
+use crate::cluster::{AwaitedObject, Caller, UserIdentity};
+use crate::command::CommandError;
+use crate::command::inspect::{
+    Cascade, DeletionPlan, Impact, Inspection, PlannedObject, SearchArguments, TargetQuery, assess,
+    read_inspection,
+};
+use crate::command::place::{ClusterArguments, SourceArguments};
+use crate::command::report::{Report as _, View};
+use crate::decide::Verdict;
+use crate::graph::NodeId;
+use crate::objects::{KindInfo, Uid};
+
+/// The objects that the user selects.
+pub struct Selection {
+    pub query: TargetQuery,
+    pub namespace: Option<String>,
+    pub cascade: Cascade,
+    pub cluster: ClusterArguments,
+}
+
+/// The deletion of the selected objects, from one read of the cluster.
+pub struct DeletionState {
+    pub inspection: Inspection,
+    pub impact: Impact,
+    pub plan: DeletionPlan,
+    pub caller: Caller,
+    pub me: UserIdentity,
+}
+
+impl DeletionState {
+    pub async fn read(selection: &Selection) -> Result<Self, CommandError> {
+        let search = SearchArguments {
+            namespace: selection.namespace.clone(),
+            from: SourceArguments::default(),
+            cluster: selection.cluster.clone(),
+        };
+        let inspection = read_inspection(&selection.query, search, false).await?;
+        let (impact, verdict): (Impact, Option<Verdict>) =
+            assess(&inspection, selection.cascade).await;
+        let plan =
+            DeletionPlan::new(&inspection, &impact, verdict.as_ref(), selection.cascade).await;
+        let no_cluster = || CommandError::Usage("delete needs a cluster".to_owned());
+        let (caller, me) = inspection.caller.clone().ok_or_else(no_cluster)?;
+        let plan = plan.ok_or_else(no_cluster)?;
+        Ok(Self { inspection, impact, plan, caller, me })
+    }
+
+    /// The impact as text.
+    pub fn text(&self, view: View) -> String {
+        let mut text = self.impact.text(view);
+        for cycle in &self.plan.cycles {
+            let names: Vec<&str> = cycle.objects.iter().map(|one| one.typed.as_str()).collect();
+            let line = format!("use each other, and are deleted together: {}", names.join(", "));
+            text.push_str(&view.screen.paragraph(0, &line));
+        }
+        text
+    }
+
+    /// The kind of a planned object; `None` if it is not served.
+    pub fn info(&self, planned: &PlannedObject) -> Option<&KindInfo> {
+        let kinds = &self.inspection.graph.kinds;
+        let kind = kinds.find_resource(&planned.object.group, &planned.object.resource)?;
+        Some(kinds.info(kind)).filter(|info| !info.versions.is_empty())
+    }
+
+    pub fn awaited(&self, planned: &PlannedObject) -> Option<AwaitedObject> {
+        Some(AwaitedObject {
+            info: self.info(planned)?.clone(),
+            namespace: planned.object.namespace.clone(),
+            name: planned.object.name.clone(),
+            uid: Uid::new(&planned.object.uid),
+        })
+    }
+
+    pub fn is_terminating(&self, planned: &PlannedObject) -> bool {
+        let node = planned.id.and_then(|id| self.inspection.graph.get(id));
+        node.is_some_and(|node| node.is_terminating())
+    }
+
+    /// The propagation of the DELETE of an object, as the impact assumes it: the namespace
+    /// controller deletes content with Background, and the API server custom resources with
+    /// their default.
+    pub fn propagation(&self, id: NodeId, cascade: Cascade) -> Option<PropagationPolicy> {
+        if self.inspection.targets.contains(&id) {
+            return Some(cascade.into());
+        }
+        let graph = &self.inspection.graph;
+        let namespace = graph.get(id).and_then(|node| node.namespace_node());
+        let is_content = namespace.is_some_and(|namespace| {
+            self.plan.objects().any(|planned| planned.id == Some(namespace))
+        });
+        is_content.then_some(PropagationPolicy::Background)
+    }
+}

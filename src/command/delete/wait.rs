@@ -1,0 +1,114 @@
+//! Waits until objects are deleted, and explains what stays.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::progress;
+use super::state::DeletionState;
+use crate::cluster::{AwaitedObject, Removals};
+use crate::command::CommandError;
+use crate::command::document::Object;
+use crate::command::inspect::PlannedObject;
+use crate::command::place::ClusterArguments;
+use crate::command::session::UserSession;
+use crate::command::stuck::{StuckObject, explain_objects};
+
+/// How long to wait before the first explanation.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(15);
+
+/// Waits for objects until a deadline.
+pub struct Waiter {
+    removals: Removals,
+    cluster: ClusterArguments,
+    deadline: Instant,
+}
+
+impl Waiter {
+    pub fn new(state: &DeletionState, cluster: ClusterArguments, deadline: Instant) -> Self {
+        Self { removals: Removals::new(state.caller.client.clone()), cluster, deadline }
+    }
+
+    pub fn cluster(&self) -> ClusterArguments {
+        self.cluster.clone()
+    }
+
+    /// Watches these objects as well, before their DELETE.
+    pub async fn watch(
+        &mut self,
+        state: &DeletionState,
+        objects: &[&PlannedObject],
+    ) -> Result<(), CommandError> {
+        let objects: Vec<AwaitedObject> =
+            objects.iter().filter_map(|planned| state.awaited(planned)).collect();
+        let watched = self.removals.watch(&objects).await;
+        watched.map_err(|(kind, why)| {
+            CommandError::Remote(format!(
+                "cannot watch {kind}: {why}; next: this needs the RBAC verbs get, list and watch \
+                 on it"
+            ))
+        })
+    }
+
+    /// Waits until these objects are deleted, and adds them to `deleted`. Returns the objects
+    /// that exist at the deadline.
+    pub async fn wait(
+        &self,
+        state: &DeletionState,
+        objects: &[&PlannedObject],
+        deleted: &mut Vec<Object>,
+    ) -> Vec<Object> {
+        let mut waiting: Vec<(&Object, AwaitedObject)> = objects
+            .iter()
+            .filter_map(|planned| Some((&planned.object, state.awaited(planned)?)))
+            .collect();
+        let mut explain_at = Some(Instant::now() + EXPLAIN_AFTER);
+        loop {
+            let changed = self.removals.changed();
+            waiting.retain(|(object, awaited)| {
+                let exists = self.removals.exists(awaited);
+                if !exists {
+                    progress(&format!("deleted {}", object.typed));
+                    deleted.push((*object).clone());
+                }
+                exists
+            });
+            if waiting.is_empty() {
+                return Vec::new();
+            }
+            let next = explain_at.map_or(self.deadline, |time| time.min(self.deadline));
+            tokio::select! {
+                () = changed => {}
+                () = sleep_until(next) => {
+                    let remaining = waiting.iter().map(|(object, _)| (*object).clone());
+                    let remaining: Vec<Object> = remaining.collect();
+                    if Instant::now() >= self.deadline {
+                        return remaining;
+                    }
+                    explain_at = None;
+                    for line in explain(self.cluster(), &remaining).await {
+                        progress(&line.line());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why these objects are still Terminating. Empty if that is unknown.
+pub async fn explain(cluster: ClusterArguments, objects: &[Object]) -> Vec<StuckObject> {
+    let is_namespace = |object: &Object| object.group.is_empty() && object.kind == "Namespace";
+    let place = |object: &Object| match is_namespace(object) {
+        true => object.name.clone(),
+        false => object.namespace.clone(),
+    };
+    let places: HashSet<String> = objects.iter().map(place).collect();
+    let namespace = match places.len() {
+        1 => places.into_iter().next().unwrap_or_default(),
+        _ => String::new(),
+    };
+    let uids = objects.iter().map(|object| object.uid.clone()).collect();
+    let Ok(session) = UserSession::open(cluster).await else { return Vec::new() };
+    explain_objects(&session, &namespace, &uids).await.unwrap_or_default()
+}

@@ -1,0 +1,234 @@
+//! The changes of a cluster since a plan.
+
+use std::collections::HashSet;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{DeletedBy, DeletionPlan, PlannedObject};
+use crate::command::document::Object;
+use crate::command::inspect::inspection::Inspection;
+use crate::objects::Uid;
+
+/// A change of the cluster since the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanChange {
+    /// The kind of change.
+    pub change: PlanChangeKind,
+    /// The object.
+    pub object: Object,
+    /// The message.
+    pub says: String,
+}
+
+/// The kind of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum PlanChangeKind {
+    /// The deletion now deletes an object that the plan does not contain.
+    Added,
+    /// An object was deleted and created again.
+    Recreated,
+    /// An object that stays now needs an object that is deleted.
+    NewUser,
+    /// The deletion now destroys another volume or address.
+    NewLoss,
+    /// The deletion of the targets no longer deletes an object of the plan.
+    Kept,
+}
+
+/// Group, plural name, namespace and name.
+type Coordinates<'o> = (&'o str, &'o str, &'o str, &'o str);
+
+fn coordinates(object: &Object) -> Coordinates<'_> {
+    (&object.group, &object.resource, &object.namespace, &object.name)
+}
+
+/// Whether a controller may replace the object at any time: a Pod of a Deployment, or a part of
+/// a Service. The plan covers such an object with its owner.
+fn is_replaceable(planned: &PlannedObject) -> bool {
+    let kind = (planned.object.group.as_str(), planned.object.resource.as_str());
+    planned.deleted_by == DeletedBy::GarbageCollector
+        && matches!(
+            kind,
+            ("apps" | "batch", _) | ("", "pods") | ("discovery.k8s.io", "endpointslices")
+        )
+}
+
+impl DeletionPlan {
+    /// The changes since this plan that `current`, a plan of the same targets, shows. An object
+    /// that no longer exists is not a change.
+    pub fn changes(&self, inspection: &Inspection, current: &Self) -> Vec<PlanChange> {
+        let uids: HashSet<&str> = self.objects().map(|one| one.object.uid.as_str()).collect();
+        let places: HashSet<Coordinates<'_>> =
+            self.objects().map(|one| coordinates(&one.object)).collect();
+        let mut changes = Vec::new();
+        let mut add = |change, object: &Object, says: String| {
+            changes.push(PlanChange { change, object: object.clone(), says });
+        };
+        for one in current.objects().filter(|one| !uids.contains(one.object.uid.as_str())) {
+            let typed = &one.object.typed;
+            match places.contains(&coordinates(&one.object)) {
+                _ if is_replaceable(one) => {}
+                true => add(
+                    PlanChangeKind::Recreated,
+                    &one.object,
+                    format!("{typed} was created again since the plan"),
+                ),
+                false => add(
+                    PlanChangeKind::Added,
+                    &one.object,
+                    format!("{typed} is not in the plan, and would be deleted as well"),
+                ),
+            }
+        }
+        let broken: HashSet<_> = self
+            .broken
+            .iter()
+            .map(|one| (coordinates(&one.object), coordinates(&one.loses)))
+            .collect();
+        for one in &current.broken {
+            let place = coordinates(&one.object);
+            if !broken.contains(&(place, coordinates(&one.loses))) && !places.contains(&place) {
+                let (user, used) = (&one.object.typed, &one.loses.typed);
+                let says = format!("{user} needs {used} ({})", one.field_path);
+                add(PlanChangeKind::NewUser, &one.object, says);
+            }
+        }
+        let destroyed: HashSet<_> =
+            self.destroyed.iter().map(|lost| (&lost.what, &lost.name)).collect();
+        for lost in &current.destroyed {
+            if !destroyed.contains(&(&lost.what, &lost.name)) {
+                let what = lost.what.to_lowercase();
+                let says = format!("{what} {} would be destroyed as well", lost.name);
+                add(PlanChangeKind::NewLoss, &lost.by, says);
+            }
+        }
+        let remaining = self.remaining(inspection, current);
+        for one in remaining.filter(|one| one.deleted_by == DeletedBy::Command) {
+            let says = format!("{} is in the plan, and would stay", one.object.typed);
+            add(PlanChangeKind::Kept, &one.object, says);
+        }
+        changes
+    }
+
+    /// The objects of this plan that a controller is still deleting: they exist, and their owners
+    /// do not.
+    pub fn leftovers<'p>(
+        &'p self,
+        inspection: &Inspection,
+        current: &Self,
+    ) -> Vec<&'p PlannedObject> {
+        let remaining = self.remaining(inspection, current);
+        remaining.filter(|one| one.deleted_by != DeletedBy::Command && !one.stays).collect()
+    }
+
+    /// The objects of this plan that exist and are not in `current`.
+    fn remaining<'p>(
+        &'p self,
+        inspection: &Inspection,
+        current: &Self,
+    ) -> impl Iterator<Item = &'p PlannedObject> {
+        let uids: HashSet<&str> = current.objects().map(|one| one.object.uid.as_str()).collect();
+        let graph = &inspection.graph;
+        let exists = |Object { group, resource, namespace, name, uid, .. }: &Object| {
+            let kind = graph.kinds.find_resource(group, resource);
+            let node = kind.and_then(|kind| graph.object(kind, namespace, name));
+            node.is_some_and(|node| node.uid() == Uid::new(uid))
+        };
+        let absent = self.objects().filter(|one| !uids.contains(one.object.uid.as_str()));
+        absent.filter(|one| exists(&one.object)).collect::<Vec<_>>().into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ClusterIdentity, PlannedBreak, PlannedLoss, PlannedWave};
+    use super::*;
+    use crate::command::document::ReportedVerdict;
+    use crate::objects::ObjectRef;
+
+    fn object(resource: &str, name: &str, uid: &str) -> Object {
+        let kinds = crate::objects::Kinds::default();
+        let group = if resource == "replicasets" { "apps" } else { "" };
+        Object::of(&ObjectRef::new((group, resource), "shop", name), &kinds).with_uid(uid)
+    }
+
+    fn planned(object: Object, deleted_by: DeletedBy) -> PlannedObject {
+        PlannedObject { object, resource_version: None, deleted_by, stays: false, id: None }
+    }
+
+    fn plan(objects: Vec<PlannedObject>) -> DeletionPlan {
+        DeletionPlan {
+            cluster: ClusterIdentity { uid: None, server: String::new() },
+            cascade: crate::command::inspect::Cascade::Background,
+            targets: Vec::new(),
+            verdict: ReportedVerdict::Allow,
+            approvals: Vec::new(),
+            waves: vec![PlannedWave { objects }],
+            cycles: Vec::new(),
+            destroyed: Vec::new(),
+            broken: Vec::new(),
+            not_read: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_changes_that_the_plan_does_not_cover_are_reported() {
+        use DeletedBy::{Command, GarbageCollector, NamespaceController};
+        let before = || vec![planned(object("secrets", "a", "1"), Command)];
+        let changed = |more: Vec<PlannedObject>| {
+            let changes = plan(before()).changes(&Inspection::default(), &plan(more));
+            changes.into_iter().map(|one| (one.change, one.object.name)).collect::<Vec<_>>()
+        };
+        let one = |resource, name, uid, by| vec![planned(object(resource, name, uid), by)];
+        let added = |name: &str| vec![(PlanChangeKind::Added, name.to_owned())];
+        assert_eq!(changed(before()), []);
+        assert_eq!(changed(Vec::new()), [], "an interrupted command deleted it");
+        let again = vec![(PlanChangeKind::Recreated, "a".to_owned())];
+        assert_eq!(changed(one("secrets", "a", "2", Command)), again);
+        assert_eq!(changed(one("secrets", "b", "2", Command)), added("b"));
+        assert_eq!(changed(one("configmaps", "b", "2", NamespaceController)), added("b"));
+        assert_eq!(changed(one("configmaps", "b", "2", GarbageCollector)), added("b"));
+        assert_eq!(changed(one("replicasets", "b", "2", GarbageCollector)), []);
+        assert_eq!(changed(one("pods", "b", "2", Command)), added("b"));
+    }
+
+    #[test]
+    fn new_users_and_losses_are_changes() {
+        let lose = |name: &str| PlannedBreak {
+            object: object("pods", name, ""),
+            loses: object("secrets", "a", ""),
+            field_path: "spec".to_owned(),
+        };
+        let volume = |name: &str| PlannedLoss {
+            what: "Volume".to_owned(),
+            name: name.to_owned(),
+            by: object("persistentvolumeclaims", "data", ""),
+            size: String::new(),
+        };
+        let own = planned(object("pods", "own", "1"), DeletedBy::Command);
+        let before = DeletionPlan {
+            broken: vec![lose("old")],
+            destroyed: vec![volume("old")],
+            ..plan(vec![own])
+        };
+        let after = DeletionPlan {
+            broken: vec![lose("old"), lose("new"), lose("own")],
+            destroyed: vec![volume("old"), volume("new")],
+            ..plan(Vec::new())
+        };
+        let says: Vec<String> = before
+            .changes(&Inspection::default(), &after)
+            .into_iter()
+            .map(|one| one.says)
+            .collect();
+        assert_eq!(
+            says,
+            [
+                "pods/new -n shop needs secrets/a -n shop (spec)",
+                "volume new would be destroyed as well"
+            ]
+        );
+    }
+}

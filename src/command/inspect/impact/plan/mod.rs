@@ -1,0 +1,344 @@
+//! The plan of a deletion: `impact --out` writes it, and `delete` follows it.
+//!
+//! ```text
+//!  Impact ─► waves (graph) ─► DeletionPlan ─► file ─► DeletionPlan ─┐
+//!                                  └──────────────────────────────► drift ─► changes
+//! ```
+
+mod drift;
+mod file;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::drift::PlanChange;
+use super::cascade::Cascade;
+use super::report::{AffectedObject, Impact};
+use crate::command::document::{FailedRead, Object, ReportedVerdict};
+use crate::command::inspect::inspection::Inspection;
+use crate::command::report::{Report, View};
+use crate::command::why::{Approvers, RbacReader, needed_approvals};
+use crate::decide::{Blocker, Verdict, approve_command};
+use crate::graph::{Deleter, NodeId, PlannedDeletion, waves};
+use crate::objects::{NumberMap, NumberSet};
+use crate::policy::ApprovalTerms;
+
+/// The plan of a deletion.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionPlan {
+    /// The cluster.
+    pub cluster: ClusterIdentity,
+    /// The propagation policy of the DELETE of a target: `background`, `foreground` or `orphan`.
+    pub cascade: Cascade,
+    /// The targets.
+    pub targets: Vec<Object>,
+    /// The verdict on the deletion.
+    pub verdict: ReportedVerdict,
+    /// The approvals that the deletion needs.
+    pub approvals: Vec<PlannedApproval>,
+    /// The objects in the order of their deletion. `delete` waits for each wave.
+    pub waves: Vec<PlannedWave>,
+    /// The objects that use each other. They are in one wave.
+    pub cycles: Vec<PlannedCycle>,
+    /// The resources outside the cluster that are destroyed for good.
+    pub destroyed: Vec<PlannedLoss>,
+    /// The objects that stay and lose an object that they need.
+    pub broken: Vec<PlannedBreak>,
+    /// Failed reads. If there are any, the plan may be incomplete.
+    pub not_read: Vec<FailedRead>,
+}
+
+/// The identity of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterIdentity {
+    /// The uid of the Namespace kube-system. Absent if you may not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The address of the API server.
+    pub server: String,
+}
+
+/// The objects that are deleted together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedWave {
+    /// The objects.
+    pub objects: Vec<PlannedObject>,
+}
+
+/// A deleted object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedObject {
+    /// The object, with its uid.
+    pub object: Object,
+    /// Its resourceVersion. Absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
+    /// Who deletes it.
+    pub deleted_by: DeletedBy,
+    /// Whether it stays Terminating, because an object that stays or an approval keeps it.
+    pub stays: bool,
+    #[serde(skip)]
+    pub id: Option<NodeId>,
+}
+
+/// Who deletes an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeletedBy {
+    /// `delete` sends a DELETE.
+    Command,
+    /// The garbage collector, after its owners.
+    GarbageCollector,
+    /// The namespace controller, after the DELETE of its Namespace.
+    NamespaceController,
+    /// The pod garbage collector, after its Node.
+    PodGarbageCollector,
+}
+
+impl From<Deleter> for DeletedBy {
+    fn from(deleter: Deleter) -> Self {
+        match deleter {
+            Deleter::Client => Self::Command,
+            Deleter::GarbageCollector => Self::GarbageCollector,
+            Deleter::NamespaceController => Self::NamespaceController,
+            Deleter::PodGarbageCollector => Self::PodGarbageCollector,
+        }
+    }
+}
+
+/// Objects that use each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedCycle {
+    /// The objects.
+    pub objects: Vec<Object>,
+}
+
+/// A resource outside the cluster that is destroyed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedLoss {
+    /// `Volume` or `Address`.
+    pub what: String,
+    /// The volume or the address.
+    pub name: String,
+    /// The object whose deletion destroys it.
+    pub by: Object,
+    /// The size of a volume. Absent for an address, and if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub size: String,
+}
+
+/// An object that stays and loses an object that it needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedBreak {
+    /// The object, or its topmost owner.
+    pub object: Object,
+    /// The object that it loses.
+    pub loses: Object,
+    /// The field that names the lost object.
+    pub field_path: String,
+}
+
+/// An approval that the deletion needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedApproval {
+    /// The object that the approval names.
+    pub object: Object,
+    /// The command that approves.
+    pub command: String,
+    /// How many different people must run the command.
+    pub approvers: usize,
+    /// The subjects that may approve, by RBAC. Absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may_approve: Option<Vec<String>>,
+}
+
+impl DeletionPlan {
+    /// The plan of the deletion with this impact.
+    pub async fn new(
+        inspection: &Inspection,
+        impact: &Impact,
+        verdict: Option<&Verdict>,
+        cascade: Cascade,
+    ) -> Option<Self> {
+        let (waves, cycles) = planned_waves(inspection, impact);
+        let destroyed = impact.destroyed.iter().map(|lost| PlannedLoss {
+            what: lost.what.to_owned(),
+            name: lost.name.clone(),
+            by: lost.by.clone(),
+            size: lost.size.clone(),
+        });
+        let broken = impact.objects.iter().filter(|object| object.outcome == "Broken");
+        let broken = broken.filter_map(|broken| {
+            let via = broken.via.as_ref()?;
+            let (object, loses) = (broken.object.clone(), via.of.clone());
+            Some(PlannedBreak { object, loses, field_path: via.field_path.clone() })
+        });
+        Some(Self {
+            cluster: ClusterIdentity::read(inspection).await?,
+            cascade,
+            targets: impact.targets.iter().map(|target| with_uid(inspection, target)).collect(),
+            verdict: impact.verdict,
+            approvals: approvals(inspection, verdict).await,
+            waves,
+            cycles,
+            destroyed: destroyed.collect(),
+            broken: broken.collect(),
+            not_read: impact.not_read.clone(),
+        })
+    }
+
+    /// All objects, in the order of their deletion.
+    pub fn objects(&self) -> impl Iterator<Item = &PlannedObject> {
+        self.waves.iter().flat_map(|wave| &wave.objects)
+    }
+}
+
+impl ClusterIdentity {
+    /// The identity of the cluster of an inspection; `None` for files.
+    async fn read(inspection: &Inspection) -> Option<Self> {
+        let (caller, _) = inspection.caller.as_ref()?;
+        let kinds = &inspection.graph.kinds;
+        let kind = kinds.find("", "Namespace")?;
+        let known = inspection.graph.object(kind, "", "kube-system").map(|node| node.uid());
+        let uid = match known {
+            Some(uid) => Some(uid.to_string()),
+            None => {
+                let read = caller.object(kinds.info(kind), "", "kube-system").await;
+                let uid = |object: serde_json::Value| {
+                    Some(object.pointer("/metadata/uid")?.as_str()?.to_owned())
+                };
+                read.ok().flatten().and_then(uid)
+            }
+        };
+        Some(Self { uid, server: caller.address() })
+    }
+
+    /// Whether both are the same cluster. One cluster may have several addresses.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.uid, &other.uid) {
+            (Some(uid), Some(other)) => uid == other,
+            _ => self.server == other.server,
+        }
+    }
+}
+
+/// Whether an object is deleted, or stays Terminating.
+fn is_deleted(object: &AffectedObject) -> bool {
+    matches!(object.outcome, "Deleted" | "Held")
+}
+
+fn planned_waves(
+    inspection: &Inspection,
+    impact: &Impact,
+) -> (Vec<PlannedWave>, Vec<PlannedCycle>) {
+    let graph = &inspection.graph;
+    let deleted: NumberMap<NodeId, &AffectedObject> = impact
+        .objects
+        .iter()
+        .filter(|object| is_deleted(object))
+        .filter_map(|object| Some((object.id?, object)))
+        .collect();
+    let orphaning: NumberSet<NodeId> = match impact.cascade {
+        "orphan" => inspection.targets.iter().copied().collect(),
+        _ => NumberSet::default(),
+    };
+    let is_on_node =
+        |object: &AffectedObject| object.via.as_ref().is_some_and(|via| via.edge == "use");
+    let on_nodes = deleted.values().filter(|object| is_on_node(object));
+    let on_nodes = on_nodes.filter_map(|object| Some((object.id?, object.parent?))).collect();
+    let ids: Vec<NodeId> = deleted.keys().copied().collect();
+    let planned = PlannedDeletion { deleted: &ids, orphaning: &orphaning, on_nodes: &on_nodes };
+    let planned = waves(graph, &planned);
+    let staying = staying(inspection, &deleted);
+    let object = |one: &crate::graph::WaveObject| {
+        let node = graph.get(one.id)?;
+        Some(PlannedObject {
+            object: Object::at(graph, one.id).with_uid(&node.uid().to_string()),
+            resource_version: inspection.versions.get(&node.uid()).cloned(),
+            deleted_by: one.deleter.into(),
+            stays: staying.contains(&one.id),
+            id: Some(one.id),
+        })
+    };
+    let wave = |wave: &Vec<_>| PlannedWave { objects: wave.iter().filter_map(object).collect() };
+    let named = |id: &NodeId| with_uid(inspection, &Object::at(graph, *id));
+    let cycle = |cycle: &Vec<NodeId>| PlannedCycle { objects: cycle.iter().map(named).collect() };
+    (planned.waves.iter().map(wave).collect(), planned.cycles.iter().map(cycle).collect())
+}
+
+/// The objects that stay Terminating for a known cause, and their Namespaces and CRDs. Other
+/// objects that stay Terminating wait for a controller that may remove its finalizer.
+fn staying(
+    inspection: &Inspection,
+    deleted: &NumberMap<NodeId, &AffectedObject>,
+) -> NumberSet<NodeId> {
+    let graph = &inspection.graph;
+    let is_kept = |object: &AffectedObject| {
+        object.outcome == "Held" && (object.held_by_belay || !object.after.is_empty())
+    };
+    let kept = deleted.iter().filter(|(_, object)| is_kept(object)).map(|(id, _)| *id);
+    let mut staying: NumberSet<NodeId> = kept.collect();
+    let containers = staying.iter().filter_map(|id| graph.get(*id)).flat_map(|node| {
+        let info = node.info();
+        let crd = graph.kinds.find("apiextensions.k8s.io", "CustomResourceDefinition");
+        let name = format!("{}.{}", info.resource, info.group);
+        let crd = crd.and_then(|kind| graph.object(kind, "", &name)).map(|crd| crd.id());
+        [node.namespace_node(), crd].into_iter().flatten().collect::<Vec<_>>()
+    });
+    let containers: Vec<NodeId> = containers.filter(|id| deleted.contains_key(id)).collect();
+    staying.extend(containers);
+    staying
+}
+
+fn with_uid(inspection: &Inspection, object: &Object) -> Object {
+    let graph = &inspection.graph;
+    let kind = graph.kinds.find_resource(&object.group, &object.resource);
+    let node = kind.and_then(|kind| graph.object(kind, &object.namespace, &object.name));
+    let uid = node.map(|node| node.uid().to_string()).unwrap_or_default();
+    object.clone().with_uid(&uid)
+}
+
+/// The approvals that a denied or held deletion needs, and who may give them.
+async fn approvals(inspection: &Inspection, verdict: Option<&Verdict>) -> Vec<PlannedApproval> {
+    let (Some((caller, me)), Some(verdict)) = (&inspection.caller, verdict) else {
+        return Vec::new();
+    };
+    let mut rbac = RbacReader::default();
+    let mut approvals = Vec::new();
+    for need in needed_approvals(verdict) {
+        let covers =
+            |blocker: &&Blocker| *blocker.object_to_approve(&verdict.target) == need.object;
+        let covered: Vec<&Blocker> = verdict.blockers.iter().filter(covers).collect();
+        let required = covered.iter().map(|blocker| blocker.required_approvals).max();
+        let policies = inspection.policies.iter().filter(|policy| {
+            covered.iter().any(|blocker| blocker.policies.contains(&policy.source))
+        });
+        let terms = ApprovalTerms::all(policies.map(|policy| &policy.approval));
+        let accounts = terms.map_or_else(Vec::new, |terms| terms.accounts);
+        let needs = std::slice::from_ref(&need);
+        let approvers = Approvers::find((caller, me), needs, &accounts, &mut rbac).await;
+        approvals.push(PlannedApproval {
+            object: Object::of(&need.object, &inspection.graph.kinds),
+            command: approve_command(&need.object, need.content),
+            approvers: required.unwrap_or(1),
+            may_approve: approvers.and_then(|approvers| approvers.names()),
+        });
+    }
+    approvals
+}
+
+/// The document. Only `impact --out` writes it.
+impl Report for DeletionPlan {
+    const KIND: &'static str = "DeletionPlan";
+
+    fn text(&self, _: View) -> String {
+        String::new()
+    }
+}

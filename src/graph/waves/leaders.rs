@@ -1,0 +1,132 @@
+//! Who deletes each object of a deletion.
+
+use std::collections::BTreeSet;
+
+use super::{Deleter, Objects, PlannedDeletion, Rank};
+
+/// The leaders of each object, and the units that it belongs to.
+pub(super) struct Leaders {
+    deleters: Vec<Deleter>,
+    /// The objects whose deletion makes a controller delete an object.
+    leaders: Vec<Vec<usize>>,
+    /// The objects with a DELETE that an object follows. Without leaders, this is the object.
+    units: Vec<BTreeSet<usize>>,
+}
+
+impl Leaders {
+    pub(super) fn new(objects: &Objects<'_>, deletion: &PlannedDeletion<'_>) -> Self {
+        let count = objects.ids.len();
+        let mut own = Self {
+            deleters: vec![Deleter::Client; count],
+            leaders: vec![Vec::new(); count],
+            units: Vec::new(),
+        };
+        for number in 0..count {
+            own.find_controller(objects, deletion, number);
+        }
+        own.find_units();
+        for (number, namespace) in own.rest_of_namespaces(objects) {
+            own.follow(number, Deleter::NamespaceController, vec![namespace]);
+        }
+        own.find_units();
+        own
+    }
+
+    pub(super) fn deleter(&self, number: usize) -> Deleter {
+        self.deleters[number]
+    }
+
+    pub(super) fn units(&self, number: usize) -> &BTreeSet<usize> {
+        &self.units[number]
+    }
+
+    /// Whether the client sends a DELETE of the object.
+    pub(super) fn is_unit(&self, number: usize) -> bool {
+        self.leaders[number].is_empty()
+    }
+
+    fn follow(&mut self, number: usize, deleter: Deleter, leaders: Vec<usize>) {
+        self.deleters[number] = deleter;
+        self.leaders[number] = leaders;
+    }
+
+    /// Finds the controller that deletes an object after its owners or its Node. The garbage
+    /// collector keeps an object with an owner that stays (R5).
+    fn find_controller(
+        &mut self,
+        objects: &Objects<'_>,
+        deletion: &PlannedDeletion<'_>,
+        number: usize,
+    ) {
+        let id = objects.ids[number];
+        let node = deletion.on_nodes.get(&id).and_then(|node| objects.number(*node));
+        if let Some(node) = node {
+            return self.follow(number, Deleter::PodGarbageCollector, vec![node]);
+        }
+        let Some(object) = objects.graph.get(id) else { return };
+        let owners = object.owners().iter().filter_map(|o| object.existing_owner(o));
+        let owners: Option<BTreeSet<usize>> = owners
+            .map(|owner| {
+                let collects = !deletion.orphaning.contains(&owner.id());
+                objects.number(owner.id()).filter(|owner| collects && *owner != number)
+            })
+            .collect();
+        if let Some(owners) = owners.filter(|owners| !owners.is_empty()) {
+            self.follow(number, Deleter::GarbageCollector, owners.into_iter().collect());
+        }
+    }
+
+    /// The content that can be left to the namespace controller, each with its Namespace. Other
+    /// controllers create such content again if a client deletes it before the Namespace. Content
+    /// that uses anything else than such content of the same Namespace needs its own DELETE.
+    fn rest_of_namespaces(&self, objects: &Objects<'_>) -> Vec<(usize, usize)> {
+        let place = |number: usize| {
+            let is_rest = self.is_unit(number) && objects.rank(number) == Rank::Other;
+            objects.namespace(number).filter(|namespace| is_rest && *namespace != number)
+        };
+        let mut places: Vec<Option<usize>> = (0..objects.ids.len()).map(place).collect();
+        let mut users: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); places.len()];
+        let mut ordered = Vec::new();
+        for (user, used) in &objects.uses {
+            for user in &self.units[*user] {
+                for used in self.units[*used].iter().filter(|used| *used != user) {
+                    users[*used].insert(*user);
+                    if places[*user].is_some() && places[*user] != places[*used] {
+                        ordered.push(*user);
+                    }
+                }
+            }
+        }
+        while let Some(number) = ordered.pop() {
+            if places[number].take().is_some() {
+                ordered.extend(users[number].iter().filter(|user| places[**user].is_some()));
+            }
+        }
+        let rest = places.into_iter().enumerate();
+        rest.filter_map(|(number, namespace)| Some((number, namespace?))).collect()
+    }
+
+    /// Follows the leaders down from the objects without one. Leaders in a cycle are reached
+    /// from no such object, so the first of them gets a DELETE.
+    fn find_units(&mut self) {
+        let count = self.leaders.len();
+        let mut followers = vec![Vec::new(); count];
+        for (number, leaders) in self.leaders.iter().enumerate() {
+            leaders.iter().for_each(|leader| followers[*leader].push(number));
+        }
+        self.units = vec![BTreeSet::new(); count];
+        let first: Vec<usize> = (0..count).filter(|number| self.is_unit(*number)).collect();
+        for start in first.into_iter().chain(0..count) {
+            if !self.units[start].is_empty() {
+                continue;
+            }
+            self.follow(start, Deleter::Client, Vec::new());
+            let mut reached = vec![start];
+            while let Some(number) = reached.pop() {
+                if self.units[number].insert(start) {
+                    reached.extend(&followers[number]);
+                }
+            }
+        }
+    }
+}

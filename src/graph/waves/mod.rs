@@ -1,0 +1,279 @@
+//! The order of a deletion, as waves of objects. A client sends the DELETEs of one wave, and
+//! waits until all objects of the wave are deleted.
+//!
+//! ```text
+//!  deleted objects ─► leaders: who deletes each ─► units ─► cycles ─► waves
+//!                     (a client, or a controller     one DELETE each
+//!                      after its leader)
+//! ```
+//!
+//! An object with a leader gets no DELETE from the client: a controller deletes it after its
+//! leader. All objects that follow one DELETE form a unit. A unit is in a later wave than the
+//! units that use one of its objects, and than the content of its Namespace or CRD. Units that
+//! use each other form a cycle, and share a wave.
+
+mod cycles;
+mod leaders;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::cycles::components;
+use self::leaders::Leaders;
+use super::{Graph, NodeId};
+use crate::objects::{KindInfo, Kinds, NumberMap, NumberSet};
+
+/// A deletion to order.
+#[derive(Debug, Clone, Copy)]
+pub struct PlannedDeletion<'p> {
+    /// The objects that are deleted, in any order.
+    pub deleted: &'p [NodeId],
+    /// The targets whose dependents lose their owner and stay.
+    pub orphaning: &'p NumberSet<NodeId>,
+    /// The Pods that the pod garbage collector deletes, each with its Node.
+    pub on_nodes: &'p NumberMap<NodeId, NodeId>,
+}
+
+/// Who deletes an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deleter {
+    /// The client, with a DELETE.
+    Client,
+    /// The garbage collector, after its owners.
+    GarbageCollector,
+    /// The namespace controller, after the DELETE of its Namespace.
+    NamespaceController,
+    /// The pod garbage collector, after its Node.
+    PodGarbageCollector,
+}
+
+/// A deleted object in a wave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaveObject {
+    /// The object.
+    pub id: NodeId,
+    /// Who deletes it.
+    pub deleter: Deleter,
+}
+
+/// The order of a deletion.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Waves {
+    /// The waves. Each object is in one of them.
+    pub waves: Vec<Vec<WaveObject>>,
+    /// The objects with a DELETE that use each other, also through objects that follow them.
+    pub cycles: Vec<Vec<NodeId>>,
+}
+
+/// The place of a kind in the order, for objects that do not use each other. A controller of
+/// custom resources removes their finalizers, so they come before all workloads. A webhook
+/// without its workload fails the requests of later waves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    CustomResource,
+    Webhook,
+    Workload,
+    Other,
+}
+
+impl Rank {
+    fn of_kind(KindInfo { group, resource, .. }: &KindInfo) -> Self {
+        match (group.as_str(), resource.as_str()) {
+            ("apiregistration.k8s.io", "apiservices")
+            | (
+                "admissionregistration.k8s.io",
+                "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+            ) => Self::Webhook,
+            ("apps" | "batch", _) | ("", "pods" | "replicationcontrollers") => Self::Workload,
+            (group, _) if !Kinds::is_built_in_group(group) => Self::CustomResource,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The deleted objects. Numbers are their positions in `ids`.
+struct Objects<'g> {
+    graph: &'g Graph,
+    /// Sorted by kind, namespace and name, so that the order does not depend on the reads.
+    ids: Vec<NodeId>,
+    numbers: NumberMap<NodeId, usize>,
+    /// The user and the used object of each edge between deleted objects.
+    uses: Vec<(usize, usize)>,
+}
+
+impl<'g> Objects<'g> {
+    fn new(graph: &'g Graph, deleted: &[NodeId]) -> Self {
+        let mut ids: Vec<NodeId> =
+            deleted.iter().copied().filter(|id| graph.get(*id).is_some()).collect();
+        ids.sort_by_cached_key(|id| {
+            let (kind, namespace, name) = graph.coordinates(*id);
+            let KindInfo { group, resource, .. } = graph.kinds.info(kind);
+            (group, resource, namespace, name)
+        });
+        ids.dedup();
+        let numbers = ids.iter().enumerate().map(|(number, id)| (*id, number)).collect();
+        let mut objects = Self { graph, ids, numbers, uses: Vec::new() };
+        for (used, id) in objects.ids.iter().enumerate() {
+            let users = graph.users(*id).filter(|user| user.needs());
+            let users = users.filter_map(|user| objects.number(user.node.id()));
+            let uses: Vec<_> =
+                users.filter(|user| *user != used).map(|user| (user, used)).collect();
+            objects.uses.extend(uses);
+        }
+        objects
+    }
+
+    fn number(&self, id: NodeId) -> Option<usize> {
+        self.numbers.get(&id).copied()
+    }
+
+    fn namespace(&self, number: usize) -> Option<usize> {
+        self.graph.get(self.ids[number])?.namespace_node().and_then(|id| self.number(id))
+    }
+
+    /// The CRD of a custom resource.
+    fn crd(&self, number: usize) -> Option<usize> {
+        let KindInfo { group, resource, .. } = self.info(number);
+        let kinds = &self.graph.kinds;
+        let kind = kinds.find("apiextensions.k8s.io", "CustomResourceDefinition")?;
+        let name = format!("{resource}.{group}");
+        self.graph.object(kind, "", &name).and_then(|crd| self.number(crd.id()))
+    }
+
+    fn info(&self, number: usize) -> &'g KindInfo {
+        self.graph.kinds.info(self.graph.coordinates(self.ids[number]).0)
+    }
+
+    fn rank(&self, number: usize) -> Rank {
+        Rank::of_kind(self.info(number))
+    }
+}
+
+/// Orders a deletion.
+pub fn waves(graph: &Graph, deletion: &PlannedDeletion<'_>) -> Waves {
+    let objects = Objects::new(graph, deletion.deleted);
+    let leaders = Leaders::new(&objects, deletion);
+    let later = later_units(&objects, &leaders);
+    let components = components(&later);
+    let order = Order::new(&objects, &later, &components);
+    let wave_of_unit = order.waves(|number| leaders.is_unit(number));
+    let mut waves: Vec<Vec<WaveObject>> = Vec::new();
+    for (number, id) in objects.ids.iter().enumerate() {
+        let units = leaders.units(number).iter();
+        let wave = units.filter_map(|unit| wave_of_unit.get(unit)).max().copied();
+        let wave = wave.unwrap_or_default();
+        if waves.len() <= wave {
+            waves.resize_with(wave + 1, Vec::new);
+        }
+        waves[wave].push(WaveObject { id: *id, deleter: leaders.deleter(number) });
+    }
+    let in_cycle = components.iter().filter(|component| component.len() > 1);
+    let cycle = |component: &Vec<usize>| component.iter().map(|unit| objects.ids[*unit]).collect();
+    Waves { waves, cycles: in_cycle.map(cycle).collect() }
+}
+
+/// For each unit, the units that must be in a later wave.
+fn later_units(objects: &Objects<'_>, leaders: &Leaders) -> Vec<BTreeSet<usize>> {
+    let mut later = vec![BTreeSet::new(); objects.ids.len()];
+    let mut add = |first: usize, second: usize| {
+        for earlier in leaders.units(first) {
+            for unit in leaders.units(second) {
+                let are_shared =
+                    leaders.units(second).contains(earlier) && leaders.units(first).contains(unit);
+                if earlier != unit && !are_shared {
+                    later[*earlier].insert(*unit);
+                }
+            }
+        }
+    };
+    objects.uses.iter().for_each(|(user, used)| add(*user, *used));
+    for number in 0..objects.ids.len() {
+        let containers = [objects.namespace(number), objects.crd(number)];
+        containers.into_iter().flatten().for_each(|container| add(number, container));
+    }
+    later
+}
+
+/// The components of units, and their order.
+struct Order<'o> {
+    components: &'o [Vec<usize>],
+    /// For each component, the components that must be in a later wave.
+    later: Vec<BTreeSet<usize>>,
+    ranks: Vec<Rank>,
+}
+
+impl<'o> Order<'o> {
+    fn new(objects: &Objects<'_>, later: &[BTreeSet<usize>], components: &'o [Vec<usize>]) -> Self {
+        let mut component_of = vec![0; later.len()];
+        for (index, component) in components.iter().enumerate() {
+            component.iter().for_each(|unit| component_of[*unit] = index);
+        }
+        let mut later_components = vec![BTreeSet::new(); components.len()];
+        for (unit, others) in later.iter().enumerate() {
+            let own = component_of[unit];
+            let others = others.iter().map(|other| component_of[*other]);
+            later_components[own].extend(others.filter(|other| *other != own));
+        }
+        let rank = |component: &Vec<usize>| {
+            component.iter().map(|unit| objects.rank(*unit)).min().unwrap_or(Rank::Other)
+        };
+        let ranks = components.iter().map(rank).collect();
+        Self { components, later: later_components, ranks }
+    }
+
+    /// How many components each one waits for.
+    fn waits(&self) -> Vec<usize> {
+        let mut waits = vec![0; self.later.len()];
+        self.later.iter().flatten().for_each(|component| waits[*component] += 1);
+        waits
+    }
+
+    /// The first rank among each component and all later ones.
+    fn first_ranks(&self) -> Vec<Rank> {
+        let mut waits = self.waits();
+        let mut sorted: Vec<usize> = (0..waits.len()).filter(|one| waits[*one] == 0).collect();
+        let mut next = 0;
+        while let Some(component) = sorted.get(next).copied() {
+            next += 1;
+            for other in &self.later[component] {
+                waits[*other] -= 1;
+                if waits[*other] == 0 {
+                    sorted.push(*other);
+                }
+            }
+        }
+        let mut first = self.ranks.clone();
+        for component in sorted.into_iter().rev() {
+            let later = self.later[component].iter().map(|other| first[*other]);
+            first[component] = later.min().unwrap_or(Rank::Other).min(first[component]);
+        }
+        first
+    }
+
+    /// The wave of each unit. The next wave has the components of the first rank that wait for
+    /// no other. If an earlier rank waits, it has the components that this rank waits for.
+    fn waves(&self, is_unit: impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
+        let (mut waits, first) = (self.waits(), self.first_ranks());
+        let has_unit = |component: &usize| self.components[*component].iter().any(|u| is_unit(*u));
+        let mut remaining: BTreeSet<usize> = (0..waits.len()).filter(has_unit).collect();
+        let (mut wave_of_unit, mut wave) = (BTreeMap::new(), 0);
+        while !remaining.is_empty() {
+            let ready: Vec<usize> =
+                remaining.iter().copied().filter(|component| waits[*component] == 0).collect();
+            let rank = ready.iter().map(|component| self.ranks[*component]).min();
+            let earlier = remaining.iter().map(|component| self.ranks[*component]).min();
+            let next = ready.into_iter().filter(|component| match earlier < rank {
+                true => Some(first[*component]) < rank,
+                false => Some(self.ranks[*component]) == rank,
+            });
+            for component in next {
+                remaining.remove(&component);
+                wave_of_unit.extend(self.components[component].iter().map(|unit| (*unit, wave)));
+                self.later[component].iter().for_each(|other| waits[*other] -= 1);
+            }
+            wave += 1;
+        }
+        wave_of_unit
+    }
+}

@@ -1,0 +1,251 @@
+//! Random graphs, and the orders that people expect.
+
+use proptest::prelude::*;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::graph::{
+    DeletionRequest, EdgeQualifier, Edges, ObjectPhase, Propagation, RelationId, Strength,
+    UnresolvedUse, fates,
+};
+use crate::objects::{Kinds, Object};
+
+/// The kinds of random objects: rest, claim, workload, Pod, custom resource.
+const KINDS: &[(&str, &str)] = &[
+    ("", "ConfigMap"),
+    ("", "PersistentVolumeClaim"),
+    ("apps", "Deployment"),
+    ("", "Pod"),
+    ("example.com", "Gizmo"),
+];
+
+/// A random object. Owners and used objects are positions in the list of objects.
+#[derive(Debug, Clone)]
+struct Random {
+    kind: usize,
+    namespace: &'static str,
+    owners: Vec<usize>,
+    uses: Vec<usize>,
+}
+
+fn graph_of(all: &[Random]) -> (Graph, Vec<NodeId>) {
+    let mut graph = Graph::default();
+    graph.kinds.learn(Kinds::custom("example.com", "v1", "Gizmo", "gizmos", true));
+    let mut ids = Vec::new();
+    let mut apply = |graph: &mut Graph, (group, kind): (&str, &str), object: &Value, uses| {
+        let kind = graph.kinds.find(group, kind).unwrap();
+        let object = Object::deserialize(object).unwrap();
+        let edges = Edges { uses, ..Edges::default() };
+        graph.apply(kind, &object, ObjectPhase::Active, edges);
+        let metadata = &object.metadata;
+        ids.push(graph.find(kind, metadata.namespace.as_str(), &metadata.name).unwrap());
+    };
+    for (place, random) in all.iter().enumerate() {
+        let owner = |owner: &usize| {
+            let (group, kind) = KINDS[all[*owner].kind];
+            let version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+            json!({"apiVersion": version, "kind": kind, "name": format!("o{owner}"),
+                "uid": uid(*owner)})
+        };
+        let owners: Vec<Value> = random.owners.iter().map(owner).collect();
+        let object = json!({"metadata": {"name": format!("o{place}"), "uid": uid(place),
+            "namespace": random.namespace, "ownerReferences": owners}});
+        let uses = random.uses.iter().map(|used| UnresolvedUse {
+            kind: graph.kinds.find(KINDS[all[*used].kind].0, KINDS[all[*used].kind].1).unwrap(),
+            namespace: all[*used].namespace.to_owned(),
+            name: format!("o{used}"),
+            uid: None,
+            strength: Strength::Needs,
+            qualifier: EdgeQualifier::None,
+            relation: RelationId(0),
+            path: "spec".to_owned(),
+        });
+        let uses = uses.collect();
+        apply(&mut graph, KINDS[random.kind], &object, uses);
+    }
+    for (place, name) in ["a", "b"].into_iter().enumerate() {
+        let object = json!({"metadata": {"name": name, "uid": uid(100 + place)}});
+        apply(&mut graph, ("", "Namespace"), &object, Vec::new());
+    }
+    let crd = json!({"metadata": {"name": "gizmos.example.com", "uid": uid(200)}});
+    let crd_kind = ("apiextensions.k8s.io", "CustomResourceDefinition");
+    apply(&mut graph, crd_kind, &crd, Vec::new());
+    (graph, ids)
+}
+
+fn uid(place: usize) -> String {
+    format!("00000000-0000-4000-8000-{place:012}")
+}
+
+fn random_objects() -> impl Strategy<Value = Vec<Random>> {
+    let places = || proptest::collection::vec(0_usize..9, 0..3);
+    let object = (0..KINDS.len(), proptest::bool::ANY, places(), places());
+    proptest::collection::vec(object, 1..9).prop_map(|all| {
+        let count = all.len();
+        let namespace = |is_first| if is_first { "a" } else { "b" };
+        let spaces: Vec<&str> = all.iter().map(|one| namespace(one.1)).collect();
+        let object = |(place, (kind, _, owners, uses)): (usize, (_, _, Vec<usize>, Vec<usize>))| {
+            let namespace = namespace(spaces[place] == "a");
+            let is_near = |owner: &usize| *owner < count && spaces[*owner] == namespace;
+            Random {
+                kind,
+                namespace,
+                owners: owners.into_iter().filter(is_near).collect(),
+                uses: uses.into_iter().filter(|used| *used < count).collect(),
+            }
+        };
+        all.into_iter().enumerate().map(object).collect()
+    })
+}
+
+/// The wave of each object.
+fn wave_of(waves: &Waves) -> BTreeMap<NodeId, usize> {
+    let numbered = waves.waves.iter().enumerate();
+    numbered.flat_map(|(wave, all)| all.iter().map(move |one| (one.id, wave))).collect()
+}
+
+fn plan(graph: &Graph, deleted: &[NodeId]) -> Waves {
+    let (orphaning, on_nodes) = (NumberSet::default(), NumberMap::default());
+    waves(graph, &PlannedDeletion { deleted, orphaning: &orphaning, on_nodes: &on_nodes })
+}
+
+/// Checks the rules of an order.
+fn check(graph: &Graph, deleted: &[NodeId]) -> Result<(), TestCaseError> {
+    let planned = plan(graph, deleted);
+    let wave = wave_of(&planned);
+    let count: usize = planned.waves.iter().map(Vec::len).sum();
+    let expected: BTreeSet<NodeId> = deleted.iter().copied().collect();
+    prop_assert_eq!(count, expected.len(), "each object is in one wave");
+    prop_assert_eq!(&wave.keys().copied().collect::<BTreeSet<_>>(), &expected);
+    prop_assert!(planned.waves.iter().all(|wave| !wave.is_empty()));
+
+    let objects = Objects::new(graph, deleted);
+    let (orphaning, on_nodes) = (NumberSet::default(), NumberMap::default());
+    let deletion = PlannedDeletion { deleted, orphaning: &orphaning, on_nodes: &on_nodes };
+    let leaders = Leaders::new(&objects, &deletion);
+    let units = |id: NodeId| -> BTreeSet<NodeId> {
+        let units = leaders.units(objects.number(id).unwrap());
+        units.iter().map(|unit| objects.ids[*unit]).collect()
+    };
+    let in_one_cycle = |a: NodeId, b: NodeId| {
+        let (a, b) = (units(a), units(b));
+        let contains = |cycle: &Vec<NodeId>, units: &BTreeSet<NodeId>| {
+            units.iter().any(|unit| cycle.contains(unit))
+        };
+        planned.cycles.iter().any(|cycle| contains(cycle, &a) && contains(cycle, &b))
+    };
+    let is_first = |first: NodeId, second: NodeId| {
+        let apart = units(first).is_disjoint(&units(second)) && !in_one_cycle(first, second);
+        if apart { wave[&first] < wave[&second] } else { wave[&first] <= wave[&second] }
+    };
+    for used in &objects.ids {
+        for user in graph.users(*used).map(|user| user.node.id()).filter(|id| wave.contains_key(id))
+        {
+            prop_assert!(is_first(user, *used), "{user:?} uses {used:?} in {planned:?}");
+        }
+        let number = objects.number(*used).unwrap();
+        for container in [objects.namespace(number), objects.crd(number)].into_iter().flatten() {
+            let container = objects.ids[container];
+            prop_assert!(is_first(*used, container), "{used:?} in {container:?}: {planned:?}");
+        }
+    }
+    for cycle in &planned.cycles {
+        prop_assert!(cycle.len() > 1);
+        let waves: BTreeSet<usize> = cycle.iter().map(|id| wave[id]).collect();
+        prop_assert_eq!(waves.len(), 1, "a cycle is in one wave: {:?}", planned);
+    }
+    for object in planned.waves.iter().flatten() {
+        let node = graph.get(object.id).unwrap();
+        let owned = node.owners().iter().any(|owner| wave.contains_key(&owner.to));
+        match object.deleter {
+            Deleter::GarbageCollector => prop_assert!(owned, "{node:?}", node = object.id),
+            Deleter::NamespaceController => {
+                prop_assert_eq!(objects.rank(objects.number(object.id).unwrap()), Rank::Other);
+                prop_assert!(wave.contains_key(&node.namespace_node().unwrap()));
+            }
+            Deleter::Client => {}
+            Deleter::PodGarbageCollector => prop_assert!(false, "there are no Nodes"),
+        }
+    }
+    let mut reversed = deleted.to_vec();
+    reversed.reverse();
+    prop_assert_eq!(plan(graph, &reversed), planned, "the order is definite");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn users_are_never_later_than_what_they_use(
+        objects in random_objects(),
+        chosen in proptest::collection::vec(proptest::bool::ANY, 12),
+    ) {
+        let (graph, ids) = graph_of(&objects);
+        let chosen: Vec<NodeId> =
+            ids.iter().zip(chosen).filter(|(_, is_chosen)| *is_chosen).map(|(id, _)| *id).collect();
+        // Any set of objects has an order.
+        check(&graph, &chosen)?;
+        // So has what the deletion of these targets deletes.
+        let targets: Vec<_> = chosen.iter().map(|id| (*id, Propagation::Background)).collect();
+        let fates = fates(&graph, &DeletionRequest::new(&targets));
+        let deleted: Vec<NodeId> =
+            fates.iter().map(|(id, _)| id).filter(|id| fates.may_be_lost(*id)).collect();
+        check(&graph, &deleted)?;
+    }
+}
+
+/// The waves of everything, as the names of the objects.
+fn named(objects: &[Random]) -> (Vec<String>, usize) {
+    let (graph, ids) = graph_of(objects);
+    let planned = plan(&graph, &ids);
+    let name = |one: &WaveObject| {
+        let mark = match one.deleter {
+            Deleter::Client => "",
+            Deleter::GarbageCollector => "+",
+            Deleter::NamespaceController => "*",
+            Deleter::PodGarbageCollector => "?",
+        };
+        format!("{mark}{}", graph.coordinates(one.id).2)
+    };
+    let line = |wave: &Vec<WaveObject>| wave.iter().map(name).collect::<Vec<_>>().join(" ");
+    (planned.waves.iter().map(line).collect(), planned.cycles.len())
+}
+
+fn object(kind: usize, owners: &[usize], uses: &[usize]) -> Random {
+    Random { kind, namespace: "a", owners: owners.to_vec(), uses: uses.to_vec() }
+}
+
+#[test]
+fn a_namespace_goes_after_its_workloads_and_takes_the_rest_of_its_content() {
+    // A ConfigMap and a claim, a Deployment, its Pod that uses them, and a custom resource.
+    let objects = [
+        object(0, &[], &[]),
+        object(1, &[], &[]),
+        object(2, &[], &[]),
+        object(3, &[2], &[0, 1]),
+        object(4, &[], &[]),
+    ];
+    let (waves, cycles) = named(&objects);
+    assert_eq!(waves, ["o4", "+o3 o2", "*o0 a b *o1 gizmos.example.com"]);
+    assert_eq!(cycles, 0);
+}
+
+#[test]
+fn content_that_uses_a_workload_is_deleted_before_it() {
+    let objects = [object(2, &[], &[]), object(0, &[], &[0]), object(0, &[], &[1])];
+    // The Deployment o0 is used by o1, which is used by o2.
+    assert_eq!(named(&objects).0, ["o2", "o1", "o0", "a b gizmos.example.com"]);
+}
+
+#[test]
+fn objects_that_use_each_other_share_a_wave_and_are_reported() {
+    let objects = [object(0, &[], &[1]), object(2, &[], &[0]), object(1, &[], &[1])];
+    let (waves, cycles) = named(&objects);
+    assert_eq!((waves[1].as_str(), cycles), ("o0 o1", 1), "{waves:?}");
+    assert_eq!(waves[0], "o2");
+    // Owners in a cycle: the first one gets a DELETE.
+    let owners = [object(2, &[1], &[]), object(2, &[0], &[])];
+    assert_eq!(named(&owners).0[0], "o0 +o1");
+}

@@ -1,0 +1,187 @@
+//! When `kubectl belay delete` stops, and what it asks first.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::broken::plane as without_belay;
+use crate::deleting::{left, plan, shop};
+use crate::harness::audit::text;
+use crate::harness::manifest::{Manifest as _, bound_claim, config_map, reader};
+use crate::{LIMIT, belay, json, kubectl, policy, terminal, world};
+
+#[test]
+fn a_changed_cluster_stops_the_deletion() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-drift").unwrap();
+    shop(plane, &ns);
+    let folder = tempfile::tempdir().unwrap();
+    let [named, whole] = ["named", "whole"].map(|name| folder.path().join(name));
+    plan(plane, &named, &["deploy/web", "secret/password", "cm/settings", "-n", &ns]);
+    let namespace = format!("ns/{ns}");
+    plan(plane, &whole, &[&namespace]);
+    let before = left(plane, &ns);
+    let changes = |path: &Path| {
+        let path = path.display().to_string();
+        let output = belay(plane, &["delete", "--plan", &path, "--yes", "-o", "json"]);
+        assert_eq!(output.code, 1, "{output:?}");
+        let told = json(&output);
+        assert_eq!((&told["result"], &told["deleted"]), (&"Changed".into(), &json!([])), "{told}");
+        let all = told["changes"].as_array().unwrap().iter();
+        let line =
+            |one: &Value| format!("{} {}", text(&one["change"]), text(&one["object"]["name"]));
+        all.map(line).collect::<Vec<_>>()
+    };
+    let late = reader("late", "secretRef", "password");
+    plane.apply(&late.with_namespace(&ns)).unwrap();
+    assert_eq!(changes(&named), ["NewUser late"]);
+    assert_eq!(changes(&whole), ["Added late"]);
+    kubectl(plane, &["delete", "pod", "late", "-n", &ns]);
+
+    plane.apply(&config_map("more").with_namespace(&ns)).unwrap();
+    assert_eq!(changes(&whole), ["Added more"]);
+    kubectl(plane, &["delete", "configmap", "more", "-n", &ns]);
+
+    kubectl(plane, &["delete", "configmap", "settings", "-n", &ns]);
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    assert_eq!(changes(&named), ["Recreated settings"]);
+    assert_eq!(left(plane, &ns), before);
+
+    // An annotation, and a Pod that its ReplicaSet replaces, are no changes of a plan.
+    plan(plane, &named, &["deploy/web", "secret/password", "cm/settings", "-n", &ns]);
+    kubectl(plane, &["annotate", "secret", "password", "-n", &ns, "note=changed"]);
+    kubectl(plane, &["delete", "pod", "-l", "app=web", "-n", &ns]);
+    let path = named.display().to_string();
+    let done = belay(plane, &["delete", "--plan", &path, "--yes"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!left(plane, &ns).contains("secrets/password"));
+}
+
+#[test]
+fn a_missing_approval_stops_before_the_first_delete() {
+    let plane = &world().plane;
+    let ns = plane.namespace("delete-approval").unwrap();
+    policy::protect(plane, &ns, "secrets", json!({"always": {}}));
+    shop(plane, &ns);
+    let before = left(plane, &ns);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let targets = ["deploy/web", "secret/password", "-n", &ns];
+    let planned = plan(plane, &path, &targets);
+    let approval = &planned["approvals"][0];
+    assert_eq!(approval["object"]["name"], "password", "{planned:#}");
+    assert!(approval["mayApprove"].is_array() && approval["approvers"] == 1, "{approval}");
+    for args in [
+        &[&["delete"], &targets[..]].concat()[..],
+        &["delete", "--plan", &path.display().to_string()],
+    ] {
+        let output = belay(plane, &[args, &["--yes", "-o", "json"]].concat());
+        let told = json(&output);
+        assert_eq!((output.code, &told["result"]), (1, &"Refused".into()), "{output:?}");
+        assert!(text(&told["approve"][0]).contains("approve secrets/password"), "{told}");
+    }
+    assert_eq!(left(plane, &ns), before);
+    let approve = ["approve", "secret/password", "-n", &ns, "--reason", "cleanup"];
+    assert_eq!(belay(plane, &approve).code, 0);
+    let done = belay(plane, &[&["delete"], &targets[..], &["--yes"]].concat());
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!left(plane, &ns).contains("secrets/password"));
+}
+
+#[test]
+fn data_is_destroyed_only_after_its_name_was_typed() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-data").unwrap();
+    let volume_name = format!("{ns}-volume");
+    let [volume, claim] = bound_claim(&ns, "data", &volume_name);
+    let reclaim = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}});
+    plane.apply(&volume.with(reclaim)).unwrap();
+    plane.apply(&claim).unwrap();
+    let claim = ("pvc/data", ns.as_str());
+    plane.api().wait_field(claim, LIMIT, ".status.phase", |phase| phase == "Bound").unwrap();
+    let line = format!("delete pvc/data -n {ns}");
+    let no_terminal = belay(plane, &line.split(' ').collect::<Vec<_>>());
+    assert_eq!(no_terminal.code, 2, "{no_terminal:?}");
+    assert!(no_terminal.stderr.contains("add --yes"), "{no_terminal:?}");
+    for typed in ["yes\n", "\n", "\u{4}"] {
+        let (shown, code) = terminal::answer(plane, &line, typed);
+        assert_eq!(code, 1, "{shown}");
+        let says = format!("It destroys the data on volume {volume_name} for good. Type data to");
+        assert!(shown.contains(&says) && shown.contains("nothing was changed"), "{shown}");
+    }
+    assert!(plane.api().get("pvc/data", &ns).unwrap().is_some());
+    let (shown, code) = terminal::answer(plane, &line, "data\n");
+    assert_eq!(code, 0, "{shown}");
+    assert_eq!(plane.api().get("pvc/data", &ns).unwrap(), None);
+    // Without such data, yes is enough.
+    plane.apply(&config_map("free").with_namespace(&ns)).unwrap();
+    let (shown, code) = terminal::answer(plane, &format!("delete cm/free -n {ns}"), "yes\n");
+    assert_eq!(code, 0, "{shown}");
+}
+
+#[test]
+fn a_plan_of_others_deletes_nothing_that_is_not_shown() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-hostile").unwrap();
+    for name in ["mine", "other"] {
+        plane.apply(&config_map(name).with_namespace(&ns)).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let honest = plan(plane, &path, &["cm/mine", "-n", &ns]);
+    let run = |plan: &str| {
+        std::fs::write(&path, plan).unwrap();
+        belay(plane, &["delete", "--plan", &path.display().to_string(), "--yes"])
+    };
+    let edited = |edit: &dyn Fn(&mut Value)| {
+        let mut plan = honest.clone();
+        edit(&mut plan);
+        run(&plan.to_string())
+    };
+    let elsewhere = edited(&|plan| plan["cluster"]["uid"] = "other".into());
+    assert_eq!(elsewhere.code, 1, "{elsewhere:?}");
+    assert!(elsewhere.stderr.contains("the plan is for another cluster"), "{elsewhere:?}");
+    for (plan, code) in [("", 2), ("[1]", 2), (r#"{"kind": "Impact"}"#, 2)] {
+        assert_eq!(run(plan).code, code, "{plan}");
+    }
+    let half = edited(&|plan| drop(plan.as_object_mut().unwrap().remove("waves")));
+    assert_eq!(half.code, 2, "{half:?}");
+    let escape = edited(&|plan| plan["targets"][0]["name"] = "\u{1b}[2Jx".into());
+    assert_eq!(escape.code, 1, "{escape:?}");
+    assert!(!escape.stdout.contains('\u{1b}') && !escape.stderr.contains('\u{1b}'), "{escape:?}");
+    assert_eq!(left(plane, &ns).len(), 3);
+    // Another uid is another object.
+    let uid = edited(&|plan| plan["waves"][0]["objects"][0]["object"]["uid"] = "x".into());
+    assert_eq!(uid.code, 1, "{uid:?}");
+    assert!(uid.stdout.contains("configmaps/mine"), "{uid:?}");
+    // Only targets are deleted, and the printed text contains them.
+    let more = edited(&|plan| {
+        let mut other = plan["waves"][0]["objects"][0].clone();
+        other["object"]["name"] = "other".into();
+        plan["waves"][0]["objects"].as_array_mut().unwrap().push(other);
+    });
+    assert_eq!(more.code, 0, "{more:?}");
+    assert!(more.stdout.contains("DELETE configmap/mine"), "{more:?}");
+    assert!(left(plane, &ns).contains("configmaps/other"));
+    assert!(!left(plane, &ns).contains("configmaps/mine"));
+}
+
+#[test]
+fn the_time_limit_ends_with_the_reason() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-late").unwrap();
+    let kept = config_map("kept").with_namespace(&ns).with_finalizers(&["x.example.test/y"]);
+    plane.apply(&kept).unwrap();
+    let args = ["delete", "cm/kept", "-n", &ns, "--yes", "--timeout", "2s"];
+    let output = belay(plane, &args);
+    assert_eq!(output.code, 1, "{output:?}");
+    for says in
+        ["these objects still exist: configmaps/kept", "x.example.test/y", "run the same command"]
+    {
+        assert!(output.stdout.contains(says), "{says}: {output:?}");
+    }
+    let told = json(&belay(plane, &[&args[..], &["-o", "json"]].concat()));
+    assert_eq!(told["result"], "TimedOut", "{told}");
+    assert_eq!(told["stays"][0]["causes"][0]["finalizer"], "x.example.test/y", "{told}");
+    plane.patch("cm/kept", &ns, &json!({"metadata": {"finalizers": null}}));
+}

@@ -1,0 +1,323 @@
+//! `kubectl belay delete`: what it leaves, and in which order it deletes.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::broken::plane as without_belay;
+use crate::harness::audit::{audited, text};
+use crate::harness::manifest::{
+    Manifest as _, claim, config_map, documents, object, pod, secret, workload,
+};
+use crate::harness::{ControlPlane, eventually};
+use crate::{LIMIT, belay, json, policy, world};
+
+/// A Pod that uses Secret password, ConfigMap settings and claim data.
+fn user(name: &str) -> Value {
+    let from = json!([{"secretRef": {"name": "password"}}, {"configMapRef": {"name": "settings"}}]);
+    let container = json!({"name": "c", "image": "none", "envFrom": from});
+    let pod = pod(name).with_claim("data").without_grace_period();
+    pod.with(json!({"spec": {"containers": [container]}}))
+}
+
+/// A Deployment with a Secret, a ConfigMap and a claim, and objects beside it.
+pub fn shop(plane: &ControlPlane, ns: &str) {
+    let all = [
+        secret("password"),
+        config_map("settings"),
+        claim("data"),
+        workload("Deployment", "web", &user("web")),
+        config_map("other"),
+    ];
+    plane.apply_to(&["apply", "-n", ns, "-f", "-"], &documents(&all)).unwrap().success().unwrap();
+    eventually("the Pod", LIMIT, || match plane.api().list("pods", ns, "")?.len() {
+        1 => Ok(()),
+        count => Err(format!("{count} Pods").into()),
+    })
+    .unwrap();
+}
+
+/// Custom resources and their controller.
+fn operator(plane: &ControlPlane, ns: &str, group: &str) {
+    plane.define_kind(group, "Gizmo", "gizmos").unwrap();
+    let version = format!("{group}/v1");
+    for name in ["one", "two"] {
+        plane.apply(&object(&version, "Gizmo", name).with_namespace(ns)).unwrap();
+    }
+    let controller = workload("Deployment", "operator", &pod("operator").without_grace_period());
+    plane.apply(&controller.with_namespace(ns)).unwrap();
+}
+
+/// The uids of the objects of a namespace that people care about, as `kind/name`.
+pub fn left(plane: &ControlPlane, ns: &str) -> BTreeSet<String> {
+    let kinds = ["deployments", "replicasets", "pods", "secrets", "configmaps", "pvc", "services"];
+    let all = kinds.iter().flat_map(|kind| {
+        let objects = plane.api().list(kind, ns, "").unwrap();
+        let name = |object: &Value| format!("{kind}/{}", text(&object["metadata"]["name"]));
+        objects.iter().map(name).collect::<Vec<_>>()
+    });
+    all.collect()
+}
+
+/// The DELETEs of controllers in a namespace that belay has refused. The command itself stops
+/// after a refusal, and its dry runs don't count.
+fn refused(plane: &ControlPlane, ns: &str) -> Vec<String> {
+    let is_refused = |event: &Value| {
+        event["verb"] == "delete"
+            && event["responseStatus"]["code"] == 403
+            && text(&event["user"]["username"]).starts_with("system:")
+            && event["objectRef"]["namespace"] == ns
+            && event["stage"] == "ResponseComplete"
+    };
+    let events = audited(plane).into_iter().filter(is_refused);
+    events.map(|event| format!("{} {}", event["objectRef"], event["responseStatus"])).collect()
+}
+
+/// Writes a plan.
+pub fn plan(plane: &ControlPlane, path: &Path, targets: &[&str]) -> Value {
+    let path = path.display().to_string();
+    let args = [&["impact"], targets, &["--out", &path]].concat();
+    let output = belay(plane, &args);
+    assert!(output.code <= 1, "{output:?}");
+    serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap()
+}
+
+/// The wave of each object of a plan, by `typed`.
+fn wave(plan: &Value, typed: &str) -> usize {
+    let waves = plan["waves"].as_array().unwrap();
+    let has = |wave: &Value| {
+        wave["objects"].as_array().unwrap().iter().any(|one| one["object"]["typed"] == typed)
+    };
+    waves.iter().position(has).unwrap_or_else(|| panic!("{typed} is not in {plan:#}"))
+}
+
+#[test]
+fn named_objects_are_deleted_after_their_users_and_the_rest_stays() {
+    let plane = &world().plane;
+    let ns = plane.namespace("delete-named").unwrap();
+    let spec = json!({"targets": [policy::target("", "secrets, configmaps", &ns)],
+        "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, &ns, spec);
+    shop(plane, &ns);
+    let before = left(plane, &ns);
+    let targets = ["secret/password", "pvc/data", "deploy/web", "cm/settings", "-n", &ns];
+    let impact = belay(plane, &[&["impact"], &targets[..], &["-o", "json"]].concat());
+    let told = json(&impact);
+    let deleted =
+        told["objects"].as_array().unwrap().iter().filter(|one| one["outcome"] == "Deleted");
+    let deleted: BTreeSet<String> = deleted
+        .map(|one| {
+            let resource =
+                text(&one["object"]["resource"]).replace("persistentvolumeclaims", "pvc");
+            format!("{resource}/{}", text(&one["object"]["name"]))
+        })
+        .collect();
+    assert!(deleted.contains("secrets/password") && deleted.len() >= 6, "{deleted:?}");
+
+    let dry =
+        belay(plane, &[&["delete"], &targets[..], &["--dry-run=server", "-o", "json"]].concat());
+    assert_eq!((dry.code, &json(&dry)["result"]), (0, &"WouldDelete".into()), "{dry:?}");
+    assert_eq!(left(plane, &ns), before);
+
+    let done = belay(plane, &[&["delete"], &targets[..], &["--yes", "-o", "json"]].concat());
+    assert_eq!((done.code, &json(&done)["result"]), (0, &"Deleted".into()), "{done:?}");
+    assert_eq!(left(plane, &ns), &before - &deleted);
+    assert_eq!(refused(plane, &ns), [""; 0]);
+    assert!(done.stderr.contains("wave 1 of 2: deleting deployments.apps/web"), "{}", done.stderr);
+}
+
+#[test]
+fn a_namespace_is_deleted_with_custom_resources_before_their_controller() {
+    let plane = &world().plane;
+    let ns = plane.namespace("delete-ns").unwrap();
+    let spec = json!({"targets": [policy::target("", "secrets, configmaps", &ns)],
+        "protect": {"whileUsed": {}}});
+    policy::apply(plane, &ns, spec);
+    shop(plane, &ns);
+    let group = "delete.example.test";
+    operator(plane, &ns, group);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let (namespace, crd) = (format!("ns/{ns}"), format!("crd/gizmos.{group}"));
+    let planned = plan(plane, &path, &[&namespace, &crd]);
+    let place = |typed: &str| wave(&planned, &format!("{typed} -n {ns}"));
+    let gizmos = place(&format!("gizmos.{group}/one"));
+    assert_eq!(gizmos, 0, "{planned:#}");
+    assert!(gizmos < place("deployments.apps/operator"), "{planned:#}");
+    assert!(place("deployments.apps/web") < place("persistentvolumeclaims/data"), "{planned:#}");
+    assert!(place("deployments.apps/web") < place("secrets/password"), "{planned:#}");
+    let last = wave(&planned, &format!("namespaces/{ns}"));
+    assert!(place("deployments.apps/operator") < last, "{planned:#}");
+    for wave in planned["waves"].as_array().unwrap() {
+        for one in wave["objects"].as_array().unwrap() {
+            assert!(
+                one["object"]["uid"].is_string() && one["resourceVersion"].is_string(),
+                "{one}"
+            );
+        }
+    }
+    let done = belay(plane, &["delete", "--plan", &path.display().to_string(), "--yes"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("objects were deleted"), "{done:?}");
+    assert_eq!(plane.api().get(&namespace, "").unwrap(), None);
+    assert_eq!(plane.api().get(&crd, "").unwrap(), None);
+    assert_eq!(refused(plane, &ns), [""; 0]);
+    // The same command again.
+    let again = belay(plane, &["delete", "--plan", &path.display().to_string(), "--yes"]);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(again.stdout.contains("nothing is left to delete"), "{again:?}");
+}
+
+/// Runs a deletion, and kills it after some lines of progress. Returns whether it was killed.
+fn is_killed(plane: &ControlPlane, args: &[&str], lines: usize) -> bool {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-belay"));
+    command.args(args).env("KUBECONFIG", plane.kubeconfig());
+    let pipes = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = pipes.spawn().unwrap();
+    let mut progress = BufReader::new(child.stderr.take().unwrap()).lines();
+    for _ in 0..lines {
+        if progress.next().is_none() {
+            break;
+        }
+    }
+    let _ = child.kill();
+    !child.wait().unwrap().success()
+}
+
+#[test]
+fn an_interrupted_deletion_continues_without_belay() {
+    let plane = without_belay();
+    let ns = plane.namespace("delete-killed").unwrap();
+    shop(plane, &ns);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let targets = ["deploy/web", "secret/password", "cm/settings", "pvc/data", "-n", &ns];
+    let planned = plan(plane, &path, &targets);
+    assert_eq!(planned["verdict"], "NoPolicies", "{planned:#}");
+    let path = path.display().to_string();
+    let args = ["delete", "--plan", &path, "--yes"];
+    let mut kills = 0;
+    while is_killed(plane, &args, kills) {
+        kills += 1;
+        assert!(kills < 30, "it never ends");
+    }
+    assert!(kills > 2, "{kills}");
+    let remaining: Vec<String> = left(plane, &ns).into_iter().collect();
+    assert_eq!(remaining, ["configmaps/kube-root-ca.crt", "configmaps/other"]);
+}
+
+/// Creates a random graph in a namespace. Returns the names of its objects.
+fn random_graph(plane: &ControlPlane, ns: &str, seed: &mut u64) -> Vec<String> {
+    let mut random = |below: usize| {
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        usize::try_from(*seed % below as u64).unwrap()
+    };
+    let mut names: Vec<(&str, String)> = Vec::new();
+    for number in 0..4 + random(5) {
+        let name = format!("o{number}");
+        let (kind, made) = match random(3) {
+            0 => ("configmap", config_map(&name)),
+            1 => ("secret", secret(&name)),
+            _ => {
+                let sources = names.iter().filter(|(kind, _)| *kind != "pod");
+                let chosen: Vec<Value> = sources
+                    .filter(|_| random(2) == 0)
+                    .map(|(kind, name)| match *kind {
+                        "secret" => json!({"secretRef": {"name": name}}),
+                        _ => json!({"configMapRef": {"name": name}}),
+                    })
+                    .collect();
+                let container = json!({"name": "c", "image": "none", "envFrom": chosen});
+                let pod = pod(&name).without_grace_period();
+                ("pod", pod.with(json!({"spec": {"containers": [container]}})))
+            }
+        };
+        let mut owners = Vec::new();
+        for (kind, name) in &names {
+            if random(4) == 0 {
+                let uid =
+                    plane.api().field(&format!("{kind}/{name}"), ns, ".metadata.uid").unwrap();
+                let kinds = ["Pod", "Secret", "ConfigMap"];
+                let kind = kinds.into_iter().find(|one| one.to_lowercase() == *kind);
+                owners.push(json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid}));
+            }
+        }
+        let owned = json!({"metadata": {"ownerReferences": owners}});
+        plane.api().create(&made.with_namespace(ns).with(owned), ns).unwrap().success().unwrap();
+        names.push((kind, name));
+    }
+    names.into_iter().map(|(kind, name)| format!("{kind}/{name}")).collect()
+}
+
+/// `BELAY_DELETE_GRAPHS=200` tests so many graphs.
+#[test]
+fn of_random_graphs_what_impact_says_stays() {
+    let plane = &world().plane;
+    let labels = json!({"matchLabels": {"random": "delete"}});
+    let target = json!({"apiGroups": [""], "resources": ["secrets", "configmaps"],
+        "namespaceSelector": labels});
+    let spec = json!({"targets": [target], "protect": {"whileUsed": {}}, "hold": "Never"});
+    policy::apply(plane, "random-delete", spec);
+    let count = std::env::var("BELAY_DELETE_GRAPHS").ok().and_then(|count| count.parse().ok());
+    let (count, mut seed) = (count.unwrap_or(12), 0x5eed_u64);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let (mut denied, mut deleted) = (0, 0);
+    for number in 0..count {
+        let ns = format!("random-delete-{number}");
+        let namespace = object("v1", "Namespace", &ns).with_labels(json!({"random": "delete"}));
+        plane.apply(&namespace).unwrap();
+        let objects = random_graph(plane, &ns, &mut seed);
+        let targets: Vec<&str> = match number % 4 {
+            0 => vec![],
+            _ => objects
+                .iter()
+                .enumerate()
+                .filter(|(n, _)| (seed >> n) & 1 == 0)
+                .map(|(_, o)| o.as_str())
+                .collect(),
+        };
+        let namespace = format!("ns/{ns}");
+        let targets = match targets.is_empty() {
+            true => vec![namespace.as_str()],
+            false => [&targets[..], &["-n", &ns]].concat(),
+        };
+        let before = left(plane, &ns);
+        let told = json(&belay(plane, &[&["impact"], &targets[..], &["-o", "json"]].concat()));
+        plan(plane, &path, &targets);
+        let outcome = |outcome: &str, certain: bool| -> BTreeSet<String> {
+            let all = told["objects"].as_array().unwrap().iter();
+            let all = all.filter(|one| one["outcome"] == outcome && one["certain"] == certain);
+            all.map(|one| {
+                format!("{}/{}", text(&one["object"]["resource"]), text(&one["object"]["name"]))
+            })
+            .collect()
+        };
+        let plan_path = path.display().to_string();
+        let args = ["delete", "--plan", &plan_path, "--yes"];
+        // After a random line of progress, and then once more.
+        let is_denied = told["verdict"] == "Deny";
+        if !is_denied {
+            is_killed(plane, &args, usize::try_from(seed % 7).unwrap());
+        }
+        let output = belay(plane, &args);
+        let after = left(plane, &ns);
+        let context = || format!("graph {number} {targets:?}: {told:#}\n{output:?}");
+        if is_denied {
+            denied += 1;
+            assert_eq!((output.code, &after), (1, &before), "{}", context());
+            continue;
+        }
+        deleted += 1;
+        assert_eq!(output.code, 0, "{}", context());
+        let uncertain = &outcome("Deleted", false) | &outcome("Held", false);
+        let expected = &(&before - &outcome("Deleted", true)) - &uncertain;
+        assert_eq!(&after - &uncertain, expected, "{}", context());
+    }
+    assert!(deleted > count / 4 && (denied > 0 || count < 12), "{deleted} {denied}");
+}
