@@ -5,10 +5,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cluster::election::LeaderInfo;
-use crate::command::document::{FailedRead, Object};
+use crate::command::document::FailedRead;
 use crate::command::duration::format_age;
 use crate::command::report::{Report, View};
 use crate::command::screen::{Field, Table, Tone};
+use crate::command::webhooks::{WebhookConfiguration, is_missing};
 use crate::policy::api::{
     Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, OnDelete, Pause, Protect,
 };
@@ -23,9 +24,6 @@ const MIN_REMAINING_SECONDS: i64 = 7 * 86_400;
 /// The reasons of conditions that require action. The other reasons don't: a policy may name
 /// kinds that are added later, and belay soon reads the data that it has not read yet.
 const FAILING_REASONS: [&str; 4] = ["Forbidden", "Failed", "Refused", "TooManyObjects"];
-
-/// The kind of the webhook configuration that denies requests.
-pub const VALIDATING: &str = "ValidatingWebhookConfiguration";
 
 /// One policy.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -83,9 +81,8 @@ pub enum Outage {
 
 impl Outage {
     pub fn new(leader: &Leader, configurations: &[WebhookConfiguration]) -> Option<Self> {
-        let is_missing = |one: &WebhookConfiguration| !one.present && one.object.kind == VALIDATING;
         match leader.state {
-            _ if configurations.iter().any(is_missing) => Some(Self::NoWebhooks),
+            _ if is_missing(configurations) => Some(Self::NoWebhooks),
             LeaderState::Nobody => Some(Self::NoLeader),
             LeaderState::Replica | LeaderState::Unknown => None,
         }
@@ -261,15 +258,6 @@ impl PauseReport {
             until: pause.spec.expiration_time.0,
         }
     }
-}
-
-/// A webhook configuration.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct WebhookConfiguration {
-    /// The object.
-    pub object: Object,
-    /// Whether it exists.
-    pub present: bool,
 }
 
 /// When a certificate ends.

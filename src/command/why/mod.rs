@@ -67,7 +67,8 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
             },
         );
         let complete = snapshot.unread().is_empty();
-        let answer = DeleteAnswer::merge(&target.object_ref, local?, complete, server);
+        let answer =
+            DeleteAnswer::merge(&target.object_ref, local?, complete, server, &shared.webhooks);
         reports.push(WhyReport::new(target, &snapshot, answer, &mut shared).await);
     }
     let not_read = unread.into_iter().map(|UnreadTarget { typed, error }| FailedRead {

@@ -32,11 +32,12 @@ pub struct Impact {
     pub cascade: &'static str,
     /// The verdict on the DELETE.
     pub verdict: ReportedVerdict,
-    /// Why the API server refuses a DELETE by you for another reason than a policy. It is asked
-    /// about one object in a cluster, with a dry run and only if reads failed. Absent otherwise.
+    /// Why the API server refuses a DELETE by you for another reason than a policy of belay. In a
+    /// cluster, it is asked about each target with a dry run. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_otherwise: Option<String>,
-    /// The warnings of the API server, if it was asked.
+    /// The warnings of the API server, if its answer replaces the verdict, and why policies are not
+    /// enforced.
     pub warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     pub blockers: Vec<BlockerReport>,
@@ -276,7 +277,11 @@ impl Impact {
         }
         let targets: Vec<Object> =
             inspection.targets.iter().map(|id| Object::at(graph, *id)).collect();
-        let reported = report_verdict(inspection, verdict);
+        let reported = verdict.map(|verdict| match verdict.is_unknown() {
+            true => ReportedVerdict::Unknown,
+            false => verdict.decision.into(),
+        });
+        let reported = report_verdict(inspection, reported);
         let (next_step, approve) = match (verdict, reported) {
             (Some(verdict), _) if verdict.decision == Decision::Deny => remedies(verdict),
             _ => (None, Vec::new()),
@@ -317,10 +322,18 @@ impl Impact {
         }
     }
 
-    /// Adds the answer of the API server about the only target.
-    pub fn add_answer(&mut self, answer: DeleteAnswer) {
-        self.verdict = answer.reported;
-        for (blocker, texts) in self.blockers.iter_mut().zip(answer.blocker_texts) {
+    /// Adds the answer of the API server.
+    pub fn add_answer(&mut self, inspection: &Inspection, answer: DeleteAnswer) {
+        self.verdict = match answer.refused {
+            Some(_) => ReportedVerdict::Deny,
+            None => report_verdict(inspection, Some(answer.reported)),
+        };
+        // No policy is the reason of this refusal.
+        if answer.refused.is_some() && answer.reported != ReportedVerdict::Deny {
+            self.blockers.retain(|blocker| blocker.reason == FORBIDDEN);
+        }
+        let blockers = self.blockers.iter_mut().filter(|blocker| blocker.reason != FORBIDDEN);
+        for (blocker, texts) in blockers.zip(answer.blocker_texts) {
             blocker.says = texts.says;
         }
         self.next_step = answer.next_step.or(self.next_step.take());

@@ -147,7 +147,7 @@ fn head(impact: &Impact, screen: Screen) -> String {
         ReportedVerdict::Deny => Tone::Bad,
         _ => Tone::Doubtful,
     };
-    let mut by: Vec<&str> = Vec::new();
+    let mut by: Vec<&str> = impact.refused_otherwise.iter().map(|_| "the API server").collect();
     for blocker in impact.deciding() {
         let name = if blocker.reason == FORBIDDEN { "the API server" } else { &blocker.by };
         if !name.is_empty() && !by.contains(&name) {
