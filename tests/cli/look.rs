@@ -68,6 +68,36 @@ fn impact_predicts_the_refusal() {
 }
 
 #[test]
+fn impact_computes_the_effects_with_the_approval_that_it_prints() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-approved").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    kubectl(plane, &["create", "configmap", "kept", "-n", &ns]);
+    eventually("the hold", LIMIT, || {
+        let finalizers = plane.api().field("configmap/kept", &ns, ".metadata.finalizers")?;
+        if finalizers.contains("belay.dev/hold") { Ok(()) } else { Err(finalizers.into()) }
+    })
+    .unwrap();
+    let outcome = |told: &serde_json::Value| {
+        let mut objects = told["objects"].as_array().unwrap().iter();
+        objects.find(|one| one["object"]["name"] == "kept").unwrap()["outcome"].clone()
+    };
+    for object in ["cm/kept".to_owned(), format!("ns/{ns}")] {
+        let told = json(&belay(plane, &["impact", &object, "-n", &ns, "-o", "json"]));
+        assert_eq!(
+            (&told["verdict"], outcome(&told)),
+            (&"Deny".into(), "Deleted".into()),
+            "{told}"
+        );
+    }
+    let approve = ["approve", "cm/kept", "-n", &ns, "--reason", "moved"];
+    let approved = belay(plane, &approve);
+    assert_eq!(approved.code, 0, "{approved:?}");
+    kubectl(plane, &["delete", "configmap", "kept", "-n", &ns, "--wait=false"]);
+    plane.api().wait_gone(("configmap/kept", &ns), LIMIT).unwrap();
+}
+
+#[test]
 fn forbidden_reads_are_reported() {
     let plane = &world().plane;
     let ns = plane.namespace("look-little").unwrap();

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+pub use self::approvers::{NeededApproval, needed_approvals};
 use self::report::SharedReads;
 pub use self::report::WhyReport;
 use super::delete_answer::{DeleteAnswer, ServerAnswer};

@@ -15,6 +15,7 @@ use crate::command::inspect::backing::{format_bytes, parse_bytes};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
+use crate::command::why::needed_approvals;
 use crate::decide::{Blocker, Decision, Verdict, remedies, sentence};
 use crate::graph::{Certainty, DeletionOutcome, NodeId, Propagation};
 use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
@@ -156,7 +157,10 @@ impl Impact {
     /// The report on the deletion of the targets with this propagation policy.
     pub fn new(inspection: &Inspection, verdict: Option<&Verdict>, cascade: Propagation) -> Self {
         let graph = &inspection.graph;
-        let outcomes = ImpactOutcomes::new(inspection, cascade);
+        // A denied deletion has these effects if it is approved.
+        let denied = verdict.filter(|verdict| verdict.decision == Decision::Deny);
+        let approvals = denied.map_or_else(Vec::new, needed_approvals);
+        let outcomes = ImpactOutcomes::new(inspection, cascade, &approvals);
         let broken = outcomes.broken();
         let mut summary = Summary::default();
         let destroyed = destroyed(inspection, &outcomes);
