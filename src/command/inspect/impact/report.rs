@@ -362,14 +362,17 @@ impl Impact {
         namespaces.find(|namespace| !namespace.is_empty()).unwrap_or_default()
     }
 
-    /// The total size of the destroyed volumes.
-    pub fn size(&self) -> String {
-        let sizes: Option<Vec<f64>> = self
-            .destroyed
-            .iter()
-            .filter(|destroyed| destroyed.what == "Volume")
-            .map(|destroyed| parse_bytes(&destroyed.size))
-            .collect();
+    /// The destroyed volumes. `known`: those whose reclaimPolicy is known; otherwise the others.
+    pub fn volumes(&self, known: bool) -> Vec<&Destroyed> {
+        let is_known = |one: &&Destroyed| one.reclaim_policy_not_read.is_none() == known;
+        let volumes = self.destroyed.iter().filter(|destroyed| destroyed.what == "Volume");
+        volumes.filter(is_known).collect()
+    }
+
+    /// The total size of volumes.
+    pub fn size(volumes: &[&Destroyed]) -> String {
+        let sizes: Option<Vec<f64>> =
+            volumes.iter().map(|destroyed| parse_bytes(&destroyed.size)).collect();
         sizes.map_or_else(String::new, |sizes| format_bytes(sizes.iter().sum()))
     }
 }
