@@ -301,7 +301,7 @@ fn the_role_view_reads_policies_and_no_approvals() {
     let plane = &world().plane;
     let (ns, _) = developer(plane, "dev-view");
     let name = format!("viewer-{ns}");
-    plane.user(&name, None).unwrap();
+    let viewer = plane.user(&name, None).unwrap();
     plane.bind(&name, None, ("ClusterRole", "view"), &[user(&name)]).unwrap();
     let may =
         |who: &str, kind: &str| plane.api().may(who, "list", &format!("{kind}.belay.dev"), "");
@@ -312,6 +312,12 @@ fn the_role_view_reads_policies_and_no_approvals() {
         may(&format!("dev-{ns}"), kind).unwrap_err();
     }
     may(&name, "deletionapprovals").unwrap_err();
+    // This user may read neither the Lease nor the webhook configurations.
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    let json = crate::json(&belay_as(&viewer, &["status", "-o", "json"]));
+    let mut policies = json["policies"].as_array().unwrap().iter();
+    let own = policies.find(|policy| policy["name"] == ns.as_str()).unwrap();
+    assert_eq!(own.get("ready"), None, "{own}");
 }
 
 /// The lines about failed reads.

@@ -35,8 +35,8 @@ pub struct PolicyStatus {
     action: Action,
     /// The names of the enabled modes.
     protects: Vec<&'static str>,
-    /// Whether the API server sends requests about it to belay. Absent if unknown, such as
-    /// without a leader.
+    /// Whether the API server sends requests about it to belay. Absent if unknown: without a
+    /// leader, and if neither the Lease nor the webhook configurations could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
     /// The number of protected objects.
@@ -77,6 +77,8 @@ pub enum Outage {
     NoWebhooks,
     /// There is no leader, so no replica updates the status of policies.
     NoLeader,
+    /// Neither the Lease nor the webhook configuration could be read.
+    Unknown,
 }
 
 impl Outage {
@@ -84,6 +86,7 @@ impl Outage {
         match leader.state {
             _ if is_missing(configurations) => Some(Self::NoWebhooks),
             LeaderState::Nobody => Some(Self::NoLeader),
+            LeaderState::Unknown if configurations.is_empty() => Some(Self::Unknown),
             LeaderState::Replica | LeaderState::Unknown => None,
         }
     }
@@ -122,7 +125,7 @@ impl PolicyStatus {
             protects: modes(&policy.spec.protect),
             ready: match outage {
                 Some(Outage::NoWebhooks) => Some(false),
-                Some(Outage::NoLeader) => None,
+                Some(Outage::NoLeader | Outage::Unknown) => None,
                 None => ready.map(|ready| ready.status == "True"),
             },
             protected: status.protected_objects,
