@@ -98,6 +98,23 @@ fn impact_computes_the_effects_with_the_approval_that_it_prints() {
 }
 
 #[test]
+fn nothing_has_to_be_overridden_where_belay_only_records() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-audit").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "action": "Audit"});
+    policy::apply(plane, &ns, spec);
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    let why = belay(plane, &["why", "cm/settings", "-n", &ns]);
+    let line = "\n  belay only records this (action Audit)\n";
+    assert!(why.stdout.contains(line) && why.code == 0, "{why:?}");
+    assert!(!why.stdout.contains("to override"), "{why:?}");
+    let impact = belay(plane, &["impact", "cm/settings", "-n", &ns]);
+    let head = format!("   ALLOWED, recorded   policy {ns}\n");
+    assert!(impact.stdout.contains(&head) && impact.code == 0, "{impact:?}");
+}
+
+#[test]
 fn forbidden_reads_are_reported() {
     let plane = &world().plane;
     let ns = plane.namespace("look-little").unwrap();

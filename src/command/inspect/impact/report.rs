@@ -349,8 +349,7 @@ impl Impact {
     /// The blockers with the strictest verdict, which decide the verdict on the DELETE.
     pub fn deciding(&self) -> impl Iterator<Item = &BlockerReport> {
         let strictest = self.blockers.first().map(|blocker| blocker.verdict);
-        let is_audit = strictest == Some(ReportedVerdict::Audit);
-        self.blockers.iter().filter(move |b| Some(b.verdict) == strictest && !is_audit)
+        self.blockers.iter().filter(move |blocker| Some(blocker.verdict) == strictest)
     }
 
     /// The namespace that texts omit from names: the namespace of the first target.

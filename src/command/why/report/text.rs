@@ -41,8 +41,19 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     }
     let mut shown_approvals = BTreeSet::new();
     for explained in &report.blockers {
-        let BlockerReport { says, by, reason, .. } = &explained.blocker;
+        let BlockerReport { says, by, reason, verdict, .. } = &explained.blocker;
         let _ = writeln!(text, "- {says}; {by} ({reason})");
+        match verdict {
+            ReportedVerdict::Audit => {
+                text.push_str("  belay only records this (action Audit)\n");
+                continue;
+            }
+            ReportedVerdict::Warn => {
+                text.push_str("  belay only warns about this (action Warn)\n");
+                continue;
+            }
+            _ => {}
+        }
         // Several blockers can require the same approval.
         let approve = explained.approval.text();
         if shown_approvals.insert(approve.clone()) {
