@@ -178,4 +178,6 @@ fn without_webhooks_the_commands_report_that_belay_refuses_nothing() {
     let impact = belay(plane, &["impact", "cm/settings", "-n", &ns]);
     assert!(impact.stdout.contains("   ALLOWED\n") && impact.code == 0, "{impact:?}");
     assert!(impact.stdout.contains(&format!("\nwarning     {missing}; ")), "{impact:?}");
+    let status = belay(plane, &["status"]);
+    assert!(status.stdout.starts_with("leader: none\n"), "{status:?}");
 }

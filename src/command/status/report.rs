@@ -337,9 +337,12 @@ impl Report for StatusReport {
             }
         }
         if self.policies.is_empty() {
-            text.push_str(
-                "no policies: only objects with the label belay.dev/protect are protected\n",
-            );
+            text.push_str(match is_missing(&self.configurations) {
+                true => "no policies, and belay protects nothing\n",
+                false => {
+                    "no policies: only objects with the label belay.dev/protect are protected\n"
+                }
+            });
         } else {
             let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED"];
             let heading = view.columns(heading, ["NOT HELD"], "PROTECTS");
@@ -388,6 +391,10 @@ impl StatusReport {
             Leader { name: Some(name), .. } => (Tone::Good, format!("leader: {name}")),
             Leader { state: LeaderState::Unknown, .. } => {
                 (Tone::Doubtful, "leader: unknown".to_owned())
+            }
+            // Without webhooks, belay is not installed, or the user has disabled it.
+            Leader { .. } if is_missing(&self.configurations) => {
+                (Tone::Bad, "leader: none".to_owned())
             }
             Leader { .. } => (Tone::Bad, "leader: none, so no replica updates the status of policies; check that the belay Pods \
                  run".to_owned()),
