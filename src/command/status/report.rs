@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::cluster::election::LeaderInfo;
 use crate::command::document::FailedRead;
 use crate::command::duration::format_age;
-use crate::command::report::{Report, View};
+use crate::command::report::{Report, View, exit_code_of};
 use crate::command::screen::{Field, Table, Tone};
 use crate::command::webhooks::{WebhookConfiguration, is_missing};
 use crate::policy::api::{
@@ -367,11 +367,7 @@ impl Report for StatusReport {
             || self.configurations.iter().any(|configuration| !configuration.present)
             || self.policies.iter().any(|policy| policy.has_problem)
             || self.certificate.iter().chain(&self.authority).any(Expiry::is_soon);
-        match (has_problem, self.not_read.is_empty()) {
-            (true, _) => 1,
-            (false, false) => 3,
-            (false, true) => 0,
-        }
+        exit_code_of(has_problem, self.not_read.is_empty())
     }
 }
 

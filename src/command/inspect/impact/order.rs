@@ -11,7 +11,7 @@ use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::verdict::verdict;
 use crate::decide::Decision;
 use crate::graph::{DeletionRequest, Graph, NodeId, Propagation, fates};
-use crate::objects::{ObjectRef, is_hold};
+use crate::objects::ObjectRef;
 
 /// An order in which the objects can be deleted.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -117,7 +117,7 @@ pub fn losses(
     let graph = &inspection.graph;
     let nodes = targets.iter().filter_map(|target| graph.get(*target));
     let lost = nodes.map(|node| {
-        let propagation = Propagation::effective(graph, node, Some(cascade), None);
+        let propagation = Propagation::effective(node, Some(cascade));
         let fates = fates(graph, &DeletionRequest::new(&[(node.id(), propagation)]));
         let lost = fates.iter().map(|(id, _)| id).filter(|id| fates.may_be_lost(*id));
         (node.id(), lost.collect())
@@ -184,7 +184,7 @@ fn steps(
     let namespace = |id: NodeId| graph.coordinates(id).1;
     let mut steps: Vec<Vec<NodeId>> = Vec::new();
     for target in order {
-        let is_held = graph.get(*target).is_some_and(|node| node.finalizers().iter().any(is_hold));
+        let is_held = graph.get(*target).is_some_and(|node| node.is_held());
         let waits = |id: &NodeId| {
             !is_held && predecessors.get(target).is_some_and(|earlier| earlier.contains(id))
         };
