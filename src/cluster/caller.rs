@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::api;
 use super::api::Detail;
 use super::api_error::chain;
+use super::delete::DryRunSupport;
 use super::kubeconfig::find_cluster;
 use super::start::{StartError, without_retries};
 use crate::objects::{ApiError, KindInfo};
@@ -38,6 +39,7 @@ pub struct Caller {
     /// The namespace of the context.
     pub namespace: String,
     config: kube::Config,
+    pub(super) dry_runs: DryRunSupport,
 }
 
 /// The identity of a user, as the API server sees it.
@@ -65,13 +67,14 @@ impl Caller {
         let namespace = config.default_namespace.clone();
         let client = kube::Client::try_from(config.clone());
         let client = client.map_err(|error| StartError::Client(chain(&error)))?;
-        Ok(Self { client, namespace, config })
+        Ok(Self { client, namespace, config, dry_runs: DryRunSupport::default() })
     }
 
     /// The caller of a client that has no API server behind it.
     pub fn with_client(client: kube::Client) -> Self {
         let config = kube::Config::new(http::Uri::from_static("http://localhost"));
-        Self { client, namespace: config.default_namespace.clone(), config }
+        let namespace = config.default_namespace.clone();
+        Self { client, namespace, config, dry_runs: DryRunSupport::default() }
     }
 
     /// Reads the identity of the user.

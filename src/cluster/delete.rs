@@ -1,11 +1,16 @@
 //! Sends a DELETE. As a dry run, admission answers as to a real DELETE, and no object is deleted.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use http::Response;
 use http::header::{self, HeaderValue};
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use kube::client::Body;
 use kube::core::Status;
+use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 use super::api::{escaped, requests};
 use super::caller::Caller;
@@ -33,7 +38,7 @@ impl Caller {
         uid: &str,
         propagation_policy: Option<PropagationPolicy>,
     ) -> Result<DeleteResponse, ApiError> {
-        if !supports_dry_run(&self.client, info).await? {
+        if !self.dry_runs.of_kind(&self.client, info).await? {
             return Ok(DeleteResponse::Unsupported);
         }
         let same_object = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
@@ -81,6 +86,17 @@ fn warnings(response: &Response<Body>) -> Vec<String> {
 /// The groups that only the API server itself serves, and whose documents are large.
 const BUILT_IN: [&str; 5] = ["", "apps", "autoscaling", "batch", "policy"];
 
+/// Whether the server of each kind supports dry runs. A command asks once about each kind.
+#[derive(Debug, Clone, Default)]
+pub struct DryRunSupport(Arc<Mutex<HashMap<String, Arc<OnceCell<bool>>>>>);
+
+impl DryRunSupport {
+    async fn of_kind(&self, client: &kube::Client, info: &KindInfo) -> Result<bool, ApiError> {
+        let known = self.0.lock().entry(info.full_name()).or_default().clone();
+        known.get_or_try_init(|| supports_dry_run(client, info)).await.copied()
+    }
+}
+
 /// Whether the server of a kind documents dry runs of a DELETE. An aggregated API may ignore
 /// the option and delete the object.
 async fn supports_dry_run(client: &kube::Client, info: &KindInfo) -> Result<bool, ApiError> {
@@ -100,6 +116,8 @@ async fn supports_dry_run(client: &kube::Client, info: &KindInfo) -> Result<bool
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use serde_json::json;
 
     use super::*;
@@ -151,6 +169,23 @@ mod tests {
             let DeleteResponse::Refused(status) = answer else { panic!("{answer:?}") };
             assert_eq!(status.message, "refused");
         }
+    }
+
+    #[tokio::test]
+    async fn the_document_of_a_kind_is_read_once() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let count = reads.clone();
+        let client = local_client(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Some((200, json!({})))
+        });
+        let caller = Caller::with_client(client);
+        let info = gizmos();
+        let ask = || caller.dry_run_delete(&info, ("shop", "one"), "u", None);
+        for answer in futures_util::future::join_all([ask(), ask(), ask()]).await {
+            assert!(matches!(answer.unwrap(), DeleteResponse::Unsupported));
+        }
+        assert_eq!(reads.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod stuck;
 mod target;
 mod timing;
 mod version;
+mod webhooks;
 mod welcome;
 mod why;
 

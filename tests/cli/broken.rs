@@ -296,3 +296,18 @@ fn a_hold_left_by_an_uninstalled_belay_is_reported_with_its_removal() {
     );
     assert_eq!(held["next"], "belay admin uninstall");
 }
+
+#[test]
+fn impact_reports_a_refusal_by_another_admission() {
+    let plane = plane();
+    let ns = plane.namespace("broken-delete").unwrap();
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    refuse(plane, &ns, &ns, "DELETE", json!({}));
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
+    let refused = || plane.kubectl(&delete)?.failure();
+    eventually("the refusal", LIMIT, refused).unwrap();
+    let said = belay(plane, &["impact", "cm/settings", "-n", &ns]);
+    assert!(said.stdout.contains("   DENIED   the API server\n") && said.code == 1, "{said:?}");
+    let line = said.stdout.lines().find(|line| line.starts_with("refused "));
+    assert!(line.is_some_and(|line| line.contains(&ns)), "{said:?}");
+}

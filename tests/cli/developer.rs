@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::harness::kubectl::{Output, run};
-use crate::harness::manifest::{Manifest as _, config_map, owner, pod, validating_webhook};
+use crate::harness::manifest::{
+    Manifest as _, config_map, documents, owner, pod, validating_webhook,
+};
 use crate::harness::rbac::{rule, user};
 use crate::harness::{Api, ControlPlane, eventually};
 use crate::{LIMIT, belay, belay_as, kubectl, policy, world};
@@ -192,15 +194,32 @@ fn impact_prints_the_verdict_of_the_api_server_to_a_developer() {
     let name = format!("viewer-{ns}");
     let viewer = plane.user(&name, None).unwrap();
     plane.bind(&name, Some(&ns), ("ClusterRole", "view"), &[user(&name)]).unwrap();
-    // belay's verdict stays unknown.
     let said = impact(&viewer, "\nrefused     you may not delete it; next: ");
-    assert!(said.stdout.contains("   UNKNOWN   ") && said.code == 3, "{said:?}");
+    assert!(said.stdout.contains("   DENIED   the API server\n") && said.code == 1, "{said:?}");
 
     // Several objects: the API server judges the DELETE of each.
-    let said = belay_as(&dev, &["impact", "cm/settings", "pods/web", "-n", &ns]);
-    for text in ["   DENIED   ", &says, "delete of each object alone; if one of them uses another"]
-    {
+    plane.apply(&config_map("other").with_namespace(&ns)).unwrap();
+    let said = belay_as(&dev, &["impact", "cm/settings", "cm/other", "-n", &ns]);
+    for text in ["   DENIED   ", &says] {
         assert!(said.stdout.contains(text) && said.code == 1, "{text}: {said:?}");
+    }
+    // A user that is deleted as well only has to come first.
+    let said = belay_as(&dev, &["impact", "cm/settings", "pods/web", "-n", &ns]);
+    assert!(said.stdout.contains("   ALLOWED in another order\n") && said.code == 0, "{said:?}");
+    // After the hold, one command is enough.
+    assert!(said.stdout.contains("\n            kubectl delete pods/web "), "{said:?}");
+    let said = belay_as(&dev, &["impact", "pods/web", "cm/settings", "-n", &ns]);
+    assert!(said.stdout.contains("   ALLOWED\n") && said.code == 0, "{said:?}");
+    // The API server is also asked if another target could not be read.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.yaml");
+    let hidden = config_map("hidden").with_namespace("kube-system");
+    for (name, word, code) in [("settings", "DENIED", 1), ("other", "UNKNOWN", 3)] {
+        let readable = config_map(name).with_namespace(&ns);
+        std::fs::write(&file, documents(&[hidden.clone(), readable])).unwrap();
+        let said = belay_as(&dev, &["impact", "-f", &file.display().to_string()]);
+        assert!(said.stdout.contains(&format!("   {word}   ")), "{said:?}");
+        assert_eq!(said.code, code, "{said:?}");
     }
 
     // An object that can be deleted is not deleted.
@@ -282,7 +301,7 @@ fn the_role_view_reads_policies_and_no_approvals() {
     let plane = &world().plane;
     let (ns, _) = developer(plane, "dev-view");
     let name = format!("viewer-{ns}");
-    plane.user(&name, None).unwrap();
+    let viewer = plane.user(&name, None).unwrap();
     plane.bind(&name, None, ("ClusterRole", "view"), &[user(&name)]).unwrap();
     let may =
         |who: &str, kind: &str| plane.api().may(who, "list", &format!("{kind}.belay.dev"), "");
@@ -293,6 +312,12 @@ fn the_role_view_reads_policies_and_no_approvals() {
         may(&format!("dev-{ns}"), kind).unwrap_err();
     }
     may(&name, "deletionapprovals").unwrap_err();
+    // This user may read neither the Lease nor the webhook configurations.
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    let json = crate::json(&belay_as(&viewer, &["status", "-o", "json"]));
+    let mut policies = json["policies"].as_array().unwrap().iter();
+    let own = policies.find(|policy| policy["name"] == ns.as_str()).unwrap();
+    assert_eq!(own.get("ready"), None, "{own}");
 }
 
 /// The lines about failed reads.

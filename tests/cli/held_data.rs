@@ -170,6 +170,15 @@ fn held_claims_of_a_namespace_are_deleted_with_their_volumes() {
         if said.stdout.contains(unsure) { Ok(()) } else { Err(format!("{said:?}").into()) }
     })
     .unwrap();
+    // Nor may this user read the volumes, but the claim names its volume.
+    let asked = ["impact", "pvc/logs", "-n", &ns];
+    let text = belay_as(&eve, &asked).stdout;
+    let unread = "volume, 1Gi (reclaimPolicy unknown: forbidden for you)";
+    assert!(text.contains(&format!("  destroyed?    1   {unread}\n")), "{text}");
+    let blind = json(&belay_as(&eve, &[&asked[..], &["-o", "json"]].concat()));
+    let volume = destroyed(&blind, &volumes[1]);
+    let told_volume = (&volume["size"], &volume["reclaimPolicyNotRead"], &volume["certain"]);
+    assert_eq!(told_volume, (&"1Gi".into(), &"forbidden for you".into(), &false.into()), "{blind}");
 
     // As `kubectl delete pvc --all`.
     let all = json(&belay(plane, &["impact", "pvc", "--all", "-n", &ns, "-o", "json"]));

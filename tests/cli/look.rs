@@ -68,7 +68,54 @@ fn impact_predicts_the_refusal() {
 }
 
 #[test]
-fn forbidden_reads_are_reported_and_the_result_is_uncertain() {
+fn impact_computes_the_effects_with_the_approval_that_it_prints() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-approved").unwrap();
+    policy::protect(plane, &ns, "configmaps", json!({"always": {}}));
+    kubectl(plane, &["create", "configmap", "kept", "-n", &ns]);
+    eventually("the hold", LIMIT, || {
+        let finalizers = plane.api().field("configmap/kept", &ns, ".metadata.finalizers")?;
+        if finalizers.contains("belay.dev/hold") { Ok(()) } else { Err(finalizers.into()) }
+    })
+    .unwrap();
+    let outcome = |told: &serde_json::Value| {
+        let mut objects = told["objects"].as_array().unwrap().iter();
+        objects.find(|one| one["object"]["name"] == "kept").unwrap()["outcome"].clone()
+    };
+    for object in ["cm/kept".to_owned(), format!("ns/{ns}")] {
+        let told = json(&belay(plane, &["impact", &object, "-n", &ns, "-o", "json"]));
+        assert_eq!(
+            (&told["verdict"], outcome(&told)),
+            (&"Deny".into(), "Deleted".into()),
+            "{told}"
+        );
+    }
+    let approve = ["approve", "cm/kept", "-n", &ns, "--reason", "moved"];
+    let approved = belay(plane, &approve);
+    assert_eq!(approved.code, 0, "{approved:?}");
+    kubectl(plane, &["delete", "configmap", "kept", "-n", &ns, "--wait=false"]);
+    plane.api().wait_gone(("configmap/kept", &ns), LIMIT).unwrap();
+}
+
+#[test]
+fn nothing_has_to_be_overridden_where_belay_only_records() {
+    let plane = &world().plane;
+    let ns = plane.namespace("look-audit").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"always": {}}, "action": "Audit"});
+    policy::apply(plane, &ns, spec);
+    kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
+    let why = belay(plane, &["why", "cm/settings", "-n", &ns]);
+    let line = "\n  belay only records this (action Audit)\n";
+    assert!(why.stdout.contains(line) && why.code == 0, "{why:?}");
+    assert!(!why.stdout.contains("to override"), "{why:?}");
+    let impact = belay(plane, &["impact", "cm/settings", "-n", &ns]);
+    let head = format!("   ALLOWED, recorded   policy {ns}\n");
+    assert!(impact.stdout.contains(&head) && impact.code == 0, "{impact:?}");
+}
+
+#[test]
+fn forbidden_reads_are_reported() {
     let plane = &world().plane;
     let ns = plane.namespace("look-little").unwrap();
     kubectl(plane, &["create", "configmap", "settings", "-n", &ns]);
@@ -83,8 +130,9 @@ fn forbidden_reads_are_reported_and_the_result_is_uncertain() {
         if said.stdout.is_empty() { Err(said.stderr.into()) } else { Ok(said) }
     })
     .unwrap();
-    assert_eq!(little.code, 3, "{little:?}");
-    assert!(little.stdout.contains("UNKNOWN"), "{little:?}");
+    // This user may not delete the object.
+    assert_eq!(little.code, 1, "{little:?}");
+    assert!(little.stdout.contains("   DENIED   the API server\n"), "{little:?}");
     for unread in ["deployments.apps", "deletionpolicies.belay.dev"] {
         let line = little.stdout.lines().find(|line| line.contains(unread));
         let line = line.unwrap_or_else(|| panic!("{unread}: {little:?}"));
@@ -94,5 +142,5 @@ fn forbidden_reads_are_reported_and_the_result_is_uncertain() {
 
     // With --as, an administrator gets the answer for that user.
     let as_eve = belay(plane, &[&target[..], &["--as", "look-eve"]].concat());
-    assert_eq!((as_eve.code, as_eve.stdout), (3, little.stdout));
+    assert_eq!((as_eve.code, as_eve.stdout), (1, little.stdout));
 }

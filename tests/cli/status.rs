@@ -76,6 +76,12 @@ fn a_new_hold_is_effective_when_the_status_and_the_refusal_say() {
         let refused = plane.kubectl(&delete(name)).unwrap().failure().unwrap();
         assert!(refused.contains("To delete it, retry in "), "{refused}");
     }
+    // The Event repeats the advice of the refusal.
+    eventually("the Event", LIMIT, || {
+        let said = belay(plane, &["denials", "-n", &ns]);
+        if said.stdout.contains("retry in ") { Ok(()) } else { Err(format!("{said:?}").into()) }
+    })
+    .unwrap();
     // A retry passes after that.
     for name in names {
         let passes = || plane.kubectl(&delete(name))?.success();

@@ -158,3 +158,26 @@ fn a_namespace_without_conditions_is_reported_with_the_missing_controller() {
     assert_eq!(silent["says"], "the namespace controller has reported no reason", "{silent}");
     assert_eq!(silent["next"], "check that kube-controller-manager runs, and its log");
 }
+
+#[test]
+fn without_webhooks_the_commands_report_that_belay_refuses_nothing() {
+    let plane = plane();
+    let ns = plane.namespace("unregistered").unwrap();
+    let target = policy::target("", "configmaps", &ns);
+    let spec = json!({"targets": [target], "protect": {"always": {}}});
+    plane.apply(&deletion_policy(&ns, spec)).unwrap();
+    plane.apply(&config_map("settings").with_namespace(&ns)).unwrap();
+    let delete = ["delete", "configmap", "settings", "-n", &ns, "--dry-run=server"];
+    plane.kubectl(&delete).unwrap().success().unwrap();
+    let missing = "the webhook configurations of belay are missing, so belay refuses nothing";
+    let why = belay(plane, &["why", "cm/settings", "-n", &ns]);
+    assert!(why.stdout.starts_with("configmap \"settings\" can be deleted now by "), "{why:?}");
+    assert!(why.stdout.contains(&format!("- {missing}; next: install belay again\n")), "{why:?}");
+    assert_eq!((why.code, why.stdout.matches(missing).count()), (0, 1), "{why:?}");
+    assert!(!why.stdout.contains("no leader"), "{why:?}");
+    let impact = belay(plane, &["impact", "cm/settings", "-n", &ns]);
+    assert!(impact.stdout.contains("   ALLOWED\n") && impact.code == 0, "{impact:?}");
+    assert!(impact.stdout.contains(&format!("\nwarning     {missing}; ")), "{impact:?}");
+    let status = belay(plane, &["status"]);
+    assert!(status.stdout.starts_with("leader: none\n"), "{status:?}");
+}

@@ -33,8 +33,11 @@ pub struct LeaderInfo {
     pub certificate_until: Option<Timestamp>,
 }
 
-/// The holder of a Lease; `None` if there is none.
+/// The holder of a Lease; `None` if there is none, or if it is an uninstall that has ended.
 pub fn leader_info(lease: &Lease) -> Option<LeaderInfo> {
+    if is_left_behind(lease) {
+        return None;
+    }
     let replica = spec_from_lease(lease.spec.as_ref()?).holder?;
     let until = lease.metadata.annotations.as_ref().and_then(|all| all.get(CERTIFICATE_UNTIL));
     Some(LeaderInfo { replica, certificate_until: until.and_then(|until| until.parse().ok()) })
@@ -123,6 +126,13 @@ mod tests {
         lease.metadata.annotations = Some(nonsense.into());
         assert_eq!(until(&lease), None);
         assert_eq!(leader_info(&Lease::default()), None);
+        let lease = |by: &str| -> Lease {
+            let metadata = serde_json::json!({"annotations": uninstalled_by(by)});
+            let spec = serde_json::json!({"holderIdentity": "uninstall-1"});
+            serde_json::from_value(serde_json::json!({"metadata": metadata, "spec": spec})).unwrap()
+        };
+        assert_eq!(leader_info(&lease("uninstall-1")), None);
+        assert!(leader_info(&lease("uninstall-0")).is_some());
     }
 
     #[test]

@@ -58,8 +58,16 @@ impl Entry {
             blockers.iter().flat_map(|blocker| blocker.policies.iter().cloned()).collect();
         policies.sort_unstable();
         policies.dedup();
-        let more = if outcome == verdict.decision { verdict.more } else { 0 };
-        let part = Verdict { more, ..Verdict::from_blockers(verdict.target.clone(), blockers) };
+        let part = Verdict::from_blockers(verdict.target.clone(), blockers);
+        // The advice of the message is about the deciding blockers. The Event names no approvers.
+        let part = match outcome == verdict.decision {
+            true => Verdict {
+                blockers: part.blockers,
+                ineffective_approvals: Vec::new(),
+                ..verdict.clone()
+            },
+            false => part,
+        };
         Some(Self {
             time: to_the_second(now),
             uid: uid(review, &verdict.target),
@@ -184,6 +192,15 @@ pub(super) mod tests {
         assert!(denied.message.starts_with("configmaps \"settings\" is protected; policies b, a."));
         assert_eq!(warned.decision, Decision::Warn);
         assert!(warned.message.contains("in use by Pod shop/web"), "{}", warned.message);
+
+        // As in the answer: the hold is too new.
+        let young = Verdict::from_blockers(
+            target.clone(),
+            vec![blocker(Decision::Deny, Reason::InUse, "held", &target)],
+        );
+        let young = Verdict { retry_seconds: Some(31), ..young };
+        let entries = Entry::from_verdict(&review, &young, now);
+        assert!(entries[0].message.contains("To delete it, retry in 31 s"), "{entries:?}");
 
         let held = Verdict::from_blockers(target, blockers[2..].to_vec());
         let entries = Entry::from_verdict(&review, &held, now);

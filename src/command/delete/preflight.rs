@@ -37,7 +37,7 @@ pub struct DeleteRefusal {
 impl Preflight {
     /// Why the deletion does not start; `None` if it may.
     pub fn refusal(&self, state: &DeletionState) -> Option<String> {
-        if state.impact.is_denied() {
+        if state.impact.verdict == ReportedVerdict::Deny {
             return Some("the deletion is denied; nothing was deleted".to_owned());
         }
         let first = self.refusals.first()?;
@@ -55,7 +55,7 @@ impl Preflight {
 /// Checks the deletion: the verdicts in the planned order, and a dry run of each DELETE.
 pub async fn check(state: &DeletionState, selection: &Selection) -> Preflight {
     let mut preflight = Preflight::default();
-    if state.impact.is_denied() {
+    if state.impact.verdict == ReportedVerdict::Deny {
         return preflight;
     }
     check_verdicts(state, selection, &mut preflight).await;

@@ -10,7 +10,6 @@ use crate::command::inspect::{
 };
 use crate::command::place::{ClusterArguments, SourceArguments};
 use crate::command::report::{Report as _, View};
-use crate::decide::Verdict;
 use crate::graph::NodeId;
 use crate::objects::{KindInfo, Uid};
 
@@ -39,8 +38,7 @@ impl DeletionState {
             cluster: selection.cluster.clone(),
         };
         let inspection = read_inspection(&selection.query, search, false).await?;
-        let (impact, verdict): (Impact, Option<Verdict>) =
-            assess(&inspection, selection.cascade).await;
+        let (impact, verdict, _) = assess(&inspection, selection.cascade).await;
         let plan =
             DeletionPlan::new(&inspection, &impact, verdict.as_ref(), selection.cascade).await;
         let no_cluster = || CommandError::Usage("delete needs a cluster".to_owned());

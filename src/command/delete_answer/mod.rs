@@ -1,16 +1,21 @@
-//! Whether the user can delete an object. This merges two sources: the verdict that the command
-//! computes from the objects that the user may read, and the answer of the API server to a dry
-//! run.
+//! Whether the user can delete an object. The answer of the API server to a dry run decides. The
+//! verdict that the command computes from the objects that the user may read explains it, and
+//! decides only without an answer.
 
 mod server;
 
-pub use self::server::{DeniedBlocker, ServerAnswer};
+pub use self::server::{DeniedBlocker, ServerAnswer, ServerDenial};
 use crate::command::document::{FailedRead, ReportedVerdict};
+use crate::command::webhooks::{MISSING, Webhooks};
 use crate::decide::{HOLD_WARNING, Verdict};
 use crate::objects::{ObjectRef, without_controls};
 
 /// What was not read if the answer of the API server is unknown.
 pub const DRY_RUN: &str = "the answer to a dry run of the DELETE";
+
+/// The warning about a DELETE that a policy denies and the API server accepts.
+const UNANSWERED: &str = "a policy denies this, but the API server accepts it: belay does not \
+                          answer, or an object has just changed; next: kubectl belay status";
 
 /// The merged answer about a DELETE.
 #[derive(Debug)]
@@ -26,7 +31,8 @@ pub struct DeleteAnswer {
     pub next_step: Option<String>,
     /// The reason of the API server, if it refuses the DELETE and belay does not.
     pub refused: Option<String>,
-    /// The warnings of the API server, if its answer replaces the verdict.
+    /// The warnings of the API server, if its answer replaces the verdict, and why policies are
+    /// not enforced.
     pub warnings: Vec<String>,
     /// Why the answer of the API server is unknown.
     pub unanswered: Option<FailedRead>,
@@ -34,22 +40,26 @@ pub struct DeleteAnswer {
 
 impl DeleteAnswer {
     /// Merges the verdict of the command and the answer of the API server. `local` is `None` if
-    /// the policies could not be read. `complete`: the user could read everything. If not, the
-    /// answer of the API server replaces a different verdict, because belay reads more than the
-    /// user.
+    /// the policies could not be read. `complete`: the user could read everything, so a different
+    /// answer of the API server means that belay was not asked or did not answer.
     pub fn merge(
         target: &ObjectRef,
         local: Option<Verdict>,
         complete: bool,
         server: Option<ServerAnswer>,
+        webhooks: &Webhooks,
     ) -> Self {
+        let is_policy = local.as_ref().is_some_and(|local| !local.blockers.is_empty());
         let known_verdict = local.as_ref().filter(|verdict| !verdict.is_unknown());
         let passes = known_verdict.map(|verdict| verdict.decision.passes());
         let mut answer = Self::from_verdict(target, local);
         match server {
             None => {}
-            Some(ServerAnswer::Accepts(_)) if passes == Some(true) => {}
-            Some(ServerAnswer::Accepts(_)) if passes == Some(false) && complete => {}
+            Some(ServerAnswer::Accepts(_)) if passes == Some(true) => {
+                answer
+                    .warnings
+                    .extend((is_policy && webhooks.are_missing()).then(|| MISSING.to_owned()));
+            }
             Some(ServerAnswer::Accepts(warnings)) => {
                 let is_held = warnings.iter().any(|warning| warning.contains(HOLD_WARNING));
                 answer = Self::from_verdict(target, Some(Verdict::allow(target.clone())));
@@ -59,6 +69,12 @@ impl DeleteAnswer {
                     false => ReportedVerdict::Warn,
                 };
                 answer.warnings = warnings.iter().map(|text| without_controls(text)).collect();
+                let why = match webhooks.are_missing() {
+                    true if is_policy => Some(MISSING),
+                    false if complete && passes == Some(false) => Some(UNANSWERED),
+                    _ => None,
+                };
+                answer.warnings.extend(why.map(str::to_owned));
             }
             Some(ServerAnswer::Denies(_)) if passes == Some(false) => {}
             Some(ServerAnswer::Denies(denial)) => {
@@ -98,7 +114,6 @@ impl DeleteAnswer {
 
 #[cfg(test)]
 mod tests {
-    use super::server::ServerDenial;
     use super::*;
     use crate::decide::{Blocker, Decision, Reason};
 
@@ -109,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_server_decides_where_the_user_may_not_read_all() {
+    fn the_api_server_decides() {
         use ReportedVerdict::{Allow, Deny, Hold, Unknown, Warn};
         let deny = || Some(verdict(Decision::Deny, Reason::InUse));
         let unknown = || Some(verdict(Decision::Deny, Reason::Unknown));
@@ -134,7 +149,7 @@ mod tests {
             (None, false, Some(refuses()), Unknown, None, false),
             (None, false, Some(unknown_answer()), Unknown, None, false),
             (deny(), true, None, Deny, Some(Reason::InUse), false),
-            (deny(), true, Some(accepts(&[])), Deny, Some(Reason::InUse), false),
+            (deny(), true, Some(accepts(&[])), Allow, None, true),
             (deny(), false, Some(accepts(&[])), Allow, None, true),
             (deny(), false, Some(denies()), Deny, Some(Reason::InUse), false),
             (unknown(), true, Some(accepts(&[])), Allow, None, true),
@@ -147,7 +162,9 @@ mod tests {
         for (number, (local, complete, server, reported, reason, deletes)) in
             rows.into_iter().enumerate()
         {
-            let answer = DeleteAnswer::merge(&ObjectRef::default(), local, complete, server);
+            let target = ObjectRef::default();
+            let answer =
+                DeleteAnswer::merge(&target, local, complete, server, &Webhooks::default());
             let result = (answer.reported, answer.verdict.reason, answer.deletes());
             assert_eq!(result, (reported, reason, deletes), "row {number}");
         }

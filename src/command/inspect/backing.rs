@@ -27,8 +27,8 @@ pub type NamespacedName = (String, String);
 pub struct BackingResources {
     /// Volumes by name.
     pub volumes: HashMap<String, Volume>,
-    /// The volume of each claim.
-    pub claims: HashMap<NamespacedName, String>,
+    /// The volume of each bound claim.
+    pub claims: HashMap<NamespacedName, ClaimedVolume>,
     /// The snapshots of each claim.
     snapshots: HashMap<NamespacedName, ClaimSnapshots>,
     /// The addresses of each Service.
@@ -46,6 +46,15 @@ pub struct Volume {
     pub claim: Option<NamespacedName>,
     /// The nodes that can use it; `None`: all.
     pub affinity: Option<NodeAffinity>,
+}
+
+/// The volume of a claim, as the claim names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClaimedVolume {
+    /// Its name.
+    pub name: String,
+    /// Its size, as a quantity such as `40Gi`.
+    pub size: String,
 }
 
 /// The VolumeSnapshots of a claim.
@@ -83,9 +92,10 @@ impl BackingResources {
                 self.volumes.insert(key.1, volume);
             }
             ("", "persistentvolumeclaims") => {
-                let volume = text("/spec/volumeName");
-                if !volume.is_empty() {
-                    self.claims.insert(key, volume);
+                let name = text("/spec/volumeName");
+                let size = text("/status/capacity/storage");
+                if !name.is_empty() {
+                    self.claims.insert(key, ClaimedVolume { name, size });
                 }
             }
             ("", "services") => {
@@ -125,7 +135,7 @@ impl BackingResources {
 
     /// The volume of a claim, unless the volume is bound to another claim.
     pub fn volume_of(&self, claim: &NamespacedName) -> Option<(&str, &Volume)> {
-        let (name, volume) = self.volumes.get_key_value(self.claims.get(claim)?)?;
+        let (name, volume) = self.volumes.get_key_value(&self.claims.get(claim)?.name)?;
         let is_bound = volume.claim.as_ref().is_none_or(|bound| bound == claim);
         is_bound.then_some((name.as_str(), volume))
     }

@@ -45,6 +45,8 @@ pub struct Inspection {
     pub not_read: Vec<FailedRead>,
     /// The caller; `None` for files.
     pub caller: Option<(Caller, UserIdentity)>,
+    /// The name of the installation and of its webhook configurations; empty for files.
+    pub installation: String,
     /// The kinds of which all objects in a namespace were read, each with that namespace.
     pub complete_in_namespace: HashSet<(KindId, String)>,
     /// The API groups whose server does not answer. Their objects are unknown.
@@ -236,6 +238,7 @@ async fn read_cluster(
         unread_targets: unread_targets.into_iter().map(|(typed, _)| typed).collect(),
         not_read,
         caller: Some((session.caller, session.me)),
+        installation: session.installation.1,
         complete_in_namespace: surroundings.in_namespace,
         stale: snapshot.stale,
         versions: surroundings.versions,

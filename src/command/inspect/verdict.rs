@@ -5,8 +5,8 @@ use crate::cluster::{Confirm, confirm};
 use crate::command::document::ReportedVerdict;
 use crate::command::target::SILENT;
 use crate::decide::{
-    Decision, DeleteOptions, LiveRead, LiveReads, ObjectSource, Review, ReviewDetails, Situation,
-    Verdict, decide_together,
+    DeleteOptions, LiveRead, LiveReads, ObjectSource, Review, ReviewDetails, Situation, Verdict,
+    decide_together,
 };
 use crate::graph::{Node, NodeId, Propagation};
 use crate::objects::{ApiError, Kinds};
@@ -28,13 +28,13 @@ pub async fn verdict(
     }
 }
 
-/// The verdict for a report. It also covers the targets that the API server never deletes and
-/// the targets that could not be read.
-pub fn report_verdict(inspection: &Inspection, verdict: Option<&Verdict>) -> ReportedVerdict {
+/// The verdict for a report. `known` is the verdict on the targets that were read and that the API
+/// server may delete. The result also covers the others.
+pub fn report_verdict(inspection: &Inspection, known: Option<ReportedVerdict>) -> ReportedVerdict {
     if !inspection.forbidden_targets().is_empty() {
         return ReportedVerdict::Deny;
     }
-    let Some(verdict) = verdict else {
+    let Some(known) = known else {
         return match inspection.policy_state {
             _ if inspection.targets.is_empty() && inspection.unread_targets.is_empty() => {
                 ReportedVerdict::Allow
@@ -43,17 +43,15 @@ pub fn report_verdict(inspection: &Inspection, verdict: Option<&Verdict>) -> Rep
             _ => ReportedVerdict::Unknown,
         };
     };
-    match verdict.decision {
+    match known {
+        ReportedVerdict::Deny => ReportedVerdict::Deny,
         // Targets that could not be read may be denied.
-        decision if decision != Decision::Deny && !inspection.unread_targets.is_empty() => {
-            ReportedVerdict::Unknown
-        }
+        _ if !inspection.unread_targets.is_empty() => ReportedVerdict::Unknown,
         // Without a policy, only the label belay.dev/protect protects objects.
-        Decision::Allow if inspection.policy_state == PolicyState::None => {
+        ReportedVerdict::Allow if inspection.policy_state == PolicyState::None => {
             ReportedVerdict::NoPolicies
         }
-        Decision::Deny if verdict.is_unknown() => ReportedVerdict::Unknown,
-        decision => decision.into(),
+        known => known,
     }
 }
 

@@ -6,23 +6,17 @@ mod report;
 
 use std::process::ExitCode;
 
-use clap::Args;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
-use kube::Api;
-
 pub use self::plan::PlanReport;
-use self::report::{Expiry, Outage, PolicyStatus, VALIDATING, WebhookConfiguration};
+use self::report::{Expiry, Outage, PolicyStatus};
 pub use self::report::{Leader, LeaderState, PauseReport, StatusReport, effects};
-use super::document::{FailedRead, Object};
+use super::document::FailedRead;
 use super::place::ClusterArguments;
 use super::report::{ListArguments, WatchArguments};
 use super::session::UserSession;
+use super::webhooks::Webhooks;
 use super::{CommandError, block_on};
-use crate::certs;
-use crate::objects::{ApiError, Kinds, ObjectRef, full_name};
 use crate::policy::api::{DeletionPolicy, Pause};
+use clap::Args;
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -54,11 +48,11 @@ pub fn run(arguments: StatusArguments) -> Result<ExitCode, CommandError> {
 
 async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError> {
     let session = UserSession::open(cluster).await?;
-    let (policies, pauses, leader, (configurations, ca_expiries)) = tokio::join!(
+    let (policies, pauses, leader, webhooks) = tokio::join!(
         session.list_all::<DeletionPolicy>(),
         session.try_list_all::<Pause>(),
         session.leader(),
-        configurations(&session),
+        Webhooks::read(&session.caller.client, &session.installation.1),
     );
     let now = session.now();
     let mut not_read = Vec::new();
@@ -69,14 +63,8 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
         not_read.push(FailedRead::new("pauses.belay.dev", &error));
         Vec::new()
     });
-    let configurations = configurations.into_iter().filter_map(|read| match read {
-        Ok(configuration) => Some(configuration),
-        Err(unread) => {
-            not_read.push(unread);
-            None
-        }
-    });
-    let configurations: Vec<WebhookConfiguration> = configurations.collect();
+    let Webhooks { configurations, ca_expiries, not_read: unread } = webhooks;
+    not_read.extend(unread);
     let certificate_until =
         leader.as_ref().ok().and_then(Option::as_ref).and_then(|info| info.certificate_until);
     let leader = Leader::from_lease(&leader);
@@ -91,44 +79,4 @@ async fn status(cluster: ClusterArguments) -> Result<StatusReport, CommandError>
         authority: Expiry::first(ca_expiries, now),
         not_read,
     })
-}
-
-/// Reads the webhook configurations and the expiry of their CA certificates.
-async fn configurations(
-    session: &UserSession,
-) -> (Vec<Result<WebhookConfiguration, FailedRead>>, Vec<i64>) {
-    let client = &session.caller.client;
-    let (_, name) = &session.installation;
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let (validating, mutating) = tokio::join!(validating.get_opt(name), mutating.get_opt(name));
-    let kinds = Kinds::default();
-    let mut ca_expiries = Vec::new();
-    let hooks = validating.as_ref().ok().and_then(Option::as_ref);
-    let hooks =
-        hooks.and_then(|configuration| configuration.webhooks.as_ref()).into_iter().flatten();
-    for bundle in hooks.filter_map(|hook| hook.client_config.ca_bundle.as_ref()) {
-        let certificates = certs::certificates(&bundle.0).unwrap_or_default();
-        ca_expiries.extend(certificates.iter().filter_map(certs::expiry));
-    }
-    let report = |kind: &str, present: Result<bool, kube::Error>| {
-        let resource = format!("{}s", kind.to_lowercase());
-        let group = "admissionregistration.k8s.io".to_owned();
-        let target = ObjectRef { resource, group, name: name.clone(), ..ObjectRef::default() };
-        match present {
-            Ok(present) => {
-                let object = Object { kind: kind.to_owned(), ..Object::of(&target, &kinds) };
-                Ok(WebhookConfiguration { object, present })
-            }
-            Err(error) => {
-                let resource = full_name(&target.group, &target.resource);
-                Err(FailedRead::new(&resource, &ApiError::from(error)))
-            }
-        }
-    };
-    let all = vec![
-        report(VALIDATING, validating.map(|object| object.is_some())),
-        report("MutatingWebhookConfiguration", mutating.map(|object| object.is_some())),
-    ];
-    (all, ca_expiries)
 }

@@ -5,10 +5,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cluster::election::LeaderInfo;
-use crate::command::document::{FailedRead, Object};
+use crate::command::document::FailedRead;
 use crate::command::duration::format_age;
 use crate::command::report::{Report, View, exit_code_of};
 use crate::command::screen::{Field, Table, Tone};
+use crate::command::webhooks::{WebhookConfiguration, is_missing};
 use crate::policy::api::{
     Action, DeletionPolicy, DeletionPolicySpec, HoldMode, NotHeld, OnDelete, Pause, Protect,
 };
@@ -24,9 +25,6 @@ const MIN_REMAINING_SECONDS: i64 = 7 * 86_400;
 /// kinds that are added later, and belay soon reads the data that it has not read yet.
 const FAILING_REASONS: [&str; 4] = ["Forbidden", "Failed", "Refused", "TooManyObjects"];
 
-/// The kind of the webhook configuration that denies requests.
-pub const VALIDATING: &str = "ValidatingWebhookConfiguration";
-
 /// One policy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -37,8 +35,8 @@ pub struct PolicyStatus {
     action: Action,
     /// The names of the enabled modes.
     protects: Vec<&'static str>,
-    /// Whether the API server sends requests about it to belay. Absent if unknown, such as
-    /// without a leader.
+    /// Whether the API server sends requests about it to belay. Absent if unknown: without a
+    /// leader, and if neither the Lease nor the webhook configurations could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
     /// The number of protected objects.
@@ -79,14 +77,16 @@ pub enum Outage {
     NoWebhooks,
     /// There is no leader, so no replica updates the status of policies.
     NoLeader,
+    /// Neither the Lease nor the webhook configuration could be read.
+    Unknown,
 }
 
 impl Outage {
     pub fn new(leader: &Leader, configurations: &[WebhookConfiguration]) -> Option<Self> {
-        let is_missing = |one: &WebhookConfiguration| !one.present && one.object.kind == VALIDATING;
         match leader.state {
-            _ if configurations.iter().any(is_missing) => Some(Self::NoWebhooks),
+            _ if is_missing(configurations) => Some(Self::NoWebhooks),
             LeaderState::Nobody => Some(Self::NoLeader),
+            LeaderState::Unknown if configurations.is_empty() => Some(Self::Unknown),
             LeaderState::Replica | LeaderState::Unknown => None,
         }
     }
@@ -125,7 +125,7 @@ impl PolicyStatus {
             protects: modes(&policy.spec.protect),
             ready: match outage {
                 Some(Outage::NoWebhooks) => Some(false),
-                Some(Outage::NoLeader) => None,
+                Some(Outage::NoLeader | Outage::Unknown) => None,
                 None => ready.map(|ready| ready.status == "True"),
             },
             protected: status.protected_objects,
@@ -263,15 +263,6 @@ impl PauseReport {
     }
 }
 
-/// A webhook configuration.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct WebhookConfiguration {
-    /// The object.
-    pub object: Object,
-    /// Whether it exists.
-    pub present: bool,
-}
-
 /// When a certificate ends.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Expiry {
@@ -346,9 +337,12 @@ impl Report for StatusReport {
             }
         }
         if self.policies.is_empty() {
-            text.push_str(
-                "no policies: only objects with the label belay.dev/protect are protected\n",
-            );
+            text.push_str(match is_missing(&self.configurations) {
+                true => "no policies, and belay protects nothing\n",
+                false => {
+                    "no policies: only objects with the label belay.dev/protect are protected\n"
+                }
+            });
         } else {
             let heading = ["POLICY", "ACTION", "READY", "PROTECTED", "HELD", "DENIED"];
             let heading = view.columns(heading, ["NOT HELD"], "PROTECTS");
@@ -393,6 +387,10 @@ impl StatusReport {
             Leader { name: Some(name), .. } => (Tone::Good, format!("leader: {name}")),
             Leader { state: LeaderState::Unknown, .. } => {
                 (Tone::Doubtful, "leader: unknown".to_owned())
+            }
+            // Without webhooks, belay is not installed, or the user has disabled it.
+            Leader { .. } if is_missing(&self.configurations) => {
+                (Tone::Bad, "leader: none".to_owned())
             }
             Leader { .. } => (Tone::Bad, "leader: none, so no replica updates the status of policies; check that the belay Pods \
                  run".to_owned()),

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-pub use self::approvers::{Approvers, needed_approvals};
+pub use self::approvers::{Approvers, NeededApproval, needed_approvals};
 pub use self::rbac::RbacReader;
 use self::report::SharedReads;
 pub use self::report::WhyReport;
@@ -69,7 +69,8 @@ async fn why(arguments: WhyArguments) -> Result<ExitCode, CommandError> {
             },
         );
         let complete = snapshot.unread().is_empty();
-        let answer = DeleteAnswer::merge(&target.object_ref, local?, complete, server);
+        let answer =
+            DeleteAnswer::merge(&target.object_ref, local?, complete, server, &shared.webhooks);
         reports.push(WhyReport::new(target, &snapshot, answer, &mut shared).await);
     }
     let not_read = unread.into_iter().map(|UnreadTarget { typed, error }| FailedRead {

@@ -135,7 +135,7 @@ impl<'s> Deletion<'s> {
             return None;
         }
         let claim = backing.volumes.get(volume.name())?.claim.as_ref()?;
-        let bound = backing.claims.get(claim).is_some_and(|name| name == volume.name());
+        let bound = backing.claims.get(claim).is_some_and(|claimed| claimed.name == volume.name());
         let node =
             graph.object(graph.kinds.find("", "PersistentVolumeClaim")?, &claim.0, &claim.1)?;
         let stays = !self.fates.may_be_lost(node.id()) || self.waits.contains_key(&node.id());

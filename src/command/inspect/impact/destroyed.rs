@@ -35,6 +35,10 @@ pub struct Destroyed {
     pub held: bool,
     /// Whether that does not depend on timing.
     pub certain: bool,
+    /// Why the reclaimPolicy of the volume is unknown. With Retain, the volume is not destroyed.
+    /// Absent if it is Delete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaim_policy_not_read: Option<String>,
     #[serde(skip)]
     pub id: Option<NodeId>,
 }
@@ -49,7 +53,13 @@ impl Destroyed {
         }
         let size = if size.is_empty() { String::new() } else { format!(" {size}") };
         let snapshot = self.newest_snapshot();
-        format!("volume {name}{size} destroyed{then}; newest snapshot: {snapshot}")
+        match &self.reclaim_policy_not_read {
+            Some(why) => format!(
+                "volume {name}{size} perhaps destroyed{then}: its reclaimPolicy is unknown ({why}); \
+                 newest snapshot: {snapshot}"
+            ),
+            None => format!("volume {name}{size} destroyed{then}; newest snapshot: {snapshot}"),
+        }
     }
 
     /// The newest snapshot of the volume as text.
@@ -82,6 +92,7 @@ fn snapshot_text(
 pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<Destroyed> {
     let Inspection { graph, backing, .. } = inspection;
     let mut destroyed = Vec::new();
+    let volumes = inspection.not_read.iter().find(|read| read.resource == "persistentvolumes");
     for (id, fate) in outcomes.all() {
         let Some(node) = graph.get(id).filter(|_| fate.outcome != DeletionOutcome::Orphaned) else {
             continue;
@@ -112,17 +123,32 @@ pub fn destroyed(inspection: &Inspection, outcomes: &ImpactOutcomes<'_>) -> Vec<
             after: outcomes.after(id).into_iter().map(|id| Object::at(graph, id)).collect(),
             held: fate.outcome == DeletionOutcome::Held,
             certain: fate.certainty == Certainty::Certain,
+            reclaim_policy_not_read: None,
             id: Some(id),
         };
         destroyed.extend(addresses.into_iter().flatten().map(|address| new("Address", address)));
-        if let Some((name, volume)) = volume.filter(|(_, volume)| volume.is_deleted) {
-            let snapshots = backing.snapshots(&key);
-            let newest = snapshots.and_then(|snapshots| snapshots.newest.as_ref());
+        let snapshots = backing.snapshots(&key);
+        let newest = snapshots.and_then(|snapshots| snapshots.newest.as_ref());
+        let claimed = match (info.group.as_str(), info.resource.as_str()) {
+            ("", "persistentvolumeclaims") => backing.claims.get(&key),
+            _ => None,
+        };
+        let found = match (volume, claimed, volumes) {
+            (Some((name, volume)), ..) if volume.is_deleted => Some((name, &volume.size, None)),
+            (None, Some(claimed), Some(unread)) if !backing.volumes.contains_key(&claimed.name) => {
+                Some((claimed.name.as_str(), &claimed.size, Some(unread.why.clone())))
+            }
+            _ => None,
+        };
+        if let Some((name, size, unread)) = found {
+            let new = new("Volume", name);
             destroyed.push(Destroyed {
-                size: volume.size.clone(),
+                size: size.clone(),
+                certain: new.certain && unread.is_none(),
+                reclaim_policy_not_read: unread,
                 snapshot: newest.map(|newest| snapshot_text(inspection, outcomes, &key, newest)),
                 snapshots_not_ready: snapshots.map_or(0, |snapshots| snapshots.not_ready),
-                ..new("Volume", name)
+                ..new
             });
         }
     }

@@ -121,7 +121,11 @@ fn destroyed_text(destroyed: &Destroyed) -> String {
     }
     let size = if size.is_empty() { String::new() } else { format!(", {}", escape(size)) };
     let snapshot = escape(&destroyed.newest_snapshot());
-    format!("volume {}{size}, of {by}; newest snapshot: {snapshot}", code(name))
+    let unread = destroyed.reclaim_policy_not_read.as_ref();
+    let unread = unread.map_or_else(String::new, |why| {
+        format!("; its reclaimPolicy is unknown ({})", escape(why))
+    });
+    format!("volume {}{size}, of {by}{unread}; newest snapshot: {snapshot}", code(name))
 }
 
 /// The tree. A long tree is collapsed.

@@ -1,5 +1,6 @@
 //! `kubectl belay impact`: shows the effects of a deletion.
 
+mod answer;
 mod cascade;
 mod deletion;
 mod destroyed;
@@ -15,32 +16,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use futures_util::{StreamExt as _, stream};
 
+use self::answer::{TargetAnswers, ask_server};
 pub use self::cascade::Cascade;
+use self::order::Predecessors;
 pub use self::plan::{DeletedBy, DeletionPlan, PlanChange, PlannedObject};
 pub use self::report::Impact;
 use super::change::Change;
-use super::inspection::{self, Inspection, PolicyState};
+use super::inspection::{self, Inspection};
 use super::targets::SelectionArguments;
 use super::verdict::verdict;
-use crate::command::delete_answer::{DeleteAnswer, ServerAnswer};
 use crate::command::document::{FailedRead, ReportedVerdict};
 use crate::command::report::{Format, OutputArguments, Report, View, WatchArguments, name_lines};
 use crate::command::{CommandError, block_on};
 use crate::decide::{Decision, Verdict};
-use crate::graph::{Node, NodeId};
-use crate::objects::ObjectRef;
-
-/// The limit of objects about which the command asks the API server.
-const MAX_ASKED: usize = 100;
-
-/// How many of these requests are in progress at once.
-const CONCURRENT_REQUESTS: usize = 8;
-
-/// The warning about denials of one of several objects.
-const ASKED_ALONE: &str = "the API server judged the delete of each object alone; if one of them \
-                           uses another, delete the user first";
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -94,11 +83,11 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
         Some(_) => Inspection::default(),
         None => inspection::read(&query, set.search, false).await?,
     };
-    let (mut impact, verdict) = assess(&inspection, cascade).await;
+    let (mut impact, verdict, predecessors) = assess(&inspection, cascade).await;
     impact.says = nothing_removed.or(impact.says);
     // For a change of manifests, the tool that prunes chooses the order.
     if query.change().is_none() && impact.verdict != ReportedVerdict::Deny {
-        impact.order = order::find(&inspection, cascade.into()).await;
+        impact.order = order::find(&inspection, cascade.into(), &predecessors).await;
     }
     if let Some(path) = out {
         let plan = DeletionPlan::new(&inspection, &impact, verdict.as_ref(), cascade).await;
@@ -109,17 +98,24 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
     Ok(impact)
 }
 
-/// The impact of a deletion of the targets, with the verdict.
-pub async fn assess(inspection: &Inspection, cascade: Cascade) -> (Impact, Option<Verdict>) {
+/// The impact of a deletion of the targets, with the verdict and the targets that must be deleted
+/// before others.
+pub async fn assess(
+    inspection: &Inspection,
+    cascade: Cascade,
+) -> (Impact, Option<Verdict>, Predecessors) {
     let targets = inspection.deletable_targets();
     let mut verdict = verdict(inspection, &targets, cascade.into()).await;
-    let answer = ask_server(inspection, &targets, verdict.as_ref(), cascade).await;
-    if let Some(answer) = &answer {
-        verdict = Some(answer.verdict.clone());
+    let asked = ask_server(inspection, &targets, verdict.as_ref(), cascade).await;
+    if let Some(asked) = &asked {
+        verdict = Some(asked.answer.verdict.clone());
     }
     let mut impact = Impact::new(inspection, verdict.as_ref(), cascade.into());
-    if let Some(answer) = answer {
-        impact.add_answer(answer);
+    let mut predecessors = Predecessors::new();
+    if let Some(asked) = asked {
+        let TargetAnswers { answer, predecessors: denied } = asked;
+        impact.add_answer(inspection, answer);
+        predecessors = denied;
     }
     impact.you_may = match &verdict {
         Some(verdict) if verdict.decision == Decision::Deny && !verdict.is_unknown() => {
@@ -127,16 +123,7 @@ pub async fn assess(inspection: &Inspection, cascade: Cascade) -> (Impact, Optio
         }
         _ => None,
     };
-    (impact, verdict)
-}
-
-impl Impact {
-    /// Whether the deletion of all targets is denied. An answer about each of several targets alone
-    /// does not say that.
-    pub fn is_denied(&self) -> bool {
-        let is_judged_alone = self.warnings.iter().any(|warning| warning == ASKED_ALONE);
-        self.verdict == ReportedVerdict::Deny && !is_judged_alone
-    }
+    (impact, verdict, predecessors)
 }
 
 impl Report for Impact {
@@ -162,53 +149,6 @@ impl Report for Impact {
     fn exit_code(&self) -> u8 {
         self.verdict.exit_code()
     }
-}
-
-/// Merges the verdict and the answers of the API server about the targets. `None`: the API server
-/// was not asked, because the user could read everything.
-async fn ask_server(
-    inspection: &Inspection,
-    targets: &[NodeId],
-    verdict: Option<&Verdict>,
-    cascade: Cascade,
-) -> Option<DeleteAnswer> {
-    let (caller, me) = inspection.caller.as_ref()?;
-    let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
-    let is_known = |verdict: &Verdict| !verdict.is_unknown();
-    let several = inspection.targets.len() > 1;
-    if complete || inspection.policy_state == PolicyState::None {
-        return None;
-    }
-    // Several objects can be deleted in an order in which each DELETE passes. The API server only
-    // judges each of them alone.
-    if !inspection.unread_targets.is_empty() || (several && verdict.is_some_and(is_known)) {
-        return None;
-    }
-    let nodes = targets.iter().filter_map(|target| inspection.graph.get(*target));
-    // The API server has accepted the DELETE of a Terminating object.
-    let nodes: Vec<_> = nodes.filter(|node| !node.is_terminating()).collect();
-    let first = nodes.first().map(|node| object_of(*node))?;
-    let asking = nodes.iter().take(MAX_ASKED).map(|node| async {
-        let (object, uid) = (object_of(*node), node.uid().to_string());
-        let request = (caller, me);
-        let propagation = Some(cascade.into());
-        let answer = ServerAnswer::ask(request, node.info(), (&object, &uid), propagation).await;
-        (object, answer)
-    });
-    let asking = stream::iter(asking).buffered(CONCURRENT_REQUESTS);
-    let answers = match nodes.len() > MAX_ASKED {
-        true => ServerAnswer::Unknown(format!("there are more than {MAX_ASKED} objects")),
-        false => ServerAnswer::merge(asking.collect().await),
-    };
-    let mut answer = DeleteAnswer::merge(&first, verdict.cloned(), false, Some(answers));
-    if several && !answer.blocker_texts.is_empty() {
-        answer.warnings.push(ASKED_ALONE.to_owned());
-    }
-    Some(answer)
-}
-
-fn object_of(node: Node<'_>) -> ObjectRef {
-    ObjectRef::of_kind(node.info(), node.namespace(), node.name())
 }
 
 /// Whether the caller may approve the denied deletion; `None` for files.

@@ -25,19 +25,28 @@ pub struct DeletionOrder {
     pub commands: Vec<String>,
 }
 
-/// The order of the targets, if the given order does not work.
-pub async fn find(inspection: &Inspection, cascade: Propagation) -> Option<DeletionOrder> {
+/// The order of the targets, if the given order does not work. `refused`: the targets whose DELETE
+/// the API server denies, each with the targets that must be deleted before it.
+pub async fn find(
+    inspection: &Inspection,
+    cascade: Propagation,
+    refused: &Predecessors,
+) -> Option<DeletionOrder> {
     let targets = inspection.deletable_targets();
     if targets.len() < 2 {
         return None;
     }
-    let predecessors = required_order(inspection, &targets, cascade);
-    let denied = denied(inspection, &targets, &predecessors, cascade).await;
+    let mut predecessors = required_order(inspection, &targets, cascade);
+    for (target, earlier) in refused {
+        predecessors.entry(*target).or_default().extend(earlier);
+    }
+    let order = (refused, &predecessors);
+    let denied = denied(inspection, &targets, order, cascade).await;
     if denied.is_empty() {
         return None;
     }
     let mut sorted = sort(&targets, &predecessors);
-    if !self::denied(inspection, &sorted, &predecessors, cascade).await.is_empty() {
+    if !self::denied(inspection, &sorted, order, cascade).await.is_empty() {
         sorted.clear();
     }
     let objects = |ids: &[NodeId]| -> Vec<Object> {
@@ -63,7 +72,7 @@ pub async fn find(inspection: &Inspection, cascade: Propagation) -> Option<Delet
 
 /// For each target, the targets that must be deleted before it: they use it, they use an object
 /// that is deleted with it, or they are content of it.
-type Predecessors = BTreeMap<NodeId, BTreeSet<NodeId>>;
+pub type Predecessors = BTreeMap<NodeId, BTreeSet<NodeId>>;
 
 fn required_order(
     inspection: &Inspection,
@@ -72,17 +81,11 @@ fn required_order(
 ) -> Predecessors {
     let graph = &inspection.graph;
     let mut deleted_with: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
-    let mut lost: Vec<(NodeId, Vec<NodeId>)> = Vec::new();
-    for target in targets {
-        let Some(node) = graph.get(*target) else { continue };
-        let propagation = Propagation::effective(node, Some(cascade));
-        let fates = fates(graph, &DeletionRequest::new(&[(*target, propagation)]));
-        let all: Vec<NodeId> =
-            fates.iter().map(|(id, _)| id).filter(|id| fates.may_be_lost(*id)).collect();
-        for id in &all {
+    let lost = losses(inspection, targets, cascade);
+    for (target, all) in &lost {
+        for id in all {
             deleted_with.entry(*id).or_default().insert(*target);
         }
-        lost.push((*target, all));
     }
     let mut predecessors = Predecessors::new();
     for (target, all) in lost {
@@ -105,18 +108,42 @@ fn required_order(
     predecessors
 }
 
+/// The objects that the deletion of each target deletes.
+pub fn losses(
+    inspection: &Inspection,
+    targets: &[NodeId],
+    cascade: Propagation,
+) -> Vec<(NodeId, Vec<NodeId>)> {
+    let graph = &inspection.graph;
+    let nodes = targets.iter().filter_map(|target| graph.get(*target));
+    let lost = nodes.map(|node| {
+        let propagation = Propagation::effective(node, Some(cascade));
+        let fates = fates(graph, &DeletionRequest::new(&[(node.id(), propagation)]));
+        let lost = fates.iter().map(|(id, _)| id).filter(|id| fates.may_be_lost(*id));
+        (node.id(), lost.collect())
+    });
+    lost.collect()
+}
+
 /// The targets whose DELETE is denied in this order. The deletion of all targets together is
 /// not denied, so belay can deny only a target that comes before one of its predecessors.
 async fn denied(
     inspection: &Inspection,
     order: &[NodeId],
-    predecessors: &Predecessors,
+    (refused, predecessors): (&Predecessors, &Predecessors),
     cascade: Propagation,
 ) -> Vec<NodeId> {
     let mut denied = Vec::new();
     for (index, target) in order.iter().enumerate() {
         let later = order.get(index + 1..).unwrap_or_default();
-        if !predecessors.get(target).is_some_and(|all| later.iter().any(|id| all.contains(id))) {
+        let is_before = |predecessors: &Predecessors| {
+            predecessors.get(target).is_some_and(|all| later.iter().any(|id| all.contains(id)))
+        };
+        if is_before(refused) {
+            denied.push(*target);
+            continue;
+        }
+        if !is_before(predecessors) {
             continue;
         }
         // This target and the targets whose DELETE was accepted before.

@@ -5,8 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::deletion::{BALANCER, Deletion, HoldUsers};
 use super::nodes::pods_on_nodes;
+use super::order::losses;
 use crate::command::document::Object;
 use crate::command::inspect::inspection::{Inspection, PolicyState};
+use crate::command::why::NeededApproval;
 use crate::decide::{ObjectSource, Situation, WAITING_FINALIZERS};
 use crate::graph::{Certainty, DeletionOutcome, Fate, Graph, Node, NodeId, Propagation};
 use crate::hold::{HoldForecast, forecast};
@@ -45,8 +47,12 @@ pub struct BrokenUser {
 }
 
 impl<'s> ImpactOutcomes<'s> {
-    /// The outcomes if the targets are deleted with this propagation policy.
-    pub fn new(inspection: &'s Inspection, cascade: Propagation) -> Self {
+    /// The outcomes if the targets are deleted with this propagation policy, with these approvals.
+    pub fn new(
+        inspection: &'s Inspection,
+        cascade: Propagation,
+        approvals: &[NeededApproval],
+    ) -> Self {
         let graph = &inspection.graph;
         let targets = inspection.deletable_targets().into_iter();
         let targets = targets.filter_map(|id| graph.get(id));
@@ -56,7 +62,10 @@ impl<'s> ImpactOutcomes<'s> {
         targets.extend(on_nodes.keys().map(|pod| (*pod, Propagation::Background)));
         // All finalizers may be removed, so this reaches every object.
         let reached = Deletion::new(inspection, &targets, &BTreeSet::new());
-        let holds = forecasts(inspection, &reached);
+        let mut holds = forecasts(inspection, &reached);
+        for id in approved(inspection, approvals, cascade) {
+            holds.entry(id).and_modify(|forecast| *forecast = HoldForecast::Unprotected);
+        }
         let mut users = HoldUsers::new();
         let (mut possible, mut certain) = (BTreeSet::new(), BTreeSet::new());
         for (id, forecast) in &holds {
@@ -254,6 +263,24 @@ fn forecasts(inspection: &Inspection, reached: &Deletion<'_>) -> HashMap<NodeId,
     let nodes = lost.filter_map(|id| graph.get(id));
     let held = nodes.filter(|node| node.is_held());
     held.map(|node| (node.id(), forecast(&situation, policies_known, node))).collect()
+}
+
+/// The objects that these approvals cover.
+fn approved(
+    inspection: &Inspection,
+    approvals: &[NeededApproval],
+    cascade: Propagation,
+) -> Vec<NodeId> {
+    let mut approved = Vec::new();
+    for NeededApproval { object, content } in approvals {
+        let Some(node) = inspection.graph.object_by_ref(object) else { continue };
+        approved.push(node.id());
+        if *content {
+            let lost = losses(inspection, &[node.id()], cascade);
+            approved.extend(lost.into_iter().flat_map(|(_, lost)| lost));
+        }
+    }
+    approved
 }
 
 /// Whether all objects that could use an object are known.

@@ -15,6 +15,7 @@ use crate::command::inspect::backing::{format_bytes, parse_bytes};
 use crate::command::inspect::inspection::Inspection;
 use crate::command::inspect::label;
 use crate::command::inspect::verdict::report_verdict;
+use crate::command::why::needed_approvals;
 use crate::decide::{Blocker, Decision, Verdict, remedies, sentence};
 use crate::graph::{Certainty, DeletionOutcome, NodeId, Propagation};
 use crate::objects::{KindInfo, PROTECT_LABEL, and_more, label_warning};
@@ -32,11 +33,12 @@ pub struct Impact {
     pub cascade: &'static str,
     /// The verdict on the DELETE.
     pub verdict: ReportedVerdict,
-    /// Why the API server refuses a DELETE by you for another reason than a policy. It is asked
-    /// about one object in a cluster, with a dry run and only if reads failed. Absent otherwise.
+    /// Why the API server refuses a DELETE by you for another reason than a policy of belay. In a
+    /// cluster, it is asked about each target with a dry run. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_otherwise: Option<String>,
-    /// The warnings of the API server, if it was asked.
+    /// The warnings of the API server, if its answer replaces the verdict, and why policies are not
+    /// enforced.
     pub warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     pub blockers: Vec<BlockerReport>,
@@ -155,7 +157,10 @@ impl Impact {
     /// The report on the deletion of the targets with this propagation policy.
     pub fn new(inspection: &Inspection, verdict: Option<&Verdict>, cascade: Propagation) -> Self {
         let graph = &inspection.graph;
-        let outcomes = ImpactOutcomes::new(inspection, cascade);
+        // A denied deletion has these effects if it is approved.
+        let denied = verdict.filter(|verdict| verdict.decision == Decision::Deny);
+        let approvals = denied.map_or_else(Vec::new, needed_approvals);
+        let outcomes = ImpactOutcomes::new(inspection, cascade, &approvals);
         let broken = outcomes.broken();
         let mut summary = Summary::default();
         let destroyed = destroyed(inspection, &outcomes);
@@ -276,7 +281,11 @@ impl Impact {
         }
         let targets: Vec<Object> =
             inspection.targets.iter().map(|id| Object::at(graph, *id)).collect();
-        let reported = report_verdict(inspection, verdict);
+        let reported = verdict.map(|verdict| match verdict.is_unknown() {
+            true => ReportedVerdict::Unknown,
+            false => verdict.decision.into(),
+        });
+        let reported = report_verdict(inspection, reported);
         let (next_step, approve) = match (verdict, reported) {
             (Some(verdict), _) if verdict.decision == Decision::Deny => remedies(verdict),
             _ => (None, Vec::new()),
@@ -317,10 +326,18 @@ impl Impact {
         }
     }
 
-    /// Adds the answer of the API server about the only target.
-    pub fn add_answer(&mut self, answer: DeleteAnswer) {
-        self.verdict = answer.reported;
-        for (blocker, texts) in self.blockers.iter_mut().zip(answer.blocker_texts) {
+    /// Adds the answer of the API server.
+    pub fn add_answer(&mut self, inspection: &Inspection, answer: DeleteAnswer) {
+        self.verdict = match answer.refused {
+            Some(_) => ReportedVerdict::Deny,
+            None => report_verdict(inspection, Some(answer.reported)),
+        };
+        // No policy is the reason of this refusal.
+        if answer.refused.is_some() && answer.reported != ReportedVerdict::Deny {
+            self.blockers.retain(|blocker| blocker.reason == FORBIDDEN);
+        }
+        let blockers = self.blockers.iter_mut().filter(|blocker| blocker.reason != FORBIDDEN);
+        for (blocker, texts) in blockers.zip(answer.blocker_texts) {
             blocker.says = texts.says;
         }
         self.next_step = answer.next_step.or(self.next_step.take());
@@ -332,8 +349,7 @@ impl Impact {
     /// The blockers with the strictest verdict, which decide the verdict on the DELETE.
     pub fn deciding(&self) -> impl Iterator<Item = &BlockerReport> {
         let strictest = self.blockers.first().map(|blocker| blocker.verdict);
-        let is_audit = strictest == Some(ReportedVerdict::Audit);
-        self.blockers.iter().filter(move |b| Some(b.verdict) == strictest && !is_audit)
+        self.blockers.iter().filter(move |blocker| Some(blocker.verdict) == strictest)
     }
 
     /// The namespace that texts omit from names: the namespace of the first target.
@@ -345,14 +361,17 @@ impl Impact {
         namespaces.find(|namespace| !namespace.is_empty()).unwrap_or_default()
     }
 
-    /// The total size of the destroyed volumes.
-    pub fn size(&self) -> String {
-        let sizes: Option<Vec<f64>> = self
-            .destroyed
-            .iter()
-            .filter(|destroyed| destroyed.what == "Volume")
-            .map(|destroyed| parse_bytes(&destroyed.size))
-            .collect();
+    /// The destroyed volumes. `known`: those whose reclaimPolicy is known; otherwise the others.
+    pub fn volumes(&self, known: bool) -> Vec<&Destroyed> {
+        let is_known = |one: &&Destroyed| one.reclaim_policy_not_read.is_none() == known;
+        let volumes = self.destroyed.iter().filter(|destroyed| destroyed.what == "Volume");
+        volumes.filter(is_known).collect()
+    }
+
+    /// The total size of volumes.
+    pub fn size(volumes: &[&Destroyed]) -> String {
+        let sizes: Option<Vec<f64>> =
+            volumes.iter().map(|destroyed| parse_bytes(&destroyed.size)).collect();
         sizes.map_or_else(String::new, |sizes| format_bytes(sizes.iter().sum()))
     }
 }

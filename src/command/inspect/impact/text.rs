@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::destroyed::Destroyed;
 use super::order::DeletionOrder;
 use super::report::{AffectedObject, Count, FORBIDDEN, Impact, Summary};
 use crate::command::delete_answer::DRY_RUN;
@@ -63,8 +64,8 @@ pub fn text(impact: &Impact, view: View) -> String {
         text.push_str(&format!("{condition}:\n"));
     }
     for Line { name, tone, count, details } in summary(impact, all) {
-        let name = screen.paint(tone, &format!("{name:<9}"));
-        let heading = format!("  {name} {count:>5}   ");
+        let name = screen.paint(tone, &format!("{name:<10}"));
+        let heading = format!("  {name}{count:>5}   ");
         text.push_str(screen.behind(&heading, COUNT_WIDTH, &details).trim_end());
         text.push('\n');
     }
@@ -91,18 +92,20 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
         &impact.summary;
     let line = |name, tone, count, details| Line { name, tone, count, details };
     let counted = |name, tone, count: &Count| line(name, tone, count.total, kinds(count, all));
-    let volumes = impact.destroyed.iter().filter(|d| d.what == "Volume").count();
-    let size = match impact.size() {
-        size if size.is_empty() || volumes == 0 => String::new(),
-        size => format!(", {size}"),
+    let [known, unknown] = [true, false].map(|known| impact.volumes(known));
+    let with_size = |volumes: &[&Destroyed]| match Impact::size(volumes) {
+        size if size.is_empty() || volumes.is_empty() => plural(volumes.len(), "volume"),
+        size => format!("{}, {size}", plural(volumes.len(), "volume")),
     };
-    let held_volumes = impact.destroyed.iter().filter(|d| d.what == "Volume" && d.held).count();
-    let later = match held_volumes {
+    let later = match known.iter().filter(|volume| volume.held).count() {
         0 => String::new(),
-        count if count == volumes => "; later".to_owned(),
+        count if count == known.len() => "; later".to_owned(),
         count => format!("; {count} of them later"),
     };
-    let destroyed = format!("{}{size} (reclaimPolicy Delete){later}", plural(volumes, "volume"));
+    let destroyed = format!("{} (reclaimPolicy Delete){later}", with_size(&known));
+    let why = unknown.first().and_then(|volume| volume.reclaim_policy_not_read.as_deref());
+    let why = why.unwrap_or_default();
+    let perhaps = format!("{} (reclaimPolicy unknown: {why})", with_size(&unknown));
     let addresses: Vec<&str> = impact
         .destroyed
         .iter()
@@ -121,7 +124,8 @@ pub(super) fn summary(impact: &Impact, all: bool) -> Vec<Line> {
         counted("waits", Tone::Doubtful, waiting),
         counted("broken", Tone::Bad, broken),
         counted("stranded", Tone::Bad, stranded),
-        line("destroyed", Tone::Bad, volumes, destroyed),
+        line("destroyed", Tone::Bad, known.len(), destroyed),
+        line("destroyed?", Tone::Bad, unknown.len(), perhaps),
         line("released", Tone::Bad, addresses.len(), released),
     ];
     lines.into_iter().filter(|line| line.count > 0).collect()
@@ -147,7 +151,7 @@ fn head(impact: &Impact, screen: Screen) -> String {
         ReportedVerdict::Deny => Tone::Bad,
         _ => Tone::Doubtful,
     };
-    let mut by: Vec<&str> = Vec::new();
+    let mut by: Vec<&str> = impact.refused_otherwise.iter().map(|_| "the API server").collect();
     for blocker in impact.deciding() {
         let name = if blocker.reason == FORBIDDEN { "the API server" } else { &blocker.by };
         if !name.is_empty() && !by.contains(&name) {

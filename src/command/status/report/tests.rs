@@ -1,6 +1,7 @@
 //! Tests of the report of `status`.
 
 use super::*;
+use crate::command::document::Object;
 use crate::command::report::Format;
 use crate::command::screen::Screen;
 use serde_json::{Value, json};

@@ -25,6 +25,7 @@ use crate::command::report::{ObjectReport, Report, View};
 use crate::command::session::UserSession;
 use crate::command::status::{Leader, LeaderState, effects};
 use crate::command::target::{TargetObject, situation};
+use crate::command::webhooks::Webhooks;
 use crate::decide::{
     Blocker, Cause, Decision, JudgedObject, Verdict, approve_command, ineffective_approvals,
     remedies, sentence,
@@ -53,7 +54,8 @@ pub struct WhyReport {
     /// does not, or was not asked: for files and Terminating objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_otherwise: Option<String>,
-    /// The warnings of the API server, if you may not read what the verdict needs.
+    /// The warnings of the API server, if its answer replaces the verdict, and why policies are not
+    /// enforced.
     warnings: Vec<String>,
     /// The blockers, and the reasons to warn or to record.
     blockers: Vec<ExplainedBlocker>,
@@ -113,6 +115,9 @@ pub struct WhyReport {
     /// Whether the policies could be read.
     #[serde(skip)]
     knows_policies: bool,
+    /// Whether the API server sends no DELETE to belay.
+    #[serde(skip)]
+    lacks_webhooks: bool,
 }
 
 /// A policy of the object.
@@ -207,13 +212,23 @@ impl ObjectReport for WhyReport {
 pub struct SharedReads {
     leader: Leader,
     rbac: RbacReader,
+    pub webhooks: Webhooks,
 }
 
 impl SharedReads {
     pub async fn read(session: &UserSession) -> Self {
         // If the user may not read the Lease, the leader is unknown.
-        let leader = Leader::from_lease(&session.leader().await);
-        Self { leader, rbac: RbacReader::default() }
+        let leader = async { Leader::from_lease(&session.leader().await) };
+        let webhooks = async {
+            let (client, name) = (&session.caller.client, &session.installation.1);
+            // Files may be a part of the cluster.
+            match session.asks_files() {
+                true => Webhooks::default(),
+                false => Webhooks::read(client, name).await,
+            }
+        };
+        let (leader, webhooks) = tokio::join!(leader, webhooks);
+        Self { leader, rbac: RbacReader::default(), webhooks }
     }
 }
 
@@ -225,7 +240,7 @@ impl WhyReport {
         shared: &mut SharedReads,
     ) -> Self {
         let (verdict, session) = (&answer.verdict, &target.session);
-        let SharedReads { leader, rbac } = shared;
+        let SharedReads { leader, rbac, webhooks } = shared;
         let leader = leader.clone();
         let no_leader = leader.state == LeaderState::Nobody;
         let terminating = Terminating::read(target, snapshot, no_leader).await;
@@ -306,6 +321,7 @@ impl WhyReport {
             named: target.object_ref.quoted(),
             of_files: session.asks_files(),
             knows_policies: world.loaded,
+            lacks_webhooks: webhooks.are_missing(),
         }
     }
 }

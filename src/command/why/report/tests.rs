@@ -38,6 +38,7 @@ fn report() -> WhyReport {
         named: "configmap \"settings\"".to_owned(),
         of_files: false,
         knows_policies: true,
+        lacks_webhooks: false,
     }
 }
 

@@ -8,6 +8,7 @@ use crate::command::document::{BlockerReport, FailedRead, ReportedVerdict};
 use crate::command::place::OF_FILES;
 use crate::command::screen::{cut, without_controls};
 use crate::command::status::LeaderState;
+use crate::command::webhooks::MISSING;
 
 /// The maximum number of denials in the text.
 const MAX_DENIALS: usize = 3;
@@ -30,7 +31,9 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         (None, ReportedVerdict::Hold) => {
             writeln!(text, "{named} can be deleted{by}, and then stays Terminating while:")
         }
-        (None, ReportedVerdict::Allow) => writeln!(text, "{named} can be deleted now{by}"),
+        (None, ReportedVerdict::Allow) if report.warnings.is_empty() => {
+            writeln!(text, "{named} can be deleted now{by}")
+        }
         (None, _) => writeln!(text, "{named} can be deleted now{by}; notes:"),
     };
     for says in report.refused_otherwise.iter().chain(&report.warnings) {
@@ -38,8 +41,19 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
     }
     let mut shown_approvals = BTreeSet::new();
     for explained in &report.blockers {
-        let BlockerReport { says, by, reason, .. } = &explained.blocker;
+        let BlockerReport { says, by, reason, verdict, .. } = &explained.blocker;
         let _ = writeln!(text, "- {says}; {by} ({reason})");
+        match verdict {
+            ReportedVerdict::Audit => {
+                text.push_str("  belay only records this (action Audit)\n");
+                continue;
+            }
+            ReportedVerdict::Warn => {
+                text.push_str("  belay only warns about this (action Warn)\n");
+                continue;
+            }
+            _ => {}
+        }
         // Several blockers can require the same approval.
         let approve = explained.approval.text();
         if shown_approvals.insert(approve.clone()) {
@@ -96,7 +110,12 @@ pub fn text(report: &WhyReport, all: bool, verbose: bool) -> String {
         let names = names.collect::<Vec<_>>().join(", ");
         let _ = writeln!(text, "not read, and may contain more: {names}");
     }
-    if report.leader.state == LeaderState::Nobody {
+    if report.lacks_webhooks {
+        // A warning may report it already.
+        if !report.warnings.iter().any(|warning| warning == MISSING) {
+            let _ = writeln!(text, "{MISSING}");
+        }
+    } else if report.leader.state == LeaderState::Nobody {
         text.push_str(
             "belay has no leader: while it is down, the API server refuses every delete of a kind \
              that a policy names; next: check that its Pods run\n",

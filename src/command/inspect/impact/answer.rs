@@ -1,0 +1,162 @@
+//! The answers of the API server about all targets, merged with the verdict of the command.
+
+use std::collections::{BTreeSet, HashMap};
+
+use futures_util::{StreamExt as _, stream};
+
+use super::Cascade;
+use super::order::{Predecessors, losses};
+use crate::command::delete_answer::{DeleteAnswer, ServerAnswer, ServerDenial};
+use crate::command::inspect::inspection::{Inspection, PolicyState};
+use crate::command::webhooks::Webhooks;
+use crate::decide::{Reason, Verdict, object_name};
+use crate::graph::{Graph, Node, NodeId};
+use crate::objects::ObjectRef;
+
+/// The limit of objects about which the command asks the API server.
+const MAX_ASKED: usize = 100;
+
+/// How many of these requests are in progress at once.
+const CONCURRENT_REQUESTS: usize = 8;
+
+/// Why the answer about one of several objects is unknown.
+const ASKED_ALONE: &str = "the API server judges the delete of each object alone, and other \
+                           targets may use this one; delete its users first";
+
+/// The answers about all targets.
+pub struct TargetAnswers {
+    /// The merged answer.
+    pub answer: DeleteAnswer,
+    /// The targets that belay denies only because other targets use them, each with those that
+    /// must be deleted before it.
+    pub predecessors: Predecessors,
+}
+
+/// Asks the API server about each target with a dry run. `None` for files, and if no target can be
+/// deleted.
+pub async fn ask_server(
+    inspection: &Inspection,
+    targets: &[NodeId],
+    verdict: Option<&Verdict>,
+    cascade: Cascade,
+) -> Option<TargetAnswers> {
+    let (caller, me) = inspection.caller.as_ref()?;
+    let nodes = targets.iter().filter_map(|target| inspection.graph.get(*target));
+    // The API server has accepted the DELETE of a Terminating object.
+    let nodes: Vec<_> = nodes.filter(|node| !node.is_terminating()).collect();
+    let first = nodes.first().map(|node| object_of(*node))?;
+    let asking = nodes.iter().take(MAX_ASKED).map(|node| async {
+        let (object, uid) = (object_of(*node), node.uid().to_string());
+        let request = (caller, me);
+        let propagation = Some(cascade.into());
+        let answer = ServerAnswer::ask(request, node.info(), (&object, &uid), propagation).await;
+        (node.id(), object, answer)
+    });
+    let asking = stream::iter(asking).buffered(CONCURRENT_REQUESTS).collect::<Vec<_>>();
+    let webhooks = Webhooks::read(&caller.client, &inspection.installation);
+    let (mut answers, webhooks) = tokio::join!(asking, webhooks);
+    let complete = inspection.rules_not_read.is_empty() && inspection.not_read.is_empty();
+    let mut predecessors = Predecessors::new();
+    if nodes.len() > 1 {
+        let users = TargetUsers::new(inspection, targets, cascade);
+        for (id, _, answer) in &mut answers {
+            let ServerAnswer::Denies(denial) = answer else { continue };
+            match users.of_denial(denial, *id) {
+                Users::Targets(earlier) => {
+                    predecessors.insert(*id, earlier);
+                    *answer = ServerAnswer::Accepts(Vec::new());
+                }
+                // The verdict of the command judges all targets together.
+                Users::Unknown if complete => {
+                    if verdict.is_some_and(|verdict| verdict.decision.passes()) {
+                        *answer = ServerAnswer::Accepts(Vec::new());
+                    }
+                }
+                Users::Unknown => *answer = ServerAnswer::Unknown(ASKED_ALONE.to_owned()),
+                Users::Others => {}
+            }
+        }
+    }
+    let mut answers: Vec<_> =
+        answers.into_iter().map(|(_, object, answer)| (object, answer)).collect();
+    if let Some(node) = nodes.get(MAX_ASKED) {
+        let why = format!("there are more than {MAX_ASKED} objects");
+        answers.push((object_of(*node), ServerAnswer::Unknown(why)));
+    }
+    // Without belay's kinds, there is no policy.
+    let no_policy =
+        (inspection.policy_state == PolicyState::None).then(|| Verdict::allow(first.clone()));
+    let local = verdict.cloned().or(no_policy);
+    let server = ServerAnswer::merge(answers);
+    let answer = DeleteAnswer::merge(&first, local, complete, Some(server), &webhooks);
+    Some(TargetAnswers { answer, predecessors })
+}
+
+fn object_of(node: Node<'_>) -> ObjectRef {
+    ObjectRef::of_kind(node.info(), node.namespace(), node.name())
+}
+
+/// The users in a denial of one of several targets.
+enum Users {
+    /// All of them are deleted with these targets.
+    Targets(BTreeSet<NodeId>),
+    /// There are others, or the reason is not a use.
+    Others,
+    /// They may be deleted with targets: the denial omits some, or the caller may not read them.
+    Unknown,
+}
+
+/// The objects that the deletion of the targets deletes, by the name in a denial.
+struct TargetUsers<'g> {
+    graph: &'g Graph,
+    /// The first target that deletes an object.
+    deleted_by: HashMap<String, Vec<NodeId>>,
+}
+
+impl<'g> TargetUsers<'g> {
+    fn new(inspection: &'g Inspection, targets: &[NodeId], cascade: Cascade) -> Self {
+        let graph = &inspection.graph;
+        let mut deleted_by = HashMap::<String, Vec<NodeId>>::new();
+        for (target, lost) in losses(inspection, targets, cascade.into()) {
+            for node in lost.into_iter().filter_map(|id| graph.get(id)) {
+                deleted_by.entry(object_name(node).to_string()).or_default().push(target);
+            }
+        }
+        Self { graph, deleted_by }
+    }
+
+    fn of_denial(&self, denial: &ServerDenial, target: NodeId) -> Users {
+        let mut earlier = BTreeSet::new();
+        let mut is_unknown = denial.verdict.more > 0;
+        for (blocker, texts) in denial.verdict.blockers.iter().zip(&denial.blocker_texts) {
+            let is_use =
+                matches!(blocker.reason, Reason::InUse | Reason::StillNeeded | Reason::NotEmpty);
+            if !is_use || texts.causes.is_empty() {
+                return Users::Others;
+            }
+            is_unknown |= blocker.more > 0;
+            for (user, _) in &texts.causes {
+                // A user that its owner deletes: `StatefulSet shop/db (Pod db-0)`.
+                let user = user.rsplit_once(" (").map_or(user.as_str(), |(owner, _)| owner);
+                let mut targets = self.deleted_by.get(user).into_iter().flatten();
+                match targets.find(|other| **other != target) {
+                    Some(other) => {
+                        earlier.insert(*other);
+                    }
+                    None if self.exists(user) => return Users::Others,
+                    None => is_unknown = true,
+                }
+            }
+        }
+        if is_unknown { Users::Unknown } else { Users::Targets(earlier) }
+    }
+
+    /// Whether the caller could read the object with this name.
+    fn exists(&self, name: &str) -> bool {
+        let kind = name.split(' ').next().unwrap_or_default();
+        let kinds = self.graph.kinds.iter().filter(|(_, info)| info.kind == kind);
+        let mut objects = kinds.flat_map(|(kind, _)| self.graph.objects_of_kind(kind));
+        let is_named = |node| object_name(node).to_string() == name;
+        objects.any(|id| self.graph.get(id).is_some_and(is_named))
+    }
+}
