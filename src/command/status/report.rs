@@ -37,8 +37,8 @@ pub struct PolicyStatus {
     action: Action,
     /// The names of the enabled modes.
     protects: Vec<&'static str>,
-    /// Whether the API server sends requests about it to belay. Absent if unknown, such as
-    /// without a leader.
+    /// Whether the API server sends requests about its latest version to belay, and belay watches
+    /// all kinds that it needs. Absent if unknown, such as without a leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     ready: Option<bool>,
     /// The number of protected objects.
@@ -128,6 +128,7 @@ impl PolicyStatus {
                 Some(Outage::NoLeader) => None,
                 None => ready.map(|ready| ready.status == "True"),
             },
+                None if stale.is_some() => Some(false),
             protected: status.protected_objects,
             held: status.held_objects,
             holds_effective_time: effective_time.map(|time| time.to_string()),

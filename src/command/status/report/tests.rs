@@ -133,9 +133,10 @@ fn a_policy_reports_its_problems_and_where_it_holds_nothing() {
         condition("Watching", "False", "Forbidden", "secrets: you may not"),
         condition("Holding", "True", "InPlace", "2 of 2 objects; hold Auto adds none to pods"),
     ]);
-    let notes = policy(&conditions, 1).notes;
+    let stale = policy(&conditions, 1);
+    assert_eq!((stale.ready, policy(&conditions, 2).ready), (Some(false), Some(true)));
     assert_eq!(
-        notes,
+        stale.notes,
         [
             "belay has not processed the latest version yet",
             "Watching: Forbidden: secrets: you may not",
