@@ -233,6 +233,9 @@ pub struct Denial {
     target: String,
     /// `Deny`, `Warn` or `Audit`.
     verdict: String,
+    /// The reason, such as `InUse`. Absent if an older version of belay recorded the denial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     /// The user. Absent if only an Event is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
@@ -240,7 +243,7 @@ pub struct Denial {
     policies: Vec<String>,
     /// The message of the refusal.
     message: String,
-    /// The number of requests. Absent if no Event counts them.
+    /// The number of requests of all users. Absent if no Event counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<i32>,
 }
@@ -305,7 +308,7 @@ fn items(
             let same = items.iter_mut().find(|item| {
                 item.time == recent.time.0
                     && item.target == recent.target
-                    && item.verdict == recent.verdict
+                    && (&item.verdict, &item.reason) == (&recent.verdict, &recent.reason)
                     && item.subject.as_ref() == Some(&recent.user)
             });
             match same {
@@ -317,6 +320,7 @@ fn items(
                         .with_uid(recent.uid.as_deref().unwrap_or_default()),
                     target: recent.target.clone(),
                     verdict: recent.verdict.clone(),
+                    reason: recent.reason.clone(),
                     subject: Some(recent.user.clone()),
                     policies: vec![name.clone()],
                     message: recent.message.clone(),
@@ -336,10 +340,18 @@ fn items(
             is_same(&item.target, &denial.target)
                 && apart <= SAME.unsigned_abs()
                 && (uid.is_empty() || *uid == denial.object.uid)
+                && (item.reason.is_none() || item.reason == denial.reason)
         };
-        match items.iter_mut().find(same) {
+        // An Event counts the requests of all users, and each replica has its own Events.
+        match items.iter_mut().filter(same).max_by_key(|item| item.time) {
             Some(item) => {
-                item.count = denial.count.max(item.count);
+                item.count = match (item.count, denial.count) {
+                    (Some(one), Some(other)) => Some(one.saturating_add(other)),
+                    (one, other) => one.or(other),
+                };
+                if item.subject.is_none() && item.time < denial.time {
+                    (item.time, item.ago) = (denial.time, denial.ago);
+                }
                 // A status has only the first sentences of a long message.
                 let start = item.message.strip_suffix('…').map(str::trim_end);
                 if start.is_some_and(|start| denial.message.starts_with(start)) {
@@ -419,6 +431,7 @@ fn of_event(event: &Event, kinds: &Kinds, asked: DenialFilter) -> Option<Denial>
         object: object.with_uid(&text(&involved.uid)),
         target: target.to_string(),
         verdict: "Deny".to_owned(),
+        reason: event.reason.clone(),
         subject: None,
         policies: Vec::new(),
         message,
@@ -535,7 +548,7 @@ impl Denial {
             other => (Tone::Doubtful, other.to_lowercase()),
         };
         let times = self.count.filter(|count| *count > 1);
-        let times = times.map_or(String::new(), |count| format!(" ({count} times)"));
+        let times = times.map_or(String::new(), |count| format!(" ({count} times by all users)"));
         let first = [
             format_age(self.ago).into(),
             Field::toned(tone, verdict),
