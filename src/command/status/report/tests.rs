@@ -170,12 +170,15 @@ fn without_webhooks_or_a_leader_no_policy_is_ready() {
 }
 
 #[test]
-fn a_note_of_all_policies_is_printed_once() {
+fn a_note_of_several_policies_is_printed_once() {
     let unready = || policy(&json!([condition("Ready", "False", "ConfigurationMissing", "x")]), 2);
     let note = "Ready: ConfigurationMissing: x";
     let several = text(&report(vec![unready(), unready()]));
     assert_eq!(several.matches(note).count(), 1, "{several}");
     assert!(several.contains(&format!("all policies: {note}\n")), "{several}");
+    let most = text(&report(vec![unready(), unready(), well()]));
+    assert_eq!(most.matches(note).count(), 1, "{most}");
+    assert!(most.contains(&format!("policies kept, kept: {note}\n")), "{most}");
     let mixed = text(&report(vec![unready(), well()]));
     assert!(mixed.contains(&format!("  {note}\n")), "{mixed}");
 }
