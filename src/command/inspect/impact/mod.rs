@@ -126,6 +126,9 @@ async fn impact(arguments: ImpactArguments) -> Result<Impact, CommandError> {
     if let Some(answer) = answer {
         impact.add_answer(answer);
     }
+    if query.change().is_none() && impact.says.is_some() {
+        impact.says = Some("no objects are selected".to_owned());
+    }
     impact.says = nothing_removed.or(impact.says);
     impact.you_may = match &verdict {
         Some(verdict) if verdict.decision == Decision::Deny && !verdict.is_unknown() => {
